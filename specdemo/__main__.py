@@ -1,0 +1,5 @@
+"""``python -m specdemo``."""
+
+from specdemo.cli import main
+
+raise SystemExit(main())

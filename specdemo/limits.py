@@ -1,0 +1,118 @@
+"""Every bound on what a visitor may ask, and the one door through which requests enter.
+
+The page, the API and the command line all call :func:`parse_config`; widget limits are a courtesy
+to the visitor, these are the rule.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from specdemo.trace import Mode, Rule, RunConfig
+
+MAX_PROMPT_CHARS = 8_000
+MAX_NEW_TOKENS = 1_024
+MAX_K = 12
+MAX_TEMPERATURE = 2.0
+MAX_TOP_K = 1_000
+MAX_SEED = 2**32 - 1
+DRAFTERS = ("draft-model",)
+
+GREEDY_BELOW = 1e-3
+"""Temperatures under this are greedy: dividing by less only overflows."""
+
+
+class UserError(ValueError):
+    """What the user is told: one sentence that says what to change."""
+
+
+def parse_config(raw: Mapping[str, Any]) -> RunConfig:
+    """Turn an untrusted mapping into a ``RunConfig``.
+
+    Missing keys take their defaults; a missing rule follows the temperature (greedy at 0, rejection
+    above).
+
+    Raises:
+        UserError: A key is unknown, or a value has the wrong type, is out of bounds, or contradicts another.
+    """
+    unknown = sorted(set(map(str, raw)) - set(RunConfig.__dataclass_fields__))
+    if unknown:
+        raise UserError(f"Unknown setting {_show(unknown[0])}; leave it out.")
+    temperature = _number(raw, "temperature", 0.0, 0.0, MAX_TEMPERATURE)
+    greedy = temperature < GREEDY_BELOW
+    rule = _choice(raw, "rule", Rule, Rule.GREEDY if greedy else Rule.REJECTION)
+    if greedy != (rule is Rule.GREEDY):
+        raise UserError(
+            f"The {rule} rule needs a temperature above 0; raise the temperature or choose greedy."
+            if greedy
+            else "The greedy rule needs temperature 0; set it to 0 or choose rejection or shared-noise."
+        )
+    drafter = raw.get("drafter", DRAFTERS[0])
+    if drafter not in DRAFTERS:
+        raise UserError(f"Unknown drafter {_show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
+    baseline = raw.get("baseline", True)
+    if not isinstance(baseline, bool):
+        raise UserError(f"baseline must be true or false, not {_show(baseline)}.")
+    return RunConfig(
+        prompt=_prompt(raw),
+        mode=_choice(raw, "mode", Mode, Mode.CHAT),
+        k=_integer(raw, "k", 4, 1, MAX_K),
+        temperature=0.0 if greedy else temperature,
+        top_k=_integer(raw, "top_k", 0, 0, MAX_TOP_K),
+        top_p=_number(raw, "top_p", 1.0, 0.01, 1.0),
+        rule=rule,
+        drafter=drafter,
+        seed=_integer(raw, "seed", 0, 0, MAX_SEED),
+        max_new_tokens=_integer(raw, "max_new_tokens", 128, 1, MAX_NEW_TOKENS),
+        baseline=baseline,
+    )
+
+
+def _prompt(raw: Mapping[str, Any]) -> str:
+    prompt = raw.get("prompt")
+    if not isinstance(prompt, str):
+        raise UserError("The prompt must be text.")
+    if len(prompt) > MAX_PROMPT_CHARS:
+        raise UserError(f"The prompt has {len(prompt):,} characters; shorten it to {MAX_PROMPT_CHARS:,}.")
+    if not prompt.strip():
+        raise UserError("The prompt is empty; write something for the models to continue.")
+    if not prompt.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in prompt):
+        raise UserError("The prompt has half of a character pair (a lone surrogate); paste the text again.")
+    return prompt
+
+
+def _number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
+    value = raw.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {_show(value)}.")
+    if not low <= value <= high:
+        raise UserError(f"{key} must be from {low:g} to {high:g}, not {_show(value)}.")
+    return float(value)
+
+
+def _integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
+    value = raw.get(key, default)
+    whole = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not whole or value != int(value):
+        raise UserError(f"{key} must be a whole number from {low} to {high}, not {_show(value)}.")
+    if not low <= value <= high:
+        raise UserError(f"{key} must be from {low} to {high}, not {_show(value)}.")
+    return int(value)
+
+
+def _choice(raw: Mapping[str, Any], key: str, kind: type[Mode] | type[Rule], default: Any) -> Any:
+    value = raw.get(key)
+    if value is None:
+        return default
+    names = [str(member) for member in kind]
+    if not isinstance(value, str) or value not in names:
+        raise UserError(f"{key} must be one of: {', '.join(names)}; not {_show(value)}.")
+    return kind(value)
+
+
+def _show(value: object) -> str:
+    """``value`` for a message, short and on one line, whatever it is."""
+    if isinstance(value, list | dict | tuple | set):
+        return f"a {type(value).__name__}"
+    text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,227 @@
+"""Fold rounds into the figures that are shown, and the theory they are compared with.
+
+The only place where a figure is computed. No torch, no text, no UI. Symbols follow Leviathan,
+Kalman & Matias 2023, "Fast Inference from Transformers via Speculative Decoding" (α, k for their γ,
+c), with v(n) added: the cost of a target pass over n tokens in units of a single-token pass.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Emission, Round, Rule
+
+
+@dataclass
+class LaneTally:
+    """Running sums over the rounds of one lane; seconds are decode seconds."""
+
+    tokens: int = 0
+    passes: int = 0
+    drafted: int = 0
+    compared: int = 0
+    accepted: int = 0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+    prefill_s: float = 0.0
+    cost: float = 0.0
+    ids: list[int] = field(default_factory=list)
+    emissions: dict[int, Emission] = field(default_factory=dict)
+
+    def add(self, round_: Round, calibration: Calibration | None) -> None:
+        """Fold one more round."""
+        emitted = round_.emitted
+        self.passes += 1
+        self.tokens += len(emitted)
+        self.drafted += len(round_.drafted)
+        self.compared += round_.compared
+        self.accepted += round_.accepted
+        self.draft_s += round_.draft_s
+        self.verify_s += round_.verify_s
+        self.other_s += round_.other_s
+        self.prefill_s += round_.prefill_s
+        if calibration:
+            k = len(round_.drafted)
+            self.cost += k * calibration.c + calibration.v[min(k, len(calibration.v) - 1)]
+        self.ids += emitted
+        if round_.emission:
+            self.emissions[len(self.ids) - 1] = round_.emission
+
+    @property
+    def seconds(self) -> float:
+        """Decode seconds, prefill excluded."""
+        return self.draft_s + self.verify_s + self.other_s
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Every headline figure of a run; None where it is not defined (yet).
+
+    Attributes:
+        tokens, baseline_tokens: Tokens emitted by each lane.
+        passes, baseline_passes: Target passes of each lane (= rounds).
+        passes_saved: Target passes the same tokens would have cost alone, minus those used.
+        seconds, baseline_seconds: Decode seconds of each lane.
+        ttft_s, baseline_ttft_s: Seconds of prefill plus the first round.
+        tokens_per_s, baseline_tokens_per_s: Decode tokens per second. The baseline's is of a
+            decoder without row padding where padding costs it over 2% (``floor_cost``).
+        speedup: Baseline seconds per token ÷ speculative seconds per token.
+        speedup_padded: The same against the baseline exactly as it ran.
+        speedup_end_to_end: Including prefill.
+        alpha_compared: Accepted ÷ compared tokens.
+        alpha_drafted: Accepted ÷ drafted tokens.
+        tau: Mean tokens emitted per target pass.
+        draft_s, verify_s, other_s: Where the speculative lane's seconds went.
+        overhead: 1 − (draft + verify) ÷ decode seconds.
+        s_theory: Predicted speedup from α, k, c and v, assuming independent acceptances.
+        s_cost: Predicted speedup of the rounds as they fell, from c and v.
+        break_even_alpha: α at which ``s_theory`` is 1; None where no α reaches it.
+        identical: Whether both lanes emitted the same tokens (as far as both got); None under
+            the rejection rule, whose lanes are two draws from one distribution.
+        divergence: First differing output position, from 0.
+        divergence_gap: The target's top-two probability gap there.
+    """
+
+    tokens: int
+    baseline_tokens: int
+    passes: int
+    baseline_passes: int
+    passes_saved: int
+    seconds: float
+    baseline_seconds: float
+    ttft_s: float | None
+    baseline_ttft_s: float | None
+    tokens_per_s: float | None
+    baseline_tokens_per_s: float | None
+    speedup: float | None
+    speedup_padded: float | None
+    speedup_end_to_end: float | None
+    alpha_compared: float | None
+    alpha_drafted: float | None
+    tau: float | None
+    draft_s: float
+    verify_s: float
+    other_s: float
+    overhead: float | None
+    s_theory: float | None
+    s_cost: float | None
+    break_even_alpha: float | None
+    identical: bool | None
+    divergence: int | None
+    divergence_gap: float | None
+
+
+NEGLIGIBLE_FLOOR_COST = 1.02
+"""Row padding dearer than this is credited to the baseline (see ``Totals.tokens_per_s``)."""
+
+
+class Tally:
+    """Fold the rounds of both lanes as they come; :meth:`totals` may be asked at any time."""
+
+    def __init__(self, k: int, rule: Rule, calibration: Calibration | None):
+        self.k = k
+        self.rule = rule
+        self.calibration = calibration
+        self.lanes = {SPECULATIVE: LaneTally(), BASELINE: LaneTally()}
+        self._first_s: dict[str, float] = {}
+
+    def add(self, lane: str, round_: Round) -> None:
+        """Fold one more round of ``lane``."""
+        self._first_s.setdefault(lane, round_.prefill_s + round_.seconds)
+        self.lanes[lane].add(round_, self.calibration)
+
+    def totals(self) -> Totals:
+        """The figures so far."""
+        spec, base = self.lanes[SPECULATIVE], self.lanes[BASELINE]
+        floor_cost = self.calibration.floor_cost if self.calibration else 1.0
+        credit = floor_cost if floor_cost > NEGLIGIBLE_FLOOR_COST else 1.0
+        base_rate = _ratio(base.tokens, base.seconds)
+        rate = _ratio(spec.tokens, spec.seconds)
+        unpadded = base_rate and base_rate * credit
+        alpha = _ratio(spec.accepted, spec.compared)
+        divergence = None if self.rule is Rule.REJECTION else first_difference(spec.ids, base.ids)
+        return Totals(
+            tokens=spec.tokens,
+            baseline_tokens=base.tokens,
+            passes=spec.passes,
+            baseline_passes=base.passes,
+            passes_saved=spec.tokens - spec.passes,
+            seconds=spec.seconds,
+            baseline_seconds=base.seconds,
+            ttft_s=self._first_s.get(SPECULATIVE),
+            baseline_ttft_s=self._first_s.get(BASELINE),
+            tokens_per_s=rate,
+            baseline_tokens_per_s=unpadded,
+            speedup=_ratio(rate, unpadded),
+            speedup_padded=_ratio(rate, base_rate),
+            speedup_end_to_end=_ratio(
+                _ratio(spec.tokens, spec.seconds + spec.prefill_s),
+                _ratio(base.tokens, base.seconds / credit + base.prefill_s),
+            ),
+            alpha_compared=alpha,
+            alpha_drafted=_ratio(spec.accepted, spec.drafted),
+            tau=_ratio(spec.tokens, spec.passes),
+            draft_s=spec.draft_s,
+            verify_s=spec.verify_s,
+            other_s=spec.other_s,
+            overhead=_ratio(spec.other_s, spec.seconds),
+            s_theory=self._theory(alpha),
+            s_cost=_ratio(spec.tokens, spec.cost),
+            break_even_alpha=break_even_alpha(self.k, self.calibration) if self.calibration else None,
+            identical=None if self.rule is Rule.REJECTION or not base.tokens else divergence is None,
+            divergence=divergence,
+            divergence_gap=_gap(divergence, base),
+        )
+
+    def _theory(self, alpha: float | None) -> float | None:
+        if alpha is None or self.calibration is None:
+            return None
+        return theoretical_speedup(alpha, self.k, self.calibration)
+
+
+def fold(lanes: dict[str, Iterable[Round]], k: int, rule: Rule, calibration: Calibration | None) -> Totals:
+    """The figures of finished lanes."""
+    tally = Tally(k, rule, calibration)
+    for name, rounds in lanes.items():
+        for round_ in rounds:
+            tally.add(name, round_)
+    return tally.totals()
+
+
+def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
+    """First position where two id sequences differ, as far as both reach; None where they agree."""
+    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+
+
+def expected_tokens(alpha: float, k: int) -> float:
+    """E[τ] = (1 − α^(k+1)) / (1 − α): tokens a round is expected to emit (Leviathan et al. 2023, eq. 1)."""
+    return k + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (k + 1)) / (1.0 - alpha)
+
+
+def theoretical_speedup(alpha: float, k: int, calibration: Calibration) -> float:
+    """S = E[τ] / (k·c + v(k+1)): theorem 3.8 of Leviathan et al. 2023 with the verification cost v added."""
+    v = calibration.v[min(k, len(calibration.v) - 1)]
+    return expected_tokens(alpha, k) / (k * calibration.c + v)
+
+
+def break_even_alpha(k: int, calibration: Calibration) -> float | None:
+    """The α at which ``theoretical_speedup`` is 1, by bisection: it rises with α. None if α = 1 is slower."""
+    if theoretical_speedup(1.0, k, calibration) < 1.0:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if theoretical_speedup(middle, k, calibration) < 1.0:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _ratio(top: float | None, bottom: float | None) -> float | None:
+    return top / bottom if top is not None and bottom else None
+
+
+def _gap(position: int | None, base: LaneTally) -> float | None:
+    emission = base.emissions.get(position) if position is not None else None
+    return emission.gap if emission else None

@@ -1,0 +1,232 @@
+"""The three verification rules. Each decides how the draft picks tokens and how the target judges them.
+
+A rule is made for one run and may hold that run's random generator. It sees logits and ids, never
+a model, a cache or text. ``verify`` with an empty draft is exactly how the target decodes alone, so
+the baseline and the speculative lane cannot drift apart.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specdemo.sampling import draw, gumbel, leading_agreements, probabilities, residual, warp
+from specdemo.trace import Rule, RunConfig
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One token chosen by a draft: its row in the draft's own vocabulary, and what it came from.
+
+    Attributes:
+        row: Index into the draft's vocabulary, shape [1].
+        probs: The draft distribution q the token was drawn from, shape [H]; None where the rule
+            treats the choice as certain (greedy).
+    """
+
+    row: Tensor
+    probs: Tensor | None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Tokens proposed for one round.
+
+    Attributes:
+        ids: Target ids, int64, shape [k]; k may be 0.
+        probs: q over the draft's vocabulary, shape [k, H]; None for point masses (q = 1).
+        rows: Index of each token in the draft's vocabulary, shape [k]; None for point masses.
+        logits: Raw draft logits, shape [k, H], kept to be shown; None where no model drafted.
+        id_map: Target id of each draft row, shape [H]; None where both vocabularies are the same.
+    """
+
+    ids: Tensor
+    probs: Tensor | None = None
+    rows: Tensor | None = None
+    logits: Tensor | None = None
+    id_map: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the target decided. All tensors stay on the device until the engine's one transfer.
+
+    Attributes:
+        accepted: Number of leading draft tokens kept, scalar.
+        token: The target's own token after them, shape [1].
+        finite: Whether every logit involved was a number, scalar bool.
+        p: The rule's target distribution, shape [k + 1, V]; None under greedy.
+        q_of_draft, p_of_draft: Probabilities of the drafted tokens, shape [k]; None under greedy.
+        coins: Uniform draws u, shape [k] (rejection).
+        residual: Unnormalised distribution the token was drawn from, shape [V] (rejection).
+        residual_mass: Σ (p − q)+ at the rejection, scalar (rejection).
+        noise: Gumbel noise, shape [k + 1, V] (shared noise).
+    """
+
+    accepted: Tensor
+    token: Tensor
+    finite: Tensor
+    p: Tensor | None = None
+    q_of_draft: Tensor | None = None
+    p_of_draft: Tensor | None = None
+    coins: Tensor | None = None
+    residual: Tensor | None = None
+    residual_mass: Tensor | None = None
+    noise: Tensor | None = None
+
+
+class VerificationRule(Protocol):
+    """How a draft picks and how the target judges; one object per lane and run."""
+
+    def pick(self, logits: Tensor, position: int, id_map: Tensor | None) -> Pick:
+        """Choose the draft's next token from its logits [H]; ``position`` is where it will stand."""
+
+    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+        """Judge ``draft`` by the target's logits [k + 1, V]; ``position`` is where draft token 0 stands."""
+
+
+class GreedyRule:
+    """Temperature 0: a drafted token stays while it is the target's own argmax."""
+
+    def pick(self, logits: Tensor, position: int, id_map: Tensor | None) -> Pick:
+        """The draft's argmax."""
+        return Pick(logits.argmax(-1, keepdim=True), None)
+
+    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+        """Keep the leading tokens that equal the target's argmax, then add its next one."""
+        choices = logits.argmax(-1)
+        accepted = leading_agreements(choices[:-1] == draft.ids)
+        return Verdict(accepted, choices.index_select(0, accepted[None]), _finite(draft, logits))
+
+
+class RejectionRule:
+    """Accept with probability min(1, p/q), else draw from the residual.
+
+    The output has exactly the target's distribution. Source: Leviathan et al. 2023, algorithm 1;
+    Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling",
+    algorithm 2.
+    """
+
+    def __init__(self, config: RunConfig, device: torch.device):
+        self._config = config
+        self._device = device
+        self._generator = torch.Generator(device).manual_seed(config.seed)
+
+    def pick(self, logits: Tensor, position: int, id_map: Tensor | None) -> Pick:
+        """Sample from the warped draft distribution."""
+        probs = probabilities(self._warp(logits))
+        return Pick(draw(probs, self._uniform(1)), probs)
+
+    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+        """Toss a coin per drafted token, then draw the target's own from the residual or from p."""
+        k = len(draft)
+        p = probabilities(self._warp(logits))
+        p_of_draft = p[:k].gather(1, draft.ids[:, None])[:, 0]
+        q_of_draft = _q_of_draft(draft, p)
+        coins = self._uniform(k)
+        accepted = leading_agreements(coins < (p_of_draft / q_of_draft))
+        p_here = p.index_select(0, accepted[None])[0]
+        left, mass = residual(p_here, self._q_at(draft, accepted, p_here))
+        return Verdict(
+            accepted,
+            draw(left, self._uniform(1)),
+            _finite(draft, logits),
+            p=p,
+            q_of_draft=q_of_draft,
+            p_of_draft=p_of_draft,
+            coins=coins,
+            residual=left,
+            residual_mass=mass,
+        )
+
+    def _q_at(self, draft: Draft, accepted: Tensor, like: Tensor) -> Tensor:
+        """q over the target's vocabulary at the first rejection; all zero after a fully accepted draft."""
+        q = torch.zeros_like(like)
+        if len(draft) == 0:
+            return q
+        at = accepted.clamp_max(len(draft) - 1)[None]
+        rejected = (accepted < len(draft)).to(q.dtype)
+        if draft.probs is None:
+            return q.scatter_(0, draft.ids.index_select(0, at), rejected[None])
+        row = draft.probs.index_select(0, at)[0].to(q.dtype) * rejected
+        return row if draft.id_map is None else q.scatter_(0, draft.id_map, row)
+
+    def _warp(self, logits: Tensor) -> Tensor:
+        return warp(logits, self._config.temperature, self._config.top_k, self._config.top_p)
+
+    def _uniform(self, count: int) -> Tensor:
+        return torch.rand(count, generator=self._generator, device=self._device, dtype=torch.float64)
+
+
+class SharedNoiseRule:
+    """Gumbel noise keyed by (seed, position, token) moves draft, target and baseline alike.
+
+    Every choice is argmax(log p + g). The speculative output is then token-identical to the
+    baseline's sample at any temperature (Daliri et al. 2024).
+    """
+
+    def __init__(self, config: RunConfig):
+        self._config = config
+        self._ids: Tensor | None = None
+
+    def pick(self, logits: Tensor, position: int, id_map: Tensor | None) -> Pick:
+        """The draft's own argmax(log q + g)."""
+        scores = self._warp(logits)
+        ids = self._all_ids(scores) if id_map is None else id_map
+        where = torch.tensor([position], device=scores.device)
+        noise = gumbel(self._config.seed, where, ids, scores.dtype)[0]
+        return Pick((scores.log_softmax(-1) + noise).argmax(-1, keepdim=True), scores.softmax(-1))
+
+    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+        """Keep the leading tokens that equal argmax(log p + g), then add the target's next one."""
+        k = len(draft)
+        scores = self._warp(logits)
+        where = torch.arange(position, position + k + 1, device=scores.device)
+        noise = gumbel(self._config.seed, where, self._all_ids(scores), scores.dtype)
+        choices = (scores.log_softmax(-1) + noise).argmax(-1)
+        accepted = leading_agreements(choices[:-1] == draft.ids)
+        p = scores.softmax(-1)
+        return Verdict(
+            accepted,
+            choices.index_select(0, accepted[None]),
+            _finite(draft, logits),
+            p=p,
+            q_of_draft=_q_of_draft(draft, p),
+            p_of_draft=p[:k].gather(1, draft.ids[:, None])[:, 0],
+            noise=noise,
+        )
+
+    def _all_ids(self, scores: Tensor) -> Tensor:
+        if self._ids is None or len(self._ids) != scores.shape[-1]:
+            self._ids = torch.arange(scores.shape[-1], device=scores.device)
+        return self._ids
+
+    def _warp(self, logits: Tensor) -> Tensor:
+        return warp(logits, self._config.temperature, self._config.top_k, self._config.top_p)
+
+
+def rule_for(config: RunConfig, device: torch.device) -> VerificationRule:
+    """A fresh rule object for one lane of a run."""
+    match config.rule:
+        case Rule.GREEDY:
+            return GreedyRule()
+        case Rule.REJECTION:
+            return RejectionRule(config, device)
+        case Rule.SHARED_NOISE:
+            return SharedNoiseRule(config)
+
+
+def _q_of_draft(draft: Draft, p: Tensor) -> Tensor:
+    if draft.probs is None or draft.rows is None:
+        return torch.ones(len(draft), dtype=p.dtype, device=p.device)
+    return draft.probs.gather(1, draft.rows[:, None])[:, 0].to(p.dtype)
+
+
+def _finite(draft: Draft, logits: Tensor) -> Tensor:
+    """True while no logit is NaN or +inf (−inf is a legitimate "never")."""
+    finite = logits.amax() < float("inf")
+    return finite if draft.logits is None or not len(draft) else finite & (draft.logits.amax() < float("inf"))

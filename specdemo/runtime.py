@@ -1,0 +1,241 @@
+"""One model and its key/value cache, behind ``forward(ids)`` and ``rollback(length)``.
+
+Same tokens by construction: a target pass over k+1 positions must give, bit for bit, the logits
+that k+1 single passes give, or greedy speculation would now and then leave the baseline. Two things
+change a row's bits on CPU in bf16 and both are removed here:
+
+* attention over a growing key length, or over few query rows. The cache is therefore one static
+  padded length for the whole run (rollback moves a cursor, it copies nothing), and
+  :func:`grouped_attention` folds the query heads of a key/value head into rows;
+* matrix products of a single row take another kernel than those of several. Every pass is padded
+  to a *row floor*, found by ``calibrate.find_row_floor``.
+
+This module knows nothing of drafting, sampling or text.
+"""
+
+import time
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.masking_utils import sdpa_mask
+
+ATTENTION = "specdemo_grouped"
+"""Name under which :func:`grouped_attention` is registered with transformers."""
+
+CAPACITY_STEP = 256
+"""Cache lengths are multiples of this, so that few distinct shapes are ever in use."""
+ATTENTION_BLOCK = 32
+MIN_BLOCK_ROWS = 4
+"""The CPU attention kernel takes query rows in blocks of 32; in a block of 1 to 3 its sums differ."""
+
+
+class Runtime(Protocol):
+    """What the engine needs of a model. ``length`` counts the positions held in the cache."""
+
+    length: int
+    device: torch.device
+    id_map: Tensor | None
+    max_context: int
+
+    def begin(self, capacity: int) -> None:
+        """Empty the cache and make room for ``capacity`` positions."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Append ``ids`` [n] and return the logits after each, shape [n, V]."""
+
+    def prefill(self, ids: Tensor) -> None:
+        """Append ``ids`` [n] without computing logits."""
+
+    def rollback(self, length: int) -> None:
+        """Forget every position from ``length`` on."""
+
+
+class _CursorLayer(CacheLayerMixin):
+    """One layer's keys and values in a fixed buffer, written at a cursor shared by all layers."""
+
+    is_sliding = False
+
+    def __init__(self, cursor: "_Cursor", capacity: int):
+        super().__init__()
+        self._cursor = cursor
+        self._capacity = capacity
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate the buffers in the layer's own shape, dtype and device."""
+        heads = key_states.shape[1]
+        self.keys = key_states.new_zeros(1, heads, self._capacity, key_states.shape[-1])
+        self.values = value_states.new_zeros(1, heads, self._capacity, value_states.shape[-1])
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        """Write at the cursor and return the whole padded buffers."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        start = self._cursor.length
+        end = start + key_states.shape[-2]
+        self.keys[:, :, start:end] = key_states
+        self.values[:, :, start:end] = value_states
+        return self.keys, self.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Length and offset of the buffers, from which transformers makes the mask."""
+        return self._capacity, 0
+
+    def get_seq_length(self) -> int:
+        """Positions held."""
+        return self._cursor.length
+
+    def get_max_length(self) -> int:
+        """Positions the buffers can hold."""
+        return self._capacity
+
+
+class _Cursor:
+    """The one number that says how much of every layer's buffer is text."""
+
+    def __init__(self) -> None:
+        self.length = 0
+
+
+class ModelRuntime:
+    """Any transformers causal language model, run eagerly over a static cache.
+
+    Args:
+        model: The model, already on its device, loaded with ``attn_implementation=ATTENTION``.
+        row_floor: Least number of rows per pass (see the module docstring).
+        id_map: Target id of each output row, shape [H], for a draft whose head is reduced.
+    """
+
+    def __init__(self, model: nn.Module, row_floor: int = 1, id_map: Tensor | None = None):
+        self.model = model
+        self.row_floor = row_floor
+        self.id_map = id_map
+        self.device = next(model.parameters()).device
+        self.max_context = int(getattr(model.config, "max_position_embeddings", 2**31))
+        self._cursor = _Cursor()
+        self._cache: Cache | None = None
+        self._capacity = 0
+
+    @property
+    def length(self) -> int:
+        """Positions held in the cache."""
+        return self._cursor.length
+
+    @torch.inference_mode()
+    def begin(self, capacity: int) -> None:
+        """Empty the cache; buffers are kept from run to run and replaced only by another capacity."""
+        self._cursor.length = 0
+        if capacity != self._capacity or self._cache is None:
+            layers = self.model.config.get_text_config().num_hidden_layers
+            self._cache = Cache(layers=[_CursorLayer(self._cursor, capacity) for _ in range(layers)])
+            self._capacity = capacity
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor) -> Tensor:
+        """Append ``ids`` [n], return logits [n, V]. Rows added to reach the floor are not kept."""
+        count = len(ids)
+        padded = F.pad(ids, (0, max(0, self.row_floor - count)))
+        output = self.model(input_ids=padded[None], past_key_values=self._cache, use_cache=True)
+        self._cursor.length += count
+        return output.logits[0, :count]
+
+    @torch.inference_mode()
+    def prefill(self, ids: Tensor) -> None:
+        """Append ``ids`` [n]; only the last position's logits are computed, and dropped."""
+        if len(ids):
+            self.model(input_ids=ids[None], past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+            self._cursor.length += len(ids)
+
+    def rollback(self, length: int) -> None:
+        """Move the cursor back; the positions behind it are overwritten by the next pass."""
+        if not 0 <= length <= self._cursor.length:
+            raise ValueError(f"cannot roll back from {self._cursor.length} to {length} positions")
+        self._cursor.length = length
+
+    def release(self) -> None:
+        """Drop the buffers (after running out of memory, say)."""
+        self._cache = None
+        self._capacity = self._cursor.length = 0
+
+
+def capacity_for(positions: int) -> int:
+    """The cache length for a run of ``positions`` tokens: the next multiple of ``CAPACITY_STEP``."""
+    return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
+
+
+def grouped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """Attention whose result for a row does not depend on how many rows come with it.
+
+    The g query heads that share a key/value head become g·n rows of one head: nothing is repeated
+    in memory. Rows are added where the kernel would otherwise see a block too small for its usual order.
+
+    Args:
+        query: Shape [1, heads, n, d].
+        key, value: Shape [1, kv_heads, capacity, d].
+        attention_mask: Additive, shape [1, 1, n, capacity].
+
+    Returns:
+        Shape [1, n, heads, d], and None for the weights, as transformers asks.
+    """
+    _, heads, n, width = query.shape
+    kv_heads = key.shape[1]
+    group = heads // kv_heads
+    rows = query.reshape(1, kv_heads, group * n, width)
+    mask = attention_mask.expand(1, group, n, -1).reshape(1, 1, group * n, -1)
+    last_block = group * n % ATTENTION_BLOCK
+    if 0 < last_block < MIN_BLOCK_ROWS:
+        missing = MIN_BLOCK_ROWS - last_block
+        rows, mask = F.pad(rows, (0, 0, 0, missing)), F.pad(mask, (0, 0, 0, missing))
+    mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scaling)
+    return mixed[:, :, : group * n].reshape(1, heads, n, -1).transpose(1, 2), None
+
+
+def _additive_mask(*args, dtype: torch.dtype = torch.float32, **kwargs) -> Tensor:
+    """transformers' boolean mask as an additive one, made once a pass instead of once a layer."""
+    allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(
+        ~allowed, float("-inf")
+    )
+
+
+AttentionInterface.register(ATTENTION, grouped_attention)
+AttentionMaskInterface.register(ATTENTION, _additive_mask)
+
+
+class Stopwatch:
+    """Split a round into named laps. On CUDA by events, so that nothing is synchronised to be timed."""
+
+    def __init__(self, device: torch.device):
+        self._cuda = device.type == "cuda"
+        self._marks = [self._now()]
+
+    def lap(self) -> None:
+        """End one lap and begin the next."""
+        self._marks.append(self._now())
+
+    def laps(self) -> list[float]:
+        """Seconds of each finished lap; call after the round's transfer, which has synchronised."""
+        pairs = zip(self._marks, self._marks[1:], strict=False)
+        if self._cuda:
+            self._marks[-1].synchronize()
+            return [start.elapsed_time(end) / 1000 for start, end in pairs]
+        return [end - start for start, end in pairs]
+
+    def _now(self):
+        if not self._cuda:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

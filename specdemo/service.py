@@ -1,0 +1,90 @@
+"""The running app's one pair of models: loaded once, lent to one run at a time, faults put into words."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from specdemo.fetch import Progress
+from specdemo.limits import UserError, parse_config
+from specdemo.live import Event, LiveRun
+from specdemo.pair import Pair
+
+POLL_S = 0.25
+
+
+class Service:
+    """Holds the pair that visitors share.
+
+    Args:
+        loader: Loads the pair, reporting progress; called in a background thread by :meth:`load`,
+            and again on the next request if it failed.
+    """
+
+    def __init__(self, loader: Callable[[Progress], Pair]):
+        self._loader = loader
+        self._device_slot = threading.Lock()
+        self._loading = threading.Lock()
+        self._progress: tuple[str, float] = ("Starting", 0.0)
+        self._pair: Pair | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: UserError | None = None
+
+    def load(self) -> None:
+        """Begin loading in the background, unless it is loaded or under way."""
+        with self._loading:
+            if self._pair is None and (self._thread is None or not self._thread.is_alive()):
+                self._failure = None
+                self._thread = threading.Thread(target=self._load, name="load-pair", daemon=True)
+                self._thread.start()
+
+    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """Check a request, wait for models and device, and run it.
+
+        Yields:
+            ``progress`` events (``text``, ``fraction``) while waiting, then the events of ``LiveRun``.
+
+        Raises:
+            UserError: The request is bad, the models could not be loaded, or the run failed.
+        """
+        config = parse_config(raw)
+        pair = yield from self._wait_for_pair(stop)
+        if pair is None:
+            return
+        with self._device_slot:
+            try:
+                yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+                yield from LiveRun(pair, config, stop).events()
+            except torch.OutOfMemoryError as error:
+                raise UserError(
+                    "The device ran out of memory; ask for fewer tokens or a shorter prompt."
+                ) from error
+            except FloatingPointError as error:
+                raise UserError(f"The run was ended because {error}; try another precision.") from error
+
+    def _wait_for_pair(self, stop: Callable[[], bool]) -> Iterator[Event]:
+        self.load()
+        while self._pair is None:
+            thread = self._thread
+            if stop():
+                return None
+            if thread is not None:
+                thread.join(POLL_S)
+            if self._failure is not None:
+                raise self._failure
+            text, fraction = self._progress
+            yield {"type": "progress", "text": text, "fraction": fraction}
+        return self._pair
+
+    def _load(self) -> None:
+        try:
+            self._pair = self._loader(self._report)
+        except UserError as error:
+            self._failure = error
+        except Exception as error:  # a thread's exception would vanish and leave every visitor waiting
+            self._failure = UserError(f"The models could not be loaded ({type(error).__name__}: {error}).")
+
+    def _report(self, text: str, fraction: float) -> None:
+        self._progress = (text, fraction)
+        print(f"[{fraction:4.0%}] {text}", flush=True)

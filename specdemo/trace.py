@@ -1,0 +1,324 @@
+"""The one thing that flows: a run's configuration, its rounds, and the file they are saved in.
+
+Every figure shown anywhere (page, plots, terminal, bench, tests) is folded from these records;
+nobody recounts. Standard library only: a trace must load where no model can.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+TRACE_VERSION = 1
+
+SPECULATIVE = "speculative"
+BASELINE = "baseline"
+
+
+class Rule(StrEnum):
+    """Verification rule: how the target decides whether a drafted token stays."""
+
+    GREEDY = "greedy"
+    REJECTION = "rejection"
+    SHARED_NOISE = "shared-noise"
+
+
+class Mode(StrEnum):
+    """Whether the prompt is one chat message or raw text to continue."""
+
+    CHAT = "chat"
+    RAW = "raw"
+
+
+class Status(StrEnum):
+    """What became of a token. ``pending`` exists only on screen, between draft and verdict."""
+
+    PENDING = "pending"
+    ACCEPTED = "accepted"
+    DISCARDED = "discarded"
+    CORRECTED = "corrected"
+    BONUS = "bonus"
+
+
+class Finish(StrEnum):
+    """Why a lane ended."""
+
+    LENGTH = "length"
+    EOS = "eos"
+    CONTEXT = "context"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything a visitor chooses. Built and bounded by ``limits.parse_config`` only."""
+
+    prompt: str
+    mode: Mode = Mode.CHAT
+    k: int = 4
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    rule: Rule = Rule.GREEDY
+    drafter: str = "draft-model"
+    seed: int = 0
+    max_new_tokens: int = 128
+    baseline: bool = True
+
+
+class Alternative(NamedTuple):
+    """One entry of a model's top five."""
+
+    id: int
+    prob: float
+
+
+@dataclass(frozen=True)
+class Token:
+    """One drafted token and its verdict.
+
+    Attributes:
+        id: Token id in the target's vocabulary.
+        q, p: Its probability under the draft and the target as the rule used them: after
+            temperature, top-k and top-p; under greedy 1 or 0.
+        raw_q, raw_p: Under greedy, the probabilities at temperature 1, for the reader's eye.
+        accept_prob: min(1, p/q) under rejection, 1 or 0 under greedy, None under shared noise.
+        u: The uniform draw it was compared with (rejection, compared tokens only).
+        noise: The Gumbel noise g of this token at this position (shared noise only).
+        status: ``accepted`` or ``discarded``.
+        compared: Whether a verdict was reached: true up to and including the first rejection.
+        rejected: True for the one token that the target refused.
+        draft_top, target_top: Top five of both models at this position (temperature 1 under greedy).
+    """
+
+    id: int
+    q: float
+    p: float
+    status: Status
+    compared: bool
+    rejected: bool
+    accept_prob: float | None = None
+    u: float | None = None
+    noise: float | None = None
+    raw_q: float | None = None
+    raw_p: float | None = None
+    draft_top: tuple[Alternative, ...] = ()
+    target_top: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True)
+class Emission:
+    """The token that the target itself adds at the end of a round.
+
+    Attributes:
+        id: Token id.
+        status: ``corrected`` after a rejection, else ``bonus``.
+        prob: Its probability under the distribution it was drawn from (the residual after a
+            rejection under the rejection rule, else p); 1 under greedy.
+        raw_prob: Under greedy, its probability at temperature 1.
+        noise: Its Gumbel noise (shared noise only).
+        residual_mass: Σ (p − q)+ at the rejection (rejection rule only) = 1 − Σ min(p, q).
+        top: Top five of the distribution it was drawn from (temperature 1 under greedy).
+        gap: Difference between the target's two highest temperature-1 probabilities here; what a
+            divergence from the baseline is explained by.
+    """
+
+    id: int
+    status: Status
+    prob: float
+    raw_prob: float | None = None
+    noise: float | None = None
+    residual_mass: float | None = None
+    top: tuple[Alternative, ...] = ()
+    gap: float | None = None
+
+
+@dataclass(frozen=True)
+class Round:
+    """One draft phase, one target pass, one verdict. A baseline step drafts nothing.
+
+    Attributes:
+        index: Number of the round in its lane, from 0.
+        position: Length in tokens of prompt and output before the round.
+        drafted: The drafted tokens in order.
+        emission: The target's own token; None when an accepted end-of-sequence token ended the run.
+        draft_s, verify_s, other_s: Seconds spent drafting, in the target pass, and in the rest of
+            the decode loop (warping, verdict, bookkeeping, transfers). Display work is in none.
+        prefill_s: Seconds of prompt processing before the first round, 0 after.
+        finish: Why the lane ended with this round, None while it goes on.
+    """
+
+    index: int
+    position: int
+    drafted: tuple[Token, ...]
+    emission: Emission | None
+    draft_s: float
+    verify_s: float
+    other_s: float
+    prefill_s: float = 0.0
+    finish: Finish | None = None
+
+    @property
+    def accepted(self) -> int:
+        """Drafted tokens that were kept."""
+        return sum(token.status is Status.ACCEPTED for token in self.drafted)
+
+    @property
+    def compared(self) -> int:
+        """Drafted tokens that got a verdict."""
+        return sum(token.compared for token in self.drafted)
+
+    @property
+    def emitted(self) -> list[int]:
+        """Ids this round added to the text."""
+        kept = [token.id for token in self.drafted if token.status is Status.ACCEPTED]
+        return kept + ([self.emission.id] if self.emission else [])
+
+    @property
+    def seconds(self) -> float:
+        """Decode seconds of the round, prefill excluded."""
+        return self.draft_s + self.verify_s + self.other_s
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Pass costs measured on the loaded pair, in this precision, before any timed run.
+
+    Attributes:
+        step_s: Seconds of one single-token target pass, without row padding.
+        c: Cost ratio: one draft step ÷ ``step_s``.
+        v: ``v[n - 1]`` is the target pass over n tokens as the engine runs it (row floor included)
+            ÷ ``step_s``.
+        row_floor: Rows every pass is padded to so that verification and single-token decoding give
+            the same bits; None where the self-test found no such number and divergences are audited.
+    """
+
+    step_s: float
+    c: float
+    v: tuple[float, ...]
+    row_floor: int | None
+
+    @property
+    def floor_cost(self) -> float:
+        """What row padding costs the baseline: its pass ÷ an unpadded single-token pass."""
+        return self.v[0]
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The rounds of one decoder."""
+
+    rounds: tuple[Round, ...] = ()
+
+    @property
+    def ids(self) -> list[int]:
+        """All emitted ids in order."""
+        return [token for round_ in self.rounds for token in round_.emitted]
+
+    @property
+    def finish(self) -> Finish | None:
+        """Why the lane ended; None if it was cut off between rounds."""
+        return self.rounds[-1].finish if self.rounds else None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run as saved: replayable with no model and no tokeniser.
+
+    Attributes:
+        pieces: Token id -> its bytes, base64; enough to show every token that occurs in the run.
+        specials: Ids among ``pieces`` that are control tokens, shown as chips.
+        totals: The figures of ``metrics.Totals`` at the end of the run.
+    """
+
+    config: RunConfig
+    prompt_ids: tuple[int, ...]
+    pair: Mapping[str, str]
+    device: str
+    precision: str
+    versions: Mapping[str, str]
+    started_at: str
+    calibration: Calibration | None
+    lanes: Mapping[str, Lane]
+    pieces: Mapping[int, str] = field(default_factory=dict)
+    specials: tuple[int, ...] = ()
+    totals: Mapping[str, Any] = field(default_factory=dict)
+    version: int = TRACE_VERSION
+
+    def to_json(self) -> str:
+        """The run as one line of JSON."""
+        return dump(asdict(self))
+
+
+def dump(value: object) -> str:
+    """Compact JSON that keeps non-ASCII text readable and refuses NaN and infinity."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def run_from_json(text: str) -> Run:
+    """Rebuild a ``Run`` from :meth:`Run.to_json`.
+
+    Raises:
+        ValueError: The text is no trace, or one of a version this program does not know.
+    """
+    try:
+        raw = json.loads(text)
+        version = raw["version"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError("This file is not a specdemo trace.") from error
+    if version != TRACE_VERSION:
+        raise ValueError(f"This trace has version {version}; this program reads version {TRACE_VERSION}.")
+    try:
+        return _run(raw)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"This trace is damaged: {error}.") from error
+
+
+def _run(raw: dict[str, Any]) -> Run:
+    config = raw["config"]
+    calibration = raw["calibration"]
+    return Run(
+        **{
+            **raw,
+            "config": RunConfig(**{**config, "mode": Mode(config["mode"]), "rule": Rule(config["rule"])}),
+            "prompt_ids": tuple(raw["prompt_ids"]),
+            "calibration": calibration and Calibration(**{**calibration, "v": tuple(calibration["v"])}),
+            "lanes": {
+                name: Lane(tuple(round_from_dict(r) for r in lane["rounds"]))
+                for name, lane in raw["lanes"].items()
+            },
+            "pieces": {int(key): piece for key, piece in raw["pieces"].items()},
+            "specials": tuple(raw["specials"]),
+        }
+    )
+
+
+def round_from_dict(raw: dict[str, Any]) -> Round:
+    """Rebuild a ``Round`` from ``dataclasses.asdict`` of one."""
+    emission = raw["emission"]
+    return Round(
+        **{
+            **raw,
+            "drafted": tuple(
+                Token(
+                    **{
+                        **token,
+                        "status": Status(token["status"]),
+                        "draft_top": _alternatives(token["draft_top"]),
+                        "target_top": _alternatives(token["target_top"]),
+                    }
+                )
+                for token in raw["drafted"]
+            ),
+            "emission": emission
+            and Emission(
+                **{**emission, "status": Status(emission["status"]), "top": _alternatives(emission["top"])}
+            ),
+            "finish": raw["finish"] and Finish(raw["finish"]),
+        }
+    )
+
+
+def _alternatives(raw: list[list[Any]]) -> tuple[Alternative, ...]:
+    return tuple(Alternative(int(token), float(prob)) for token, prob in raw)
