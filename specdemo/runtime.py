@@ -115,7 +115,9 @@ class ModelRuntime:
         self.row_floor = row_floor
         self.id_map = id_map
         self.device = next(model.parameters()).device
-        self.max_context = int(getattr(model.config, "max_position_embeddings", 2**31))
+        # Rows added to reach the floor need positions of their own behind the text.
+        positions = int(getattr(model.config.get_text_config(), "max_position_embeddings", 2**31))
+        self.max_context = positions - (row_floor - 1)
         self._cursor = _Cursor()
         self._cache: Cache | None = None
         self._capacity = 0
@@ -182,24 +184,25 @@ def grouped_attention(
     in memory. Rows are added where the kernel would otherwise see a block too small for its usual order.
 
     Args:
-        query: Shape [1, heads, n, d].
-        key, value: Shape [1, kv_heads, capacity, d].
-        attention_mask: Additive, shape [1, 1, n, capacity].
+        query: Shape [batch, heads, n, d].
+        key, value: Shape [batch, kv_heads, capacity, d].
+        attention_mask: Additive, shape [batch or 1, 1, n, capacity].
 
     Returns:
-        Shape [1, n, heads, d], and None for the weights, as transformers asks.
+        Shape [batch, n, heads, d], and None for the weights, as transformers asks.
     """
-    _, heads, n, width = query.shape
+    batch, heads, n, width = query.shape
     kv_heads = key.shape[1]
     group = heads // kv_heads
-    rows = query.reshape(1, kv_heads, group * n, width)
-    mask = attention_mask.expand(1, group, n, -1).reshape(1, 1, group * n, -1)
+    rows = query.reshape(batch, kv_heads, group * n, width)
+    masks = attention_mask.shape[0]
+    mask = attention_mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
     last_block = group * n % ATTENTION_BLOCK
     if 0 < last_block < MIN_BLOCK_ROWS:
         missing = MIN_BLOCK_ROWS - last_block
         rows, mask = F.pad(rows, (0, 0, 0, missing)), F.pad(mask, (0, 0, 0, missing))
     mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scaling)
-    return mixed[:, :, : group * n].reshape(1, heads, n, -1).transpose(1, 2), None
+    return mixed[:, :, : group * n].reshape(batch, heads, n, -1).transpose(1, 2), None
 
 
 def _additive_mask(*args, dtype: torch.dtype = torch.float32, **kwargs) -> Tensor:

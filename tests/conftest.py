@@ -1,0 +1,36 @@
+"""Shared fixtures: reproducible hypothesis runs and the embedded pair, loaded once."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("default")
+
+
+@pytest.fixture(scope="session")
+def embedded_pair():
+    """The real embedded pair on the CPU in the default precision; fetched on first use."""
+    from specdemo.models import load_pair
+
+    return load_pair(device="cpu")
+
+
+@pytest.fixture
+def one_thread():
+    """Tiny models run fastest on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

@@ -1,0 +1,76 @@
+"""The command line end to end on a tiny pair."""
+
+import json
+
+import pytest
+from tiny import tiny_pair
+
+import specdemo.models
+from specdemo.cli import main
+from specdemo.trace import run_from_json
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def pair(monkeypatch):
+    loaded = tiny_pair()
+    monkeypatch.setattr(specdemo.models, "load_pair", lambda *args: loaded)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    return loaded
+
+
+def test_generate_prints_text_sentence_and_badge(capsys):
+    assert main(["generate", "hello", "--raw", "--max-new-tokens", "9", "--baseline"]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "Same 9 tokens as the target alone" in out
+    assert "Identical to the baseline, token for token." in out
+
+
+def test_colours_follow_the_status_and_control_characters_are_shown(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    main(["generate", "hello", "--raw", "--max-new-tokens", "40", "--seed", "3"])
+    out = capsys.readouterr().out
+    assert "\x1b[1;33;4m" in out and "\x1b[2;31;9m" in out
+    assert not {chr(code) for code in range(32)} & set(out) - {"\x1b", "\n", "\t"}
+
+
+def test_json_holds_the_whole_run(capsys, tmp_path):
+    main(["generate", "hi", "--max-new-tokens", "6", "--json", "-", "--temperature", "0.7"])
+    captured = capsys.readouterr()
+    run = run_from_json(captured.out)
+    assert run.config.prompt == "hi" and len(run.lanes["speculative"].ids) == 6
+    assert "6 tokens" in captured.err
+    path = tmp_path / "run.json"
+    main(["generate", "hi", "--max-new-tokens", "6", "--json", str(path)])
+    assert run_from_json(path.read_text()).config.rule == "greedy"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generate", ""], "prompt is empty"),
+        (["generate", "x", "--k", "0"], "k must be from 1"),
+        (["generate", "x", "--rule", "rejection"], "needs a temperature above 0"),
+        (["generate", "x", "--drafter", "oracle"], "Unknown drafter"),
+        (["generate", "x", "--max-new-tokens", "2", "--json", "/nowhere/x.json"], "Cannot write"),
+        (["bench", "--prompts", "/nowhere", "--out", "x.json"], "Cannot read the prompts"),
+    ],
+)
+def test_what_the_user_can_put_right_gets_one_sentence_and_status_2(arguments, words, capsys):
+    assert main(arguments) == 2
+    message = capsys.readouterr().err.strip().splitlines()[-1]
+    assert message.startswith("specdemo: ") and words in message
+
+
+def test_bench_writes_its_file_and_prints_the_table(capsys, tmp_path):
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "out.json"
+    prompts.write_text('{"id": "a", "category": "facts", "mode": "raw", "prompt": "abc"}\n')
+    assert (
+        main(["bench", "--prompts", str(prompts), "--out", str(out), "--k", "1,2", "--max-new-tokens", "6"])
+        == 0
+    )
+    assert len(json.loads(out.read_text())["rows"]) == 2
+    assert "1 of 1" in capsys.readouterr().out
+    assert main(["bench", "--prompts", str(prompts), "--out", str(out), "--k", "1,x"]) == 2

@@ -1,0 +1,126 @@
+"""The real embedded pair: same bits, same tokens, same text, in the default precision on the CPU."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
+
+from specdemo.bench import read_prompts
+from specdemo.limits import UserError, parse_config
+from specdemo.live import LiveRun
+from specdemo.models import EMBEDDED_DRAFT
+from specdemo.runtime import ModelRuntime
+from specdemo.trace import BASELINE, SPECULATIVE, Finish, Rule, Status
+
+ASSETS = Path(__file__).parent.parent / "assets"
+
+
+def run(pair, **request):
+    live = LiveRun(pair, parse_config(request))
+    for event in live.events():
+        pass
+    return live.run, event
+
+
+def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
+    calibration = embedded_pair.calibrate(40, 128)
+    if calibration.row_floor is None:
+        pytest.skip("the self-test finds no row floor on this machine; divergences are audited instead")
+    text = "The lighthouse stood on the northern cliff, and every evening its keeper climbed the stairs."
+    ids = torch.tensor(embedded_pair.tokenizer(text * 2)["input_ids"])
+    alone, together = (ModelRuntime(embedded_pair.target, row_floor=calibration.row_floor) for _ in "ab")
+    for runtime in (alone, together):
+        runtime.begin(256)
+        runtime.prefill(ids[:7])
+    single = torch.cat([alone.forward(token[None]) for token in ids[7:]])
+    for rows in (2, 4, 5, 9, 13):
+        together.rollback(7)
+        chunks = ids[7:].split(rows)
+        for start, chunk in zip(range(0, len(single), rows), chunks, strict=True):
+            assert torch.equal(together.forward(chunk), single[start : start + rows]), (
+                f"{rows} rows at {start}"
+            )
+
+
+@pytest.mark.parametrize("k", [1, 3, 4, 8])
+def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(embedded_pair, k):
+    for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
+        record, end = run(embedded_pair, prompt=prompt.prompt, mode=prompt.mode, k=k, max_new_tokens=24)
+        assert end["badge"]["kind"] == "same", (prompt.id, end["badge"])
+        assert record.lanes[SPECULATIVE].ids == record.lanes[BASELINE].ids
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
+def test_shared_noise_repeats_the_sampled_baseline(embedded_pair, temperature):
+    for seed in range(3):
+        _, end = run(
+            embedded_pair,
+            prompt="Tell me a story.",
+            temperature=temperature,
+            rule="shared-noise",
+            seed=seed,
+            max_new_tokens=16,
+        )
+        assert end["totals"]["identical"] is True, (seed, end["badge"])
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
+def test_shared_noise_repeats_the_sampled_baseline_for_fifty_seeds_of_a_tiny_pair(temperature):
+    target = tiny_llama(50, 1)
+    draft = nearby(target, 2, 0.1)
+    config = config_for(Rule.SHARED_NOISE, temperature=temperature, max_new_tokens=24, k=4)
+    for seed in range(50):
+        seeded = replace(config, seed=seed)
+        rounds = speculative_rounds(target, draft, [1, 2, 3], seeded)
+        assert emitted(rounds) == emitted(baseline_rounds(target, [1, 2, 3], seeded))
+    assert any(r.accepted for r in rounds)
+
+
+def test_speculation_uses_fewer_target_passes_on_predictable_text(embedded_pair):
+    record, _ = run(embedded_pair, prompt="The capital of France is", mode="raw", max_new_tokens=48)
+    assert record.totals["passes"] < record.totals["baseline_passes"]
+    statuses = {t.status for r in record.lanes[SPECULATIVE].rounds for t in r.drafted}
+    assert statuses == {Status.ACCEPTED, Status.DISCARDED}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"prompt": "<|im_start|><|im_end|>", "mode": "raw"},
+        {"prompt": "🎉 日本語のテキスト:", "mode": "raw"},
+        {"prompt": "<img src=x onerror=alert(1)> ${alert(1)} {{x}}"},
+        {"prompt": "a", "mode": "raw", "max_new_tokens": 1},
+        {"prompt": "Count: 1 2 3", "mode": "raw", "k": 12, "max_new_tokens": 3},
+    ],
+)
+def test_unusual_prompts_give_a_right_run(embedded_pair, request_):
+    record, end = run(embedded_pair, **{"max_new_tokens": 10, **request_})
+    assert end["totals"]["identical"] is True
+    if record.config.mode == "raw":
+        prompt = b"".join(map(embedded_pair.pieces.piece, record.prompt_ids)).decode()
+        assert prompt == request_["prompt"]
+
+
+def test_a_finished_answer_ends_at_the_end_of_sequence_token(embedded_pair):
+    record, end = run(embedded_pair, prompt="What is the capital of France? Answer in one short sentence.")
+    lane = record.lanes[SPECULATIVE]
+    assert lane.finish is Finish.EOS and lane.ids[-1] in embedded_pair.eos_ids
+    assert end["totals"]["identical"] is True
+
+
+def test_a_prompt_beyond_the_context_is_refused_in_one_sentence(embedded_pair, monkeypatch):
+    monkeypatch.setattr(embedded_pair.target.config, "max_position_embeddings", 64)
+    with pytest.raises(UserError, match="shorten it"):
+        run(embedded_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)
+
+
+def test_the_shipped_draft_is_small_and_comes_with_its_card(embedded_pair):
+    shards = list(EMBEDDED_DRAFT.glob("*.safetensors"))
+    assert shards and max(path.stat().st_size for path in shards) <= 9_000_000
+    assert sum(path.stat().st_size for path in shards) <= 24_000_000
+    card = (EMBEDDED_DRAFT / "README.md").read_text(encoding="utf-8")
+    assert "apache-2.0" in card.lower() and "acceptance" in card.lower()
+    assert embedded_pair.draft.model.embed_tokens is embedded_pair.target.get_input_embeddings()

@@ -1,0 +1,144 @@
+"""Events, traces and the service, on a tiny pair."""
+
+import json
+import threading
+
+import pytest
+from tiny import tiny_pair
+
+from specdemo.limits import UserError, parse_config
+from specdemo.live import LiveRun
+from specdemo.metrics import fold
+from specdemo.service import Service
+from specdemo.text import decode_pieces
+from specdemo.trace import BASELINE, SPECULATIVE, Rule, dump, run_from_json
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+REQUEST = {"prompt": "naïve 🎉", "mode": "raw", "max_new_tokens": 12, "k": 3}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+def live(pair, **changes):
+    run = LiveRun(pair, parse_config({**REQUEST, **changes}))
+    return run, list(run.events())
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_events_and_run_tell_the_same_story(pair, rule):
+    run, events = live(pair, rule=rule, temperature=0 if rule is Rule.GREEDY else 0.8)
+    assert [e["type"] for e in events] == ["start"] + ["round"] * (len(events) - 2) + ["end"]
+    record = run.run
+    streamed = {
+        lane: [e["round"] for e in events[1:-1] if e["lane"] == lane] for lane in (SPECULATIVE, BASELINE)
+    }
+    saved = json.loads(record.to_json())
+    for lane, rounds in streamed.items():
+        assert json.loads(dump(rounds)) == saved["lanes"][lane]["rounds"]
+    assert events[-1]["totals"] == saved["totals"]
+    refolded = fold({n: lane.rounds for n, lane in record.lanes.items()}, 3, rule, record.calibration)
+    assert vars(refolded) == saved["totals"]
+    seen = {int(i) for e in events for i in e.get("pieces", {})}
+    assert seen == set(record.pieces)
+    for round_ in record.lanes[SPECULATIVE].rounds:
+        for token in round_.drafted:
+            assert {token.id, *(a.id for a in token.draft_top + token.target_top)} <= seen
+    if rule is not Rule.REJECTION:
+        assert record.lanes[SPECULATIVE].ids == record.lanes[BASELINE].ids
+        assert events[-1]["badge"]["kind"] == "same"
+
+
+def test_a_trace_survives_the_file_and_needs_no_tokeniser(pair):
+    record = live(pair)[0].run
+    again = run_from_json(record.to_json())
+    assert again == record
+    assert decode_pieces(again.pieces, again.prompt_ids) == "naïve 🎉"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not a specdemo trace"),
+        ("[]", "not a specdemo trace"),
+        ('{"version": 99}', "version 99"),
+        ('{"version": 1}', "damaged"),
+    ],
+)
+def test_a_file_that_is_no_trace_is_refused_in_words(text, words):
+    with pytest.raises(ValueError, match=words):
+        run_from_json(text)
+
+
+def test_the_service_waits_for_the_models_and_runs(pair):
+    release = threading.Event()
+
+    def load(progress):
+        progress("Fetching", 0.5)
+        release.wait(10)
+        return pair
+
+    service = Service(load)
+    stream = service.stream(REQUEST, lambda: False)
+    assert next(stream)["type"] == "progress"
+    release.set()
+    types = [event["type"] for event in stream]
+    assert types[-1] == "end" and "round" in types
+
+
+def test_a_failed_load_is_said_and_the_next_request_tries_again(pair):
+    attempts = []
+
+    def load(progress):
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise UserError("The file is missing; put it back.")
+        return pair
+
+    service = Service(load)
+    with pytest.raises(UserError, match="put it back"):
+        list(service.stream(REQUEST, lambda: False))
+    assert list(service.stream(REQUEST, lambda: False))[-1]["type"] == "end"
+
+
+def test_faults_become_sentences_and_the_next_run_works(pair, monkeypatch):
+    service = Service(lambda progress: pair)
+    with pytest.raises(UserError, match="k must be from"):
+        list(service.stream({**REQUEST, "k": 99}, lambda: False))
+    healthy = pair.target.lm_head.weight.data.clone()
+    pair.target.lm_head.weight.data[:] = float("nan")
+    with pytest.raises(UserError, match="NaN"):
+        list(service.stream(REQUEST, lambda: False))
+    pair.target.lm_head.weight.data[:] = healthy
+    assert list(service.stream(REQUEST, lambda: False))[-1]["type"] == "end"
+
+
+def test_stop_ends_both_lanes_within_their_round(pair):
+    stopped = threading.Event()
+    run = LiveRun(pair, parse_config({**REQUEST, "max_new_tokens": 200}), stopped.is_set)
+    rounds = []
+    for event in run.events():
+        if event["type"] == "round":
+            rounds.append(event)
+            if len(rounds) == 4:
+                stopped.set()
+    assert len(rounds) <= 4 + 2
+    assert event["type"] == "end" and event["sentence"].startswith("Stopped early.")
+
+
+def test_a_chat_prompt_needs_a_template(pair):
+    ids = pair.prompt_ids(parse_config({"prompt": "hi", "mode": "chat"}))
+    assert ids[0] == 0 and ids[-1] == 1
+    template, pair.tokenizer.chat_template = pair.tokenizer.chat_template, None
+    try:
+        with pytest.raises(UserError, match="choose raw continuation"):
+            pair.prompt_ids(parse_config({"prompt": "hi", "mode": "chat"}))
+    finally:
+        pair.tokenizer.chat_template = template
+
+
+def test_a_prompt_of_control_tokens_only_runs(pair):
+    _, events = live(pair, prompt="<s></s>")
+    assert events[-1]["type"] == "end"

@@ -1,0 +1,82 @@
+"""Loading any pair from folders, and refusing pairs that do not fit, in words."""
+
+import pytest
+import torch
+from tiny import byte_tokenizer, nearby, tiny_llama
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from specdemo.limits import UserError, parse_config
+from specdemo.live import LiveRun
+from specdemo.models import load_pair, require_same_tokens
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def save(model, tokenizer, folder) -> str:
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory):
+    tokenizer = byte_tokenizer()
+    model = tiny_llama(len(tokenizer), 0, torch.float32)
+    return save(model, tokenizer, tmp_path_factory.mktemp("target"))
+
+
+def run(pair):
+    live = LiveRun(pair, parse_config({"prompt": "abc", "mode": "raw", "max_new_tokens": 10, "k": 3}))
+    *_, end = live.events()
+    return live.run, end
+
+
+@pytest.mark.parametrize("extra_rows", [-2, 0, 7])
+def test_a_pair_of_folders_loads_and_runs_also_with_padded_vocabularies(target_folder, tmp_path, extra_rows):
+    tokenizer = byte_tokenizer()
+    draft = save(tiny_llama(len(tokenizer) + extra_rows, 0, torch.float32), tokenizer, tmp_path)
+    pair = load_pair(target_folder, draft, "cpu", "fp32")
+    record, end = run(pair)
+    assert end["badge"]["kind"] == "same"
+    assert len(record.lanes["speculative"].ids) == 10
+
+
+def test_two_architectures_make_a_pair(target_folder, tmp_path):
+    tokenizer = byte_tokenizer()
+    torch.manual_seed(0)
+    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
+    pair = load_pair(target_folder, save(gpt2, tokenizer, tmp_path), "cpu", "fp32")
+    assert run(pair)[1]["badge"]["kind"] == "same"
+
+
+def test_a_draft_with_another_tokeniser_is_refused_with_the_first_difference(target_folder, tmp_path):
+    other = byte_tokenizer(extra=["surplus"])
+    draft = save(tiny_llama(len(other), 1, torch.float32), other, tmp_path)
+    with pytest.raises(UserError, match="token 258 is missing in the target and 'surplus' in the draft"):
+        load_pair(target_folder, draft, "cpu", "fp32")
+
+
+def test_same_tokenisers_fit():
+    require_same_tokens(byte_tokenizer(), byte_tokenizer())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": "/no/such/folder", "draft": "/none"}, "Cannot load /no/such/folder"),
+        ({"target": "/no/such/folder"}, "name a draft for this target too"),
+        ({"precision": "fp3"}, "choose one of: bf16, fp32"),
+    ],
+)
+def test_what_cannot_be_loaded_is_said(options, words, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match=words):
+        load_pair(**options)
+
+
+def test_a_nearby_draft_is_accepted_sometimes(target_folder, tmp_path):
+    tokenizer = byte_tokenizer()
+    close = nearby(tiny_llama(len(tokenizer), 0, torch.float32), 1, 0.02)
+    record, _ = run(load_pair(target_folder, save(close, tokenizer, tmp_path), "cpu", "fp32"))
+    assert record.totals["alpha_compared"] > 0
+    assert record.calibration.row_floor is not None or record.totals["identical"] is not None

@@ -1,0 +1,112 @@
+"""The cache: same logits as a plain forward pass, rollback equal to a fresh prefill, any architecture."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import tiny_llama
+from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GPTNeoXConfig, Qwen2Config
+
+from specdemo.calibrate import find_row_floor, measure
+from specdemo.runtime import ATTENTION, ModelRuntime, Stopwatch, capacity_for
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
+ARCHITECTURES = {
+    "gpt2": GPT2Config(n_embd=16, n_layer=2, n_head=4, n_positions=64, vocab_size=11),
+    "qwen2": Qwen2Config(**SMALL, intermediate_size=32, num_key_value_heads=2, vocab_size=11),
+    "gpt-neox": GPTNeoXConfig(**SMALL, intermediate_size=32, vocab_size=11),
+    "gemma3": Gemma3TextConfig(
+        **SMALL, intermediate_size=32, num_key_value_heads=2, head_dim=4, vocab_size=11, sliding_window=4
+    ),
+}
+
+
+def plain_logits(model, ids):
+    with torch.inference_mode():
+        return model(torch.tensor([ids]), use_cache=False).logits[0]
+
+
+@settings(max_examples=30)
+@given(data=st.data(), seed=st.integers(0, 1000), floor=st.sampled_from([1, 2, 4]))
+def test_any_mix_of_passes_and_rollbacks_equals_a_plain_forward(data, seed, floor):
+    model = tiny_llama(7, seed)
+    runtime = ModelRuntime(model, row_floor=floor)
+    runtime.begin(64)
+    text: list[int] = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        chunk = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=6))
+        logits = runtime.forward(torch.tensor(chunk))
+        text += chunk
+        assert runtime.length == len(text)
+        torch.testing.assert_close(logits, plain_logits(model, text)[-len(chunk) :], rtol=1e-9, atol=1e-9)
+        text = text[: data.draw(st.integers(0, len(text)))]
+        runtime.rollback(len(text))
+
+
+def test_rollback_leaves_the_cache_equal_to_a_fresh_prefill():
+    model = tiny_llama(7, 3)
+    ids = torch.tensor([1, 5, 2, 6, 0, 3])
+    rolled, fresh = ModelRuntime(model), ModelRuntime(model)
+    for runtime in (rolled, fresh):
+        runtime.begin(64)
+    rolled.prefill(ids)
+    rolled.forward(torch.tensor([4, 4, 4]))
+    rolled.rollback(len(ids))
+    fresh.prefill(ids)
+    for old, new in zip(rolled._cache.layers, fresh._cache.layers, strict=True):
+        assert torch.equal(old.keys[:, :, : len(ids)], new.keys[:, :, : len(ids)])
+        assert torch.equal(old.values[:, :, : len(ids)], new.values[:, :, : len(ids)])
+    following = torch.tensor([2, 0])
+    assert torch.equal(rolled.forward(following), fresh.forward(following))
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_other_architectures_run_over_the_same_cache(name):
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(ARCHITECTURES[name], attn_implementation=ATTENTION)
+    model = model.to(torch.float64).eval()
+    ids = [1, 5, 2, 9, 0, 3, 7, 7, 10, 4, 6]
+    runtime = ModelRuntime(model, row_floor=2)
+    runtime.begin(64)
+    runtime.prefill(torch.tensor(ids[:6]))
+    runtime.forward(torch.tensor([8, 8, 8]))
+    runtime.rollback(6)
+    steps = [runtime.forward(torch.tensor(part)) for part in ([ids[6]], ids[7:10], [ids[10]])]
+    torch.testing.assert_close(torch.cat(steps), plain_logits(model, ids)[6:], rtol=1e-6, atol=1e-8)
+
+
+def test_rolling_back_to_the_future_is_an_error():
+    runtime = ModelRuntime(tiny_llama(7, 0))
+    runtime.begin(64)
+    with pytest.raises(ValueError, match="cannot roll back"):
+        runtime.rollback(1)
+
+
+def test_the_row_floor_search_finds_a_floor_and_notices_when_there_is_none(monkeypatch):
+    model = tiny_llama(7, 0, torch.bfloat16)
+    assert find_row_floor(model, 256, 7) in (1, 2, 3, 4, 6, 8, 16)
+    noisy = ModelRuntime.forward
+    monkeypatch.setattr(
+        ModelRuntime, "forward", lambda self, ids: noisy(self, ids) + torch.rand(1).bfloat16()
+    )
+    assert find_row_floor(model, 256, 7) is None
+
+
+def test_measured_costs_are_positive_and_relative_to_one_pass():
+    model = tiny_llama(7, 0, torch.float32)
+    runtime = ModelRuntime(model)
+    costs = measure(runtime, ModelRuntime(model), 256, 7, row_floor=1)
+    assert costs.step_s > 0 and costs.c > 0 and len(costs.v) == 13 and costs.v[0] == pytest.approx(1.0)
+
+
+def test_capacity_grows_in_steps():
+    assert [capacity_for(n) for n in (1, 256, 257)] == [256, 256, 512]
+
+
+def test_stopwatch_gives_one_figure_a_lap():
+    watch = Stopwatch(torch.device("cpu"))
+    watch.lap()
+    watch.lap()
+    assert len(watch.laps()) == 2 and min(watch.laps()) >= 0

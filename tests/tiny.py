@@ -1,0 +1,153 @@
+"""Tiny random models, built here, and a memoised stand-in for statistics over many runs."""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor, nn
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from specdemo.drafters import DraftModelDrafter
+from specdemo.engine import autoregress, speculate
+from specdemo.pair import Pair
+from specdemo.runtime import ATTENTION, ModelRuntime
+from specdemo.text import PieceTable
+from specdemo.trace import Mode, Round, Rule, RunConfig
+
+CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}"
+
+
+def config_for(rule: Rule = Rule.GREEDY, **changes: object) -> RunConfig:
+    """A run configuration with a matching temperature."""
+    base = RunConfig(prompt="x", mode=Mode.RAW, rule=rule, temperature=0.0 if rule is Rule.GREEDY else 1.0)
+    return replace(base, **changes)
+
+
+def tiny_llama(
+    vocab: int, seed: int, dtype: torch.dtype = torch.float64, spread: float = 0.6, context: int = 512
+) -> LlamaForCausalLM:
+    """A two-layer random Llama whose logits vary enough to disagree about."""
+    config = LlamaConfig(
+        vocab_size=vocab,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=context,
+        initializer_range=spread,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=None,
+    )
+    config._attn_implementation = ATTENTION
+    torch.manual_seed(seed)
+    return LlamaForCausalLM(config).to(dtype).eval()
+
+
+def nearby(model: nn.Module, seed: int, noise: float) -> nn.Module:
+    """A copy of ``model`` with noise on its weights: a draft that agrees sometimes."""
+    other = LlamaForCausalLM(model.config).to(next(model.parameters()).dtype).eval()
+    other.load_state_dict(model.state_dict())
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight += noise * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return other
+
+
+class TableRuntime:
+    """A model with its logits looked up by context: same interface, no arithmetic, fast to repeat."""
+
+    def __init__(self, table: dict[tuple[int, ...], Tensor]):
+        self.table = table
+        self.device = torch.device("cpu")
+        self.id_map = None
+        self.max_context = 1 << 20
+        self.passes = 0
+        self._text: list[int] = []
+
+    @classmethod
+    def of(cls, model: nn.Module, prompt: Sequence[int], depth: int) -> "TableRuntime":
+        """Tabulate ``model`` on ``prompt`` and every continuation up to ``depth`` tokens."""
+        vocab = model.config.vocab_size
+        table = {}
+        for size in range(depth + 1):
+            contexts = [(*prompt, *tail) for tail in itertools.product(range(vocab), repeat=size)]
+            with torch.inference_mode():
+                logits = model(torch.tensor(contexts), use_cache=False).logits[:, -1]
+            table |= dict(zip(contexts, logits, strict=True))
+        return cls(table)
+
+    @property
+    def length(self) -> int:
+        return len(self._text)
+
+    def begin(self, capacity: int) -> None:
+        self._text = []
+
+    def prefill(self, ids: Tensor) -> None:
+        self._text += ids.tolist()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        self.passes += 1
+        rows = []
+        for token in ids.tolist():
+            self._text.append(token)
+            rows.append(self.table[tuple(self._text)])
+        return torch.stack(rows)
+
+    def rollback(self, length: int) -> None:
+        assert 0 <= length <= len(self._text)
+        del self._text[length:]
+
+
+def speculative_rounds(
+    target: nn.Module, draft: nn.Module, prompt: Sequence[int], config: RunConfig, **options: object
+) -> list[Round]:
+    """All rounds of a speculative run over real caches."""
+    drafter = DraftModelDrafter(ModelRuntime(draft))
+    return list(speculate(ModelRuntime(target), drafter, prompt, config, **options))
+
+
+def baseline_rounds(
+    target: nn.Module, prompt: Sequence[int], config: RunConfig, **options: object
+) -> list[Round]:
+    """All rounds of the target alone over a real cache."""
+    return list(autoregress(ModelRuntime(target), prompt, config, **options))
+
+
+def emitted(rounds: Sequence[Round]) -> list[int]:
+    """Ids of all rounds."""
+    return [token for round_ in rounds for token in round_.emitted]
+
+
+def byte_tokenizer(extra: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """A byte-level tokeniser without merges: 256 bytes and two control tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    names = ["<s>", "</s>", *alphabet, *extra]
+    backend = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def tiny_pair(seed: int = 0, noise: float = 0.05) -> Pair:
+    """A pair over the byte tokeniser, in float32."""
+    tokenizer = byte_tokenizer()
+    target = tiny_llama(len(tokenizer), seed, torch.float32, spread=0.4)
+    return Pair(
+        target_name="tiny target",
+        draft_name="tiny draft",
+        target=target,
+        draft=nearby(target, seed + 1, noise),
+        id_map=None,
+        tokenizer=tokenizer,
+        precision="fp32",
+        pieces=PieceTable(tokenizer),
+    )
