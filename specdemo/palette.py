@@ -18,6 +18,7 @@ class Palette:
     muted: str
     line: str
     accent: str
+    button: str
     pending: str
     accepted: str
     discarded: str
@@ -33,6 +34,7 @@ LIGHT = Palette(
     muted="#525e6a",
     line="#d5dbe1",
     accent="#0b5cad",
+    button="#0b5cad",
     pending="#5c5470",
     accepted="#00664b",
     discarded="#65707b",
@@ -48,6 +50,7 @@ DARK = Palette(
     muted="#a3b0bc",
     line="#2f3a45",
     accent="#7fbcff",
+    button="#1767b5",
     pending="#c0b6dc",
     accepted="#4fd3a6",
     discarded="#98a4af",

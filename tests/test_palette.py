@@ -47,6 +47,11 @@ def test_tokens_reach_aa_on_their_tints(palette: Palette):
         assert contrast(rgb(colour), tinted(palette.surface, colour, share)) >= AA, name
 
 
+@pytest.mark.parametrize("palette", THEMES.values(), ids=THEMES)
+def test_white_on_the_button_reaches_aa(palette: Palette):
+    assert contrast(rgb("#ffffff"), rgb(palette.button)) >= AA
+
+
 def test_css_has_every_colour_in_both_themes():
     css = css_variables()
     for palette in THEMES.values():

@@ -1,0 +1,1 @@
+"""The web page: the only part of the program that imports Gradio."""

@@ -1,0 +1,272 @@
+"""The page: widgets, what pressing them does, and the API endpoint ``run``.
+
+Widgets only collect values: each one goes untouched through the service's own check. Loads no model
+and knows none.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from specdemo import limits
+from specdemo.limits import UserError
+from specdemo.trace import Mode, Rule, RunConfig
+from specdemo.ui import stage as stage_ui
+from specdemo.ui.runs import EventSource, Stops, explain_failure, first_line, ndjson
+
+TITLE = "Speculative decoding, live"
+HEADER = (
+    f'<header class="sd-header"><h1>{TITLE}</h1><p>A small <b>draft</b> model guesses k tokens; '
+    "the large <b>target</b> model checks them all in one pass.</p></header>"
+)
+MAX_WAITING = 20
+SAMPLING_TEMPERATURE = 0.8
+"""Where the temperature goes when a visitor picks a sampling rule at temperature 0."""
+
+DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+class Example(NamedTuple):
+    """A prompt a visitor can take with one press."""
+
+    label: str
+    prompt: str
+    mode: Mode
+
+
+EXAMPLES = (
+    Example("Capital of France", "The capital of France is", Mode.RAW),
+    Example("Thank-you email", "Thank you for your email. I will get back to you", Mode.RAW),
+    Example(
+        "Code", "Write a Python function that returns the first n Fibonacci numbers as a list.", Mode.CHAT
+    ),
+    Example("Story", "Write a short story about a lighthouse keeper who finds a message.", Mode.CHAT),
+    Example(
+        "Copy-edit",
+        "Rewrite this so that Friday becomes Thursday: The meeting has moved to Friday afternoon. "
+        "Please send your slides before Friday noon, and tell me by Friday morning if you cannot come.",
+        Mode.CHAT,
+    ),
+)
+
+
+class Controls(NamedTuple):
+    """The widgets of a run, named after the fields of ``RunConfig``."""
+
+    prompt: gr.Textbox
+    mode: gr.Radio
+    k: gr.Slider
+    temperature: gr.Slider
+    rule: gr.Radio
+    max_new_tokens: gr.Number
+    seed: gr.Number
+    top_k: gr.Number
+    top_p: gr.Slider
+
+
+def build_page(service: EventSource) -> gr.Blocks:
+    """The whole page around one service."""
+    stops = Stops()
+    with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(HEADER, js_on_load=None, apply_default_css=False)
+        with gr.Column(elem_id="controls"):
+            controls, run_button, stop_button = _controls()
+        stage = stage_ui.build_stage()
+        _keep_consistent(controls)
+        _wire_run(service, stops, controls, stage, (run_button, stop_button))
+        page.unload(_leaver(stops))
+    return page.queue(max_size=MAX_WAITING, api_open=False)
+
+
+def launch_options() -> dict[str, Any]:
+    """What ``launch()`` needs beside host and port for the page to look and work as built."""
+    fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
+    mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
+    return {
+        "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=fonts, font_mono=mono),
+        "head": stage_ui.head(),
+        "app_kwargs": {"routes": stage_ui.routes()},
+        "footer_links": ["api"],
+        "run_history": False,
+        "enable_monitoring": False,
+        "ssr_mode": False,
+        "show_error": True,
+        "inbrowser": False,
+    }
+
+
+def _controls() -> tuple[Controls, gr.Button, gr.Button]:
+    with gr.Row(elem_id="ask", equal_height=True):
+        prompt = gr.Textbox(
+            value=DEFAULTS.prompt,
+            label="Prompt",
+            placeholder="Write something for the models to continue or to answer",
+            lines=2,
+            max_lines=4,
+            scale=8,
+            min_width=260,
+            container=False,
+            elem_id="prompt",
+        )
+        run_button = gr.Button("Run", variant="primary", scale=0, min_width=120, elem_id="run")
+        stop_button = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="stop")
+    with gr.Row(elem_id="examples"):
+        mode = gr.Radio(
+            [("continue the text", str(Mode.RAW)), ("answer as chat", str(Mode.CHAT))],
+            value=str(DEFAULTS.mode),
+            label="What to do with the prompt",
+            container=False,
+            scale=0,
+            min_width=310,
+            elem_id="mode",
+        )
+        gr.HTML("Try", js_on_load=None, apply_default_css=False, elem_id="try", min_width=30)
+        for example in EXAMPLES:
+            _example_button(example, prompt, mode)
+    with gr.Row(elem_id="settings"):
+        widgets = _settings()
+    return Controls(prompt, mode, *widgets), run_button, stop_button
+
+
+def _example_button(example: Example, prompt: gr.Textbox, mode: gr.Radio) -> None:
+    values = json.dumps([example.prompt, example.mode])
+    gr.Button(example.label, size="sm", min_width=60, scale=0).click(
+        None, outputs=[prompt, mode], js=f"() => {values}"
+    )
+
+
+def _settings() -> tuple[gr.Slider, gr.Slider, gr.Radio, gr.Number, gr.Number, gr.Number, gr.Slider]:
+    k = gr.Slider(1, limits.MAX_K, DEFAULTS.k, step=1, label="Draft length k", min_width=160, scale=3)
+    temperature = gr.Slider(
+        0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature", min_width=160, scale=3
+    )
+    rule = gr.Radio(
+        [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
+        value=str(DEFAULTS.rule),
+        label="Verification rule",
+        min_width=374,
+        scale=4,
+        elem_id="rule",
+    )
+    length = gr.Number(
+        DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, min_width=104, scale=1
+    )
+    seed = gr.Number(DEFAULTS.seed, label="Seed", precision=0, minimum=0, min_width=80, scale=1)
+    with gr.Accordion("More", open=False, elem_id="more"):
+        top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
+        top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
+    return k, temperature, rule, length, seed, top_k, top_p
+
+
+def _keep_consistent(controls: Controls) -> None:
+    controls.temperature.input(
+        rule_for, [controls.temperature, controls.rule], controls.rule, trigger_mode="always_last", **QUIET
+    )
+    controls.rule.input(temperature_for, [controls.rule, controls.temperature], controls.temperature, **QUIET)
+
+
+def rule_for(temperature: float, rule: str) -> str:
+    """The rule that suits a temperature the visitor just set."""
+    if temperature < limits.GREEDY_BELOW:
+        return str(Rule.GREEDY)
+    return str(Rule.REJECTION) if rule == Rule.GREEDY else rule
+
+
+def temperature_for(rule: str, temperature: float) -> float:
+    """The temperature that suits a rule the visitor just picked."""
+    if rule == Rule.GREEDY:
+        return 0.0
+    return temperature if temperature >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
+
+
+def _wire_run(
+    service: EventSource,
+    stops: Stops,
+    controls: Controls,
+    stage: gr.HTML,
+    buttons: tuple[gr.Button, gr.Button],
+) -> None:
+    run_button, stop_button = buttons
+
+    def begin(request: gr.Request) -> tuple[str, gr.Button, gr.Button]:
+        stops.begin(_session(request))
+        return first_line(), gr.Button(interactive=False), gr.Button(interactive=True)
+
+    def finish() -> tuple[gr.Button, gr.Button]:
+        return gr.Button(interactive=True), gr.Button(interactive=False)
+
+    def failed(shown: str) -> tuple[str, gr.Button, gr.Button]:
+        return explain_failure(shown), *finish()
+
+    def stop(request: gr.Request) -> None:
+        stops.stop(_session(request))
+
+    pressed = run_button.click(begin, None, [stage, *buttons], **QUIET)
+    running = pressed.then(
+        run_endpoint(service, stops),
+        list(controls),
+        stage,
+        api_name="run",
+        preprocess=False,
+        concurrency_limit=1,
+        show_progress="hidden",
+    )
+    # In Gradio 6 ``then`` follows success only.
+    running.success(finish, None, list(buttons), **QUIET)
+    running.failure(failed, stage, [stage, *buttons], **QUIET)
+    stop_button.click(stop, None, None, **QUIET)
+
+
+def run_endpoint(service: EventSource, stops: Stops) -> Any:
+    """The function behind the Run button and the API endpoint ``run``."""
+
+    def run(
+        prompt: str,
+        mode: str,
+        k: int,
+        temperature: float,
+        rule: str,
+        max_new_tokens: int,
+        seed: int,
+        top_k: int,
+        top_p: float,
+        request: gr.Request,
+    ) -> Iterator[str]:
+        """Decode a prompt with and without a draft model; yields the run's events as growing NDJSON."""
+        raw = {
+            "prompt": prompt,
+            "mode": mode,
+            "k": k,
+            "temperature": temperature,
+            "rule": rule,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+            "top_k": top_k,
+            "top_p": top_p,
+        }
+        session = _session(request)
+        event = stops.current(session)
+        try:
+            yield from ndjson(service, raw, event.is_set)
+        except UserError as error:
+            # The stage already shows the sentence; visible=False spares the page a second copy.
+            raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
+        finally:
+            stops.leave(session, event)
+
+    return run
+
+
+def _session(request: gr.Request) -> str:
+    return request.session_hash or ""
+
+
+def _leaver(stops: Stops) -> Any:
+    def leave(request: gr.Request) -> None:
+        stops.stop(_session(request))
+        stops.leave(_session(request))
+
+    return leave

@@ -1,0 +1,105 @@
+"""From a service's events to what the page shows: append-only NDJSON, and the way to stop it.
+
+The text a run yields only ever grows, so that Gradio's diff sends just the new lines. Knows no widgets.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Protocol
+
+from specdemo.limits import UserError
+from specdemo.trace import dump
+
+MIN_GAP_S = 1 / 15
+"""Shortest time between two updates sent to the browser; rounds in between travel together."""
+
+WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
+
+
+class EventSource(Protocol):
+    """What the page needs of ``service.Service``."""
+
+    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+        """The events of one run; raises ``UserError``."""
+
+
+class Stops:
+    """Who asked for their run to end, by session.
+
+    An entry lives from the press of Run (so that a run still queued can be stopped too) to the end
+    of the run, or until its tab is closed.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[str, threading.Event] = {}
+
+    def begin(self, session: str) -> None:
+        """Forget any earlier wish to stop."""
+        self._events[session] = threading.Event()
+
+    def current(self, session: str) -> threading.Event:
+        """The flag of this session's run; a run started through the API has none before it starts."""
+        return self._events.setdefault(session, threading.Event())
+
+    def stop(self, session: str) -> None:
+        """Ask this session's run to end; nothing happens where none is under way."""
+        if event := self._events.get(session):
+            event.set()
+
+    def leave(self, session: str, event: threading.Event | None = None) -> None:
+        """Forget the session, or only this run of it where a newer one has begun."""
+        if event is None or self._events.get(session) is event:
+            self._events.pop(session, None)
+
+
+def first_line() -> str:
+    """What the stage shows from the press of Run until the service speaks."""
+    return _line(WAITING)
+
+
+def ndjson(
+    service: EventSource,
+    raw: Mapping[str, Any],
+    stop: Callable[[], bool],
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[str]:
+    """One run as text that grows by whole lines, at most one update per ``MIN_GAP_S``, none lost.
+
+    Raises:
+        UserError: After an ``error`` line that holds the same sentence has been yielded.
+    """
+    text, sent, due = first_line(), "", clock()
+    try:
+        with closing(service.stream(raw, stop)) as events:
+            for event in events:
+                text += _line(event)
+                if clock() >= due:
+                    yield text
+                    sent, due = text, clock() + MIN_GAP_S
+    except UserError as error:
+        yield text + _error_line(str(error))
+        raise
+    except Exception as error:
+        told = UserError(f"The run failed inside the program ({type(error).__name__}); please try again.")
+        yield text + _error_line(str(told))
+        raise told from error
+    if text != sent:
+        yield text
+
+
+def explain_failure(shown: str) -> str:
+    """What the stage shows after a failure; a run refused before it began has given no reason yet."""
+    refused = shown == first_line()
+    return (
+        shown + _error_line("Too many runs are waiting; please try again in a minute.") if refused else shown
+    )
+
+
+def _error_line(message: str) -> str:
+    return _line({"type": "error", "message": message})
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    return dump(event) + "\n"

@@ -1,0 +1,20 @@
+"""Whoever is behind on its own clock moves next."""
+
+from specdemo.race import race
+from specdemo.trace import Round
+
+
+def lane(*seconds: float, prefill_s: float = 0.0):
+    for index, value in enumerate(seconds):
+        yield Round(index, index, (), None, 0.0, value, 0.0, prefill_s=prefill_s if index == 0 else 0.0)
+
+
+def test_lanes_advance_by_their_own_clocks():
+    order = [name for name, _ in race({"slow": lane(3.0, 3.0), "fast": lane(1.0, 1.0, 1.0, 1.0)})]
+    assert order == ["slow", "fast", "fast", "fast", "slow", "fast"]
+
+
+def test_prefill_counts_and_a_finished_lane_leaves_the_other_to_end():
+    order = [name for name, _ in race({"a": lane(1.0, 1.0, prefill_s=5.0), "b": lane(1.0)})]
+    assert order == ["a", "b", "a"]
+    assert list(race({})) == []

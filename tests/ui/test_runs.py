@@ -1,0 +1,97 @@
+"""The NDJSON of a run, and stopping it, without a browser."""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from specdemo.limits import UserError
+from specdemo.ui.runs import MIN_GAP_S, Stops, explain_failure, first_line, ndjson
+
+
+class Counting:
+    """Yields numbered events of ``cost`` seconds each, then raises ``fault`` if there is one."""
+
+    def __init__(self, count: int, fault: Exception | None = None, cost: float = 0.0):
+        self.count, self.fault, self.cost = count, fault, cost
+        self.now = 0.0
+
+    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+        """The events."""
+        for number in range(self.count):
+            self.now += self.cost
+            yield {"type": "round", "number": number}
+        if self.fault:
+            raise self.fault
+
+
+def texts(source: Counting) -> Iterator[str]:
+    """The updates of one run on the source's own clock."""
+    return ndjson(source, {}, lambda: False, clock=lambda: source.now)
+
+
+def numbers(text: str) -> list[int]:
+    """The events a text holds."""
+    return [event["number"] for event in map(json.loads, text.splitlines()) if "number" in event]
+
+
+def test_text_only_grows_and_begins_as_the_press_of_run_left_it():
+    updates = list(texts(Counting(50, cost=MIN_GAP_S)))
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(updates))
+    assert updates[0].startswith(first_line())
+    assert numbers(updates[-1]) == list(range(50))
+
+
+def test_updates_are_throttled_and_the_last_is_never_lost():
+    source = Counting(1000, cost=MIN_GAP_S / 50)
+    updates = list(texts(source))
+    assert len(updates) <= source.now / MIN_GAP_S + 2
+    assert numbers(updates[-1]) == list(range(1000))
+
+
+@pytest.mark.parametrize("fault", [UserError("Too long; shorten it."), RuntimeError("boom")])
+def test_a_fault_becomes_the_last_line_and_one_sentence(fault):
+    seen = []
+    with pytest.raises(UserError) as told:
+        for text in texts(Counting(3, fault)):
+            seen.append(text)
+    last = json.loads(seen[-1].splitlines()[-1])
+    assert last == {"type": "error", "message": str(told.value)}
+    assert numbers(seen[-1]) == [0, 1, 2]
+    assert "boom" not in str(told.value)
+
+
+def test_a_run_refused_before_it_began_gets_a_sentence_too():
+    last = json.loads(explain_failure(first_line()).splitlines()[-1])
+    assert last["type"] == "error"
+    explained = first_line() + '{"type":"error","message":"Told."}\n'
+    assert explain_failure(explained) == explained
+
+
+def test_stop_reaches_a_queued_run_and_only_this_session():
+    stops = Stops()
+    stops.begin("a")
+    stops.begin("b")
+    stops.stop("a")
+    assert stops.current("a").is_set()
+    assert not stops.current("b").is_set()
+
+
+def test_stop_without_a_run_does_not_end_the_next_one():
+    stops = Stops()
+    stops.stop("a")
+    stops.begin("a")
+    assert not stops.current("a").is_set()
+
+
+def test_a_run_forgets_only_its_own_flag():
+    stops = Stops()
+    old = stops.current("a")
+    stops.begin("a")
+    new = stops.current("a")
+    stops.leave("a", old)
+    assert stops.current("a") is new
+    stops.leave("a", new)
+    assert stops.current("a") is not new
