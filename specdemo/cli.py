@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specdemo.limits import DRAFTERS, UserError, parse_config
-from specdemo.trace import Mode, Rule
+from specdemo.trace import Mode, Rule, RunConfig
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,14 +31,14 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("prompt", metavar="PROMPT")
     generate.add_argument("--raw", action="store_true", help="continue the prompt instead of answering it")
     _add_pair_options(generate)
-    generate.add_argument("--k", type=int, default=4, metavar="N", help="draft length (default 4)")
+    generate.add_argument("--k", type=int, default=RunConfig.k, metavar="N", help="draft length")
     generate.add_argument("--temperature", type=float, default=0.0, metavar="T")
     generate.add_argument("--top-p", type=float, default=1.0, metavar="P")
     generate.add_argument("--top-k", type=int, default=0, metavar="K", help="0 keeps every token")
     generate.add_argument("--rule", choices=[str(rule) for rule in Rule])
     generate.add_argument("--drafter", default=DRAFTERS[0], metavar="NAME")
     generate.add_argument("--seed", type=int, default=0, metavar="S")
-    generate.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
+    generate.add_argument("--max-new-tokens", type=int, default=RunConfig.max_new_tokens, metavar="N")
     generate.add_argument("--baseline", action="store_true", help="also run the target alone and compare")
     generate.add_argument("--json", metavar="FILE", help="write the whole run as JSON; - for standard output")
 
@@ -51,10 +51,10 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--out", type=Path, required=True, metavar="FILE.json")
     _add_pair_options(bench)
     bench.add_argument("--drafters", default=DRAFTERS[0], metavar="A,B")
-    bench.add_argument("--k", default="4", metavar="N,N")
+    bench.add_argument("--k", default=str(RunConfig.k), metavar="N,N")
     bench.add_argument("--temperature", default="0", metavar="T,T")
     bench.add_argument("--rule", choices=[str(Rule.REJECTION), str(Rule.SHARED_NOISE)], help="for T > 0")
-    bench.add_argument("--max-new-tokens", type=int, default=128, metavar="N")
+    bench.add_argument("--max-new-tokens", type=int, default=RunConfig.max_new_tokens, metavar="N")
     bench.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
     bench.add_argument("--repeats", type=int, default=1, metavar="R", help="runs per row; medians are kept")
     bench.add_argument("--seed", type=int, default=0, metavar="S")

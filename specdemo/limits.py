@@ -56,14 +56,14 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     return RunConfig(
         prompt=_prompt(raw),
         mode=_choice(raw, "mode", Mode, Mode.CHAT),
-        k=_integer(raw, "k", 4, 1, MAX_K),
+        k=_integer(raw, "k", RunConfig.k, 1, MAX_K),
         temperature=0.0 if greedy else temperature,
         top_k=_integer(raw, "top_k", 0, 0, MAX_TOP_K),
         top_p=_number(raw, "top_p", 1.0, 0.01, 1.0),
         rule=rule,
         drafter=drafter,
         seed=_integer(raw, "seed", 0, 0, MAX_SEED),
-        max_new_tokens=_integer(raw, "max_new_tokens", 128, 1, MAX_NEW_TOKENS),
+        max_new_tokens=_integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
         baseline=baseline,
     )
 

@@ -56,7 +56,7 @@ class RunConfig:
 
     prompt: str
     mode: Mode = Mode.CHAT
-    k: int = 4
+    k: int = 3
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0

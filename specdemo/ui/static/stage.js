@@ -91,7 +91,7 @@ class Stage {
     this.player.pace = this.pace;
     this.started = true;
     this.roles["show-all"].disabled = false;
-    this.roles.hint.textContent = ruleWords(run.config);
+    this.roles.hint.textContent = `${ruleWords(run.config)} ${pairWords(run)}`;
     this.showStrip("hint");
     this.setState("playing");
     this.showPace();
@@ -221,6 +221,10 @@ function ruleWords({ rule, k, temperature }) {
     "shared-noise": "shared noise: a drafted token stays while the target, given the same noise, picks it too",
   };
   return `Rule: ${rules[rule]}. k = ${k}, temperature ${temperature}.`;
+}
+
+function pairWords({ pair, precision, device }) {
+  return `Target ${pair.target}, ${pair.draft}; ${precision} on ${device}.`;
 }
 
 // Storage may be denied (private windows, embedded pages); the page works without it.
