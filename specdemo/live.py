@@ -65,7 +65,7 @@ class LiveRun:
         verdict = badge(totals, self._config.rule)
         yield {
             "type": "end",
-            "sentence": closing_sentence(totals, self._config.rule, finish),
+            "sentence": closing_sentence(totals, finish),
             "badge": verdict and verdict._asdict(),
             "totals": asdict(totals),
             "finish": finish,

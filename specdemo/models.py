@@ -40,13 +40,14 @@ def load_pair(
         precision: ``bf16`` or ``fp32``.
 
     Raises:
-        UserError: A model cannot be loaded, or the two do not fit; the sentence names the first difference.
+        UserError: A device or model cannot be used, or the two models do not fit; the sentence names
+            the first difference.
     """
     if precision not in PRECISIONS:
         raise UserError(f"Unknown precision {precision!r}; choose one of: {', '.join(PRECISIONS)}.")
     if draft == EMBEDDED and target != EMBEDDED:
         raise UserError("The embedded draft fits only the embedded target; name a draft for this target too.")
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = _device(device)
     dtype = PRECISIONS[precision]
     target_path = str(embedded_target(progress)) if target == EMBEDDED else target
     draft_path = str(EMBEDDED_DRAFT) if draft == EMBEDDED else draft
@@ -132,6 +133,17 @@ def _require_known_ids(id_map: torch.Tensor, target: nn.Module) -> None:
             f"This draft writes token {int(id_map.max())}, which the target's {rows} tokens do not include; "
             "use it with the target it was distilled from."
         )
+
+
+def _device(name: str | None) -> torch.device:
+    """The device asked for, or the best one here, once a tensor could be put on it."""
+    best = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        place = torch.device(name or best)
+        torch.empty(1, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"The device {name!r} cannot be used here; choose {best}.") from error
+    return place
 
 
 def _load_model(path: str, dtype: torch.dtype, device: torch.device) -> nn.Module:

@@ -13,7 +13,7 @@ class Badge(NamedTuple):
     text: str
 
 
-def closing_sentence(totals: Totals, rule: Rule, finish: Finish | None) -> str:
+def closing_sentence(totals: Totals, finish: Finish | None) -> str:
     """What happened, with the reason where speculation was slower."""
     stopped = "Stopped early. " if finish is Finish.STOPPED else ""
     passes = f"{_count(totals.passes, 'target pass', 'target passes')} instead of {totals.tokens}"

@@ -85,7 +85,7 @@ def test_first_difference_looks_as_far_as_both_reach():
 
 
 def test_the_sentence_says_faster_slower_and_why():
-    fast = closing_sentence(fold(lanes(), 3, Rule.GREEDY, COSTS), Rule.GREEDY, Finish.LENGTH)
+    fast = closing_sentence(fold(lanes(), 3, Rule.GREEDY, COSTS), Finish.LENGTH)
     assert fast == (
         "Same 8 tokens as the target alone, in 3 target passes instead of 8: 1.78× faster; "
         "the draft was right 71% of the time."
@@ -94,7 +94,7 @@ def test_the_sentence_says_faster_slower_and_why():
         SPECULATIVE: [round_(i, 0, 3, seconds=0.05, start=i) for i in range(4)],
         BASELINE: lanes()[BASELINE],
     }
-    sentence = closing_sentence(fold(slow, 3, Rule.GREEDY, COSTS), Rule.GREEDY, Finish.STOPPED)
+    sentence = closing_sentence(fold(slow, 3, Rule.GREEDY, COSTS), Finish.STOPPED)
     assert (
         sentence.startswith("Stopped early. Same 4 tokens") and "slower: the draft was right 0%" in sentence
     )
