@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specdemo.sampling import draw, gumbel, leading_agreements, probabilities, residual, warp
@@ -30,6 +30,7 @@ def test_half_precision_is_widened_and_float64_kept():
 
 
 @given(weights=PROBS, u=st.floats(0, 1, exclude_max=True))
+@example(weights=[0.0, 1.0], u=0.0)
 def test_draw_inverts_the_running_sum_and_never_returns_the_impossible(weights, u):
     index = draw(torch.tensor(weights), torch.tensor([u], dtype=torch.float64)).item()
     assert weights[index] > 0
