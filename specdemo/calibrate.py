@@ -47,14 +47,15 @@ def measure(
     """
     ids = _some_ids(target.model, capacity // 2 + ROWS, vocab_size)
     start = capacity // 2
-    draft.begin(capacity)
-    draft.prefill(ids[:start])
+    _fill(draft, ids[:start], capacity)
     draft_s = _median_s(draft, start, lambda: draft.forward(ids[start : start + 1])[-1].argmax(-1).item())
-    unpadded = ModelRuntime(target.model)
-    step_s = _pass_s(unpadded, ids, start, capacity, 1)
-    passes = [_pass_s(target, ids, start, capacity, n) for n in range(1, ROWS + 1)]
-    if target.row_floor == 1:
-        step_s = passes[0]
+    _fill(target, ids[:start], capacity)
+    passes = [_pass_s(target, ids[start : start + n], start) for n in range(1, ROWS + 1)]
+    step_s = passes[0]
+    if target.row_floor > 1:
+        unpadded = ModelRuntime(target.model)
+        _fill(unpadded, ids[:start], capacity)
+        step_s = _pass_s(unpadded, ids[start : start + 1], start)
     return Calibration(
         step_s=step_s,
         c=draft_s / step_s,
@@ -75,17 +76,18 @@ def _agrees(model: nn.Module, capacity: int, ids: Tensor, floor: int) -> bool:
             at += size
         return torch.cat(parts)
 
-    runtime.begin(capacity)
-    runtime.prefill(ids[:start])
+    _fill(runtime, ids[:start], capacity)
     alone = decode([1] * ROWS)
     splits = ([n, ROWS - n] if n < ROWS else [n] for n in range(2, ROWS + 1))
     return all(torch.equal(alone, decode(split)) for split in splits)
 
 
-def _pass_s(runtime: ModelRuntime, ids: Tensor, start: int, capacity: int, count: int) -> float:
+def _fill(runtime: ModelRuntime, ids: Tensor, capacity: int) -> None:
     runtime.begin(capacity)
-    runtime.prefill(ids[:start])
-    chunk = ids[start : start + count]
+    runtime.prefill(ids)
+
+
+def _pass_s(runtime: ModelRuntime, chunk: Tensor, start: int) -> float:
     return _median_s(runtime, start, lambda: runtime.forward(chunk)[-1, 0].item())
 
 

@@ -158,11 +158,6 @@ class ModelRuntime:
             raise ValueError(f"cannot roll back from {self._cursor.length} to {length} positions")
         self._cursor.length = length
 
-    def release(self) -> None:
-        """Drop the buffers (after running out of memory, say)."""
-        self._cache = None
-        self._capacity = self._cursor.length = 0
-
 
 def capacity_for(positions: int) -> int:
     """The cache length for a run of ``positions`` tokens: the next multiple of ``CAPACITY_STEP``."""
