@@ -41,7 +41,7 @@ class Settings:
     """What is measured on every prompt: each drafter with each k at each temperature."""
 
     drafters: list[str]
-    ks: list[int]
+    ks: list[int | str]
     temperatures: list[float]
     rule: str | None
     max_new_tokens: int
@@ -134,13 +134,12 @@ class Bench:
     def _measure(self, pair: Pair, prompt: Prompt, temperature: float) -> Iterator[dict[str, Any]]:
         configs = self._settings.configs(prompt, temperature)
         prompt_ids = pair.prompt_ids(configs[0])
-        calibration = pair.calibrate(len(prompt_ids), self._settings.max_new_tokens)
         repeats = [_race(pair, configs, prompt_ids) for _ in range(self._settings.repeats)]
         for index, config in enumerate(configs):
+            calibration = pair.calibrate(config, len(prompt_ids))
             totals = [
                 fold(
                     {SPECULATIVE: lanes[str(index)], BASELINE: lanes[BASELINE]},
-                    config.k,
                     config.rule,
                     calibration,
                 )
@@ -226,7 +225,7 @@ def _row(
         "id": prompt.id,
         "category": prompt.category,
         "c": calibration.c,
-        "v": calibration.v[config.k],
+        "v": list(calibration.v),
         "floor_cost": calibration.floor_cost,
         **figures,
     }

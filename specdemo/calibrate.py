@@ -10,13 +10,17 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from specdemo.drafters import Drafter
+from specdemo.lengths import FixedLength
 from specdemo.limits import MAX_K
+from specdemo.rules import GreedyRule
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import Calibration
 
 FLOOR_CANDIDATES = (1, 2, 3, 4, 6, 8, 16)
 ROWS = MAX_K + 1
 REPEATS = 5
+DRAFTED = 4
 
 
 def find_row_floor(model: nn.Module, capacity: int, vocab_size: int) -> int | None:
@@ -38,17 +42,15 @@ def find_row_floor(model: nn.Module, capacity: int, vocab_size: int) -> int | No
     return next((floor for floor in FLOOR_CANDIDATES if _agrees(model, capacity, ids, floor)), None)
 
 
-def measure(
-    target: ModelRuntime, draft: ModelRuntime, capacity: int, vocab_size: int, row_floor: int | None
+def measure_target(
+    target: ModelRuntime, capacity: int, vocab_size: int, row_floor: int | None
 ) -> Calibration:
-    """Median pass times at half a cache's length, as a ``Calibration``.
+    """Median pass times at half a cache's length, as a ``Calibration`` without a draft (c = 0).
 
-    The draft step includes its argmax, as drafting does. ``row_floor`` is what the self-test found.
+    ``row_floor`` is what the self-test found.
     """
     ids = _some_ids(target.model, capacity // 2 + ROWS, vocab_size)
     start = capacity // 2
-    _fill(draft, ids[:start], capacity)
-    draft_s = _median_s(draft, start, lambda: draft.forward(ids[start : start + 1])[-1].argmax(-1).item())
     _fill(target, ids[:start], capacity)
     passes = [_pass_s(target, ids[start : start + n], start) for n in range(1, ROWS + 1)]
     step_s = passes[0]
@@ -57,11 +59,29 @@ def measure(
         _fill(unpadded, ids[:start], capacity)
         step_s = _pass_s(unpadded, ids[start : start + 1], start)
     return Calibration(
-        step_s=step_s,
-        c=draft_s / step_s,
-        v=tuple(seconds / step_s for seconds in passes),
-        row_floor=row_floor,
+        step_s=step_s, c=0.0, v=tuple(seconds / step_s for seconds in passes), row_floor=row_floor
     )
+
+
+def measure_draft_step(target: ModelRuntime, drafter: Drafter, capacity: int, vocab_size: int) -> float:
+    """Median seconds per token of a greedy draft of ``DRAFTED`` tokens at half a cache's length."""
+    ids = _some_ids(target.model, capacity // 2, vocab_size)
+    _fill(target, ids[:-1], capacity)
+    text = ids.tolist()
+    drafter.begin(text, capacity)
+    length, rule = FixedLength(DRAFTED), GreedyRule()
+
+    def once() -> None:
+        length.start(DRAFTED)
+        drafter.propose(text, length, rule).ids.tolist()
+
+    def next_round() -> None:
+        # As in a run, where every round adds a token that the target has passed over.
+        drafter.observe(0)
+        target.forward(torch.tensor(text[-1:], device=target.device))
+        text.append(text[-1])
+
+    return _median_s(once, next_round) / DRAFTED
 
 
 def _agrees(model: nn.Module, capacity: int, ids: Tensor, floor: int) -> bool:
@@ -88,16 +108,16 @@ def _fill(runtime: ModelRuntime, ids: Tensor, capacity: int) -> None:
 
 
 def _pass_s(runtime: ModelRuntime, chunk: Tensor, start: int) -> float:
-    return _median_s(runtime, start, lambda: runtime.forward(chunk)[-1, 0].item())
+    return _median_s(lambda: runtime.forward(chunk)[-1, 0].item(), lambda: runtime.rollback(start))
 
 
-def _median_s(runtime: ModelRuntime, start: int, once: Callable[[], object]) -> float:
+def _median_s(once: Callable[[], object], undo: Callable[[], None]) -> float:
     times = []
     for _ in range(REPEATS + 1):
-        runtime.rollback(start)
         begin = time.perf_counter()
         once()
         times.append(time.perf_counter() - begin)
+        undo()
     return statistics.median(times[1:])
 
 

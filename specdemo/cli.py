@@ -1,12 +1,16 @@
-"""The command line: ``generate``, ``fetch`` and ``bench``. Parses, prints, and exits; nothing else."""
+"""The command line: ``generate``, ``fetch``, ``train`` and ``bench``. Parses, prints, and exits; nothing else."""
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from specdemo.limits import DRAFTERS, UserError, parse_config
-from specdemo.trace import Mode, Rule, RunConfig
+from specdemo.trace import AUTO, Mode, Rule, RunConfig
+
+DEFAULT_MINUTES = 140.0
+"""For two CPU cores."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,12 +35,15 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("prompt", metavar="PROMPT")
     generate.add_argument("--raw", action="store_true", help="continue the prompt instead of answering it")
     _add_pair_options(generate)
-    generate.add_argument("--k", type=int, default=RunConfig.k, metavar="N", help="draft length")
+    generate.add_argument(
+        "--k", type=_draft_length, default=RunConfig.k, metavar="N|auto", help="draft length"
+    )
     generate.add_argument("--temperature", type=float, default=0.0, metavar="T")
     generate.add_argument("--top-p", type=float, default=1.0, metavar="P")
     generate.add_argument("--top-k", type=int, default=0, metavar="K", help="0 keeps every token")
     generate.add_argument("--rule", choices=[str(rule) for rule in Rule])
-    generate.add_argument("--drafter", default=DRAFTERS[0], metavar="NAME")
+    generate.add_argument("--drafter", default=DRAFTERS[0], metavar="NAME", help=", ".join(DRAFTERS))
+    generate.add_argument("--script", default="", metavar="TEXT", help="what the scripted drafter proposes")
     generate.add_argument("--seed", type=int, default=0, metavar="S")
     generate.add_argument("--max-new-tokens", type=int, default=RunConfig.max_new_tokens, metavar="N")
     generate.add_argument("--baseline", action="store_true", help="also run the target alone and compare")
@@ -45,13 +52,27 @@ def _parser() -> argparse.ArgumentParser:
     fetch = commands.add_parser("fetch", help="prepare the embedded pair")
     fetch.set_defaults(command=_fetch)
 
+    train = commands.add_parser("train", help="distil a draft for a target from the target's own text")
+    train.set_defaults(command=_train)
+    train.add_argument("--target", default="embedded", metavar="ID|DIR")
+    train.add_argument("--kind", choices=["model", "feature"], default="model", help="draft model or feature draft")
+    train.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, … (default: CUDA if there is one)")
+    budget = train.add_mutually_exclusive_group()
+    budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; the same N gives the same weights")
+    budget.add_argument("--minutes", type=float, metavar="M", help="time for all stages (default: 140)")
+    train.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
+    train.add_argument("--resume", action="store_true", help="go on with the training in --out")
+    train.add_argument("--layers", type=int, default=2, metavar="N", help="depth of a draft model")
+    train.add_argument("--head", type=int, default=7680, metavar="N", help="size of the draft's vocabulary")
+    train.add_argument("--seed", type=int, default=0, metavar="S")
+
     bench = commands.add_parser("bench", help="measure speculation against the baseline over a prompt set")
     bench.set_defaults(command=_bench)
     bench.add_argument("--prompts", type=Path, required=True, metavar="FILE.jsonl")
     bench.add_argument("--out", type=Path, required=True, metavar="FILE.json")
     _add_pair_options(bench)
     bench.add_argument("--drafters", default=DRAFTERS[0], metavar="A,B")
-    bench.add_argument("--k", default=str(RunConfig.k), metavar="N,N")
+    bench.add_argument("--k", default=str(RunConfig.k), metavar="N,N,auto")
     bench.add_argument("--temperature", default="0", metavar="T,T")
     bench.add_argument("--rule", choices=[str(Rule.REJECTION), str(Rule.SHARED_NOISE)], help="for T > 0")
     bench.add_argument("--max-new-tokens", type=int, default=RunConfig.max_new_tokens, metavar="N")
@@ -63,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_pair_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="embedded", metavar="ID|DIR")
-    parser.add_argument("--draft", default="embedded", metavar="ID|DIR")
+    parser.add_argument("--draft", default="embedded", metavar="ID|DIR|none")
+    parser.add_argument("--feature-draft", metavar="DIR", help="a feature draft trained for the target")
     parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, … (default: CUDA if there is one)")
     parser.add_argument("--precision", default="bf16", metavar="P", help="bf16 (default) or fp32")
 
@@ -79,6 +101,7 @@ def _generate(options: argparse.Namespace) -> int:
             "top_k": options.top_k,
             "rule": options.rule,
             "drafter": options.drafter,
+            "script": options.script,
             "seed": options.seed,
             "max_new_tokens": options.max_new_tokens,
             "baseline": options.baseline,
@@ -105,12 +128,35 @@ def _fetch(options: argparse.Namespace) -> int:
     return 0
 
 
+def _train(options: argparse.Namespace) -> int:
+    minutes = DEFAULT_MINUTES if options.steps is None and options.minutes is None else options.minutes
+    for flag, value in (("--steps", options.steps), ("--minutes", minutes), ("--head", options.head)):
+        if value is not None and not value > 0:
+            raise UserError(f"{flag} must be more than 0.")
+    if options.layers < 1:
+        raise UserError("--layers must be at least 1.")
+    from specdemo.training.stages import Plan, train
+
+    plan = Plan(
+        target=options.target,
+        kind=options.kind,
+        steps=options.steps,
+        minutes=minutes,
+        layers=options.layers,
+        head=options.head,
+        seed=options.seed,
+    )
+    facts = train(plan, options.out, options.device, options.resume)
+    print(f"α {facts['alpha']:.0%}, τ {facts['tau']:.2f}, {facts['speedup']:.2f}× at k = 4; saved to {options.out}")
+    return 0
+
+
 def _bench(options: argparse.Namespace) -> int:
     from specdemo.bench import Bench, Settings, read_prompts
 
     settings = Settings(
         drafters=_list(options.drafters, str, "--drafters"),
-        ks=_list(options.k, int, "--k"),
+        ks=_list(options.k, _draft_length, "--k"),
         temperatures=_list(options.temperature, float, "--temperature"),
         rule=options.rule,
         max_new_tokens=options.max_new_tokens,
@@ -128,10 +174,22 @@ def _load(options: argparse.Namespace):
     from specdemo.fetch import printing
     from specdemo.models import load_pair
 
-    return load_pair(options.target, options.draft, options.device, options.precision, printing())
+    return load_pair(
+        target=options.target,
+        draft=None if options.draft == "none" else options.draft,
+        feature_draft=options.feature_draft,
+        device=options.device,
+        precision=options.precision,
+        progress=printing(),
+    )
 
 
-def _list(text: str, kind: type, flag: str) -> list:
+def _draft_length(text: str) -> int | str:
+    """A number, or the word ``auto``; anything else is refused by the caller."""
+    return AUTO if text == AUTO else int(text)
+
+
+def _list(text: str, kind: Callable[[str], Any], flag: str) -> list:
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A small Llama that drafts for a larger one: few layers, the target's embedding, a reduced head.
+"""A small draft model made of a larger target: some of its layers, its embedding, a reduced head.
 
 The head scores only the target tokens that the target itself writes most often (FR-Spec, Zhao et
 al. 2025; the same id map as EAGLE-3, Li et al. 2025). ``id_map[j]`` is the target id of draft id j;
@@ -6,43 +6,42 @@ a token outside the map has q = 0. The embedding is the target's own tensor, nei
 stored again, which keeps the files small. This module knows nothing of caches or decoding.
 """
 
-import json
+import copy
 from pathlib import Path
 
 import torch
-from huggingface_hub import save_torch_state_dict
-from safetensors.torch import load_file
 from torch import Tensor, nn
-from transformers import LlamaConfig, LlamaModel
+from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-CONFIG_FILE = "config.json"
-MAX_SHARD = "8MB"
-"""Hugging Face Spaces accept files up to 10 MB in a plain push."""
+from specdemo.layers import config_with_layers, layers_path
+from specdemo.weights import load_weights, place_like, save_weights, weight_names
 
 
-class ReducedHeadLlama(nn.Module):
-    """Llama layers and norm, a head over ``len(id_map)`` tokens, a borrowed embedding.
+class ReducedHeadDraft(nn.Module):
+    """Decoder layers and norm of the target's family, a head over ``len(id_map)`` tokens, a borrowed embedding.
 
     Args:
-        config: A Llama configuration with the draft's depth and the *target's* vocabulary size.
+        config: A configuration of the target's family with the draft's depth.
+        embedding: The target's input embedding.
         id_map: Target ids of the draft's head rows, shape [H], int64, strictly increasing.
     """
 
-    def __init__(self, config: LlamaConfig, id_map: Tensor):
+    def __init__(self, config: PretrainedConfig, embedding: nn.Module, id_map: Tensor):
         super().__init__()
         self.config = config
-        self.model = LlamaModel(config)
+        # Built with a one-row embedding, which gives way to the target's before it is ever used.
+        seed = copy.deepcopy(config)
+        seed.vocab_size, seed.pad_token_id = 1, None
+        self.model = AutoModel.from_config(seed, attn_implementation=config._attn_implementation)
+        self.model.set_input_embeddings(embedding)
         self.lm_head = nn.Linear(config.hidden_size, len(id_map), bias=False)
         self.register_buffer("id_map", id_map)
 
-    def borrow_embedding(self, embedding: nn.Embedding) -> None:
-        """Use the target's embedding module in place of an own one."""
-        self.model.embed_tokens = embedding
-
     def own_state(self) -> dict[str, Tensor]:
-        """Every tensor but the borrowed embedding, as stored in the draft's files."""
-        return {k: v for k, v in self.state_dict().items() if k != "model.embed_tokens.weight"}
+        """Every tensor but the borrowed embedding's, as stored in the draft's files."""
+        borrowed = {id(tensor) for tensor in self.model.get_input_embeddings().parameters()}
+        return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
 
     def forward(self, input_ids: Tensor, logits_to_keep: int = 0, **kwargs) -> CausalLMOutputWithPast:
         """Logits over the draft's own vocabulary, shape [batch, kept positions, H]."""
@@ -50,65 +49,49 @@ class ReducedHeadLlama(nn.Module):
         return CausalLMOutputWithPast(logits=self.lm_head(hidden[:, -logits_to_keep:]))
 
 
-def slice_of_target(target: nn.Module, layers: list[int], id_map: Tensor) -> ReducedHeadLlama:
+def slice_of_target(target: nn.Module, layers: list[int], id_map: Tensor) -> ReducedHeadDraft:
     """A draft made of the target's own ``layers`` and head rows: where distillation starts.
 
     Args:
-        target: A ``LlamaForCausalLM``.
+        target: A causal language model that is a plain stack of layers.
         layers: Indices of the target's layers to copy, in the order they will run.
         id_map: Target ids that the draft's head keeps, shape [H].
+
+    Raises:
+        UserError: The target is something else.
     """
-    config = LlamaConfig.from_dict({**target.config.to_dict(), "num_hidden_layers": len(layers)})
-    config._attn_implementation = target.config._attn_implementation
-    draft = ReducedHeadLlama(config, id_map)
-    for index, layer in enumerate(layers):
-        draft.model.layers[index].load_state_dict(target.model.layers[layer].state_dict())
-    draft.model.norm.load_state_dict(target.model.norm.state_dict())
-    draft.lm_head.weight.data.copy_(target.get_output_embeddings().weight.data[id_map])
-    draft.borrow_embedding(target.get_input_embeddings())
+    stack = layers_path(target) + "."
+    config = config_with_layers(target.config.get_text_config(), layers)
+    draft = ReducedHeadDraft(config, target.get_input_embeddings(), id_map)
+    source = target.base_model.state_dict()
+    own = dict(draft.model.named_parameters())
+    with torch.no_grad():
+        for key, tensor in own.items():
+            if key.startswith(stack):
+                index, rest = key.removeprefix(stack).split(".", 1)
+                key = f"{stack}{layers[int(index)]}.{rest}"
+            tensor.copy_(source[key])
+        draft.lm_head.weight.copy_(target.get_output_embeddings().weight[id_map])
     return draft
 
 
-def save_draft(draft: ReducedHeadLlama, folder: Path) -> None:
+def save_draft(draft: ReducedHeadDraft, folder: Path) -> None:
     """Write configuration and bf16 weights (in shards) to ``folder``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("*.safetensors*"):
-        old.unlink()
-    state = {
-        name: (tensor.to(torch.int32) if name == "id_map" else tensor.to(torch.bfloat16)).contiguous()
-        for name, tensor in draft.own_state().items()
-    }
-    save_torch_state_dict(state, folder, max_shard_size=MAX_SHARD)
+    save_weights(draft.own_state(), folder)
     draft.config.save_pretrained(folder)
 
 
 def is_reduced_draft(folder: Path) -> bool:
     """Whether ``folder`` holds files written by :func:`save_draft`."""
-    config = folder / CONFIG_FILE
-    return config.is_file() and "id_map" in _weight_names(folder)
+    return "id_map" in weight_names(folder) and (folder / "config.json").is_file()
 
 
-def load_draft(folder: Path, target: nn.Module, attention: str) -> ReducedHeadLlama:
+def load_draft(folder: Path, target: nn.Module, attention: str) -> ReducedHeadDraft:
     """Load a draft written by :func:`save_draft`, sharing the embedding, dtype and device of ``target``."""
     embedding = target.get_input_embeddings()
-    config = LlamaConfig.from_pretrained(folder)
+    config = AutoConfig.from_pretrained(folder)
     config._attn_implementation = attention
-    state: dict[str, Tensor] = {}
-    for shard in sorted(folder.glob("*.safetensors")):
-        state |= load_file(shard)
-    id_map = state.pop("id_map").long()
-    with torch.device("meta"):
-        draft = ReducedHeadLlama(config, id_map)
-    draft.load_state_dict(state, strict=False, assign=True)
-    draft.id_map = id_map
-    draft.model.rotary_emb = type(draft.model.rotary_emb)(config=config)
-    draft.borrow_embedding(embedding)
-    return draft.to(device=embedding.weight.device, dtype=embedding.weight.dtype).eval()
-
-
-def _weight_names(folder: Path) -> set[str]:
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return set(json.loads(index.read_text())["weight_map"])
-    shard = folder / "model.safetensors"
-    return set(load_file(shard)) if shard.is_file() else set()
+    state = load_weights(folder)
+    draft = ReducedHeadDraft(config, embedding, state["id_map"])
+    draft.load_state_dict(state, strict=False)
+    return place_like(draft, embedding.weight)

@@ -1,33 +1,36 @@
-"""Who proposes the tokens. A drafter is asked for k tokens, then told how many of them were kept.
+"""Who proposes the tokens. A drafter is asked for a draft, then told how many tokens were kept.
 
 The two-call shape follows transformers' ``CandidateGenerator``. A drafter may be as wrong as it
-likes: the target's verdict keeps the output the target's. A new kind is one class here.
+likes: the target's verdict keeps the output the target's. A new kind is one class: here if it needs
+nothing but runtimes, in a module of its own (``lookup``, ``feature_draft``) if it brings machinery.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import torch
+from torch import Tensor
 
-from specdemo.rules import Draft, VerificationRule
-from specdemo.runtime import Runtime
+from specdemo.lengths import DraftLength
+from specdemo.rules import Draft, Pick, VerificationRule
+from specdemo.runtime import ExitRuntime, Runtime
 
 
 class Drafter(Protocol):
-    """Proposes the continuation of a text for the target to judge."""
+    """Proposes the continuation of a text for the target to judge. One object per run."""
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Start a run on ``prompt_ids`` that will hold at most ``capacity`` positions."""
+        """Start on ``prompt_ids`` with at most ``capacity`` positions; the target's cache holds all but the last."""
 
-    def propose(self, text: Sequence[int], k: int, rule: VerificationRule) -> Draft:
-        """Draft up to ``k`` tokens after ``text`` (prompt and output so far)."""
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+        """Draft as many tokens after ``text`` (prompt and output so far) as ``length`` wants."""
 
     def observe(self, accepted: int) -> None:
         """Learn that the first ``accepted`` tokens of the last draft were kept."""
 
 
 class DraftModelDrafter:
-    """A small language model that writes k tokens one by one over its own cache."""
+    """A small language model that writes tokens one by one over its own cache."""
 
     def __init__(self, runtime: Runtime):
         self._runtime = runtime
@@ -38,38 +41,54 @@ class DraftModelDrafter:
         self._runtime.begin(capacity)
         self._runtime.prefill(torch.tensor(prompt_ids[:-1], dtype=torch.long, device=self._runtime.device))
 
-    def propose(self, text: Sequence[int], k: int, rule: VerificationRule) -> Draft:
-        """Draft exactly ``k`` tokens.
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+        """Draft token by token.
 
         The first pass takes whatever the cache lacks: the target's last token and, after a fully
         accepted draft, the last drafted one, which was never fed back.
         """
         runtime = self._runtime
         self._base = len(text)
-        pending = torch.tensor(text[runtime.length :], dtype=torch.long, device=runtime.device)
-        ids, rows, probs, logits = [], [], [], []
-        for step in range(k):
-            scores = runtime.forward(pending)[-1]
-            pick = rule.pick(scores, len(text) + step, runtime.id_map)
-            pending = pick.row if runtime.id_map is None else runtime.id_map[pick.row]
-            ids.append(pending)
-            rows.append(pick.row)
-            logits.append(scores)
-            if pick.probs is not None:
-                probs.append(pick.probs)
-        if not ids:
-            return empty_draft(runtime.device)
-        return Draft(
-            ids=torch.cat(ids),
-            probs=torch.stack(probs) if probs else None,
-            rows=torch.cat(rows) if probs else None,
-            logits=torch.stack(logits),
-            id_map=runtime.id_map,
-        )
+        missing = torch.tensor(text[runtime.length :], dtype=torch.long, device=runtime.device)
+
+        def step(previous: Tensor | None) -> Tensor:
+            return runtime.forward(missing if previous is None else previous)[-1]
+
+        return write_draft(step, len(text), length, rule, runtime.id_map, runtime.device, "draft-model")
 
     def observe(self, accepted: int) -> None:
         """Forget the cache entries of tokens that were thrown away."""
         self._runtime.rollback(min(self._runtime.length, self._base + accepted))
+
+
+class EarlyExitDrafter:
+    """The target's own first layers and head, over the first layers of the target's own cache.
+
+    Self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"): no
+    second model, no second cache. The verifying pass writes the same entries again.
+    """
+
+    def __init__(self, runtime: ExitRuntime):
+        self._runtime = runtime
+
+    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+        """The target has processed the prompt already."""
+        self._runtime.begin(capacity)
+
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+        """Draft token by token, then give the cache back as it was."""
+        runtime = self._runtime
+        last = torch.tensor(text[-1:], dtype=torch.long, device=runtime.device)
+
+        def step(previous: Tensor | None) -> Tensor:
+            return runtime.forward(last if previous is None else previous)[-1]
+
+        draft = write_draft(step, len(text), length, rule, None, runtime.device, "early-exit")
+        runtime.rollback(len(text) - 1)
+        return draft
+
+    def observe(self, accepted: int) -> None:
+        """Nothing is kept between rounds."""
 
 
 class ScriptedDrafter:
@@ -84,11 +103,10 @@ class ScriptedDrafter:
         """Line the script up with the end of the prompt."""
         self._prompt_length = len(prompt_ids)
 
-    def propose(self, text: Sequence[int], k: int, rule: VerificationRule) -> Draft:
-        """The script's tokens at this position, fewer than ``k`` where it ends."""
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+        """The script's tokens at this position, as far as it reaches."""
         start = len(text) - self._prompt_length
-        ids = self._script[start : start + k]
-        return Draft(torch.tensor(ids, dtype=torch.long, device=self._device))
+        return copied_draft(self._script[start:], 3, length, self._device, "scripted")
 
     def observe(self, accepted: int) -> None:
         """The script does not change."""
@@ -103,7 +121,7 @@ class NoDrafter:
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
         """Nothing to prepare."""
 
-    def propose(self, text: Sequence[int], k: int, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
         """Always empty."""
         return self._draft
 
@@ -111,6 +129,64 @@ class NoDrafter:
         """Nothing to learn."""
 
 
-def empty_draft(device: torch.device) -> Draft:
+def write_draft(
+    step: Callable[[Tensor | None], Tensor],
+    position: int,
+    length: DraftLength,
+    rule: VerificationRule,
+    id_map: Tensor | None,
+    device: torch.device,
+    name: str,
+) -> Draft:
+    """The drafting loop of every kind that computes distributions.
+
+    Args:
+        step: From the token just drafted (target id, shape [1]; None at first) to the logits [H]
+            of the next one.
+        position: Where the first drafted token will stand.
+        id_map: Target id of each logit, shape [H]; None where they are the target's own.
+        name: Drafter kind, for the record.
+    """
+    picks: list[Pick] = []
+    ids: list[Tensor] = []
+    logits: list[Tensor] = []
+    steps = 0
+    while length.wants_step():
+        scores = step(ids[-1] if ids else None)
+        steps += 1
+        if not length.wants_token(scores):
+            break
+        pick = rule.pick(scores, position + len(ids), id_map)
+        picks.append(pick)
+        ids.append(pick.row if id_map is None else id_map[pick.row])
+        logits.append(scores)
+    if not ids:
+        return empty_draft(device, steps)
+    probs = [pick.probs for pick in picks if pick.probs is not None]
+    return Draft(
+        ids=torch.cat(ids),
+        probs=torch.stack(probs) if probs else None,
+        rows=torch.cat([pick.row for pick in picks]) if probs else None,
+        logits=torch.stack(logits),
+        id_map=id_map,
+        steps=steps,
+        by=name,
+    )
+
+
+def copied_draft(
+    tokens: Iterable[int], matched: int, length: DraftLength, device: torch.device, name: str
+) -> Draft:
+    """A draft of given tokens (q = 1 each), as many of them as ``length`` wants."""
+    wanted = []
+    for token in tokens:
+        if not length.wants_copy(matched):
+            break
+        wanted.append(token)
+    ids = torch.tensor(wanted, dtype=torch.long, device=device)
+    return Draft(ids, by=name if wanted else "")
+
+
+def empty_draft(device: torch.device, steps: int = 0) -> Draft:
     """A draft of no tokens."""
-    return Draft(torch.empty(0, dtype=torch.long, device=device))
+    return Draft(torch.empty(0, dtype=torch.long, device=device), steps=steps)

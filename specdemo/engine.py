@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from specdemo.drafters import Drafter, NoDrafter
+from specdemo.lengths import DraftLength, length_for
 from specdemo.limits import MAX_K, UserError
 from specdemo.record import describe_draft, describe_emission
 from specdemo.rules import Draft, Verdict, rule_for
@@ -38,16 +39,18 @@ def speculate(
     config: RunConfig,
     eos_ids: frozenset[int] = frozenset(),
     stop: Callable[[], bool] = never,
+    length: DraftLength | None = None,
 ) -> Iterator[Round]:
     """Decode with drafts, one ``Round`` per target pass.
 
     Args:
         target: The model whose output this is.
-        drafter: Proposes ``config.k`` tokens a round, one fewer than what is left where less is left,
-            since the target always adds one.
+        drafter: Proposes the tokens of a round.
         prompt_ids: At least one id.
         eos_ids: Ids that end the text; the one that occurs is emitted.
         stop: Asked once a round; True makes the current round the last.
+        length: Decides how many tokens are drafted; by default always ``config.k``. Never more than
+            what is left less one, since the target always adds one.
 
     Raises:
         UserError: The prompt is empty or fills the context.
@@ -56,12 +59,14 @@ def speculate(
     text = list(prompt_ids)
     end, at_end = _end_of_run(target, len(text), config.max_new_tokens)
     rule = rule_for(config, target.device)
+    length = length or length_for(config.k, None, target.device)
     prefill_s = _prefill(target, drafter, text, run_capacity(len(text), config.max_new_tokens))
     index, finish = 0, None
     while finish is None:
         position = len(text)
         watch = Stopwatch(target.device)
-        draft = drafter.propose(text, min(config.k, end - position - 1), rule)
+        length.start(end - position - 1)
+        draft = drafter.propose(text, length, rule)
         watch.lap()
         last = torch.tensor(text[-1:], dtype=torch.long, device=target.device)
         logits = target.forward(torch.cat([last, draft.ids]))
@@ -73,9 +78,11 @@ def speculate(
         kept = min(accepted, len(emitted))
         target.rollback(position + kept)
         drafter.observe(kept)
+        own = len(emitted) > accepted
+        compared = min(len(draft), accepted + 1) if own else kept
+        length.observe(kept, compared, len(emitted))
         watch.lap()
 
-        own = len(emitted) > accepted
         if ended:
             finish = Finish.EOS
         elif len(text) >= end:
@@ -86,15 +93,15 @@ def speculate(
         yield Round(
             index=index,
             position=position,
-            drafted=describe_draft(
-                draft, verdict, logits, accepted, kept, min(len(draft), accepted + 1) if own else kept
-            ),
+            drafted=describe_draft(draft, verdict, logits, accepted, kept, compared),
             emission=describe_emission(draft, verdict, logits, accepted, token) if own else None,
             draft_s=draft_s,
             verify_s=verify_s,
             other_s=other_s,
             prefill_s=prefill_s if index == 0 else 0.0,
             finish=finish,
+            drafted_by=draft.by,
+            draft_steps=draft.steps,
         )
         index += 1
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from specdemo.trace import Mode, Rule, RunConfig
+from specdemo.trace import AUTO, Mode, Rule, RunConfig
 
 MAX_PROMPT_CHARS = 8_000
 MAX_NEW_TOKENS = 1_024
@@ -16,7 +16,17 @@ MAX_K = 12
 MAX_TEMPERATURE = 2.0
 MAX_TOP_K = 1_000
 MAX_SEED = 2**32 - 1
-DRAFTERS = ("draft-model",)
+MAX_SCRIPT_CHARS = MAX_PROMPT_CHARS
+SCRIPTED = "scripted"
+DRAFTERS = (
+    "draft-model",
+    "prompt-lookup",
+    "lookup+model",
+    "feature-draft",
+    "lookup+feature",
+    "early-exit",
+    SCRIPTED,
+)
 
 GREEDY_BELOW = 1e-3
 """Temperatures under this are greedy: dividing by less only overflows."""
@@ -56,12 +66,13 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     return RunConfig(
         prompt=_prompt(raw),
         mode=_choice(raw, "mode", Mode, Mode.CHAT),
-        k=_integer(raw, "k", RunConfig.k, 1, MAX_K),
+        k=_draft_length(raw),
         temperature=0.0 if greedy else temperature,
         top_k=_integer(raw, "top_k", 0, 0, MAX_TOP_K),
         top_p=_number(raw, "top_p", 1.0, 0.01, 1.0),
         rule=rule,
         drafter=drafter,
+        script=_script(raw, drafter),
         seed=_integer(raw, "seed", 0, 0, MAX_SEED),
         max_new_tokens=_integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
         baseline=baseline,
@@ -76,9 +87,38 @@ def _prompt(raw: Mapping[str, Any]) -> str:
         raise UserError(f"The prompt has {len(prompt):,} characters; shorten it to {MAX_PROMPT_CHARS:,}.")
     if not prompt.strip():
         raise UserError("The prompt is empty; write something for the models to continue.")
-    if not prompt.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in prompt):
-        raise UserError("The prompt has half of a character pair (a lone surrogate); paste the text again.")
+    _require_whole_characters("prompt", prompt)
     return prompt
+
+
+def _draft_length(raw: Mapping[str, Any]) -> Any:
+    value = raw.get("k", RunConfig.k)
+    if value == AUTO:
+        return AUTO
+    if isinstance(value, str):
+        raise UserError(f"k must be a whole number from 1 to {MAX_K}, or auto; not {_show(value)}.")
+    return _integer(raw, "k", RunConfig.k, 1, MAX_K)
+
+
+def _script(raw: Mapping[str, Any], drafter: str) -> str:
+    script = raw.get("script", "")
+    if not isinstance(script, str):
+        raise UserError(f"script must be text, not {_show(script)}.")
+    if drafter != SCRIPTED:
+        if script:
+            raise UserError("A script needs the scripted drafter; choose it or leave the script out.")
+        return ""
+    if not script:
+        raise UserError("The scripted drafter needs a script; write the text it should propose.")
+    if len(script) > MAX_SCRIPT_CHARS:
+        raise UserError(f"The script has {len(script):,} characters; shorten it to {MAX_SCRIPT_CHARS:,}.")
+    _require_whole_characters("script", script)
+    return script
+
+
+def _require_whole_characters(name: str, text: str) -> None:
+    if not text.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in text):
+        raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
 
 
 def _number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:

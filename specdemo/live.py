@@ -38,7 +38,7 @@ class LiveRun:
         self._rounds: dict[str, list[Round]] = {}
         self._pieces: dict[int, str] = {}
         self._blank = pair.blank_run(config, self._prompt_ids)
-        self._tally = Tally(config.k, config.rule, self._blank.calibration)
+        self._tally = Tally(config.rule, self._blank.calibration)
 
     def events(self) -> Iterator[Event]:
         """Run it. Every second spent outside the two decoders is outside both clocks."""

@@ -7,6 +7,7 @@ c), with v(n) added: the cost of a target pass over n tokens in units of a singl
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Emission, Round, Rule
 
@@ -18,6 +19,7 @@ class LaneTally:
     tokens: int = 0
     passes: int = 0
     drafted: int = 0
+    steps: int = 0
     compared: int = 0
     accepted: int = 0
     draft_s: float = 0.0
@@ -40,9 +42,9 @@ class LaneTally:
         self.verify_s += round_.verify_s
         self.other_s += round_.other_s
         self.prefill_s += round_.prefill_s
+        self.steps += round_.draft_steps
         if calibration:
-            k = len(round_.drafted)
-            self.cost += k * calibration.c + calibration.v[min(k, len(calibration.v) - 1)]
+            self.cost += round_.draft_steps * calibration.c + calibration.v[len(round_.drafted)]
         self.ids += emitted
         if round_.emission:
             self.emissions[len(self.ids) - 1] = round_.emission
@@ -118,8 +120,7 @@ NEGLIGIBLE_FLOOR_COST = 1.02
 class Tally:
     """Fold the rounds of both lanes as they come; :meth:`totals` may be asked at any time."""
 
-    def __init__(self, k: int, rule: Rule, calibration: Calibration | None):
-        self.k = k
+    def __init__(self, rule: Rule, calibration: Calibration | None):
         self.rule = rule
         self.calibration = calibration
         self.lanes = {SPECULATIVE: LaneTally(), BASELINE: LaneTally()}
@@ -138,6 +139,7 @@ class Tally:
         base_rate = _ratio(base.tokens, base.seconds)
         rate = _ratio(spec.tokens, spec.seconds)
         unpadded = base_rate and base_rate * credit
+        shape = self._shape()
         alpha = _ratio(spec.accepted, spec.compared)
         divergence = None if self.rule is Rule.REJECTION else first_difference(spec.ids, base.ids)
         return Totals(
@@ -165,23 +167,26 @@ class Tally:
             verify_s=spec.verify_s,
             other_s=spec.other_s,
             overhead=_ratio(spec.other_s, spec.seconds),
-            s_theory=self._theory(alpha),
+            s_theory=None if alpha is None or shape is None else theoretical_speedup(alpha, shape),
             s_cost=_ratio(spec.tokens, spec.cost),
-            break_even_alpha=break_even_alpha(self.k, self.calibration) if self.calibration else None,
+            break_even_alpha=None if shape is None else break_even_alpha(shape),
             identical=None if self.rule is Rule.REJECTION or not base.tokens else divergence is None,
             divergence=divergence,
             divergence_gap=_gap(divergence, base),
         )
 
-    def _theory(self, alpha: float | None) -> float | None:
-        if alpha is None or self.calibration is None:
+    def _shape(self) -> "RoundShape | None":
+        """The speculative lane's average round, whatever decided its length."""
+        lane = self.lanes[SPECULATIVE]
+        if self.calibration is None or not lane.drafted:
             return None
-        return theoretical_speedup(alpha, self.k, self.calibration)
+        k = lane.drafted / lane.passes
+        return RoundShape(k, lane.steps / lane.passes * self.calibration.c, _at(self.calibration.v, k))
 
 
-def fold(lanes: dict[str, Iterable[Round]], k: int, rule: Rule, calibration: Calibration | None) -> Totals:
+def fold(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Totals:
     """The figures of finished lanes."""
-    tally = Tally(k, rule, calibration)
+    tally = Tally(rule, calibration)
     for name, rounds in lanes.items():
         for round_ in rounds:
             tally.add(name, round_)
@@ -193,29 +198,54 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
 
 
-def expected_tokens(alpha: float, k: int) -> float:
+class RoundShape(NamedTuple):
+    """What one round costs, in single-token target passes.
+
+    Attributes:
+        k: Drafted tokens; a mean where rounds differ.
+        draft_cost: Drafting them: k·c for a model that makes one step per token.
+        verify_cost: v(k + 1).
+    """
+
+    k: float
+    draft_cost: float
+    verify_cost: float
+
+    @classmethod
+    def of(cls, k: int, calibration: Calibration) -> "RoundShape":
+        """A round of a fixed k."""
+        return cls(k, k * calibration.c, calibration.v[k])
+
+
+def expected_tokens(alpha: float, k: float) -> float:
     """E[τ] = (1 − α^(k+1)) / (1 − α): tokens a round is expected to emit (Leviathan et al. 2023, eq. 1)."""
     return k + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (k + 1)) / (1.0 - alpha)
 
 
-def theoretical_speedup(alpha: float, k: int, calibration: Calibration) -> float:
+def theoretical_speedup(alpha: float, shape: RoundShape) -> float:
     """S = E[τ] / (k·c + v(k+1)): theorem 3.8 of Leviathan et al. 2023 with the verification cost v added."""
-    v = calibration.v[min(k, len(calibration.v) - 1)]
-    return expected_tokens(alpha, k) / (k * calibration.c + v)
+    return expected_tokens(alpha, shape.k) / (shape.draft_cost + shape.verify_cost)
 
 
-def break_even_alpha(k: int, calibration: Calibration) -> float | None:
+def break_even_alpha(shape: RoundShape) -> float | None:
     """The α at which ``theoretical_speedup`` is 1, by bisection: it rises with α. None if α = 1 is slower."""
-    if theoretical_speedup(1.0, k, calibration) < 1.0:
+    if theoretical_speedup(1.0, shape) < 1.0:
         return None
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        if theoretical_speedup(middle, k, calibration) < 1.0:
+        if theoretical_speedup(middle, shape) < 1.0:
             low = middle
         else:
             high = middle
     return high
+
+
+def _at(v: Sequence[float], k: float) -> float:
+    """v(k + 1) for a mean k, between the measured neighbours."""
+    below = int(k)
+    above = min(below + 1, len(v) - 1)
+    return v[below] + (k - below) * (v[above] - v[below])
 
 
 def _ratio(top: float | None, bottom: float | None) -> float | None:

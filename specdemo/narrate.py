@@ -48,11 +48,13 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
 
 
 def _why_slower(totals: Totals) -> str:
-    right = _right(totals, "the draft was right") or "nothing was drafted"
+    if totals.alpha_compared is None:
+        return "nothing was drafted, so nothing could be gained"
+    right = _right(totals, "the draft was right")
     if totals.break_even_alpha is None:
         return f"{right}; at this cost and draft length no acceptance rate breaks even"
     threshold = f"{totals.break_even_alpha:.0%}"
-    if totals.alpha_compared is not None and totals.alpha_compared >= totals.break_even_alpha:
+    if totals.alpha_compared >= totals.break_even_alpha:
         return f"{right}, past the {threshold} of the theory, but this run's passes were dearer than measured"
     return f"{right}; at this cost it breaks even at {threshold}"
 

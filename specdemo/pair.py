@@ -5,7 +5,7 @@ Loading is in ``models``, decoding in ``engine``. Knows no UI.
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,32 @@ import transformers
 from torch import nn
 
 from specdemo import __version__
-from specdemo.calibrate import find_row_floor, measure
-from specdemo.drafters import DraftModelDrafter
+from specdemo.calibrate import find_row_floor, measure_draft_step, measure_target
+from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, never, run_capacity, speculate
+from specdemo.feature_draft import FeatureDraft, FeatureDrafter, FeatureRuntime
+from specdemo.layers import decoder_layers
+from specdemo.lengths import length_for
 from specdemo.limits import UserError
+from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.race import race
-from specdemo.runtime import ModelRuntime
+from specdemo.runtime import ExitRuntime, ModelRuntime, TappedRuntime
 from specdemo.text import PieceTable
 from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Mode, Round, Run, RunConfig
 
 UNPADDED = 1
+EXIT_SHARE = 0.2
+"""Share of the target's layers that the early exit runs."""
+SHORTEST_COPY = 2
+"""Tokens that must match before a copy is preferred to a draft."""
+STEPPING = {
+    "draft-model": "draft-model",
+    "lookup+model": "draft-model",
+    "feature-draft": "feature-draft",
+    "lookup+feature": "feature-draft",
+    "early-exit": "early-exit",
+}
+"""Drafter kinds that make draft passes, and the kind whose step they cost. The others only copy."""
 
 Stop = Callable[[], bool]
 
@@ -37,18 +53,20 @@ class Pair:
         target_name, draft_name: What the page calls them.
         target, draft: The modules; the draft may score fewer tokens (``id_map``).
         id_map: Target id of each draft output row, shape [H]; None where both score the same ids.
-        calibrations: Pass costs by cache length, measured when a length is first used.
+        feature_draft: The head on the target's states, if there is one for this target.
+        calibrations: Pass costs by cache length and drafter kind, measured when first used.
     """
 
     target_name: str
     draft_name: str
     target: nn.Module
-    draft: nn.Module
+    draft: nn.Module | None
     id_map: torch.Tensor | None
     tokenizer: Any
     precision: str
     pieces: PieceTable
-    calibrations: dict[int, Calibration] = field(default_factory=dict)
+    feature_draft: FeatureDraft | None = None
+    calibrations: dict[tuple[int, str], Calibration] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -58,9 +76,14 @@ class Pair:
     @property
     def eos_ids(self) -> frozenset[int]:
         """Ids that end a text."""
-        configured = self.target.generation_config.eos_token_id
-        ids = configured if isinstance(configured, list) else [configured]
-        return frozenset(token for token in [*ids, self.tokenizer.eos_token_id] if token is not None)
+        return eos_ids_of(self.target, self.tokenizer)
+
+    @property
+    def default_drafter(self) -> str:
+        """The drafter to use where none is asked for."""
+        if self.draft is not None:
+            return RunConfig.drafter
+        return "prompt-lookup" if self.feature_draft is None else "feature-draft"
 
     def prompt_ids(self, config: RunConfig) -> list[int]:
         """The prompt as the target reads it.
@@ -81,27 +104,39 @@ class Pair:
             raise UserError("The prompt is empty; write something for the models to continue.")
         return list(ids)
 
-    def calibrate(self, prompt_tokens: int, max_new_tokens: int) -> Calibration:
-        """Row floor and pass costs for a run of this size, measured on first use of its cache length."""
-        capacity = run_capacity(prompt_tokens, max_new_tokens)
-        if capacity not in self.calibrations:
-            vocab = self.target.get_input_embeddings().num_embeddings
-            floor = find_row_floor(self.target, capacity, vocab)
-            draft = ModelRuntime(self.draft, id_map=self.id_map)
-            target = ModelRuntime(self.target, row_floor=floor or UNPADDED)
-            self.calibrations[capacity] = measure(target, draft, capacity, vocab, floor)
-        return self.calibrations[capacity]
+    def calibrate(self, config: RunConfig, prompt_tokens: int) -> Calibration:
+        """Row floor and pass costs for a run of this size and drafter, measured on first use.
+
+        Raises:
+            UserError: The pair lacks what the drafter needs.
+        """
+        capacity = run_capacity(prompt_tokens, config.max_new_tokens)
+        target_costs = self._target_costs(capacity)
+        kind = STEPPING.get(config.drafter)
+        if kind is None:
+            return target_costs
+        if (capacity, kind) not in self.calibrations:
+            runtime = self._target_for(kind, target_costs.row_floor)
+            drafter = self._drafter(replace(config, drafter=kind), runtime)
+            step_s = measure_draft_step(runtime, drafter, capacity, self._vocab)
+            self.calibrations[capacity, kind] = replace(target_costs, c=step_s / target_costs.step_s)
+        return self.calibrations[capacity, kind]
 
     def speculative_lane(
         self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
     ) -> Iterator[Round]:
         """A fresh speculative decoder."""
-        drafter = DraftModelDrafter(ModelRuntime(self.draft, id_map=self.id_map))
-        return speculate(self._target(config, prompt_ids), drafter, prompt_ids, config, self.eos_ids, stop)
+        calibration = self.calibrate(config, len(prompt_ids))
+        target = self._target_for(config.drafter, calibration.row_floor)
+        length = length_for(config.k, calibration, self.device)
+        drafter = self._drafter(config, target)
+        return speculate(target, drafter, prompt_ids, config, self.eos_ids, stop, length)
 
     def baseline_lane(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
         """A fresh decoder of the target alone."""
-        return autoregress(self._target(config, prompt_ids), prompt_ids, config, self.eos_ids, stop)
+        capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
+        target = ModelRuntime(self.target, self._target_costs(capacity).row_floor or UNPADDED)
+        return autoregress(target, prompt_ids, config, self.eos_ids, stop)
 
     def race(
         self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
@@ -114,7 +149,7 @@ class Pair:
 
     def warm_up(self) -> None:
         """Run every kind of pass once, so that no visitor's first run pays for it."""
-        config = RunConfig(prompt="", mode=Mode.RAW, max_new_tokens=8)
+        config = RunConfig(prompt="", mode=Mode.RAW, max_new_tokens=8, drafter=self.default_drafter)
         for _ in self.race(config, self.tokenizer("The sky is")["input_ids"]):
             pass
 
@@ -128,15 +163,59 @@ class Pair:
             precision=self.precision,
             versions=versions(),
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            calibration=self.calibrate(len(prompt_ids), config.max_new_tokens),
+            calibration=self.calibrate(config, len(prompt_ids)),
             lanes={},
             pieces=self.pieces.encoded(prompt_ids),
             specials=tuple(sorted(self.pieces.specials & set(prompt_ids))),
         )
 
-    def _target(self, config: RunConfig, prompt_ids: list[int]) -> ModelRuntime:
-        floor = self.calibrate(len(prompt_ids), config.max_new_tokens).row_floor
-        return ModelRuntime(self.target, row_floor=floor or UNPADDED)
+    @property
+    def _vocab(self) -> int:
+        return self.target.get_input_embeddings().num_embeddings
+
+    def _target_costs(self, capacity: int) -> Calibration:
+        if (capacity, "") not in self.calibrations:
+            floor = find_row_floor(self.target, capacity, self._vocab)
+            runtime = ModelRuntime(self.target, row_floor=floor or UNPADDED)
+            self.calibrations[capacity, ""] = measure_target(runtime, capacity, self._vocab, floor)
+        return self.calibrations[capacity, ""]
+
+    def _target_for(self, drafter: str, row_floor: int | None) -> ModelRuntime:
+        """The speculative lane's target runtime, tapped only where the drafter reads its states."""
+        if STEPPING.get(drafter) != "feature-draft" or self.feature_draft is None:
+            return ModelRuntime(self.target, row_floor or UNPADDED)
+        return TappedRuntime(self.target, row_floor or UNPADDED, self.feature_draft.config.taps)
+
+    def _drafter(self, config: RunConfig, target: ModelRuntime) -> Drafter:
+        """A fresh drafter of the kind asked for, drafting for ``target``."""
+        match config.drafter:
+            case "draft-model":
+                if self.draft is None:
+                    raise UserError("This pair has no draft model; choose another drafter.")
+                return DraftModelDrafter(ModelRuntime(self.draft, id_map=self.id_map))
+            case "feature-draft":
+                if self.feature_draft is None or not isinstance(target, TappedRuntime):
+                    raise UserError("This pair has no feature draft; choose another drafter.")
+                return FeatureDrafter(FeatureRuntime(self.feature_draft), target)
+            case "early-exit":
+                depth = max(1, round(EXIT_SHARE * len(decoder_layers(self.target))))
+                return EarlyExitDrafter(ExitRuntime(target, depth))
+            case "prompt-lookup":
+                return PromptLookupDrafter(self.device)
+            case "lookup+model" | "lookup+feature":
+                other = self._drafter(replace(config, drafter=STEPPING[config.drafter]), target)
+                return LookupFirstDrafter(other, self.device, SHORTEST_COPY)
+            case "scripted":
+                script = self.tokenizer(config.script, add_special_tokens=False)["input_ids"]
+                return ScriptedDrafter(script, self.device)
+        raise UserError(f"Unknown drafter {config.drafter!r}.")
+
+
+def eos_ids_of(target: nn.Module, tokenizer: Any) -> frozenset[int]:
+    """Ids that end a text: the model's own and its tokeniser's."""
+    configured = target.generation_config.eos_token_id
+    ids = configured if isinstance(configured, list) else [configured]
+    return frozenset(token for token in [*ids, tokenizer.eos_token_id] if token is not None)
 
 
 def device_name(device: torch.device) -> str:

@@ -39,6 +39,8 @@ class Draft:
         rows: Index of each token in the draft's vocabulary, shape [k]; None for point masses.
         logits: Raw draft logits, shape [k, H], kept to be shown; None where no model drafted.
         id_map: Target id of each draft row, shape [H]; None where both vocabularies are the same.
+        steps: Passes of a draft made for it.
+        by: Kind of the drafter that wrote it.
     """
 
     ids: Tensor
@@ -46,6 +48,8 @@ class Draft:
     rows: Tensor | None = None
     logits: Tensor | None = None
     id_map: Tensor | None = None
+    steps: int = 0
+    by: str = ""
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -14,7 +14,8 @@ This module knows nothing of drafting, sampling or text.
 """
 
 import time
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.masking_utils import sdpa_mask
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from specdemo.layers import decoder_layers, first_layers, hidden_states
 
 ATTENTION = "specdemo_grouped"
 """Name under which :func:`grouped_attention` is registered with transformers."""
@@ -31,6 +35,13 @@ CAPACITY_STEP = 256
 ATTENTION_BLOCK = 32
 MIN_BLOCK_ROWS = 4
 """The CPU attention kernel takes query rows in blocks of 32; in a block of 1 to 3 its sums differ."""
+NO_LIMIT = 2**31
+WITHOUT_EFFECT = frozenset({"dropout", "position_ids", "cache_position"})
+"""Numbers that models hand to any attention function and that inference has no use for."""
+
+
+class UnsupportedAttentionError(NotImplementedError):
+    """A model asked for attention that :func:`grouped_attention` does not compute."""
 
 
 class Runtime(Protocol):
@@ -115,9 +126,9 @@ class ModelRuntime:
         self.row_floor = row_floor
         self.id_map = id_map
         self.device = next(model.parameters()).device
+        self._positions = _readable_positions(model.config.get_text_config())
         # Rows added to reach the floor need positions of their own behind the text.
-        positions = int(getattr(model.config.get_text_config(), "max_position_embeddings", 2**31))
-        self.max_context = positions - (row_floor - 1)
+        self.max_context = self._positions - (row_floor - 1)
         self._cursor = _Cursor()
         self._cache: Cache | None = None
         self._capacity = 0
@@ -141,7 +152,7 @@ class ModelRuntime:
         """Append ``ids`` [n], return logits [n, V]. Rows added to reach the floor are not kept."""
         count = len(ids)
         padded = F.pad(ids, (0, max(0, self.row_floor - count)))
-        output = self.model(input_ids=padded[None], past_key_values=self._cache, use_cache=True)
+        output = self._pass(padded, 0)
         self._cursor.length += count
         return output.logits[0, :count]
 
@@ -149,7 +160,7 @@ class ModelRuntime:
     def prefill(self, ids: Tensor) -> None:
         """Append ``ids`` [n]; only the last position's logits are computed, and dropped."""
         if len(ids):
-            self.model(input_ids=ids[None], past_key_values=self._cache, use_cache=True, logits_to_keep=1)
+            self._pass(ids, 1)
             self._cursor.length += len(ids)
 
     def rollback(self, length: int) -> None:
@@ -157,6 +168,79 @@ class ModelRuntime:
         if not 0 <= length <= self._cursor.length:
             raise ValueError(f"cannot roll back from {self._cursor.length} to {length} positions")
         self._cursor.length = length
+
+    def _pass(self, ids: Tensor, logits_to_keep: int) -> CausalLMOutputWithPast:
+        end, options = self._cursor.length + len(ids), {}
+        if end > self._positions:
+            # Never text of the target (``max_context``), only a draft that reads less than its target
+            # or a measurement: what it computes may be wrong, it may not fail.
+            places = torch.arange(self._cursor.length, end, device=self.device)
+            options["position_ids"] = places.clamp_max(self._positions - 1)[None]
+        if logits_to_keep:
+            options["logits_to_keep"] = logits_to_keep
+        return self.model(input_ids=ids[None], past_key_values=self._cache, use_cache=True, **options)
+
+
+class ExitRuntime(ModelRuntime):
+    """The first layers of another runtime's model with its head, over that runtime's own cache.
+
+    What it appends is a draft's: roll back before the host goes on, whose pass writes it again.
+    """
+
+    def __init__(self, host: ModelRuntime, depth: int):
+        super().__init__(first_layers(host.model, depth))
+        self._host = host
+        self._cursor = host._cursor
+
+    def begin(self, capacity: int) -> None:
+        """Look at the host's cache as it is now."""
+        self._cache = self._host._cache
+
+
+class TappedRuntime(ModelRuntime):
+    """A runtime that keeps the hidden states behind some of its layers, for a draft to read.
+
+    Args:
+        model, row_floor: As for ``ModelRuntime``.
+        taps: Indices of the layers whose output is kept.
+    """
+
+    def __init__(self, model: nn.Module, row_floor: int, taps: Sequence[int]):
+        super().__init__(model, row_floor)
+        layers = decoder_layers(model)
+        self._tapped = [layers[index] for index in taps]
+        self._features: Tensor | None = None
+
+    def features(self, start: int, end: int) -> Tensor:
+        """Hidden states of positions ``start`` to ``end``, layers side by side: [end - start, taps · d]."""
+        return self._features[start:end]
+
+    def begin(self, capacity: int) -> None:
+        """Empty the cache and the features."""
+        super().begin(capacity)
+        width = len(self._tapped) * self.model.config.get_text_config().hidden_size
+        if self._features is None or len(self._features) != capacity:
+            weight = next(self.model.parameters())
+            self._features = weight.new_empty(capacity, width)
+
+    def _pass(self, ids: Tensor, logits_to_keep: int) -> CausalLMOutputWithPast:
+        """One pass with the taps open. Other runtimes may share the model, so hooks do not outlive it."""
+        start = self._cursor.length
+        with hidden_states(self._tapped) as found:
+            output = super()._pass(ids, logits_to_keep)
+        self._features[start : start + len(ids)] = torch.cat(found, -1)[0]
+        return output
+
+
+def _readable_positions(config: Any) -> int:
+    """Positions a model can read without changing how it encodes the earlier ones."""
+    positions = getattr(config, "max_position_embeddings", None) or NO_LIMIT
+    rope = getattr(config, "rope_parameters", None) or {}
+    for parameters in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):
+        # A text that outgrows this length has *all* its positions encoded anew, cached keys do not.
+        if parameters.get("rope_type") == "longrope":
+            positions = min(positions, parameters.get("original_max_position_embeddings") or positions)
+    return int(positions)
 
 
 def capacity_for(positions: int) -> int:
@@ -171,6 +255,7 @@ def grouped_attention(
     value: Tensor,
     attention_mask: Tensor,
     scaling: float | None = None,
+    softcap: float | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
     """Attention whose result for a row does not depend on how many rows come with it.
@@ -182,10 +267,17 @@ def grouped_attention(
         query: Shape [batch, heads, n, d].
         key, value: Shape [batch, kv_heads, capacity, d].
         attention_mask: Additive, shape [batch or 1, 1, n, capacity].
+        softcap: Bound into which scores are bent before the mask.
 
     Returns:
         Shape [batch, n, heads, d], and None for the weights, as transformers asks.
+
+    Raises:
+        UnsupportedAttentionError: The model hands over anything else that changes the result, such as sinks.
     """
+    for name in kwargs.keys() - WITHOUT_EFFECT:
+        if isinstance(kwargs[name], Tensor | float):
+            raise UnsupportedAttentionError(f"attention with {name}")
     batch, heads, n, width = query.shape
     kv_heads = key.shape[1]
     group = heads // kv_heads
@@ -196,8 +288,19 @@ def grouped_attention(
     if 0 < last_block < MIN_BLOCK_ROWS:
         missing = MIN_BLOCK_ROWS - last_block
         rows, mask = F.pad(rows, (0, 0, 0, missing)), F.pad(mask, (0, 0, 0, missing))
-    mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scaling)
-    return mixed[:, :, : group * n].reshape(batch, heads, n, -1).transpose(1, 2), None
+    if softcap is None:
+        mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scaling)
+    else:
+        mixed = _capped_attention(rows, key, value, mask, scaling or width**-0.5, softcap)
+    return mixed[:, :, : group * n].reshape(batch, heads, n, -1).transpose(1, 2).contiguous(), None
+
+
+def _capped_attention(
+    rows: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, cap: float
+) -> Tensor:
+    """Attention with scores bent into ±``cap`` (Gemma 2), which torch's fused kernels do not know."""
+    scores = torch.tanh(rows @ key.transpose(-1, -2) * scaling / cap) * cap + mask
+    return scores.softmax(-1, dtype=torch.float32).to(value.dtype) @ value
 
 
 def _additive_mask(*args, dtype: torch.dtype = torch.float32, **kwargs) -> Tensor:

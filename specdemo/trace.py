@@ -8,12 +8,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 TRACE_VERSION = 1
 
 SPECULATIVE = "speculative"
 BASELINE = "baseline"
+
+AUTO = "auto"
+"""A draft length that follows what pays (``lengths.AutoLength``)."""
 
 
 class Rule(StrEnum):
@@ -52,16 +55,20 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything a visitor chooses. Built and bounded by ``limits.parse_config`` only."""
+    """Everything a visitor chooses. Built and bounded by ``limits.parse_config`` only.
+
+    ``script`` is the text that the ``scripted`` drafter proposes; empty for every other drafter.
+    """
 
     prompt: str
     mode: Mode = Mode.CHAT
-    k: int = 3
+    k: int | Literal["auto"] = 3
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     rule: Rule = Rule.GREEDY
     drafter: str = "draft-model"
+    script: str = ""
     seed: int = 0
     max_new_tokens: int = 128
     baseline: bool = True
@@ -142,6 +149,9 @@ class Round:
         index: Number of the round in its lane, from 0.
         position: Length in tokens of prompt and output before the round.
         drafted: The drafted tokens in order.
+        drafted_by: The drafter kind that wrote them; of a combination, the one that did. Empty
+            where nothing was drafted.
+        draft_steps: Passes of a draft (model, head or exit) made for them; 0 for copied tokens.
         emission: The target's own token; None when an accepted end-of-sequence token ended the run.
         draft_s, verify_s, other_s: Seconds spent drafting, in the target pass, and in the rest of
             the decode loop (warping, verdict, bookkeeping, transfers). Display work is in none.
@@ -158,6 +168,8 @@ class Round:
     other_s: float
     prefill_s: float = 0.0
     finish: Finish | None = None
+    drafted_by: str = ""
+    draft_steps: int = 0
 
     @property
     def accepted(self) -> int:
@@ -187,7 +199,7 @@ class Calibration:
 
     Attributes:
         step_s: Seconds of one single-token target pass, without row padding.
-        c: Cost ratio: one draft step ÷ ``step_s``.
+        c: Cost ratio of the run's drafter: one draft step ÷ ``step_s``; 0 for drafters that only copy.
         v: ``v[n - 1]`` is the target pass over n tokens as the engine runs it (row floor included)
             ÷ ``step_s``.
         row_floor: Rows every pass is padded to so that verification and single-token decoding give

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(autouse=True)
 def pair(monkeypatch):
     loaded = tiny_pair()
-    monkeypatch.setattr(specdemo.models, "load_pair", lambda *args: loaded)
+    monkeypatch.setattr(specdemo.models, "load_pair", lambda **options: loaded)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     return loaded
 

@@ -7,6 +7,7 @@ setting with probability below 1e-4.
 
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -16,10 +17,12 @@ from scipy.stats import chisquare
 from tiny import TableRuntime, config_for, emitted, nearby, tiny_llama
 
 import specdemo.rules
-from specdemo.drafters import DraftModelDrafter
+from specdemo.drafters import Drafter, DraftModelDrafter
 from specdemo.engine import autoregress, speculate
+from specdemo.lengths import AutoLength, DraftLength, PlannedLength
+from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.sampling import probabilities, warp
-from specdemo.trace import Rule, RunConfig
+from specdemo.trace import Round, Rule, RunConfig
 
 VOCAB = 3
 TOKENS = 4
@@ -53,23 +56,30 @@ def expected(config: RunConfig) -> dict[tuple[int, ...], float]:
     return found
 
 
-def sample(config: RunConfig, speculative: bool = True) -> tuple[Counter, float]:
-    """Counts of continuations over many seeds, and the acceptance rate α per compared token."""
-    target_table, draft_table = tables()
-    target = TableRuntime(target_table)
-    drafter = DraftModelDrafter(TableRuntime(draft_table))
+def draft_model() -> Drafter:
+    return DraftModelDrafter(TableRuntime(tables()[1]))
+
+
+def sample(
+    config: RunConfig,
+    drafter: Drafter | None = None,
+    length: Callable[[], DraftLength] = lambda: None,
+) -> tuple[Counter, list[Round]]:
+    """Counts of continuations over many seeds, and all rounds."""
+    target = TableRuntime(tables()[0])
+    drafter = drafter or draft_model()
     counts: Counter = Counter()
-    accepted = compared = 0
+    rounds: list[Round] = []
     for seed in range(SAMPLES):
-        seeded = replace(config, seed=seed)
-        lane = (
-            speculate(target, drafter, PROMPT, seeded) if speculative else autoregress(target, PROMPT, seeded)
-        )
-        rounds = list(lane)
-        counts[tuple(emitted(rounds))] += 1
-        accepted += sum(r.accepted for r in rounds)
-        compared += sum(r.compared for r in rounds)
-    return counts, accepted / max(1, compared)
+        lane = list(speculate(target, drafter, PROMPT, replace(config, seed=seed), length=length()))
+        counts[tuple(emitted(lane))] += 1
+        rounds += lane
+    return counts, rounds
+
+
+def acceptance(rounds: list[Round]) -> float:
+    """α per compared token."""
+    return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
 
 
 def p_value(counts: Counter, chances: dict[tuple[int, ...], float]) -> float:
@@ -93,16 +103,60 @@ def p_value(counts: Counter, chances: dict[tuple[int, ...], float]) -> float:
 @pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
 def test_speculative_sampling_has_the_targets_distribution(rule, k, warping):
     config = config_for(rule, k=k, max_new_tokens=TOKENS, temperature=0.9, **WARPS[warping])
-    counts, alpha = sample(config)
-    assert 0.2 < alpha < 0.95, "the pair must both agree and disagree for this test to mean anything"
+    counts, rounds = sample(config)
+    assert 0.2 < acceptance(rounds) < 0.95, "the pair must both agree and disagree for this to mean anything"
     assert p_value(counts, expected(config)) > FAILURE
 
 
 @pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
 def test_the_baseline_has_the_targets_distribution(rule):
     config = config_for(rule, max_new_tokens=TOKENS, temperature=0.9)
-    counts, _ = sample(config, speculative=False)
+    target = TableRuntime(tables()[0])
+    lanes = (autoregress(target, PROMPT, replace(config, seed=seed)) for seed in range(SAMPLES))
+    counts = Counter(tuple(emitted(list(lane))) for lane in lanes)
     assert p_value(counts, expected(config)) > FAILURE
+
+
+COSTS = {"c": 0.1, "v": (1.0, 1.02, 1.1, 1.2, *[2.0] * 9)}
+
+
+@pytest.mark.parametrize("kind", [AutoLength, PlannedLength])
+@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+def test_an_automatic_length_leaves_the_distribution_alone(rule, kind):
+    config = config_for(rule, max_new_tokens=TOKENS, temperature=0.9)
+    counts, rounds = sample(config, length=lambda: kind(**COSTS))
+    assert len({len(r.drafted) for r in rounds}) > 2, "it must not always choose alike"
+    assert p_value(counts, expected(config)) > FAILURE
+
+
+@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+@pytest.mark.parametrize("name", ["prompt-lookup", "lookup+model"])
+def test_copying_leaves_the_distribution_alone(rule, name):
+    device = torch.device("cpu")
+    drafters = {
+        "prompt-lookup": PromptLookupDrafter(device),
+        "lookup+model": LookupFirstDrafter(draft_model(), device, shortest=1),
+    }
+    config = config_for(rule, k=3, max_new_tokens=TOKENS, temperature=0.9)
+    counts, rounds = sample(config, drafters[name])
+    assert "prompt-lookup" in {r.drafted_by for r in rounds} and 0.1 < acceptance(rounds) < 0.95
+    assert p_value(counts, expected(config)) > FAILURE
+
+
+class Choosy(DraftModelDrafter):
+    """Breaks the rule of ``lengths``: looks at the token it drew, and drops it if it was unlikely."""
+
+    def propose(self, text, length, rule):
+        draft = super().propose(text, length, rule)
+        if len(draft) == 0 or draft.probs[0, draft.rows[0]] > 0.5:
+            return draft
+        return replace(draft, ids=draft.ids[:0], probs=draft.probs[:0], rows=draft.rows[:0])
+
+
+def test_dropping_a_drafted_token_after_seeing_it_fails_the_same_test():
+    config = config_for(Rule.REJECTION, k=1, max_new_tokens=TOKENS, temperature=0.9)
+    counts, _ = sample(config, Choosy(TableRuntime(tables()[1])))
+    assert p_value(counts, expected(config)) < FAILURE
 
 
 def test_a_wrong_residual_fails_the_same_test(monkeypatch):

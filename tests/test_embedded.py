@@ -12,7 +12,7 @@ from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.models import EMBEDDED_DRAFT
 from specdemo.runtime import ModelRuntime
-from specdemo.trace import BASELINE, SPECULATIVE, Finish, Rule, Status
+from specdemo.trace import BASELINE, SPECULATIVE, Finish, Rule, RunConfig, Status
 
 ASSETS = Path(__file__).parent.parent / "assets"
 
@@ -24,7 +24,7 @@ def run(pair, **request):
 
 
 def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
-    calibration = embedded_pair.calibrate(40, 128)
+    calibration = embedded_pair.calibrate(RunConfig(prompt="", max_new_tokens=128), 40)
     if calibration.row_floor is None:
         pytest.skip("the self-test finds no row floor on this machine; divergences are audited instead")
     text = "The lighthouse stood on the northern cliff, and every evening its keeper climbed the stairs."
@@ -43,10 +43,23 @@ def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
             )
 
 
-@pytest.mark.parametrize("k", [1, 3, 4, 8])
-def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(embedded_pair, k):
+@pytest.mark.parametrize(
+    ("drafter", "k"),
+    [
+        ("draft-model", 1),
+        ("draft-model", 3),
+        ("draft-model", 4),
+        ("draft-model", 8),
+        ("draft-model", "auto"),
+        ("prompt-lookup", 8),
+        ("lookup+model", "auto"),
+        ("early-exit", 2),
+    ],
+)
+def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(embedded_pair, drafter, k):
     for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
-        record, end = run(embedded_pair, prompt=prompt.prompt, mode=prompt.mode, k=k, max_new_tokens=24)
+        request = {"prompt": prompt.prompt, "mode": prompt.mode, "drafter": drafter, "k": k}
+        record, end = run(embedded_pair, **request, max_new_tokens=24)
         assert end["badge"]["kind"] == "same", (prompt.id, end["badge"])
         assert record.lanes[SPECULATIVE].ids == record.lanes[BASELINE].ids
 

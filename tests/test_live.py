@@ -39,7 +39,7 @@ def test_events_and_run_tell_the_same_story(pair, rule):
     for lane, rounds in streamed.items():
         assert json.loads(dump(rounds)) == saved["lanes"][lane]["rounds"]
     assert events[-1]["totals"] == saved["totals"]
-    refolded = fold({n: lane.rounds for n, lane in record.lanes.items()}, 3, rule, record.calibration)
+    refolded = fold({n: lane.rounds for n, lane in record.lanes.items()}, rule, record.calibration)
     assert vars(refolded) == saved["totals"]
     seen = {int(i) for e in events for i in e.get("pieces", {})}
     assert seen == set(record.pieces)

@@ -2,7 +2,14 @@
 
 import pytest
 
-from specdemo.metrics import break_even_alpha, expected_tokens, first_difference, fold, theoretical_speedup
+from specdemo.metrics import (
+    RoundShape,
+    break_even_alpha,
+    expected_tokens,
+    first_difference,
+    fold,
+    theoretical_speedup,
+)
 from specdemo.narrate import badge, closing_sentence
 from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Emission, Finish, Round, Rule, Status, Token
 
@@ -20,7 +27,17 @@ def round_(index, accepted, drafted, seconds=0.03, own=True, start=0, finish=Non
         for i, status in enumerate(statuses)
     )
     emission = Emission(start + accepted, Status.CORRECTED, prob=1.0, gap=0.25) if own else None
-    return Round(index, start, tokens, emission, 0.004, seconds - 0.006, 0.002, finish=finish)
+    return Round(
+        index,
+        start,
+        tokens,
+        emission,
+        0.004,
+        seconds - 0.006,
+        0.002,
+        finish=finish,
+        draft_steps=drafted,
+    )
 
 
 def lanes(base_s: float = 0.02):
@@ -30,7 +47,7 @@ def lanes(base_s: float = 0.02):
 
 
 def test_every_figure_of_a_small_run():
-    totals = fold(lanes(), k=3, rule=Rule.GREEDY, calibration=COSTS)
+    totals = fold(lanes(), rule=Rule.GREEDY, calibration=COSTS)
     assert (totals.tokens, totals.passes, totals.passes_saved) == (8, 3, 5)
     assert totals.alpha_compared == pytest.approx(5 / 7)
     assert totals.alpha_drafted == pytest.approx(5 / 9)
@@ -38,30 +55,30 @@ def test_every_figure_of_a_small_run():
     assert totals.speedup == pytest.approx((8 * 0.02 / 8) / (0.09 / 8))
     assert totals.overhead == pytest.approx(0.006 / 0.09)
     assert totals.s_cost == pytest.approx(8 / (3 * (3 * 0.1 + 1.1)))
-    assert totals.s_theory == pytest.approx(theoretical_speedup(5 / 7, 3, COSTS))
+    assert totals.s_theory == pytest.approx(theoretical_speedup(5 / 7, RoundShape.of(3, COSTS)))
     assert totals.identical is True and totals.divergence is None
 
 
 def test_a_dear_row_floor_is_credited_to_the_baseline():
     dear = Calibration(step_s=0.02, c=0.1, v=(1.1, 1.1, 1.1, 1.1, 1.15), row_floor=4)
-    totals = fold(lanes(), k=3, rule=Rule.GREEDY, calibration=dear)
+    totals = fold(lanes(), rule=Rule.GREEDY, calibration=dear)
     assert totals.speedup == pytest.approx(totals.speedup_padded / 1.1)
-    cheap = fold(lanes(), k=3, rule=Rule.GREEDY, calibration=COSTS)
+    cheap = fold(lanes(), rule=Rule.GREEDY, calibration=COSTS)
     assert cheap.speedup == cheap.speedup_padded
 
 
 def test_a_difference_is_found_with_its_gap():
     runs = lanes()
     runs[BASELINE][5] = round_(5, 0, 0, seconds=0.02, start=77)
-    totals = fold(runs, k=3, rule=Rule.GREEDY, calibration=COSTS)
+    totals = fold(runs, rule=Rule.GREEDY, calibration=COSTS)
     assert (totals.identical, totals.divergence, totals.divergence_gap) == (False, 5, 0.25)
     assert badge(totals, Rule.GREEDY).kind == "different"
     assert "token 6" in badge(totals, Rule.GREEDY).text and "0.2500" in badge(totals, Rule.GREEDY).text
-    assert fold(runs, 3, Rule.REJECTION, COSTS).identical is None
+    assert fold(runs, Rule.REJECTION, COSTS).identical is None
 
 
 def test_no_rounds_give_no_figures():
-    totals = fold({}, k=3, rule=Rule.GREEDY, calibration=None)
+    totals = fold({}, rule=Rule.GREEDY, calibration=None)
     assert totals.speedup is totals.alpha_compared is totals.tau is totals.identical is None
 
 
@@ -73,10 +90,11 @@ def test_expected_tokens_follow_equation_1(alpha, k, tokens):
 
 
 def test_break_even_is_where_theory_gives_one():
-    alpha = break_even_alpha(3, COSTS)
-    assert theoretical_speedup(alpha, 3, COSTS) == pytest.approx(1.0)
+    shape = RoundShape.of(3, COSTS)
+    alpha = break_even_alpha(shape)
+    assert theoretical_speedup(alpha, shape) == pytest.approx(1.0)
     hopeless = Calibration(step_s=0.02, c=2.0, v=(1.0,) * 5, row_floor=1)
-    assert break_even_alpha(3, hopeless) is None
+    assert break_even_alpha(RoundShape.of(3, hopeless)) is None
 
 
 def test_first_difference_looks_as_far_as_both_reach():
@@ -85,7 +103,7 @@ def test_first_difference_looks_as_far_as_both_reach():
 
 
 def test_the_sentence_says_faster_slower_and_why():
-    fast = closing_sentence(fold(lanes(), 3, Rule.GREEDY, COSTS), Finish.LENGTH)
+    fast = closing_sentence(fold(lanes(), Rule.GREEDY, COSTS), Finish.LENGTH)
     assert fast == (
         "Same 8 tokens as the target alone, in 3 target passes instead of 8: 1.78× faster; "
         "the draft was right 71% of the time."
@@ -94,8 +112,8 @@ def test_the_sentence_says_faster_slower_and_why():
         SPECULATIVE: [round_(i, 0, 3, seconds=0.05, start=i) for i in range(4)],
         BASELINE: lanes()[BASELINE],
     }
-    sentence = closing_sentence(fold(slow, 3, Rule.GREEDY, COSTS), Finish.STOPPED)
+    sentence = closing_sentence(fold(slow, Rule.GREEDY, COSTS), Finish.STOPPED)
     assert (
         sentence.startswith("Stopped early. Same 4 tokens") and "slower: the draft was right 0%" in sentence
     )
-    assert f"breaks even at {break_even_alpha(3, COSTS):.0%}" in sentence
+    assert f"breaks even at {break_even_alpha(RoundShape.of(3, COSTS)):.0%}" in sentence

@@ -11,6 +11,8 @@ from specdemo.models import load_pair, require_same_tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
+ON_CPU = {"device": "cpu", "precision": "fp32"}
+
 
 def save(model, tokenizer, folder) -> str:
     model.save_pretrained(folder)
@@ -25,8 +27,9 @@ def target_folder(tmp_path_factory):
     return save(model, tokenizer, tmp_path_factory.mktemp("target"))
 
 
-def run(pair):
-    live = LiveRun(pair, parse_config({"prompt": "abc", "mode": "raw", "max_new_tokens": 10, "k": 3}))
+def run(pair, **settings):
+    settings = {"prompt": "abc", "mode": "raw", "max_new_tokens": 10, "k": 3} | settings
+    live = LiveRun(pair, parse_config(settings))
     *_, end = live.events()
     return live.run, end
 
@@ -35,17 +38,44 @@ def run(pair):
 def test_a_pair_of_folders_loads_and_runs_also_with_padded_vocabularies(target_folder, tmp_path, extra_rows):
     tokenizer = byte_tokenizer()
     draft = save(tiny_llama(len(tokenizer) + extra_rows, 0, torch.float32), tokenizer, tmp_path)
-    pair = load_pair(target_folder, draft, "cpu", "fp32")
+    pair = load_pair(target_folder, draft, **ON_CPU)
     record, end = run(pair)
     assert end["badge"]["kind"] == "same"
     assert len(record.lanes["speculative"].ids) == 10
+
+
+def padded(model, rows):
+    """The model with ``rows`` more rows in its matrices than its tokeniser has tokens."""
+    model.resize_token_embeddings(model.config.vocab_size + rows, mean_resizing=False)
+    return model
+
+
+@pytest.mark.parametrize(("target_rows", "draft_rows"), [(0, 6), (6, 0), (9, 4)])
+def test_padding_rows_on_either_side_leave_the_text_to_the_target(tmp_path, target_rows, draft_rows):
+    tokenizer = byte_tokenizer()
+    vocab = len(tokenizer)
+    target = padded(tiny_llama(vocab, 0, torch.float32), target_rows)
+    draft = padded(nearby(tiny_llama(vocab, 0, torch.float32), 1, 0.02), draft_rows)
+    pair = load_pair(
+        save(target, tokenizer, tmp_path / "target"), save(draft, tokenizer, tmp_path / "draft"), **ON_CPU
+    )
+    record, _ = run(pair, max_new_tokens=40)
+    prompt = torch.tensor([record.prompt_ids])
+    alone = target.generate(prompt, do_sample=False, max_new_tokens=40, use_cache=False)
+    assert list(record.lanes["speculative"].ids) == alone[0, prompt.shape[1] :].tolist()
+    rounds = record.lanes["speculative"].rounds
+    assert 0 < sum(round_.accepted for round_ in rounds) < sum(len(round_.drafted) for round_ in rounds)
+    _, end = run(pair, temperature=0.9, rule="shared-noise")
+    assert end["badge"]["kind"] == "same"
+    record, _ = run(pair, temperature=0.9, rule="rejection", max_new_tokens=40)
+    assert record.totals["alpha_compared"] > 0
 
 
 def test_two_architectures_make_a_pair(target_folder, tmp_path):
     tokenizer = byte_tokenizer()
     torch.manual_seed(0)
     gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
-    pair = load_pair(target_folder, save(gpt2, tokenizer, tmp_path), "cpu", "fp32")
+    pair = load_pair(target_folder, save(gpt2, tokenizer, tmp_path), **ON_CPU)
     assert run(pair)[1]["badge"]["kind"] == "same"
 
 
@@ -53,7 +83,31 @@ def test_a_draft_with_another_tokeniser_is_refused_with_the_first_difference(tar
     other = byte_tokenizer(extra=["surplus"])
     draft = save(tiny_llama(len(other), 1, torch.float32), other, tmp_path)
     with pytest.raises(UserError, match="token 258 is missing in the target and 'surplus' in the draft"):
-        load_pair(target_folder, draft, "cpu", "fp32")
+        load_pair(target_folder, draft, **ON_CPU)
+
+
+class Names:
+    """A tokeniser reduced to its names."""
+
+    def __init__(self, *names):
+        self._names = names
+
+    def get_vocab(self):
+        return {name: token for token, name in enumerate(self._names)}
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "words"),
+    [
+        ("abcd", "acbd", "token 1 is 'b' in the target and 'c' in the draft"),
+        ("abcd", "abxy", "token 2 is 'c' in the target and 'x' in the draft"),
+        ("abcd", "ab", "token 2 is 'c' in the target and missing in the draft"),
+        ("ab", "abcd", "token 2 is missing in the target and 'c' in the draft"),
+    ],
+)
+def test_of_several_differences_the_first_is_named(target, draft, words):
+    with pytest.raises(UserError, match=words):
+        require_same_tokens(Names(*target), Names(*draft))
 
 
 def test_same_tokenisers_fit():
@@ -79,6 +133,6 @@ def test_what_cannot_be_loaded_is_said(options, words, monkeypatch):
 def test_a_nearby_draft_is_accepted_sometimes(target_folder, tmp_path):
     tokenizer = byte_tokenizer()
     close = nearby(tiny_llama(len(tokenizer), 0, torch.float32), 1, 0.02)
-    record, _ = run(load_pair(target_folder, save(close, tokenizer, tmp_path), "cpu", "fp32"))
+    record, _ = run(load_pair(target_folder, save(close, tokenizer, tmp_path), **ON_CPU))
     assert record.totals["alpha_compared"] > 0
     assert record.calibration.row_floor is not None or record.totals["identical"] is not None

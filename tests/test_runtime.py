@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from tiny import tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GPTNeoXConfig, Qwen2Config
 
-from specdemo.calibrate import find_row_floor, measure
+from specdemo.calibrate import find_row_floor, measure_draft_step, measure_target
+from specdemo.drafters import DraftModelDrafter
 from specdemo.runtime import ATTENTION, ModelRuntime, Stopwatch, capacity_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -97,8 +98,9 @@ def test_the_row_floor_search_finds_a_floor_and_notices_when_there_is_none(monke
 def test_measured_costs_are_positive_and_relative_to_one_pass():
     model = tiny_llama(7, 0, torch.float32)
     runtime = ModelRuntime(model)
-    costs = measure(runtime, ModelRuntime(model), 256, 7, row_floor=1)
-    assert costs.step_s > 0 and costs.c > 0 and len(costs.v) == 13 and costs.v[0] == pytest.approx(1.0)
+    costs = measure_target(runtime, 256, 7, row_floor=1)
+    assert costs.step_s > 0 and costs.c == 0 and len(costs.v) == 13 and costs.v[0] == pytest.approx(1.0)
+    assert measure_draft_step(runtime, DraftModelDrafter(ModelRuntime(model)), 256, 7) > 0
 
 
 def test_capacity_grows_in_steps():

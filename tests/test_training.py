@@ -1,113 +1,310 @@
-"""Distillation on a tiny target: the draft learns, a killed run resumes to the same weights."""
+"""Training on a tiny target: a broad pool, the target's own text, a draft that learns, runs that resume."""
+
+import json
+import random
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
-from tiny import byte_tokenizer, tiny_llama
+from tiny import byte_tokenizer, config_for, tiny_llama
 
+from specdemo import cli
 from specdemo.draft_model import is_reduced_draft, load_draft, save_draft, slice_of_target
-from specdemo.runtime import ATTENTION
-from specdemo.training.corpus import Continuation, append_corpus, frequent_ids, length_batches, read_corpus
-from specdemo.training.distil import Recipe, distil, evaluate
-from specdemo.training.generate import generate_corpus
-from specdemo.training.labels import label_corpus, read_labels
+from specdemo.drafters import DraftModelDrafter
+from specdemo.engine import speculate
+from specdemo.feature_draft import FeatureDrafter, FeatureRuntime, default_taps, feature_draft_for
+from specdemo.layers import decoder_layers, hidden_states
+from specdemo.limits import UserError
+from specdemo.models import load_pair
+from specdemo.runtime import ATTENTION, ModelRuntime, TappedRuntime
+from specdemo.training import distil as distil_module
+from specdemo.training import stages
+from specdemo.training import write as write_module
+from specdemo.training.distil import Recipe, distil, evaluate, frequent_ids, length_batches
+from specdemo.training.objectives import OBJECTIVES
+from specdemo.training.pool import fill, prompt_pool, templates, topics
+from specdemo.training.students import FeatureStudent, ModelStudent
+from specdemo.training.write import read_text, write_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 VOCAB = 60
-RECIPE = Recipe(steps=300, batch_tokens=512, learning_rate=1e-2, warmup_steps=10, held_out=0.2)
+TAPS = default_taps(2)
+EOS = frozenset({3})
+ASSETS = Path(__file__).parent.parent / "assets"
+RECIPE = Recipe(steps=500, batch_tokens=512, learning_rate=1e-2, warmup_steps=10, held_out=0.2)
+
+
+def random_prompts(count, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(VOCAB, (count, 3), generator=generator).tolist()
 
 
 @pytest.fixture(scope="module")
-def labelled(tmp_path_factory):
-    target = tiny_llama(VOCAB, 1, torch.float32, spread=0.5)
-    generator = torch.Generator().manual_seed(0)
-    prompts = torch.randint(VOCAB, (160, 3), generator=generator)
-    written = target.generate(prompts, max_new_tokens=24, do_sample=False, pad_token_id=0)[:, 3:]
-    rows = zip(prompts.tolist(), written.tolist(), strict=True)
-    corpus = [Continuation(prompt, output, 0.0) for prompt, output in rows]
-    folder = tmp_path_factory.mktemp("labels")
-    label_corpus(target, corpus, folder)
-    return target, corpus, read_labels(folder)
+def target():
+    return tiny_llama(VOCAB, 1, torch.float32, spread=0.5)
 
 
-def fresh_draft(target, corpus):
-    ids, coverage = frequent_ids(corpus, 40)
+@pytest.fixture(scope="module")
+def text(target, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    write_text(target, random_prompts(900), EOS, folder, 20, seed=0, taps=TAPS)
+    target.set_attn_implementation(ATTENTION)
+    return read_text(folder)
+
+
+def model_student(target, text):
+    ids, coverage = frequent_ids(text, 40)
     assert 0.5 < coverage <= 1.0
     torch.manual_seed(0)
-    return slice_of_target(target, [1], ids)
+    return ModelStudent(slice_of_target(target, [1], ids))
 
 
-def test_labels_are_the_targets_own_probabilities(labelled):
-    target, corpus, labels = labelled
-    item, label = corpus[5], labels[5]
-    probs = target(torch.tensor([item.ids]), use_cache=False).logits[0].softmax(-1)
-    assert label.ids.tolist() == item.ids
-    assert label.top_ids[:, 0].tolist() == item.output, "greedy text is the teacher's argmax"
-    torch.testing.assert_close(
-        label.top_probs[0].float(), probs[label.start].topk(24).values, atol=1e-3, rtol=1e-2
-    )
+def feature_student(target, text):
+    torch.manual_seed(0)
+    return FeatureStudent(feature_draft_for(target, frequent_ids(text, 40)[0]), target, steps=2)
 
 
-def test_distillation_raises_agreement_far_above_the_untrained_draft(labelled, tmp_path):
-    target, corpus, labels = labelled
-    draft = fresh_draft(target, corpus)
-    before = evaluate(draft, labels[:32])
-    after = distil(draft, labels, RECIPE, tmp_path)
-    assert after.agreement > 4 * before.agreement
-    assert after.overlap > 2 * before.overlap
+# The prompt pool
 
 
-def test_a_killed_run_resumes_to_the_same_weights(labelled, tmp_path):
-    target, corpus, labels = labelled
-    whole, halves = fresh_draft(target, corpus), fresh_draft(target, corpus)
-    distil(whole, labels, RECIPE, tmp_path / "whole")
+def test_the_pool_is_broad_distinct_reproducible_and_holds_no_shipped_prompt():
+    pool = prompt_pool(20_000, seed=0)
+    assert len({item.prompt for item in pool}) == 20_000
+    assert pool[:50] == prompt_pool(50, seed=0) != prompt_pool(50, seed=1)
+    assert {item.style for item in pool} == set(templates()["styles"])
+    assert sum(map(len, map(set, topics().values()))) > 1_500
+    lines = (ASSETS / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    shipped = {json.loads(line)["prompt"] for line in lines}
+    assert not shipped & {item.prompt for item in pool}
 
-    class KilledError(Exception):
-        pass
 
-    def kill_later(*args, **kwargs):
-        kill_later.calls += 1
-        if kill_later.calls == 145:
+def test_every_template_can_be_filled():
+    rng = random.Random(0)
+    for modes in templates()["styles"].values():
+        for found in modes.values():
+            for template in found:
+                assert "{name}" not in fill(template, rng)
+
+
+# The target's own text
+
+
+def test_text_is_what_the_target_says_with_its_own_probabilities_and_states(target, text):
+    for item in text[::10]:
+        ids = item.ids.long()
+        with torch.inference_mode(), hidden_states([decoder_layers(target)[i] for i in TAPS]) as found:
+            logits = target(ids[None], use_cache=False).logits[0]
+        probs = logits.softmax(-1)[item.start : -1]
+        torch.testing.assert_close(item.top_probs.float(), probs.topk(24).values, atol=1e-3, rtol=1e-2)
+        torch.testing.assert_close(item.states, torch.cat(found, -1)[0, :-1], atol=1e-3, rtol=1e-3)
+        assert len(item.output) == 20 or int(item.output[-1]) in EOS
+        assert not EOS & set(item.output[:-1].tolist())
+    greedy = sum(item.output.tolist() == item.top_ids[:, 0].tolist() for item in text)
+    assert 0.3 < greedy / len(text) < 0.7, "half of the text is greedy"
+
+
+def test_a_killed_writer_resumes_to_the_same_text(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(write_module, "SHARD", 8)
+    prompts = random_prompts(30)
+    write_text(target, prompts, EOS, tmp_path / "whole", 6, seed=1)
+    (tmp_path / "again").mkdir()
+    for name in ("text-00000.pt", "text-00002.pt"):
+        shutil.copy(tmp_path / "whole" / name, tmp_path / "again" / name)
+    write_text(target, prompts, EOS, tmp_path / "again", 6, seed=1)
+    whole, again = read_text(tmp_path / "whole"), read_text(tmp_path / "again")
+    assert len(whole) == 30
+    assert all(torch.equal(a.ids, b.ids) for a, b in zip(whole, again, strict=True))
+    write_text(target, prompts, EOS, tmp_path / "brief", 6, seed=1, seconds=0.0)
+    assert len(read_text(tmp_path / "brief")) == 8, "out of time after the first shard"
+
+
+def test_a_full_disk_gets_one_sentence(target, tmp_path, monkeypatch):
+    def no_space(content, path):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", no_space)
+    with pytest.raises(UserError, match="free some space and run the same command with --resume"):
+        write_text(target, random_prompts(2), EOS, tmp_path, 4, seed=0)
+
+
+# Distillation
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_raises_agreement_far_above_the_untrained_draft(target, text, tmp_path, objective):
+    student = model_student(target, text)
+    before = evaluate(student, text[:32])
+    after = distil(student, text, Recipe(**{**vars(RECIPE), "objective": objective}), tmp_path)
+    assert after.agreement[0] > 3 * before.agreement[0]
+    assert after.overlap[0] > 2 * before.overlap[0]
+
+
+def acceptance(rounds):
+    return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
+
+
+def test_the_acceptance_rate_of_a_trained_draft_model_rises(target, text, tmp_path):
+    student = model_student(target, text)
+    draft = student.module
+
+    def alpha():
+        found = []
+        for prompt in random_prompts(12, seed=9):
+            drafter = DraftModelDrafter(ModelRuntime(draft, id_map=draft.id_map))
+            config = config_for(k=3, max_new_tokens=24)
+            found += speculate(ModelRuntime(target), drafter, prompt, config)
+        return acceptance(found)
+
+    draft.config._attn_implementation = draft.model.config._attn_implementation = ATTENTION
+    before = alpha()
+    distil(student, text, RECIPE, tmp_path)
+    assert alpha() > max(0.2, 3 * before)
+
+
+def test_the_acceptance_rate_of_a_trained_feature_draft_rises(target, text, tmp_path):
+    student = feature_student(target, text)
+    draft = student.module
+
+    def alpha():
+        found = []
+        for prompt in random_prompts(12, seed=9):
+            host = TappedRuntime(target, 1, draft.config.taps)
+            drafter = FeatureDrafter(FeatureRuntime(draft), host)
+            found += speculate(host, drafter, prompt, config_for(k=3, max_new_tokens=24))
+        return acceptance(found)
+
+    before = alpha()
+    quality = distil(student, text, RECIPE, tmp_path)
+    assert len(quality.agreement) == 2, "one figure per unrolled step"
+    assert alpha() > max(0.2, 1.8 * before)
+
+
+def test_states_made_now_equal_those_kept_with_the_text(target, text):
+    student = feature_student(target, text)
+    batch = text[:6]
+    bare = [write_module.LabelledSequence(i.ids, i.start, i.top_ids, i.top_probs) for i in batch]
+    for kept, made in zip(student.predict(batch), student.predict(bare), strict=True):
+        torch.testing.assert_close(kept.log_q, made.log_q, atol=1e-3, rtol=1e-3)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("make", [model_student, feature_student])
+def test_a_killed_distillation_resumes_to_the_same_weights(target, text, tmp_path, make, monkeypatch):
+    recipe = Recipe(**{**vars(RECIPE), "steps": 40, "checkpoint_every": 10})
+    whole, killed, resumed = make(target, text), make(target, text), make(target, text)
+    distil(whole, text, recipe, tmp_path / "whole")
+    real, calls = distil_module._loss, iter(range(10**6))
+
+    def dying(*arguments):
+        if next(calls) == 27:
             raise KilledError
+        return real(*arguments)
 
-    kill_later.calls = 0
-    hook = halves.model.register_forward_pre_hook(kill_later)
+    monkeypatch.setattr(distil_module, "_loss", dying)
     with pytest.raises(KilledError):
-        distil(halves, labels, RECIPE, tmp_path / "halves")
-    hook.remove()
-    resumed = fresh_draft(target, corpus)
-    distil(resumed, labels, RECIPE, tmp_path / "halves")
+        distil(killed, text, recipe, tmp_path / "halves")
+    distil(resumed, text, recipe, tmp_path / "halves")
     for name, tensor in whole.own_state().items():
         assert torch.equal(tensor, resumed.own_state()[name]), name
 
 
-def test_a_saved_draft_loads_without_its_embedding(labelled, tmp_path):
-    target, corpus, _ = labelled
-    draft = fresh_draft(target, corpus)
+def test_a_saved_draft_loads_without_its_embedding(target, text, tmp_path):
+    draft = model_student(target, text).module
     save_draft(draft, tmp_path)
     assert is_reduced_draft(tmp_path) and not is_reduced_draft(tmp_path / "nowhere")
     loaded = load_draft(tmp_path, target, ATTENTION)
-    assert loaded.model.embed_tokens is target.get_input_embeddings()
+    assert loaded.model.get_input_embeddings() is target.get_input_embeddings()
     ids = torch.tensor([[1, 2, 3]])
     expected = draft(ids, use_cache=False).logits
     torch.testing.assert_close(loaded(ids, use_cache=False).logits, expected, atol=0.05, rtol=0.05)
-
-
-def test_the_target_writes_one_continuation_per_prompt_and_resumes(tmp_path):
-    tokenizer = byte_tokenizer()
-    target = tiny_llama(len(tokenizer), 0, torch.float32)
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(f'{{"mode": "raw", "prompt": "p{i}"}}\n' for i in range(70)))
-    whole, again = tmp_path / "whole.jsonl", tmp_path / "again.jsonl"
-    generate_corpus(target, tokenizer, prompts, whole, 5, seed=1)
-    items = read_corpus(whole)
-    assert len(items) == 70
-    append_corpus(again, items[:10])
-    generate_corpus(target, tokenizer, prompts, again, 5, seed=1)
-    assert read_corpus(again) == items
 
 
 def test_batches_hold_every_sequence_once_within_the_budget():
     lengths = [5, 9, 30, 3, 12, 7, 22]
     batches = list(length_batches(lengths, 40, torch.Generator().manual_seed(0)))
     assert sorted(i for batch in batches for i in batch) == list(range(7))
-    assert all(len(b) * max(lengths[i] for i in b) <= 40 + 8 * len(b) for b in batches)
+    assert all(len(batch) * max(lengths[i] for i in batch) <= 40 for batch in batches)
+
+
+# The command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("target")
+    tokenizer = byte_tokenizer()
+    tiny_llama(len(tokenizer), 0, torch.float32, context=1024).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture
+def brief(monkeypatch):
+    """A training of seconds."""
+    monkeypatch.setattr(stages, "EVALUATION_PROMPTS", 2)
+    monkeypatch.setattr(stages, "TOKENS_PER_PROMPT", 512)
+    monkeypatch.setattr("specdemo.training.evaluate.NEW_TOKENS", 8)
+
+
+def train(folder, out, *more):
+    arguments = ["train", "--target", folder, "--out", str(out), "--device", "cpu", "--head", "200"]
+    return cli.main([*arguments, "--layers", "1", *more])
+
+
+@pytest.mark.parametrize("kind", ["model", "feature"])
+def test_the_command_leaves_a_draft_that_loads_with_card_and_curve(folder, tmp_path, brief, capsys, kind):
+    assert train(folder, tmp_path / "d", "--kind", kind, "--steps", "3") == 0
+    assert "saved to" in capsys.readouterr().out
+    card = (tmp_path / "d" / "README.md").read_text()
+    assert "identical" in card and "$" not in card and f"--kind {kind} --steps 3" in card
+    assert (tmp_path / "d" / "work" / "curve.html").is_file()
+    if kind == "model":
+        load_pair(folder, str(tmp_path / "d"), device="cpu")
+    else:
+        load_pair(folder, None, feature_draft=str(tmp_path / "d"), device="cpu")
+
+
+@pytest.mark.parametrize("stage", ["write_text", "distil", "evaluate_draft"])
+def test_a_training_killed_at_any_stage_resumes_to_the_same_weights(
+    folder, tmp_path, brief, stage, monkeypatch
+):
+    assert train(folder, tmp_path / "whole", "--steps", "3") == 0
+    with monkeypatch.context() as patch:
+
+        def die(*args, **kwargs):
+            raise KilledError
+
+        patch.setattr(stages, stage, die)
+        with pytest.raises(KilledError):
+            train(folder, tmp_path / "killed", "--steps", "3")
+    assert train(folder, tmp_path / "killed", "--steps", "3", "--resume") == 0
+    whole, killed = ((tmp_path / n / "model.safetensors").read_bytes() for n in ("whole", "killed"))
+    assert whole == killed
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--steps", "0"], "--steps must be more than 0"),
+        (["--minutes", "nan"], "--minutes must be more than 0"),
+        (["--steps", "2", "--layers", "9"], "has 2 layers; choose --layers from 1 to 2"),
+        (["--steps", "2", "--target", "/nowhere"], "Cannot load /nowhere"),
+        (["--steps", "2", "--out", "/proc/nowhere"], "Cannot write /proc/nowhere"),
+    ],
+)
+def test_what_the_user_can_put_right_gets_one_sentence(folder, tmp_path, capsys, more, sentence):
+    assert train(folder, tmp_path / "d", *more) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert sentence in error and error.startswith("specdemo: ")
+
+
+def test_another_training_in_the_same_place_is_refused(folder, tmp_path, brief, capsys):
+    assert train(folder, tmp_path, "--steps", "1") == 0
+    assert train(folder, tmp_path, "--steps", "1") == 2
+    assert "add --resume or choose another --out" in capsys.readouterr().err
+    assert train(folder, tmp_path, "--steps", "2", "--resume") == 2
+    assert "repeat them or choose another --out" in capsys.readouterr().err

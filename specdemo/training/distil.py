@@ -1,34 +1,39 @@
-"""Teach the draft to predict the target: cross-entropy with the teacher's top probabilities.
+"""Teach a student to predict its target: batches, optimiser, checkpoints, log.
 
-The loss is forward KL up to a constant (DistillSpec, Zhou et al. 2024), over the teacher's kept tokens
-that the draft can say. Steps are counted, the data order is a function of the seed and the step, and
-a checkpoint holds weights, optimiser and step, so a killed run resumes where it was.
+The data order is a function of the seed and the step, and a checkpoint holds weights, optimiser,
+step and elapsed time, so a killed run resumes where it was and, with a fixed number of steps, ends
+with the same weights.
 """
 
 import json
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from specdemo.draft_model import ReducedHeadLlama
-from specdemo.training.corpus import length_batches, pad
-from specdemo.training.labels import LabelledSequence
+from specdemo.training.objectives import OBJECTIVES
+from specdemo.training.students import Student
+from specdemo.training.write import LabelledSequence, save_whole
 
 CHECKPOINT = "checkpoint.pt"
 LOG = "log.jsonl"
+STEP_DECAY = 0.8
+"""Weight of each unrolled step relative to the one before, as in EAGLE-3's code."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of one distillation."""
+    """Hyperparameters of one distillation; it ends after ``steps`` or, if they are None, ``seconds``."""
 
-    steps: int
+    steps: int | None
+    seconds: float = 0.0
+    objective: str = "kl"
     batch_tokens: int = 4096
     learning_rate: float = 8e-4
     weight_decay: float = 0.01
@@ -41,106 +46,155 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Quality:
-    """How a draft does on text it was not trained on, with the teacher's text as context.
+    """How a draft does on text it was not trained on, with the target's text as context.
+
+    One entry per drafted step; a draft model, which does not read its own output here, has one.
 
     Attributes:
-        agreement: Share of positions whose argmax is the teacher's: α of the first drafted token.
-        overlap: Mean Σ min(p, q) over the teacher's kept tokens: a lower bound of α under rejection at T = 1.
+        agreement: Share of positions whose argmax is the target's.
+        overlap: Mean Σ min(p, q) over the label's tokens: a lower bound of α under rejection at T = 1.
     """
 
-    agreement: float
-    overlap: float
+    agreement: tuple[float, ...]
+    overlap: tuple[float, ...]
 
 
-def distil(draft: ReducedHeadLlama, labels: list[LabelledSequence], recipe: Recipe, folder: Path) -> Quality:
-    """Train ``draft`` in place (fp32 weights, bf16 arithmetic) and return its quality on held-out sequences.
+def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, folder: Path) -> Quality:
+    """Train ``student`` in place (fp32 weights, bf16 arithmetic); its quality on held-out sequences.
 
     The borrowed embedding stays frozen. ``folder`` receives the checkpoint and a log with one JSON
     object per line: step, loss, seconds, and on checkpoints agreement and overlap.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    rows = max(1, round(len(labels) * recipe.held_out))
-    held_out, training = labels[:rows], labels[rows:]
-    column_of = _column_of(draft)
-    for name, parameter in draft.named_parameters():
-        parameter.requires_grad_("embed_tokens" not in name)
-    trained = [parameter for parameter in draft.parameters() if parameter.requires_grad]
+    held_out, training = _split(sequences, recipe)
+    trained = _trainable(student)
     optimiser = torch.optim.AdamW(
         trained, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=recipe.weight_decay
     )
-    start = _restore(folder, draft, optimiser)
+    labels = _Labels(student)
+    step, elapsed = _restore(folder, student, optimiser)
     batches = _batches(training, recipe)
-    for _ in range(start):
+    for _ in range(step):
         next(batches)
-    begun, losses = time.monotonic(), []
-    for step in tqdm(
-        range(start, recipe.steps), desc="distil", unit="step", initial=start, total=recipe.steps
-    ):
-        for group in optimiser.param_groups:
-            group["lr"] = recipe.learning_rate * _schedule(step, recipe)
-        loss = _loss(draft, [training[i] for i in next(batches)], column_of)
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(trained, 1.0)
-        optimiser.step()
-        losses.append(loss.item())
-        done = step + 1
-        if done % recipe.log_every == 0:
-            _log(folder, step=done, loss=sum(losses) / len(losses), seconds=time.monotonic() - begun)
-            losses = []
-        if done % recipe.checkpoint_every == 0 or done == recipe.steps:
-            _save(folder, draft, optimiser, done)
-            quality = evaluate(draft, held_out)
-            _log(folder, step=done, **vars(quality))
-    return evaluate(draft, held_out)
+    begun, losses = time.monotonic() - elapsed, []
+    with tqdm(total=recipe.steps, initial=step, desc="distil", unit="step") as bar:
+        while (progress := _progress(step, time.monotonic() - begun, recipe)) < 1.0:
+            for group in optimiser.param_groups:
+                group["lr"] = recipe.learning_rate * _schedule(step, progress, recipe)
+            loss = _loss(student, [training[i] for i in next(batches)], labels, recipe)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(trained, 1.0)
+            optimiser.step()
+            losses.append(loss.item())
+            step += 1
+            bar.update()
+            elapsed = time.monotonic() - begun
+            if step % recipe.log_every == 0:
+                _log(folder, step=step, loss=sum(losses) / len(losses), seconds=elapsed)
+                losses = []
+            if step % recipe.checkpoint_every == 0:
+                _save(folder, student, optimiser, step, elapsed)
+                _log(folder, step=step, **asdict(evaluate(student, held_out)))
+    _save(folder, student, optimiser, step, elapsed)
+    quality = evaluate(student, held_out)
+    _log(folder, step=step, **asdict(quality))
+    return quality
 
 
 @torch.no_grad()
-def evaluate(draft: ReducedHeadLlama, sequences: list[LabelledSequence]) -> Quality:
-    """Agreement and overlap of ``draft`` with the teacher over ``sequences``."""
-    column_of = _column_of(draft)
-    agreed = overlap = positions = 0.0
-    for sequence in sequences:
-        probs = _log_probs(draft, [sequence])[0].exp()
-        columns = column_of[sequence.top_ids.long()]
-        agreed += (probs.argmax(-1) == columns[:, 0]).sum().item()
-        shared = torch.minimum(_gather(probs, columns, 0.0), sequence.top_probs.float())
-        overlap += shared.sum().item()
-        positions += len(columns)
-    return Quality(agreed / max(1.0, positions), overlap / max(1.0, positions))
+def evaluate(student: Student, sequences: list[LabelledSequence]) -> Quality:
+    """Agreement and overlap of ``student`` with its target over ``sequences``, step by step."""
+    labels = _Labels(student)
+    agreed: Counter[int] = Counter()
+    shared: Counter[int] = Counter()
+    positions: Counter[int] = Counter()
+    for item in sequences:
+        columns, p = labels.of([item])
+        with torch.autocast(student.device.type, dtype=torch.bfloat16):
+            for step, found in enumerate(student.predict([item])):
+                q = found.log_q.exp()
+                agreed[step] += int((q.argmax(-1) == columns[found.rows, 0]).sum())
+                shared[step] += (
+                    q.gather(1, columns[found.rows].clamp_min(0)).minimum(p[found.rows]).sum().item()
+                )
+                positions[step] += len(found.rows)
+    steps = sorted(positions)
+    return Quality(
+        tuple(agreed[step] / max(1, positions[step]) for step in steps),
+        tuple(shared[step] / max(1, positions[step]) for step in steps),
+    )
 
 
-def _loss(draft: ReducedHeadLlama, batch: list[LabelledSequence], column_of: Tensor) -> Tensor:
-    total, positions = torch.zeros(()), 0
-    for sequence, log_probs in zip(batch, _log_probs(draft, batch), strict=True):
-        columns = column_of[sequence.top_ids.long()]
-        weights = sequence.top_probs.float() * (columns >= 0)
-        total = total - (weights * _gather(log_probs, columns, 0.0)).sum()
-        positions += len(columns)
-    return total / positions
+def frequent_ids(sequences: Iterable[LabelledSequence], size: int) -> tuple[Tensor, float]:
+    """The ``size`` most frequent output ids in increasing order, and the share of output they cover."""
+    counts: Counter[int] = Counter()
+    for item in sequences:
+        counts.update(item.output.tolist())
+    kept = counts.most_common(size)
+    coverage = sum(count for _, count in kept) / max(1, counts.total())
+    return torch.tensor(sorted(token for token, _ in kept)), coverage
 
 
-def _log_probs(draft: ReducedHeadLlama, batch: list[LabelledSequence]) -> list[Tensor]:
-    """Draft log-probabilities at the labelled positions of each sequence, [positions, H] each."""
-    ids = pad([sequence.ids.tolist() for sequence in batch])
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        hidden = draft.model(input_ids=ids, use_cache=False).last_hidden_state
-        spans = [(s.start, s.start + len(s.top_ids)) for s in batch]
-        kept = torch.cat([hidden[row, start:end] for row, (start, end) in enumerate(spans)])
-        logits = draft.lm_head(kept)
-    return list(logits.float().log_softmax(-1).split([end - start for start, end in spans]))
+def length_batches(lengths: list[int], tokens: int, generator: torch.Generator) -> Iterator[list[int]]:
+    """Index batches of similar length, at most ``tokens`` padded positions each, in random order."""
+    jitter = torch.rand(len(lengths), generator=generator).mul(8).tolist()
+    order = sorted(range(len(lengths)), key=lambda i: lengths[i] + jitter[i])
+    batches: list[list[int]] = [[]]
+    for index in order:
+        longest = max([lengths[index], *(lengths[i] for i in batches[-1][-1:])])
+        if batches[-1] and (len(batches[-1]) + 1) * longest > tokens:
+            batches.append([])
+        batches[-1].append(index)
+    for position in torch.randperm(len(batches), generator=generator).tolist():
+        yield batches[position]
 
 
-def _column_of(draft: ReducedHeadLlama) -> Tensor:
-    """Target id -> column of the draft's head, −1 where it has none; shape [target vocabulary]."""
-    column_of = torch.full((draft.config.vocab_size,), -1)
-    column_of[draft.id_map] = torch.arange(len(draft.id_map))
-    return column_of
+class _Labels:
+    """The target's kept tokens as columns of a student's head."""
+
+    def __init__(self, student: Student):
+        self._device = student.device
+        self._size = int(student.id_map.max()) + 1
+        self._column_of = torch.full((self._size,), -1, device=student.device)
+        self._column_of[student.id_map] = torch.arange(len(student.id_map), device=student.device)
+
+    def of(self, batch: list[LabelledSequence]) -> tuple[Tensor, Tensor]:
+        """Columns (−1: the draft has no such token) and probabilities (0 there), [positions, kept] each."""
+        ids = torch.cat([item.top_ids for item in batch]).long().to(self._device)
+        p = torch.cat([item.top_probs for item in batch]).float().to(self._device)
+        columns = self._column_of[ids.clamp_max(self._size - 1)].masked_fill(ids >= self._size, -1)
+        return columns, p * (columns >= 0)
 
 
-def _gather(values: Tensor, columns: Tensor, missing: float) -> Tensor:
-    found = values.gather(1, columns.clamp_min(0))
-    return torch.where(columns >= 0, found, missing)
+def _loss(student: Student, batch: list[LabelledSequence], labels: _Labels, recipe: Recipe) -> Tensor:
+    columns, p = labels.of(batch)
+    total, weight = torch.zeros((), device=student.device), 1.0
+    with torch.autocast(student.device.type, dtype=torch.bfloat16):
+        for found in student.predict(batch):
+            kept = columns[found.rows]
+            log_q = found.log_q.gather(1, kept.clamp_min(0)).masked_fill(kept < 0, 0.0)
+            # A token outside the head has p = 0 here, so its log q of 0 neither gains nor costs.
+            total = total + weight * OBJECTIVES[recipe.objective](log_q, p[found.rows]).mean()
+            weight *= STEP_DECAY
+    return total
+
+
+def _split(
+    sequences: list[LabelledSequence], recipe: Recipe
+) -> tuple[list[LabelledSequence], list[LabelledSequence]]:
+    """Held-out and training sequences, the same ones for the same seed."""
+    order = torch.randperm(len(sequences), generator=torch.Generator().manual_seed(recipe.seed)).tolist()
+    rows = max(1, round(len(sequences) * recipe.held_out))
+    # A lone sequence has to serve as both.
+    return [sequences[i] for i in order[:rows]], [sequences[i] for i in order[rows:] or order]
+
+
+def _trainable(student: Student) -> list[nn.Parameter]:
+    own = {id(tensor) for tensor in student.own_state().values()}
+    for parameter in student.module.parameters():
+        parameter.requires_grad_(id(parameter) in own)
+    return [parameter for parameter in student.module.parameters() if parameter.requires_grad]
 
 
 def _batches(training: list[LabelledSequence], recipe: Recipe) -> Iterator[list[int]]:
@@ -151,28 +205,35 @@ def _batches(training: list[LabelledSequence], recipe: Recipe) -> Iterator[list[
         yield from length_batches(lengths, recipe.batch_tokens, generator)
 
 
-def _schedule(step: int, recipe: Recipe) -> float:
+def _progress(step: int, elapsed: float, recipe: Recipe) -> float:
+    """How much of the training is done, 0 to 1."""
+    return step / recipe.steps if recipe.steps is not None else elapsed / recipe.seconds
+
+
+def _schedule(step: int, progress: float, recipe: Recipe) -> float:
     """Linear warm-up, then a cosine down to a tenth."""
     warm = min(1.0, (step + 1) / max(1, recipe.warmup_steps))
-    return warm * (0.55 + 0.45 * math.cos(math.pi * step / recipe.steps))
+    return warm * (0.55 + 0.45 * math.cos(math.pi * progress))
 
 
-def _save(folder: Path, draft: ReducedHeadLlama, optimiser: torch.optim.Optimizer, step: int) -> None:
-    partial = folder / f"{CHECKPOINT}.partial"
-    torch.save({"draft": draft.own_state(), "optimiser": optimiser.state_dict(), "step": step}, partial)
-    partial.rename(folder / CHECKPOINT)
+def _save(
+    folder: Path, student: Student, optimiser: torch.optim.Optimizer, step: int, elapsed: float
+) -> None:
+    state = {name: tensor.detach() for name, tensor in student.own_state().items()}
+    content = {"student": state, "optimiser": optimiser.state_dict(), "step": step, "elapsed": elapsed}
+    save_whole(content, folder / CHECKPOINT)
 
 
-def _restore(folder: Path, draft: ReducedHeadLlama, optimiser: torch.optim.Optimizer) -> int:
+def _restore(folder: Path, student: Student, optimiser: torch.optim.Optimizer) -> tuple[int, float]:
     path = folder / CHECKPOINT
     if not path.is_file():
-        return 0
-    saved = torch.load(path)
-    draft.load_state_dict(saved["draft"], strict=False)
+        return 0, 0.0
+    saved = torch.load(path, map_location=student.device)
+    student.module.load_state_dict(saved["student"], strict=False)
     optimiser.load_state_dict(saved["optimiser"])
-    return saved["step"]
+    return saved["step"], saved["elapsed"]
 
 
-def _log(folder: Path, **entry: float) -> None:
-    with (folder / LOG).open("a") as file:
+def _log(folder: Path, **entry: object) -> None:
+    with (folder / LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(entry) + "\n")

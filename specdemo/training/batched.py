@@ -1,0 +1,167 @@
+"""Decode many prompts at once with one model: for writing training text, where throughput is all.
+
+Rows are left-padded to one width and share a cursor; rows that have ended are dropped from the
+batch. Unlike ``runtime`` nothing here has to be bit-identical from pass to pass.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.masking_utils import sdpa_mask
+
+from specdemo.layers import decoder_layers, hidden_states
+
+BATCHED_ATTENTION = "specdemo_batched"
+VISIBLE_STEP = 32
+"""Attention looks at the cache's filled part, rounded up to this, so that shapes seldom change."""
+
+
+class BatchedDecoder:
+    """A model with a growing view on a batch's cache; buffers are reused from batch to batch.
+
+    Args:
+        model: Any causal language model of transformers; its attention implementation is set here.
+        taps: Layers whose output is kept of each pass, in ``states``.
+
+    Attributes:
+        states: Hidden states of the last pass behind each tapped layer, side by side,
+            [rows, positions, taps · d]; None without taps.
+    """
+
+    def __init__(self, model: nn.Module, taps: Sequence[int] = ()):
+        self._model = model
+        self.states: Tensor | None = None
+        self._tapped = [decoder_layers(model)[index] for index in taps]
+        model.set_attn_implementation(BATCHED_ATTENTION)
+        self.device = next(model.parameters()).device
+        layers = model.config.get_text_config().num_hidden_layers
+        self._layers = [_BatchedLayer() for _ in range(layers)]
+        self._cache = Cache(layers=self._layers)
+        self._mask = torch.empty(0, 0)
+
+    def begin(self, prompts: list[list[int]], new_tokens: int) -> Tensor:
+        """Process the prompts, with room for ``new_tokens`` more each; logits after the last ids [rows, V]."""
+        width = max(map(len, prompts))
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts], device=self.device)
+        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
+        self._mask = mask.to(self.device)
+        for layer in self._layers:
+            layer.begin(len(prompts), width + new_tokens)
+        return self._pass(ids, (self._mask.cumsum(1) - 1).clamp_min(0))
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Append one token per row [rows] and return the logits after it [rows, V]."""
+        self._mask = torch.cat([self._mask, self._mask.new_ones(len(tokens), 1)], 1)
+        return self._pass(tokens[:, None], self._mask.sum(1, keepdim=True) - 1)
+
+    def keep(self, rows: Tensor) -> None:
+        """Continue with these rows of the batch only."""
+        self._mask = self._mask[rows]
+        for layer in self._layers:
+            layer.keep(rows)
+
+    def _pass(self, ids: Tensor, positions: Tensor) -> Tensor:
+        with hidden_states(self._tapped) as found:
+            output = self._model(
+                input_ids=ids,
+                attention_mask=self._mask,
+                position_ids=positions,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            )
+        self.states = torch.cat(found, -1) if found else None
+        return output.logits[:, -1]
+
+
+class _BatchedLayer(CacheLayerMixin):
+    """One layer's keys and values for a batch, in buffers that only ever grow."""
+
+    is_sliding = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rows = self._capacity = self._length = 0
+
+    def begin(self, rows: int, capacity: int) -> None:
+        """Empty the layer and make sure that so many rows and positions fit."""
+        capacity = -(-capacity // VISIBLE_STEP) * VISIBLE_STEP
+        self._length = 0
+        if self.is_initialized and (rows > self.keys.shape[0] or capacity > self.keys.shape[2]):
+            self.is_initialized = False
+        self._rows, self._capacity = rows, capacity
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate. Keys are float32 on a CPU, whose bf16 products of few rows are slower."""
+        shape = (self._rows, key_states.shape[1], self._capacity, key_states.shape[-1])
+        on_cpu = key_states.device.type == "cpu"
+        self.keys = key_states.new_zeros(shape, dtype=torch.float32 if on_cpu else None)
+        self.values = value_states.new_zeros(shape)
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
+        """Append, and return the filled part."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        seen = self.get_mask_sizes(key_states.shape[-2])[0]
+        end = self._length + key_states.shape[-2]
+        self.keys[: self._rows, :, self._length : end] = key_states
+        self.values[: self._rows, :, self._length : end] = value_states
+        self._length = end
+        return self.keys[: self._rows, :, :seen], self.values[: self._rows, :, :seen]
+
+    def keep(self, rows: Tensor) -> None:
+        """Move ``rows`` to the front."""
+        self._rows = len(rows)
+        for buffer in (self.keys, self.values):
+            buffer[: len(rows), :, : self._length] = buffer[rows, :, : self._length]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Length and offset of what attention will see."""
+        filled = self._length + query_length
+        return min(self._capacity, -(-filled // VISIBLE_STEP) * VISIBLE_STEP), 0
+
+    def get_seq_length(self) -> int:
+        """Positions held."""
+        return self._length
+
+    def get_max_length(self) -> int:
+        """Positions the buffers can hold."""
+        return self._capacity
+
+
+def batched_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """Plain attention over a large batch, query heads folded into rows of their key/value head.
+
+    Two matrix products in the types of the cache; on a CPU that beats the fused kernel, which is made
+    for long queries. Shapes as in ``runtime.grouped_attention``.
+    """
+    batch, heads, n, width = query.shape
+    kv_heads = key.shape[1]
+    rows = query.reshape(batch, kv_heads, heads // kv_heads, n, width).flatten(2, 3)
+    scores = (rows.to(key.dtype) @ key.transpose(-1, -2)) * (scaling or width**-0.5)
+    mask = attention_mask[:, :, None].expand(-1, -1, heads // kv_heads, -1, -1).flatten(2, 3)
+    weights = (scores + mask).softmax(-1).to(value.dtype)
+    return (weights @ value).reshape(batch, heads, n, -1).transpose(1, 2), None
+
+
+def _finite_mask(*args, dtype: torch.dtype = torch.float32, **kwargs) -> Tensor:
+    """An additive mask with large finite values: a row of padding only must not become NaN."""
+    allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+    shape, device = allowed.shape, allowed.device
+    return torch.zeros(shape, dtype=dtype, device=device).masked_fill_(~allowed, -30_000.0)
+
+
+AttentionInterface.register(BATCHED_ATTENTION, batched_attention)
+AttentionMaskInterface.register(BATCHED_ATTENTION, _finite_mask)

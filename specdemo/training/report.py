@@ -1,0 +1,96 @@
+"""What a training leaves for its reader: the learning curve as a page, and the model card."""
+
+import json
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import plotly.graph_objects as go
+
+from specdemo.training.distil import LOG
+
+if TYPE_CHECKING:
+    from specdemo.training.stages import Plan
+
+CURVE = "curve.html"
+CARD = Template("""\
+---
+base_model: $target
+library_name: transformers
+tags: [speculative-decoding, draft-model]
+---
+
+# $title for $target
+
+$what It proposes; the target decides. On its own it is a poor writer.
+
+| | |
+|---|---|
+| Kind | $kind |
+| Head | $head tokens, which cover $coverage of the target's own output; any other token has q = 0 |
+| Text | $tokens tokens that the target wrote itself after prompts made from templates and topics, half of it greedy |
+| Time | $minutes minutes in this run |
+| Held-out text of the same pool | argmax agreement $agreement, overlap with the target's top tokens $overlap |
+
+Evaluated on $prompts prompts it never saw, greedy, k = 4, 64 new tokens (medians):
+
+| α (compared tokens) | τ | c | speedup | identical to the target alone |
+|---|---|---|---|---|
+| $alpha | $tau | $c | $speedup× | $identical of $prompts |
+
+Made by `python -m specdemo train --target $target --kind $kind $budget --seed $seed`.
+The licence is that of the target, whose weights it starts from.
+""")
+WHAT = {
+    "model": ("Draft model", "A small model cut from the target's own layers and distilled on its own text."),
+    "feature": ("Feature draft", "A one-layer head that reads the target's hidden states."),
+}
+
+
+def write_curve(work: Path) -> None:
+    """Plot loss, agreement and overlap against steps, from the log."""
+    entries = [json.loads(line) for line in (work / LOG).read_text(encoding="utf-8").splitlines()]
+    figure = go.Figure()
+    losses = [entry for entry in entries if "loss" in entry]
+    steps, values = [entry["step"] for entry in losses], [entry["loss"] for entry in losses]
+    figure.add_scatter(name="loss", x=steps, y=values, yaxis="y2")
+    checks = [entry for entry in entries if "agreement" in entry]
+    for name in ("agreement", "overlap"):
+        for index in range(len(checks[0][name])):
+            label = f"{name}, drafted step {index + 1}"
+            x, y = [entry["step"] for entry in checks], [entry[name][index] for entry in checks]
+            figure.add_scatter(name=label, x=x, y=y, mode="lines+markers")
+    figure.update_layout(
+        title="Held-out agreement and overlap, training loss",
+        xaxis_title="step",
+        yaxis={"title": "share of positions", "rangemode": "tozero"},
+        yaxis2={"title": "loss", "overlaying": "y", "side": "right"},
+    )
+    figure.write_html(work / CURVE, include_plotlyjs="directory")
+
+
+def write_card(plan: "Plan", facts: dict[str, Any], out: Path) -> None:
+    """Write ``README.md`` beside the weights."""
+    title, what = WHAT[plan.kind]
+    budget = f"--minutes {plan.minutes:g}" if plan.steps is None else f"--steps {plan.steps}"
+    card = CARD.substitute(
+        title=title,
+        what=what,
+        target=plan.target,
+        kind=plan.kind,
+        head=f"{plan.head:,}",
+        coverage=f"{facts['coverage']:.1%}",
+        tokens=f"{facts['tokens']:,}",
+        minutes=f"{facts['seconds'] / 60:.0f}",
+        agreement=", ".join(f"{value:.2f}" for value in facts["agreement"]),
+        overlap=", ".join(f"{value:.2f}" for value in facts["overlap"]),
+        alpha=f"{facts['alpha']:.0%}",
+        tau=f"{facts['tau']:.2f}",
+        c=f"{facts['c']:.3f}",
+        speedup=f"{facts['speedup']:.2f}",
+        identical=facts["identical"],
+        prompts=facts["prompts"],
+        budget=budget,
+        seed=plan.seed,
+    )
+    (out / "README.md").write_text(card, encoding="utf-8")

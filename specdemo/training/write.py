@@ -1,0 +1,199 @@
+"""The target writes the training text, and every token comes with the probabilities it was chosen from.
+
+A draft is judged by the target's choices, so it learns from the target's own text (sequence-level
+distillation, Kim & Rush 2016; on-policy data as in DistillSpec, Zhou et al. 2024). The logits are at
+hand while the text is written, so labels cost next to nothing, and the student never waits for the
+target again.
+"""
+
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from specdemo.limits import UserError
+from specdemo.training.batched import BatchedDecoder
+
+SPENT = "seconds.txt"
+KEPT = 24
+"""Target tokens kept per position."""
+SHARD = 256
+"""Continuations written at once and kept in one file."""
+WINDOW = 16 * SHARD
+"""Prompts are sorted by length within a window, so that little of a batch is padding."""
+TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 0.8, 1.0)
+"""Half of the text is greedy, as half of the visitors' runs are."""
+
+
+@dataclass(frozen=True)
+class LabelledSequence:
+    """One training sequence with the target's view of every output position.
+
+    Attributes:
+        ids: Prompt and output, shape [n].
+        start: Index of the first labelled position (it predicts the first output token).
+        top_ids: Target ids, shape [n - start - 1, KEPT], most probable first.
+        top_probs: Their probabilities at temperature 1, same shape, float16.
+        states: The target's hidden states behind the tapped layers at every position but the last,
+            shape [n - 1, taps · d]; None where none were asked for.
+    """
+
+    ids: Tensor
+    start: int
+    top_ids: Tensor
+    top_probs: Tensor
+    states: Tensor | None = None
+
+    @property
+    def output(self) -> Tensor:
+        """The ids the target wrote."""
+        return self.ids[self.start + 1 :]
+
+
+def write_text(
+    target: nn.Module,
+    prompts: list[list[int]],
+    eos_ids: frozenset[int],
+    folder: Path,
+    max_new_tokens: int,
+    seed: int,
+    taps: Sequence[int] = (),
+    seconds: float | None = None,
+) -> None:
+    """Write one continuation per prompt in shards under ``folder``; finished shards are kept.
+
+    Args:
+        target: A causal language model on its device.
+        prompts: Token ids; the same list and seed give the same shards.
+        eos_ids: Ids that end a continuation; the one that occurs is part of it.
+        taps: Layers whose states are kept with the text, for a feature draft to learn from.
+        seconds: Time after which no further shard is begun, counted over all resumed runs by what
+            each shard took; at least one is written. None writes them all.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    decoder = BatchedDecoder(target, taps)
+    shards = list(_shards(prompts))
+    spent = _spent(folder)
+    for number in tqdm(range(len(shards)), desc="target's own text", unit="shard"):
+        if _path(folder, number).exists():
+            continue
+        if number and seconds is not None and spent >= seconds:
+            break
+        begun = time.monotonic()
+        rows = _continue(decoder, shards[number], eos_ids, max_new_tokens, seed * 1_000_003 + number)
+        save_whole([vars(row) for row in rows], _path(folder, number))
+        spent += time.monotonic() - begun
+        (folder / SPENT).write_text(f"{spent:.1f}\n", encoding="utf-8")
+
+
+def read_text(folder: Path) -> list[LabelledSequence]:
+    """Everything written under ``folder``, in order. Files are mapped: states are read when used."""
+    paths = sorted(folder.glob("text-*.pt"))
+    return [LabelledSequence(**row) for path in paths for row in torch.load(path, mmap=True)]
+
+
+def save_whole(content: object, path: Path) -> None:
+    """Write ``content`` so that ``path`` holds all of it or what it held before.
+
+    Raises:
+        UserError: The disk is full or cannot be written.
+    """
+    partial = path.with_suffix(".partial")
+    try:
+        torch.save(content, partial)
+        partial.rename(path)
+    except (OSError, RuntimeError) as error:
+        partial.unlink(missing_ok=True)
+        raise UserError(
+            f"Cannot write {path}; free some space and run the same command with --resume."
+        ) from error
+
+
+@torch.inference_mode()
+def _continue(
+    decoder: BatchedDecoder, prompts: list[list[int]], eos_ids: frozenset[int], limit: int, seed: int
+) -> list[LabelledSequence]:
+    """One batch from prompt to end, each row at a temperature of its own."""
+    generator = torch.Generator(decoder.device).manual_seed(seed)
+    rng = random.Random(seed)
+    temperatures = torch.tensor([rng.choice(TEMPERATURES) for _ in prompts], device=decoder.device)
+    ends = torch.tensor(sorted(eos_ids), device=decoder.device)
+    active = torch.arange(len(prompts), device=decoder.device)
+    running = torch.ones(len(prompts), dtype=torch.bool, device=decoder.device)
+    steps: list[tuple[Tensor, ...]] = []
+    states: list[list[Tensor]] = [[] for _ in prompts]
+    logits = decoder.begin(prompts, limit)
+    _collect(states, decoder.states, [(row, len(prompt)) for row, prompt in enumerate(prompts)])
+    for _ in range(limit):
+        top = logits.topk(min(KEPT, logits.shape[-1]))
+        tokens = _choose(logits, top.indices[:, 0], temperatures[active], generator)
+        probs = (top.values.float() - logits.float().logsumexp(-1, keepdim=True)).exp()
+        live = running[active]
+        steps.append((active[live], tokens[live], top.indices[live].int(), probs[live].half()))
+        running[active[torch.isin(tokens, ends)]] = False
+        left = running[active]
+        if not left.any():
+            break
+        if left.sum() <= 0.8 * len(active):
+            rows = left.nonzero()[:, 0]
+            active, tokens = active[rows], tokens[rows]
+            decoder.keep(rows)
+        logits = decoder.step(tokens)
+        _collect(states, decoder.states, [(row, 1) for row in active.tolist()])
+    return list(_sequences(prompts, steps, states))
+
+
+def _collect(states: list[list[Tensor]], found: Tensor | None, rows: list[tuple[int, int]]) -> None:
+    """File a pass's states under their sequences; a row's own positions are its last ones."""
+    if found is not None:
+        for (row, positions), own in zip(rows, found.cpu(), strict=True):
+            states[row].append(own[-positions:].clone())
+
+
+def _choose(logits: Tensor, best: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
+    """The argmax ``best`` where the temperature is 0, a sample elsewhere; [rows]."""
+    tokens = best.clone()
+    warm = temperatures.nonzero()[:, 0]
+    if len(warm):
+        cumulative = (logits[warm].float() / temperatures[warm, None]).softmax(-1).cumsum(-1)
+        u = torch.rand(len(warm), 1, generator=generator, device=logits.device)
+        # Scaled by the last entry, because rounding may leave the sum short of 1.
+        drawn = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True)
+        tokens[warm] = drawn[:, 0].clamp_max(logits.shape[-1] - 1)
+    return tokens
+
+
+def _sequences(
+    prompts: list[list[int]], steps: list[tuple[Tensor, ...]], states: list[list[Tensor]]
+) -> Iterator[LabelledSequence]:
+    rows, tokens, top_ids, top_probs = (torch.cat(parts).cpu() for parts in zip(*steps, strict=True))
+    order = rows.argsort(stable=True)
+    counts = torch.bincount(rows, minlength=len(prompts)).tolist()
+    parts = (part[order].split(counts) for part in (tokens, top_ids, top_probs))
+    for prompt, output, ids, probs, own in zip(prompts, *parts, states, strict=True):
+        text = torch.cat([torch.tensor(prompt), output]).int()
+        # A row that ended early may have waited in the batch: its states go on behind its text.
+        kept = torch.cat(own)[: len(text) - 1].clone() if own else None
+        yield LabelledSequence(text, len(prompt) - 1, ids.clone(), probs.clone(), kept)
+
+
+def _shards(prompts: list[list[int]]) -> Iterator[list[list[int]]]:
+    for start in range(0, len(prompts), WINDOW):
+        window = sorted(prompts[start : start + WINDOW], key=len)
+        for at in range(0, len(window), SHARD):
+            yield window[at : at + SHARD]
+
+
+def _spent(folder: Path) -> float:
+    """Seconds of writing so far."""
+    path = folder / SPENT
+    return float(path.read_text(encoding="utf-8")) if path.is_file() else 0.0
+
+
+def _path(folder: Path, number: int) -> Path:
+    return folder / f"text-{number:05d}.pt"
