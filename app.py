@@ -9,7 +9,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from specdemo.models import EMBEDDED, PRECISIONS, load_pair
+from specdemo.models import EMBEDDED, NONE, PRECISIONS, load_pair, offered_drafters
 from specdemo.service import Service
 from specdemo.ui.page import build_page, launch_options
 
@@ -26,7 +26,8 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
         help="port to listen on (default: 7860 or next free)",
     )
     add("--target", default=_environment("TARGET", EMBEDDED), help="target model: embedded, hub id or folder")
-    add("--draft", default=_environment("DRAFT", EMBEDDED), help="draft model: embedded, hub id or folder")
+    add("--draft", default=_environment("DRAFT", EMBEDDED), help="draft model: the same, or none")
+    add("--feature-draft", default=_environment("FEATURE_DRAFT"), help="feature draft of the target: folder")
     add(
         "--device",
         default=_environment("DEVICE"),
@@ -39,13 +40,16 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve the page until interrupted."""
     settings = parse_settings(arguments)
+    models = {name: getattr(settings, name) for name in ("target", "draft", "feature_draft")}
+    if models["draft"] == NONE:
+        models["draft"] = None
     service = Service(
         lambda progress: load_pair(
-            settings.target, settings.draft, settings.device, settings.precision, progress
+            **models, device=settings.device, precision=settings.precision, progress=progress
         )
     )
     service.load()
-    page = build_page(service)
+    page = build_page(service, offered_drafters(**models))
     page.launch(server_name=settings.host, server_port=settings.port, **launch_options())
 
 

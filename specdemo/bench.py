@@ -15,11 +15,11 @@ from typing import Any
 
 from tqdm import tqdm
 
-from specdemo.limits import UserError, parse_config
+from specdemo.limits import MAX_K, UserError, parse_config
 from specdemo.metrics import Totals, fold
 from specdemo.pair import Pair, device_name, versions
 from specdemo.race import race
-from specdemo.trace import BASELINE, SPECULATIVE, Mode, Round, Rule, RunConfig, dump
+from specdemo.trace import AUTO, BASELINE, SPECULATIVE, Mode, Round, Rule, RunConfig, dump
 
 PROMPT_KEYS = {"id", "category", "mode", "prompt"}
 FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per_s", "alpha_compared")
@@ -127,7 +127,7 @@ class Bench:
 
     def table(self) -> str:
         """The summary for a terminal: one line per setting, overall and per category."""
-        head = f"{'drafter':<14}{'k':>3}{'T':>5}  {'category':<12}{'n':>3}{'speedup':>9}{'quartiles':>13}"
+        head = f"{'drafter':<15}{'k':>5}{'T':>5}  {'category':<12}{'n':>3}{'speedup':>9}{'quartiles':>13}"
         head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'alone':>8}  identical"
         return "\n".join([head, *map(_table_line, self._summary())])
 
@@ -174,7 +174,7 @@ class Bench:
             raise UserError(f"Cannot write {self._out}: {error.strerror}; choose another place.") from error
 
     def _summary(self) -> list[dict[str, Any]]:
-        keys = sorted({_setting(row) for row in self._rows})
+        keys = sorted({_setting(row) for row in self._rows}, key=_order)
         found = []
         for key in keys:
             rows = [row for row in self._rows if _setting(row) == key]
@@ -231,8 +231,14 @@ def _row(
     }
 
 
-def _setting(row: dict[str, Any]) -> tuple[str, float, str, int]:
+def _setting(row: dict[str, Any]) -> tuple[str, float, str, int | str]:
     return row["drafter"], row["temperature"], row["rule"], row["k"]
+
+
+def _order(setting: tuple[str, float, str, int | str]) -> tuple[str, float, str, int]:
+    """Settings in the order of a table, an automatic length after the fixed ones."""
+    *first, k = setting
+    return (*first, MAX_K + 1 if k == AUTO else k)
 
 
 def _summarise(rows: list[dict[str, Any]], category: str) -> dict[str, Any]:
@@ -267,7 +273,7 @@ def _table_line(item: dict[str, Any]) -> str:
     compared = item["identical"] + item["differing"]
     same = "by distribution" if item["rule"] == Rule.REJECTION else f"{item['identical']} of {compared}"
     return (
-        f"{item['drafter']:<14}{item['k']:>3}{item['temperature']:>5g}  {item['category']:<12}"
+        f"{item['drafter']:<15}{item['k']:>5}{item['temperature']:>5g}  {item['category']:<12}"
         f"{item['prompts']:>3}"
         f"{median('speedup', '{:.2f}×'):>9}{quartiles:>13}{median('alpha_compared', '{:.0%}'):>7}"
         f"{median('tau', '{:.2f}'):>7}{median('tokens_per_s', '{:.1f}'):>8}"

@@ -1,4 +1,4 @@
-"""The command line: ``generate``, ``fetch``, ``train`` and ``bench``. Parses, prints, and exits; nothing else."""
+"""The command line: ``generate``, ``fetch``, ``train`` and ``bench``. Parses and prints, nothing else."""
 
 import argparse
 import sys
@@ -55,10 +55,10 @@ def _parser() -> argparse.ArgumentParser:
     train = commands.add_parser("train", help="distil a draft for a target from the target's own text")
     train.set_defaults(command=_train)
     train.add_argument("--target", default="embedded", metavar="ID|DIR")
-    train.add_argument("--kind", choices=["model", "feature"], default="model", help="draft model or feature draft")
+    train.add_argument("--kind", choices=["model", "feature"], default="model", help="what to train")
     train.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, … (default: CUDA if there is one)")
     budget = train.add_mutually_exclusive_group()
-    budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; the same N gives the same weights")
+    budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; reproducible")
     budget.add_argument("--minutes", type=float, metavar="M", help="time for all stages (default: 140)")
     train.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
     train.add_argument("--resume", action="store_true", help="go on with the training in --out")
@@ -147,7 +147,8 @@ def _train(options: argparse.Namespace) -> int:
         seed=options.seed,
     )
     facts = train(plan, options.out, options.device, options.resume)
-    print(f"α {facts['alpha']:.0%}, τ {facts['tau']:.2f}, {facts['speedup']:.2f}× at k = 4; saved to {options.out}")
+    figures = f"α {facts['alpha']:.0%}, τ {facts['tau']:.2f}, {facts['speedup']:.2f}× at k = 4"
+    print(f"{figures}; saved to {options.out}")
     return 0
 
 

@@ -19,7 +19,7 @@ from specdemo.weights import load_weights, place_like, save_weights, weight_name
 
 
 class ReducedHeadDraft(nn.Module):
-    """Decoder layers and norm of the target's family, a head over ``len(id_map)`` tokens, a borrowed embedding.
+    """Decoder layers of the target's family, a head over ``len(id_map)`` tokens, a borrowed embedding.
 
     Args:
         config: A configuration of the target's family with the draft's depth.

@@ -20,7 +20,10 @@ class Drafter(Protocol):
     """Proposes the continuation of a text for the target to judge. One object per run."""
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Start on ``prompt_ids`` with at most ``capacity`` positions; the target's cache holds all but the last."""
+        """Start on ``prompt_ids``, of which the target's cache holds all but the last.
+
+        The run will not hold more than ``capacity`` positions.
+        """
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
         """Draft as many tokens after ``text`` (prompt and output so far) as ``length`` wants."""

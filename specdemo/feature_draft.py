@@ -18,10 +18,11 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
 
+from specdemo.attention import grouped_attention
 from specdemo.drafters import empty_draft, write_draft
 from specdemo.lengths import DraftLength
 from specdemo.rules import Draft, VerificationRule
-from specdemo.runtime import TappedRuntime, grouped_attention
+from specdemo.runtime import TappedRuntime
 from specdemo.weights import load_weights, place_like, save_weights
 
 CONFIG_FILE = "feature_draft.json"

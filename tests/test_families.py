@@ -10,10 +10,12 @@ from tiny import baseline_rounds, byte_tokenizer, config_for, emitted, speculati
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
+from specdemo.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
 from specdemo.calibrate import find_row_floor
+from specdemo.fit import require_rollback
 from specdemo.limits import UserError
-from specdemo.models import load_pair, require_rollback
-from specdemo.runtime import ATTENTION, ModelRuntime, UnsupportedAttentionError, grouped_attention
+from specdemo.models import load_pair
+from specdemo.runtime import ModelRuntime
 from specdemo.trace import Finish
 
 pytestmark = pytest.mark.usefixtures("one_thread")

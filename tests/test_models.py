@@ -5,9 +5,10 @@ import torch
 from tiny import byte_tokenizer, nearby, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from specdemo.fit import require_same_tokens
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
-from specdemo.models import load_pair, require_same_tokens
+from specdemo.models import load_pair
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -42,7 +42,7 @@ def test_acceptance_bars_and_marks():
 
 def test_speedup_line_with_one_and_theory():
     totals = [
-        fold({"speculative": ROUNDS[:n], "baseline": [round_(0, [], Status.BONUS)]}, 2, Rule.GREEDY, None)
+        fold({"speculative": ROUNDS[:n], "baseline": [round_(0, [], Status.BONUS)]}, Rule.GREEDY, None)
         for n in (1, 2, 3)
     ]
     figure = speedup_figure(totals)

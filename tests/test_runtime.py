@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from tiny import tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GPTNeoXConfig, Qwen2Config
 
+from specdemo.attention import ATTENTION
 from specdemo.calibrate import find_row_floor, measure_draft_step, measure_target
 from specdemo.drafters import DraftModelDrafter
-from specdemo.runtime import ATTENTION, ModelRuntime, Stopwatch, capacity_for
+from specdemo.runtime import ModelRuntime, Stopwatch, capacity_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,6 +10,7 @@ import torch
 from tiny import byte_tokenizer, config_for, tiny_llama
 
 from specdemo import cli
+from specdemo.attention import ATTENTION
 from specdemo.draft_model import is_reduced_draft, load_draft, save_draft, slice_of_target
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import speculate
@@ -17,7 +18,7 @@ from specdemo.feature_draft import FeatureDrafter, FeatureRuntime, default_taps,
 from specdemo.layers import decoder_layers, hidden_states
 from specdemo.limits import UserError
 from specdemo.models import load_pair
-from specdemo.runtime import ATTENTION, ModelRuntime, TappedRuntime
+from specdemo.runtime import ModelRuntime, TappedRuntime
 from specdemo.training import distil as distil_module
 from specdemo.training import stages
 from specdemo.training import write as write_module

@@ -9,10 +9,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from specdemo.attention import ATTENTION
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.pair import Pair
-from specdemo.runtime import ATTENTION, ModelRuntime
+from specdemo.runtime import ModelRuntime
 from specdemo.text import PieceTable
 from specdemo.trace import Mode, Round, Rule, RunConfig
 

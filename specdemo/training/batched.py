@@ -43,7 +43,7 @@ class BatchedDecoder:
         self._mask = torch.empty(0, 0)
 
     def begin(self, prompts: list[list[int]], new_tokens: int) -> Tensor:
-        """Process the prompts, with room for ``new_tokens`` more each; logits after the last ids [rows, V]."""
+        """Process the prompts, with room for ``new_tokens`` more each; logits after them [rows, V]."""
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts], device=self.device)
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts])

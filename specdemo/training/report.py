@@ -28,9 +28,9 @@ $what It proposes; the target decides. On its own it is a poor writer.
 |---|---|
 | Kind | $kind |
 | Head | $head tokens, which cover $coverage of the target's own output; any other token has q = 0 |
-| Text | $tokens tokens that the target wrote itself after prompts made from templates and topics, half of it greedy |
+| Text | $tokens tokens that the target wrote itself, half of it greedy, after prompts made from templates |
 | Time | $minutes minutes in this run |
-| Held-out text of the same pool | argmax agreement $agreement, overlap with the target's top tokens $overlap |
+| Held-out text of the same pool | argmax agreement $agreement, overlap $overlap |
 
 Evaluated on $prompts prompts it never saw, greedy, k = 4, 64 new tokens (medians):
 

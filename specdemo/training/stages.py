@@ -190,4 +190,6 @@ def _write_json(path: Path, content: Any) -> None:
     try:
         path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     except OSError as error:
-        raise UserError(f"Cannot write {path}: {error.strerror}; free some space or choose another --out.") from error
+        raise UserError(
+            f"Cannot write {path}: {error.strerror}; free some space or choose another --out."
+        ) from error

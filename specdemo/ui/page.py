@@ -5,14 +5,14 @@ and knows none.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import gradio as gr
 
 from specdemo import limits
 from specdemo.limits import UserError
-from specdemo.trace import Mode, Rule, RunConfig
+from specdemo.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui import stage as stage_ui
 from specdemo.ui.runs import EventSource, Stops, explain_failure, first_line, ndjson
 
@@ -25,6 +25,14 @@ MAX_WAITING = 20
 SAMPLING_TEMPERATURE = 0.8
 """Where the temperature goes when a visitor picks a sampling rule at temperature 0."""
 
+DRAFTER_LABELS = {
+    "draft-model": "draft model",
+    "prompt-lookup": "copy from the text",
+    "lookup+model": "copy, else draft model",
+    "feature-draft": "feature draft",
+    "lookup+feature": "copy, else feature draft",
+    "early-exit": "early exit",
+}
 DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
@@ -54,11 +62,13 @@ EXAMPLES = (
 
 
 class Controls(NamedTuple):
-    """The widgets of a run, named after the fields of ``RunConfig``."""
+    """The widgets of a run, named after the fields of ``RunConfig``; ``auto`` makes k "auto"."""
 
     prompt: gr.Textbox
     mode: gr.Radio
+    drafter: gr.Dropdown
     k: gr.Slider
+    auto: gr.Checkbox
     temperature: gr.Slider
     rule: gr.Radio
     max_new_tokens: gr.Number
@@ -67,13 +77,18 @@ class Controls(NamedTuple):
     top_p: gr.Slider
 
 
-def build_page(service: EventSource) -> gr.Blocks:
-    """The whole page around one service."""
+def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:1]) -> gr.Blocks:
+    """The whole page around one service.
+
+    Args:
+        service: Decodes.
+        drafters: The kinds to choose from, as far as the pair has what they need.
+    """
     stops = Stops()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEADER, js_on_load=None, apply_default_css=False)
         with gr.Column(elem_id="controls"):
-            controls, run_button, stop_button = _controls()
+            controls, run_button, stop_button = _controls(drafters)
         stage = stage_ui.build_stage()
         _keep_consistent(controls)
         _wire_run(service, stops, controls, stage, (run_button, stop_button))
@@ -98,7 +113,7 @@ def launch_options() -> dict[str, Any]:
     }
 
 
-def _controls() -> tuple[Controls, gr.Button, gr.Button]:
+def _controls(drafters: Sequence[str]) -> tuple[Controls, gr.Button, gr.Button]:
     with gr.Row(elem_id="ask", equal_height=True):
         prompt = gr.Textbox(
             value=DEFAULTS.prompt,
@@ -127,7 +142,7 @@ def _controls() -> tuple[Controls, gr.Button, gr.Button]:
         for example in EXAMPLES:
             _example_button(example, prompt, mode)
     with gr.Row(elem_id="settings"):
-        widgets = _settings()
+        widgets = _settings(drafters)
     return Controls(prompt, mode, *widgets), run_button, stop_button
 
 
@@ -138,33 +153,49 @@ def _example_button(example: Example, prompt: gr.Textbox, mode: gr.Radio) -> Non
     )
 
 
-def _settings() -> tuple[gr.Slider, gr.Slider, gr.Radio, gr.Number, gr.Number, gr.Number, gr.Slider]:
-    k = gr.Slider(1, limits.MAX_K, DEFAULTS.k, step=1, label="Draft length k", min_width=160, scale=3)
+def _settings(drafters: Sequence[str]) -> tuple[gr.components.Component, ...]:
+    drafter = gr.Dropdown(
+        [(DRAFTER_LABELS[name], name) for name in drafters],
+        value=DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0],
+        label="Drafter",
+        min_width=160,
+        scale=1,
+        elem_id="drafter",
+    )
+    k = gr.Slider(1, limits.MAX_K, DEFAULTS.k, step=1, label="Draft length k", min_width=170, scale=3)
+    auto = gr.Checkbox(False, label="auto k", min_width=92, scale=0, elem_id="auto")
     temperature = gr.Slider(
-        0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature", min_width=160, scale=3
+        0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature", min_width=140, scale=2
     )
     rule = gr.Radio(
         [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
         value=str(DEFAULTS.rule),
         label="Verification rule",
         min_width=374,
-        scale=4,
+        scale=0,
         elem_id="rule",
     )
     length = gr.Number(
-        DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, min_width=104, scale=1
+        DEFAULTS.max_new_tokens,
+        label="New tokens",
+        precision=0,
+        minimum=1,
+        min_width=100,
+        scale=0,
+        elem_id="new-tokens",
     )
-    seed = gr.Number(DEFAULTS.seed, label="Seed", precision=0, minimum=0, min_width=80, scale=1)
     with gr.Accordion("More", open=False, elem_id="more"):
+        seed = gr.Number(DEFAULTS.seed, label="Seed", precision=0, minimum=0)
         top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
         top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
-    return k, temperature, rule, length, seed, top_k, top_p
+    return drafter, k, auto, temperature, rule, length, seed, top_k, top_p
 
 
 def _keep_consistent(controls: Controls) -> None:
     controls.temperature.input(
         rule_for, [controls.temperature, controls.rule], controls.rule, trigger_mode="always_last", **QUIET
     )
+    controls.auto.input(lambda auto: gr.Slider(interactive=not auto), controls.auto, controls.k, **QUIET)
     controls.rule.input(temperature_for, [controls.rule, controls.temperature], controls.temperature, **QUIET)
 
 
@@ -226,7 +257,9 @@ def run_endpoint(service: EventSource, stops: Stops) -> Any:
     def run(
         prompt: str,
         mode: str,
+        drafter: str,
         k: int,
+        auto: bool,
         temperature: float,
         rule: str,
         max_new_tokens: int,
@@ -235,11 +268,15 @@ def run_endpoint(service: EventSource, stops: Stops) -> Any:
         top_p: float,
         request: gr.Request,
     ) -> Iterator[str]:
-        """Decode a prompt with and without a draft model; yields the run's events as growing NDJSON."""
+        """Decode a prompt with and without drafts; yields the run's events as growing NDJSON.
+
+        ``auto`` lets the decoder choose each draft's length; ``k`` is then not looked at.
+        """
         raw = {
             "prompt": prompt,
             "mode": mode,
-            "k": k,
+            "drafter": drafter,
+            "k": AUTO if auto is True else k,
             "temperature": temperature,
             "rule": rule,
             "max_new_tokens": max_new_tokens,

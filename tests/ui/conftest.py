@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from replay import ReplayService
 
+from specdemo.models import offered_drafters
 from specdemo.ui.page import build_page, launch_options
 
 FLAGS = [
@@ -38,7 +39,7 @@ def service(replay: ReplayService) -> ReplayService:
 @pytest.fixture(scope="session")
 def url(replay: ReplayService) -> Iterator[str]:
     """The address of the running page."""
-    page = build_page(replay)
+    page = build_page(replay, offered_drafters())
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
     yield address
     page.close()

@@ -223,8 +223,16 @@ function ruleWords({ rule, k, temperature }) {
   return `Rule: ${rules[rule]}. k = ${k}, temperature ${temperature}.`;
 }
 
-function pairWords({ pair, precision, device }) {
-  return `Target ${pair.target}, ${pair.draft}; ${precision} on ${device}.`;
+function pairWords({ pair, precision, device, config }) {
+  const drafts = {
+    "prompt-lookup": "drafts copied from the text",
+    "lookup+model": `drafts copied from the text, else by the ${pair.draft}`,
+    "feature-draft": "feature draft",
+    "lookup+feature": "drafts copied from the text, else by the feature draft",
+    "early-exit": "drafts by the target's first layers",
+    scripted: "a script as draft",
+  };
+  return `Target ${pair.target}, ${drafts[config.drafter] ?? pair.draft}; ${precision} on ${device}.`;
 }
 
 // Storage may be denied (private windows, embedded pages); the page works without it.

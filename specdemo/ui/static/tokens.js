@@ -73,10 +73,14 @@ function lineBreak() {
   return element;
 }
 
+// Drafters that put every token forward as certain.
+const COPYING = new Set(["prompt-lookup", "scripted"]);
+
 /** What became of a drafted token, in a few words with both probabilities. */
 export function draftTitle(token, round) {
-  const chances = `draft q = ${chance(token.raw_q ?? token.q)}, target p = ${chance(token.raw_p ?? token.p)}`;
-  return `${draftWords(token, round)} · ${chances}`;
+  const target = `target p = ${chance(token.raw_p ?? token.p)}`;
+  const draft = COPYING.has(round.drafted_by) ? "copied" : `draft q = ${chance(token.raw_q ?? token.q)}`;
+  return `${draftWords(token, round)} · ${draft}, ${target}`;
 }
 
 function draftWords(token, round) {

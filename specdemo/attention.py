@@ -1,0 +1,89 @@
+"""Attention over a static cache whose result for a row does not depend on how many rows come with it.
+
+Registered with transformers under ``ATTENTION``; models are loaded with that name. Knows no cache.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+ATTENTION = "specdemo_grouped"
+"""Name under which :func:`grouped_attention` is registered with transformers."""
+ATTENTION_BLOCK = 32
+MIN_BLOCK_ROWS = 4
+"""The CPU attention kernel takes query rows in blocks of 32; in a block of 1 to 3 its sums differ."""
+WITHOUT_EFFECT = frozenset({"dropout", "position_ids", "cache_position"})
+"""Numbers that models hand to any attention function and that inference has no use for."""
+
+
+class UnsupportedAttentionError(NotImplementedError):
+    """A model asked for attention that :func:`grouped_attention` does not compute."""
+
+
+def grouped_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """Attention whose result for a row does not depend on how many rows come with it.
+
+    The g query heads that share a key/value head become g·n rows of one head: nothing is repeated
+    in memory. Rows are added where the kernel would otherwise see a block too small for its usual order.
+
+    Args:
+        query: Shape [batch, heads, n, d].
+        key, value: Shape [batch, kv_heads, capacity, d].
+        attention_mask: Additive, shape [batch or 1, 1, n, capacity].
+        softcap: Bound into which scores are bent before the mask.
+
+    Returns:
+        Shape [batch, n, heads, d], and None for the weights, as transformers asks.
+
+    Raises:
+        UnsupportedAttentionError: The model hands over anything else that changes the result, such as sinks.
+    """
+    for name in kwargs.keys() - WITHOUT_EFFECT:
+        if isinstance(kwargs[name], Tensor | float):
+            raise UnsupportedAttentionError(f"attention with {name}")
+    batch, heads, n, width = query.shape
+    kv_heads = key.shape[1]
+    group = heads // kv_heads
+    rows = query.reshape(batch, kv_heads, group * n, width)
+    masks = attention_mask.shape[0]
+    mask = attention_mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
+    last_block = group * n % ATTENTION_BLOCK
+    if 0 < last_block < MIN_BLOCK_ROWS:
+        missing = MIN_BLOCK_ROWS - last_block
+        rows, mask = F.pad(rows, (0, 0, 0, missing)), F.pad(mask, (0, 0, 0, missing))
+    if softcap is None:
+        mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scaling)
+    else:
+        mixed = _capped_attention(rows, key, value, mask, scaling or width**-0.5, softcap)
+    return mixed[:, :, : group * n].reshape(batch, heads, n, -1).transpose(1, 2).contiguous(), None
+
+
+def _capped_attention(
+    rows: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, cap: float
+) -> Tensor:
+    """Attention with scores bent into ±``cap`` (Gemma 2), which torch's fused kernels do not know."""
+    scores = torch.tanh(rows @ key.transpose(-1, -2) * scaling / cap) * cap + mask
+    return scores.softmax(-1, dtype=torch.float32).to(value.dtype) @ value
+
+
+def _additive_mask(*args, dtype: torch.dtype = torch.float32, **kwargs) -> Tensor:
+    """transformers' boolean mask as an additive one, made once a pass instead of once a layer."""
+    allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(
+        ~allowed, float("-inf")
+    )
+
+
+AttentionInterface.register(ATTENTION, grouped_attention)
+AttentionMaskInterface.register(ATTENTION, _additive_mask)
