@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specdemo.drafters import Drafter, NoDrafter
-from specdemo.lengths import DraftLength, length_for
+from specdemo.lengths import DraftLength, FixedLength, length_for
 from specdemo.limits import MAX_K, UserError
 from specdemo.record import describe_draft, describe_emission
 from specdemo.rules import Draft, Verdict, rule_for
@@ -118,7 +118,8 @@ def autoregress(
     It is ``speculate`` with nothing drafted, so the baseline has every optimisation the speculative
     lane has. Arguments, rounds and errors as there.
     """
-    return speculate(target, NoDrafter(target.device), prompt_ids, config, eos_ids, stop)
+    nothing = NoDrafter(target.device)
+    return speculate(target, nothing, prompt_ids, config, eos_ids, stop, length=FixedLength(0))
 
 
 def _prefill(target: Runtime, drafter: Drafter, text: list[int], capacity: int) -> float:
