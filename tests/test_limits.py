@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdemo.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config
-from specdemo.trace import Mode, Rule, RunConfig
+from specdemo.trace import AUTO, Mode, Rule, RunConfig
 
 GOOD = {"prompt": "The capital of France is"}
 
@@ -51,6 +51,12 @@ def test_the_rule_follows_the_temperature():
         ({"mode": "poem"}, "mode must be one of"),
         ({"drafter": "oracle"}, "Unknown drafter"),
         ({"drafter": []}, "Unknown drafter"),
+        ({"k": "automatic"}, "k must be a whole number from 1 to 12, or auto"),
+        ({"script": "x"}, "needs the scripted drafter"),
+        ({"drafter": "scripted"}, "needs a script"),
+        ({"drafter": "scripted", "script": 7}, "script must be text"),
+        ({"drafter": "scripted", "script": "x" * 9000}, "9,000 characters; shorten it"),
+        ({"drafter": "scripted", "script": "\ud800"}, "lone surrogate"),
         ({"baseline": 1}, "baseline must be true or false"),
         ({"colour": "red"}, "Unknown setting 'colour'"),
     ],
@@ -77,4 +83,4 @@ def test_whatever_comes_in_either_parses_or_is_refused_in_words(raw):
         assert str(error).endswith(".") and "\n" not in str(error)
     else:
         assert (config.temperature == 0) == (config.rule is Rule.GREEDY)
-        assert 1 <= config.k <= MAX_K
+        assert config.k == AUTO or 1 <= config.k <= MAX_K

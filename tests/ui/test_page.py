@@ -287,3 +287,28 @@ def test_no_request_leaves_the_machine(open_page, url):
     run_to_end(page)
     assert strangers
     assert [address for address in strangers if not address.startswith((url, "data:", "blob:"))] == []
+
+
+def test_drafter_and_automatic_length_reach_the_service(open_page, service):
+    page = open_page()
+    page.click("#drafter input")
+    page.get_by_role("option", name="copy, else draft model").click()
+    page.check("#auto input")
+    page.wait_for_selector("input[type=range][aria-label*='Draft length k']:disabled")
+    run_to_end(page)
+    assert service.requests[-1]["drafter"] == "lookup+model"
+    assert service.requests[-1]["k"] == "auto"
+    page.uncheck("#auto input")
+    page.wait_for_selector("input[type=range][aria-label*='Draft length k']:not(:disabled)")
+    run_to_end(page)
+    assert service.requests[-1]["k"] == 3
+
+
+def test_a_copied_token_is_called_copied(open_page, service):
+    for event in rounds(service.events):
+        event["round"]["drafted_by"] = "prompt-lookup"
+    page = open_page()
+    run_to_end(page)
+    titles = page.eval_on_selector_all("[data-status=accepted]", "all => all.map(one => one.title)")
+    assert any("copied, target p = " in title for title in titles)
+    assert not any("draft q" in title for title in titles)
