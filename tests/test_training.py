@@ -141,44 +141,38 @@ def test_every_objective_raises_agreement_far_above_the_untrained_draft(target, 
     assert after.overlap[0] > 2 * before.overlap[0]
 
 
-def acceptance(rounds):
+def alpha(make_lane):
+    """Acceptance rate over a dozen prompts of a lane that ``make_lane`` starts on a prompt and a config."""
+    config = config_for(k=3, max_new_tokens=24)
+    rounds = [r for prompt in random_prompts(12, seed=9) for r in make_lane(prompt, config)]
     return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
 
 
 def test_the_acceptance_rate_of_a_trained_draft_model_rises(target, text, tmp_path):
     student = model_student(target, text)
     draft = student.module
+    draft.model.set_attn_implementation(ATTENTION)
 
-    def alpha():
-        found = []
-        for prompt in random_prompts(12, seed=9):
-            drafter = DraftModelDrafter(ModelRuntime(draft, id_map=draft.id_map))
-            config = config_for(k=3, max_new_tokens=24)
-            found += speculate(ModelRuntime(target), drafter, prompt, config)
-        return acceptance(found)
+    def lane(prompt, config):
+        drafter = DraftModelDrafter(ModelRuntime(draft, id_map=draft.id_map))
+        return speculate(ModelRuntime(target), drafter, prompt, config)
 
-    draft.config._attn_implementation = draft.model.config._attn_implementation = ATTENTION
-    before = alpha()
+    before = alpha(lane)
     distil(student, text, RECIPE, tmp_path)
-    assert alpha() > max(0.2, 3 * before)
+    assert alpha(lane) > max(0.2, 3 * before)
 
 
 def test_the_acceptance_rate_of_a_trained_feature_draft_rises(target, text, tmp_path):
     student = feature_student(target, text)
-    draft = student.module
 
-    def alpha():
-        found = []
-        for prompt in random_prompts(12, seed=9):
-            host = TappedRuntime(target, 1, draft.config.taps)
-            drafter = FeatureDrafter(FeatureRuntime(draft), host)
-            found += speculate(host, drafter, prompt, config_for(k=3, max_new_tokens=24))
-        return acceptance(found)
+    def lane(prompt, config):
+        host = TappedRuntime(target, 1, student.module.config.taps)
+        return speculate(host, FeatureDrafter(FeatureRuntime(student.module), host), prompt, config)
 
-    before = alpha()
+    before = alpha(lane)
     quality = distil(student, text, RECIPE, tmp_path)
     assert len(quality.agreement) == 2, "one figure per unrolled step"
-    assert alpha() > max(0.2, 1.8 * before)
+    assert alpha(lane) > max(0.2, 1.8 * before)
 
 
 def test_states_made_now_equal_those_kept_with_the_text(target, text):
@@ -209,6 +203,8 @@ def test_a_killed_distillation_resumes_to_the_same_weights(target, text, tmp_pat
     with pytest.raises(KilledError):
         distil(killed, text, recipe, tmp_path / "halves")
     distil(resumed, text, recipe, tmp_path / "halves")
+    logged = [json.loads(line) for line in (tmp_path / "halves" / "log.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in logged if "agreement" in entry] == [10, 20, 30, 40, 40]
     for name, tensor in whole.own_state().items():
         assert torch.equal(tensor, resumed.own_state()[name]), name
 
@@ -294,7 +290,7 @@ def test_a_training_killed_at_any_stage_resumes_to_the_same_weights(
         (["--minutes", "nan"], "--minutes must be more than 0"),
         (["--steps", "2", "--layers", "9"], "has 2 layers; choose --layers from 1 to 2"),
         (["--steps", "2", "--target", "/nowhere"], "Cannot load /nowhere"),
-        (["--steps", "2", "--out", "/proc/nowhere"], "Cannot write /proc/nowhere"),
+        (["--steps", "2", "--out", "/proc/nowhere"], "Cannot use /proc/nowhere"),
     ],
 )
 def test_what_the_user_can_put_right_gets_one_sentence(folder, tmp_path, capsys, more, sentence):

@@ -231,7 +231,16 @@ def _restore(folder: Path, student: Student, optimiser: torch.optim.Optimizer) -
     saved = torch.load(path, map_location=student.device)
     student.module.load_state_dict(saved["student"], strict=False)
     optimiser.load_state_dict(saved["optimiser"])
+    _forget_log_after(folder / LOG, saved["step"])
     return saved["step"], saved["elapsed"]
+
+
+def _forget_log_after(path: Path, step: int) -> None:
+    """Drop what a killed run logged behind its last checkpoint: those steps will be made again."""
+    if path.is_file():
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if json.loads(line)["step"] <= step]
+        path.write_text("".join(kept), encoding="utf-8")
 
 
 def _log(folder: Path, **entry: object) -> None:

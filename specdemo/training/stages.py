@@ -35,8 +35,8 @@ POOL_FOR_MINUTES = 60_000
 TOKENS_PER_PROMPT = 120
 EPOCHS = 3
 """Passes over the text that a training of ``--steps`` is planned for."""
-WRITING_SHARE = 0.55
-"""Share of ``--minutes`` spent on text; the student learns in the rest."""
+WRITING_SHARE, LEARNING_SHARE = 0.5, 0.45
+"""Shares of ``--minutes``; loading and evaluation take the rest."""
 UNROLLED_STEPS = 3
 EVALUATION_PROMPTS = 24
 
@@ -71,8 +71,10 @@ class Plan:
         positions = self.steps * Recipe.batch_tokens
         return max(1, -(-positions // (EPOCHS * TOKENS_PER_PROMPT)))
 
-    def recipe(self, seconds: float) -> Recipe:
-        """How the student is trained; ``seconds`` is what is left of ``minutes``."""
+    @property
+    def recipe(self) -> Recipe:
+        """How the student is trained."""
+        seconds = 0.0 if self.minutes is None else self.minutes * 60 * LEARNING_SHARE
         rate = 8e-4 if self.kind == MODEL else 1e-3
         return Recipe(steps=self.steps, seconds=seconds, learning_rate=rate, seed=self.seed)
 
@@ -84,6 +86,17 @@ def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, 
         UserError: The target cannot be loaded or is of another make than drafts can be cut from,
             ``out`` cannot be written or holds another training.
     """
+    try:
+        return _train(plan, out, device, resume)
+    except OSError as error:
+        where = error.filename or out
+        raise UserError(
+            f"Cannot use {where}: {error.strerror or error}; free some space and repeat with --resume, or "
+            "choose another --out."
+        ) from error
+
+
+def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
     work = out / "work"
     _pin(plan, work, resume)
     begun = time.monotonic()
@@ -95,10 +108,8 @@ def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, 
     _write(plan, target, tokenizer, pool[: plan.prompts], work)
     text = read_text(work / "text")
     student, coverage = _student(plan, target, text)
-    spent = time.monotonic() - begun
-    recipe = plan.recipe(max(1.0, (plan.minutes or 0.0) * 60 - spent))
     target.set_attn_implementation("sdpa")
-    quality = distil(student, text, recipe, work)
+    quality = distil(student, text, plan.recipe, work)
     _save(student, out)
     write_curve(work)
     del target
@@ -135,10 +146,7 @@ def _pin(plan: Plan, work: Path, resume: bool) -> None:
                 f"{work.parent} holds a training with other settings; repeat them or choose another --out."
             )
         return
-    try:
-        work.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"Cannot write {work}: {error.strerror}; choose another --out.") from error
+    work.mkdir(parents=True, exist_ok=True)
     _write_json(path, asdict(plan))
 
 
@@ -187,9 +195,4 @@ def _save(student: Student, out: Path) -> None:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    try:
-        path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"Cannot write {path}: {error.strerror}; free some space or choose another --out."
-        ) from error
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
