@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
     train.add_argument("--resume", action="store_true", help="go on with the training in --out")
     train.add_argument("--layers", type=int, default=2, metavar="N", help="depth of a draft model")
-    train.add_argument("--head", type=int, default=7680, metavar="N", help="size of the draft's vocabulary")
+    train.add_argument("--head", type=int, default=12_288, metavar="N", help="size of the draft's vocabulary")
     train.add_argument("--seed", type=int, default=0, metavar="S")
 
     bench = commands.add_parser("bench", help="measure speculation against the baseline over a prompt set")

@@ -59,7 +59,7 @@ class Plan:
     steps: int | None
     minutes: float | None
     layers: int = 2
-    head: int = 7680
+    head: int = 12_288
     max_new_tokens: int = 128
     seed: int = 0
 
@@ -76,7 +76,9 @@ class Plan:
         """How the student is trained."""
         seconds = 0.0 if self.minutes is None else self.minutes * 60 * LEARNING_SHARE
         rate = 8e-4 if self.kind == MODEL else 1e-3
-        return Recipe(steps=self.steps, seconds=seconds, learning_rate=rate, seed=self.seed)
+        return Recipe(
+            steps=self.steps, seconds=seconds, objective="hybrid", learning_rate=rate, seed=self.seed
+        )
 
 
 def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
