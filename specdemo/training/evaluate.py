@@ -22,8 +22,8 @@ def evaluate_draft(
     """Race the draft against the target alone, greedily, and return medians over ``prompts``.
 
     Returns:
-        ``alpha`` (per compared token), ``tau``, ``speedup``, ``c``, ``identical`` (prompts with the
-        baseline's own output) and ``prompts``.
+        ``target`` (its name), ``alpha`` (per compared token), ``tau``, ``speedup``, ``c``,
+        ``identical`` (prompts with the baseline's own output) and ``prompts``.
     """
     own = {"draft": str(folder)} if kind == "model" else {"draft": None, "feature_draft": str(folder)}
     pair = load_pair(target=target, device=device, **own)
@@ -42,6 +42,7 @@ def evaluate_draft(
         return statistics.median(found) if found else 0.0
 
     return {
+        "target": pair.target_name,
         "alpha": median("alpha_compared"),
         "tau": median("tau"),
         "speedup": median("speedup"),

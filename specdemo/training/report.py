@@ -38,7 +38,7 @@ Evaluated on $prompts prompts it never saw, greedy, k = 4, 64 new tokens (median
 |---|---|---|---|---|
 | $alpha | $tau | $c | $speedup× | $identical of $prompts |
 
-Made by `python -m specdemo train --target $target --kind $kind $budget --seed $seed`.
+Made by `python -m specdemo train --target $source --kind $kind $budget --seed $seed`.
 The licence is that of the target, whose weights it starts from.
 """)
 WHAT = {
@@ -76,7 +76,8 @@ def write_card(plan: "Plan", facts: dict[str, Any], out: Path) -> None:
     card = CARD.substitute(
         title=title,
         what=what,
-        target=plan.target,
+        target=facts["target"],
+        source=plan.target,
         kind=plan.kind,
         head=f"{plan.head:,}",
         coverage=f"{facts['coverage']:.1%}",
