@@ -9,7 +9,7 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from specdemo.models import EMBEDDED, NONE, PRECISIONS, load_pair, offered_drafters
+from specdemo.models import EMBEDDED, PRECISIONS, load_pair, offered_drafters
 from specdemo.service import Service
 from specdemo.ui.page import build_page, launch_options
 
@@ -41,8 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Serve the page until interrupted."""
     settings = parse_settings(arguments)
     models = {name: getattr(settings, name) for name in ("target", "draft", "feature_draft")}
-    if models["draft"] == NONE:
-        models["draft"] = None
     service = Service(
         lambda progress: load_pair(
             **models, device=settings.device, precision=settings.precision, progress=progress

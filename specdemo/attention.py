@@ -77,13 +77,13 @@ def _capped_attention(
     return scores.softmax(-1, dtype=torch.float32).to(value.dtype) @ value
 
 
-def _additive_mask(*args, dtype: torch.dtype = torch.float32, **kwargs) -> Tensor:
+def additive_mask(
+    *args, dtype: torch.dtype = torch.float32, hidden: float = float("-inf"), **kwargs
+) -> Tensor:
     """transformers' boolean mask as an additive one, made once a pass instead of once a layer."""
     allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(
-        ~allowed, float("-inf")
-    )
+    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, hidden)
 
 
 AttentionInterface.register(ATTENTION, grouped_attention)
-AttentionMaskInterface.register(ATTENTION, _additive_mask)
+AttentionMaskInterface.register(ATTENTION, additive_mask)

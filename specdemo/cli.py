@@ -177,7 +177,7 @@ def _load(options: argparse.Namespace):
 
     return load_pair(
         target=options.target,
-        draft=None if options.draft == "none" else options.draft,
+        draft=options.draft,
         feature_draft=options.feature_draft,
         device=options.device,
         precision=options.precision,

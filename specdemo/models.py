@@ -17,12 +17,12 @@ from specdemo.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.fetch import Progress, embedded_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
 from specdemo.limits import DRAFTERS, SCRIPTED, UserError
-from specdemo.pair import Pair
+from specdemo.pair import STEPPING, Pair
 from specdemo.text import PieceTable
 
 EMBEDDED = "embedded"
 NONE = "none"
-"""What the command line calls having no draft model."""
+"""A pair without a draft model; drafters that need none still run."""
 ASSETS = Path(__file__).parent.parent / "assets"
 EMBEDDED_DRAFT = ASSETS / "draft"
 EMBEDDED_FEATURE_DRAFT = ASSETS / "feature-draft"
@@ -31,7 +31,7 @@ PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 def load_pair(
     target: str = EMBEDDED,
-    draft: str | None = EMBEDDED,
+    draft: str = EMBEDDED,
     feature_draft: str | None = None,
     device: str | None = None,
     precision: str = "bf16",
@@ -42,8 +42,7 @@ def load_pair(
     Args:
         target: ``embedded``, a hub id, or a folder.
         draft: ``embedded`` (only with the embedded target), a hub id, or a folder; a folder may hold
-            a full model or a reduced-head draft. None loads no draft model; drafters that need none
-            still run.
+            a full model or a reduced-head draft; or ``none``.
         feature_draft: A folder written by ``specdemo train --kind feature`` for this target; the
             embedded target has one of its own.
         device: ``cpu``, ``cuda``, ``cuda:1``, …; by default CUDA where there is one.
@@ -65,11 +64,11 @@ def load_pair(
     tokenizer = loading(AutoTokenizer.from_pretrained, target_path)
     draft_path = str(EMBEDDED_DRAFT) if draft == EMBEDDED else draft
     draft_model, id_map = (
-        (None, None) if draft_path is None else _load_draft(draft_path, target_model, tokenizer, dtype, place)
+        (None, None) if draft == NONE else _load_draft(draft_path, target_model, tokenizer, dtype, place)
     )
     pair = Pair(
         target_name=Path(target_path).name if target == EMBEDDED else target,
-        draft_name="distilled draft" if draft == EMBEDDED else draft or "none",
+        draft_name="distilled draft" if draft == EMBEDDED else draft,
         target=target_model,
         draft=draft_model,
         id_map=id_map,
@@ -85,15 +84,15 @@ def load_pair(
 
 
 def offered_drafters(
-    target: str = EMBEDDED, draft: str | None = EMBEDDED, feature_draft: str | None = None
+    target: str = EMBEDDED, draft: str = EMBEDDED, feature_draft: str | None = None
 ) -> tuple[str, ...]:
     """The drafter kinds that a visitor of such a pair can choose from; arguments as for ``load_pair``."""
-    lacking = {SCRIPTED}
-    if draft is None:
-        lacking |= {"draft-model", "lookup+model"}
-    if feature_draft is None and (target != EMBEDDED or not EMBEDDED_FEATURE_DRAFT.is_dir()):
-        lacking |= {"feature-draft", "lookup+feature"}
-    return tuple(name for name in DRAFTERS if name not in lacking)
+    lacking = set()
+    if draft == NONE:
+        lacking.add("draft-model")
+    if _feature_folder(target, feature_draft) is None:
+        lacking.add("feature-draft")
+    return tuple(name for name in DRAFTERS if name != SCRIPTED and STEPPING.get(name) not in lacking)
 
 
 def _load_draft(
@@ -109,9 +108,16 @@ def _load_draft(
     return fit_rows(target, draft)
 
 
+def _feature_folder(target: str, named: str | None) -> Path | None:
+    """Where the pair's feature draft is: as named, or the embedded target's own if it has one."""
+    if named is not None:
+        return Path(named)
+    return EMBEDDED_FEATURE_DRAFT if target == EMBEDDED and EMBEDDED_FEATURE_DRAFT.is_dir() else None
+
+
 def _feature_draft(target: str, folder: str | None, model: nn.Module) -> FeatureDraft | None:
-    path = Path(folder) if folder else EMBEDDED_FEATURE_DRAFT
-    if folder is None and (target != EMBEDDED or not path.is_dir()):
+    path = _feature_folder(target, folder)
+    if path is None:
         return None
     try:
         draft = load_feature_draft(path, model)

@@ -91,18 +91,12 @@ class Pair:
         Raises:
             UserError: The target has no chat template, or nothing is left of the prompt.
         """
-        if config.mode is Mode.RAW:
-            ids = self.tokenizer(config.prompt)["input_ids"]
-        elif self.tokenizer.chat_template is None:
+        if config.mode is Mode.CHAT and self.tokenizer.chat_template is None:
             raise UserError(f"{self.target_name} has no chat template; choose raw continuation.")
-        else:
-            message = [{"role": "user", "content": config.prompt}]
-            ids = self.tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)[
-                "input_ids"
-            ]
+        ids = encode_prompt(self.tokenizer, config.prompt, config.mode)
         if not ids:
             raise UserError("The prompt is empty; write something for the models to continue.")
-        return list(ids)
+        return ids
 
     def calibrate(self, config: RunConfig, prompt_tokens: int) -> Calibration:
         """Row floor and pass costs for a run of this size and drafter, measured on first use.
@@ -209,6 +203,15 @@ class Pair:
                 script = self.tokenizer(config.script, add_special_tokens=False)["input_ids"]
                 return ScriptedDrafter(script, self.device)
         raise UserError(f"Unknown drafter {config.drafter!r}.")
+
+
+def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:
+    """A prompt as a target reads it: as it stands, or as one chat message awaiting its answer."""
+    if mode is Mode.RAW:
+        return list(tokenizer(prompt)["input_ids"])
+    message = [{"role": "user", "content": prompt}]
+    encoded = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)
+    return list(encoded["input_ids"])
 
 
 def eos_ids_of(target: nn.Module, tokenizer: Any) -> frozenset[int]:

@@ -17,7 +17,7 @@ from specdemo.engine import speculate
 from specdemo.feature_draft import FeatureDrafter, FeatureRuntime, default_taps, feature_draft_for
 from specdemo.layers import decoder_layers, hidden_states
 from specdemo.limits import UserError
-from specdemo.models import load_pair
+from specdemo.models import NONE, load_pair
 from specdemo.runtime import ModelRuntime, TappedRuntime
 from specdemo.training import distil as distil_module
 from specdemo.training import stages
@@ -262,7 +262,7 @@ def test_the_command_leaves_a_draft_that_loads_with_card_and_curve(folder, tmp_p
     if kind == "model":
         load_pair(folder, str(tmp_path / "d"), device="cpu")
     else:
-        load_pair(folder, None, feature_draft=str(tmp_path / "d"), device="cpu")
+        load_pair(folder, NONE, feature_draft=str(tmp_path / "d"), device="cpu")
 
 
 @pytest.mark.parametrize("stage", ["write_text", "distil", "evaluate_draft"])

@@ -5,16 +5,19 @@ batch. Unlike ``runtime`` nothing here has to be bit-identical from pass to pass
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
-from transformers.masking_utils import sdpa_mask
 
+from specdemo.attention import additive_mask
 from specdemo.layers import decoder_layers, hidden_states
 
 BATCHED_ATTENTION = "specdemo_batched"
+HIDDEN = -30_000.0
+"""What masked scores are lowered by: finite, since a row of padding only must not become NaN."""
 VISIBLE_STEP = 32
 """Attention looks at the cache's filled part, rounded up to this, so that shapes seldom change."""
 
@@ -156,12 +159,5 @@ def batched_attention(
     return (weights @ value).reshape(batch, heads, n, -1).transpose(1, 2), None
 
 
-def _finite_mask(*args, dtype: torch.dtype = torch.float32, **kwargs) -> Tensor:
-    """An additive mask with large finite values: a row of padding only must not become NaN."""
-    allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
-    shape, device = allowed.shape, allowed.device
-    return torch.zeros(shape, dtype=dtype, device=device).masked_fill_(~allowed, -30_000.0)
-
-
 AttentionInterface.register(BATCHED_ATTENTION, batched_attention)
-AttentionMaskInterface.register(BATCHED_ATTENTION, _finite_mask)
+AttentionMaskInterface.register(BATCHED_ATTENTION, partial(additive_mask, hidden=HIDDEN))

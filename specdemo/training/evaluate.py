@@ -8,8 +8,8 @@ from tqdm import tqdm
 
 from specdemo.limits import parse_config
 from specdemo.live import LiveRun
-from specdemo.models import load_pair
-from specdemo.training.pool import PoolPrompt
+from specdemo.models import NONE, load_pair
+from specdemo.training.pool import PoolPrompt, mode_for
 
 K = 4
 NEW_TOKENS = 64
@@ -25,11 +25,11 @@ def evaluate_draft(
         ``target`` (its name), ``alpha`` (per compared token), ``tau``, ``speedup``, ``c``,
         ``identical`` (prompts with the baseline's own output) and ``prompts``.
     """
-    own = {"draft": str(folder)} if kind == "model" else {"draft": None, "feature_draft": str(folder)}
+    own = {"draft": str(folder)} if kind == "model" else {"draft": NONE, "feature_draft": str(folder)}
     pair = load_pair(target=target, device=device, **own)
     totals, costs = [], []
     for prompt in tqdm(prompts, desc="evaluation", unit="prompt"):
-        mode = prompt.mode if pair.tokenizer.chat_template else "raw"
+        mode = mode_for(pair.tokenizer, prompt)
         request = {"prompt": prompt.prompt, "mode": mode, "k": K, "max_new_tokens": NEW_TOKENS}
         live = LiveRun(pair, parse_config({**request, "drafter": DRAFTER_OF[kind]}))
         for _ in live.events():

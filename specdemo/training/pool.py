@@ -3,7 +3,7 @@
 Breadth is what counts. A draft trained on a narrow pool looks good on that pool's held-out part and
 fails on a stranger's prompt, so every prompt draws a style, a template and topics independently, and
 the styles are those a visitor tries: questions, letters, code, lists, stories, edits of given text.
-Needs no model and no tokeniser.
+Needs no model.
 """
 
 import random
@@ -49,6 +49,11 @@ def prompt_pool(count: int, seed: int) -> list[PoolPrompt]:
         prompt = fill(rng.choice(styles[style][mode]), rng)
         found.setdefault(prompt, PoolPrompt(style, Mode(mode), prompt))
     raise ValueError(f"the templates make fewer than {count} distinct prompts")
+
+
+def mode_for(tokenizer: Any, prompt: PoolPrompt) -> Mode:
+    """The prompt's own mode; raw where the tokeniser has no chat template."""
+    return prompt.mode if tokenizer.chat_template else Mode.RAW
 
 
 @cache

@@ -19,11 +19,10 @@ from specdemo.feature_draft import default_taps, feature_draft_for, save_feature
 from specdemo.fetch import embedded_target, printing
 from specdemo.limits import UserError
 from specdemo.models import EMBEDDED, chosen_device, loading
-from specdemo.pair import eos_ids_of
-from specdemo.trace import Mode
+from specdemo.pair import encode_prompt, eos_ids_of
 from specdemo.training.distil import Recipe, distil, frequent_ids
 from specdemo.training.evaluate import evaluate_draft
-from specdemo.training.pool import PoolPrompt, prompt_pool
+from specdemo.training.pool import PoolPrompt, mode_for, prompt_pool
 from specdemo.training.report import write_card, write_curve
 from specdemo.training.students import FeatureStudent, ModelStudent, Student
 from specdemo.training.write import read_text, write_text
@@ -128,15 +127,6 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     return facts
 
 
-def prompt_ids(tokenizer: Any, prompt: PoolPrompt) -> list[int]:
-    """A prompt as the target reads it; raw where the tokeniser has no chat template."""
-    if prompt.mode is Mode.RAW or tokenizer.chat_template is None:
-        return list(tokenizer(prompt.prompt)["input_ids"])
-    message = [{"role": "user", "content": prompt.prompt}]
-    encoded = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)
-    return list(encoded["input_ids"])
-
-
 def _pin(plan: Plan, work: Path, resume: bool) -> None:
     """Begin a new training in an empty place, or make sure that this is the one begun there."""
     path = work / PLAN
@@ -156,7 +146,7 @@ def _write(plan: Plan, target: nn.Module, tokenizer: Any, pool: list[PoolPrompt]
     taps = default_taps(target.config.get_text_config().num_hidden_layers) if plan.kind == FEATURE else ()
     write_text(
         target,
-        [prompt_ids(tokenizer, prompt) for prompt in pool],
+        [encode_prompt(tokenizer, item.prompt, mode_for(tokenizer, item)) for item in pool],
         eos_ids_of(target, tokenizer),
         work / "text",
         plan.max_new_tokens,
