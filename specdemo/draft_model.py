@@ -76,7 +76,7 @@ def slice_of_target(target: nn.Module, layers: list[int], id_map: Tensor) -> Red
 
 
 def save_draft(draft: ReducedHeadDraft, folder: Path) -> None:
-    """Write configuration and bf16 weights (in shards) to ``folder``."""
+    """Write configuration and weights (in shards) to ``folder``."""
     save_weights(draft.own_state(), folder)
     draft.config.save_pretrained(folder)
 

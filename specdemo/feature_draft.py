@@ -20,6 +20,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rot
 
 from specdemo.attention import grouped_attention
 from specdemo.drafters import empty_draft, write_draft
+from specdemo.layers import decoder_layers
 from specdemo.lengths import DraftLength
 from specdemo.rules import Draft, VerificationRule
 from specdemo.runtime import TappedRuntime
@@ -123,7 +124,7 @@ class FeatureRuntime:
     def __init__(self, draft: FeatureDraft):
         self.draft = draft
         self.id_map = draft.id_map
-        self.device = draft.fuse.weight.device
+        self.device = draft.norm.weight.device
         self.length = 0
         self._keys = self._values = torch.empty(0)
 
@@ -134,7 +135,7 @@ class FeatureRuntime:
         config = self.draft.config
         shape = (1, config.kv_heads, capacity, config.head_dim)
         if self._keys.shape != shape:
-            weight = self.draft.fuse.weight
+            weight = self.draft.norm.weight
             self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
 
     @torch.inference_mode()
@@ -219,9 +220,11 @@ def default_taps(layers: int) -> tuple[int, ...]:
 
 
 def feature_draft_for(target: nn.Module, id_map: Tensor) -> FeatureDraft:
-    """A feature draft sized after ``target``, its head rows and the fusion's last part already the target's.
+    """A feature draft sized after ``target`` and made of its parts as far as they fit.
 
-    Fusion starts as the identity on the last tapped layer, whose state the head can read.
+    Fusion starts as the identity on the last tapped layer. The layer over it starts as the target's
+    last one, blind to the embedding half of its input but for noise, and the head as the target's
+    rows: all of them at home in that layer's states, which is what lets it learn from little text.
     """
     text = target.config.get_text_config()
     heads = text.num_attention_heads
@@ -244,11 +247,40 @@ def feature_draft_for(target: nn.Module, id_map: Tensor) -> FeatureDraft:
         draft.lm_head.weight.copy_(target.get_output_embeddings().weight[id_map])
         for output in (draft.o, draft.mlp.down_proj):
             output.weight.mul_(0.5)
+        _take_parts(draft, target)
     return draft
 
 
+def _take_parts(draft: FeatureDraft, target: nn.Module) -> None:
+    """Copy the target's last layer and final norm, whatever of them has Llama's names and shapes."""
+    last = decoder_layers(target)[-1]
+    weights, d = last.state_dict(), draft.config.hidden_size
+    for name in ("q", "k", "v"):
+        own = getattr(draft, name).weight
+        own[:, :d] *= 0.3
+        _copy(own[:, d:], weights.get(f"self_attn.{name}_proj.weight"))
+    _copy(draft.o.weight, weights.get("self_attn.o_proj.weight"))
+    for name, own in draft.mlp.named_parameters():
+        _copy(own, weights.get(f"mlp.{name}"))
+    _copy(draft.state_norm.weight, _gains(getattr(last, "input_layernorm", None)))
+    _copy(draft.mlp_norm.weight, _gains(getattr(last, "post_attention_layernorm", None)))
+    _copy(draft.norm.weight, _gains(getattr(target.base_model, "norm", None)))
+
+
+def _copy(own: Tensor, source: Tensor | None) -> None:
+    if source is not None and source.shape == own.shape:
+        own.copy_(source)
+
+
+def _gains(norm: nn.Module | None) -> Tensor | None:
+    """Factors of an RMS norm, which families store in different ways: they are what ones become."""
+    if norm is None or "RMSNorm" not in type(norm).__name__:
+        return None
+    return norm(torch.ones_like(norm.weight))
+
+
 def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
-    """Write sizes and bf16 weights (in shards) to ``folder``."""
+    """Write sizes and weights (in shards) to ``folder``."""
     save_weights(draft.own_state(), folder)
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
 

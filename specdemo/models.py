@@ -17,6 +17,7 @@ from specdemo.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.fetch import Progress, embedded_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
 from specdemo.limits import DRAFTERS, SCRIPTED, UserError
+from specdemo.packed import pack_linears
 from specdemo.pair import STEPPING, Pair
 from specdemo.text import PieceTable
 
@@ -100,7 +101,7 @@ def _load_draft(
 ) -> tuple[nn.Module, torch.Tensor | None]:
     """A draft model that fits ``target``, and its id map if it scores fewer tokens."""
     if is_reduced_draft(Path(path)):
-        draft = load_draft(Path(path), target, ATTENTION)
+        draft = pack_linears(load_draft(Path(path), target, ATTENTION))
         require_known_ids(draft.id_map, target)
         return draft, draft.id_map
     draft = _load_model("draft", path, dtype, place)
@@ -120,7 +121,7 @@ def _feature_draft(target: str, folder: str | None, model: nn.Module) -> Feature
     if path is None:
         return None
     try:
-        draft = load_feature_draft(path, model)
+        draft = pack_linears(load_feature_draft(path, model))
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise UserError(
             f"Cannot load a feature draft of this target from {path}; name a folder written by "

@@ -1,7 +1,6 @@
 """Weights of drafts on disk: safetensors in shards small enough for a plain push.
 
-Layers are stored in bf16. The head, the largest matrix, is stored in int8 with one scale per row,
-which halves it and moves no logit by more than bf16 arithmetic does.
+Matrices are stored in int8 with one scale per row, as ``packed`` multiplies them; the rest in bf16.
 """
 
 import json
@@ -14,11 +13,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from specdemo.limits import UserError
+from specdemo.packed import quantise_rows
 
 MAX_SHARD = "8MB"
 """Hugging Face Spaces accept files up to 10 MB in a plain push."""
 INDEX = "model.safetensors.index.json"
-HEAD = "lm_head.weight"
 SCALE = ".scale"
 
 
@@ -64,13 +63,13 @@ def weight_names(folder: Path) -> set[str]:
 
 
 def _stored(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """One tensor as it is written: ids in int32, the head in int8 with its scales, the rest in bf16."""
+    """One tensor as it is written: ids in int32, matrices in int8 with their scales, the rest in bf16."""
     if not tensor.is_floating_point():
         return {name: tensor.to(torch.int32)}
-    if name != HEAD:
+    if tensor.ndim != 2:
         return {name: tensor.to(torch.bfloat16).contiguous()}
-    rows = tensor.float().abs().amax(1, keepdim=True).clamp_min(1e-12) / 127
-    return {name: (tensor.float() / rows).round().to(torch.int8), name + SCALE: rows}
+    rows, scale = quantise_rows(tensor)
+    return {name: rows, name + SCALE: scale}
 
 
 def place_like(module: nn.Module, weight: Tensor) -> nn.Module:
