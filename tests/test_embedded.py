@@ -10,7 +10,7 @@ from tiny import baseline_rounds, config_for, emitted, nearby, speculative_round
 from specdemo.bench import read_prompts
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
-from specdemo.models import EMBEDDED_DRAFT
+from specdemo.models import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import BASELINE, SPECULATIVE, Finish, Rule, RunConfig, Status
 
@@ -53,6 +53,9 @@ def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
         ("draft-model", "auto"),
         ("prompt-lookup", 8),
         ("lookup+model", "auto"),
+        ("feature-draft", 3),
+        ("feature-draft", "auto"),
+        ("lookup+feature", "auto"),
         ("early-exit", 2),
     ],
 )
@@ -129,10 +132,18 @@ def test_a_prompt_beyond_the_context_is_refused_in_one_sentence(embedded_pair, m
         run(embedded_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)
 
 
-def test_the_shipped_draft_is_small_and_comes_with_its_card(embedded_pair):
-    shards = list(EMBEDDED_DRAFT.glob("*.safetensors"))
+@pytest.mark.parametrize(
+    ("folder", "most"), [(EMBEDDED_DRAFT, 24_000_000), (EMBEDDED_FEATURE_DRAFT, 40_000_000)]
+)
+def test_the_shipped_drafts_are_small_and_come_with_their_cards(folder, most):
+    shards = list(folder.glob("*.safetensors"))
     assert shards and max(path.stat().st_size for path in shards) <= 9_000_000
-    assert sum(path.stat().st_size for path in shards) <= 24_000_000
-    card = (EMBEDDED_DRAFT / "README.md").read_text(encoding="utf-8")
+    assert sum(path.stat().st_size for path in shards) <= most
+    card = (folder / "README.md").read_text(encoding="utf-8")
     assert "apache-2.0" in card.lower() and "acceptance" in card.lower()
-    assert embedded_pair.draft.model.embed_tokens is embedded_pair.target.get_input_embeddings()
+
+
+def test_the_shipped_drafts_borrow_the_targets_embedding(embedded_pair):
+    embedding = embedded_pair.target.get_input_embeddings()
+    assert embedded_pair.draft.model.embed_tokens is embedding
+    assert embedded_pair.feature_draft.embedding is embedding
