@@ -9,7 +9,8 @@ import argparse
 import os
 from collections.abc import Sequence
 
-from specdemo.models import EMBEDDED, PRECISIONS, load_pair, offered_drafters
+from specdemo.models import EMBEDDED, load_pair, offered_drafters
+from specdemo.packed import DTYPES
 from specdemo.service import Service
 from specdemo.ui.page import build_page, launch_options
 
@@ -33,7 +34,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
         default=_environment("DEVICE"),
         help="cpu, cuda, cuda:1 (default: CUDA where there is one)",
     )
-    add("--precision", default=_environment("PRECISION", "bf16"), choices=sorted(PRECISIONS))
+    add("--precision", default=_environment("PRECISION", "bf16"), choices=sorted(DTYPES))
     return parser.parse_args(arguments)
 
 

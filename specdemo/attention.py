@@ -35,7 +35,7 @@ def grouped_attention(
     """Attention whose result for a row does not depend on how many rows come with it.
 
     The g query heads that share a key/value head become g·n rows of one head: nothing is repeated
-    in memory. Rows are added where the kernel would otherwise see a block too small for its usual order.
+    in memory.
 
     Args:
         query: Shape [batch, heads, n, d].
@@ -52,21 +52,42 @@ def grouped_attention(
     for name in kwargs.keys() - WITHOUT_EFFECT:
         if isinstance(kwargs[name], Tensor | float):
             raise UnsupportedAttentionError(f"attention with {name}")
+    mask = group_mask(attention_mask, query.shape[1] // key.shape[1])
+    return attend(query, key, value, mask, scaling, softcap).transpose(1, 2).contiguous(), None
+
+
+def group_mask(mask: Tensor, group: int) -> Tensor:
+    """A mask [masks, 1, n, capacity] for ``group`` query heads in one: as :func:`attend` takes it."""
+    masks, _, n, _ = mask.shape
+    rows = mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
+    return F.pad(rows, (0, 0, 0, _missing_rows(group * n)))
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor,
+    scaling: float | None = None,
+    softcap: float | None = None,
+) -> Tensor:
+    """:func:`grouped_attention` of [batch, heads, n, d] with a mask from :func:`group_mask`; same shape."""
     batch, heads, n, width = query.shape
-    kv_heads = key.shape[1]
-    group = heads // kv_heads
-    rows = query.reshape(batch, kv_heads, group * n, width)
-    masks = attention_mask.shape[0]
-    mask = attention_mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
-    last_block = group * n % ATTENTION_BLOCK
-    if 0 < last_block < MIN_BLOCK_ROWS:
-        missing = MIN_BLOCK_ROWS - last_block
-        rows, mask = F.pad(rows, (0, 0, 0, missing)), F.pad(mask, (0, 0, 0, missing))
+    rows = query.reshape(batch, key.shape[1], -1, width)
+    count = rows.shape[2]
+    if mask.shape[2] > count:
+        rows = F.pad(rows, (0, 0, 0, mask.shape[2] - count))
     if softcap is None:
         mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scaling)
     else:
         mixed = _capped_attention(rows, key, value, mask, scaling or width**-0.5, softcap)
-    return mixed[:, :, : group * n].reshape(batch, heads, n, -1).transpose(1, 2).contiguous(), None
+    return mixed[:, :, :count].reshape(batch, heads, n, -1)
+
+
+def _missing_rows(count: int) -> int:
+    """Rows to add so that no block of the kernel is too small for its usual order."""
+    last_block = count % ATTENTION_BLOCK
+    return MIN_BLOCK_ROWS - last_block if 0 < last_block < MIN_BLOCK_ROWS else 0
 
 
 def _capped_attention(

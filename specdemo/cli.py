@@ -87,7 +87,7 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft", default="embedded", metavar="ID|DIR|none")
     parser.add_argument("--feature-draft", metavar="DIR", help="a feature draft trained for the target")
     parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, … (default: CUDA if there is one)")
-    parser.add_argument("--precision", default="bf16", metavar="P", help="bf16 (default) or fp32")
+    parser.add_argument("--precision", default="bf16", metavar="P", help="bf16 (default), fp32, int8 or int4")
 
 
 def _generate(options: argparse.Namespace) -> int:

@@ -79,16 +79,15 @@ class EarlyExitDrafter:
         self._runtime.begin(capacity)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
-        """Draft token by token, then give the cache back as it was."""
+        """Draft token by token from where the target stands."""
         runtime = self._runtime
+        runtime.follow()
         last = torch.tensor(text[-1:], dtype=torch.long, device=runtime.device)
 
         def step(previous: Tensor | None) -> Tensor:
             return runtime.forward(last if previous is None else previous)[-1]
 
-        draft = write_draft(step, len(text), length, rule, None, runtime.device, "early-exit")
-        runtime.rollback(len(text) - 1)
-        return draft
+        return write_draft(step, len(text), length, rule, None, runtime.device, "early-exit")
 
     def observe(self, accepted: int) -> None:
         """Nothing is kept between rounds."""

@@ -23,7 +23,7 @@ from specdemo.drafters import empty_draft, write_draft
 from specdemo.layers import decoder_layers
 from specdemo.lengths import DraftLength
 from specdemo.rules import Draft, VerificationRule
-from specdemo.runtime import TappedRuntime
+from specdemo.runtime import ModelRuntime
 from specdemo.weights import load_weights, place_like, save_weights
 
 CONFIG_FILE = "feature_draft.json"
@@ -175,7 +175,7 @@ class FeatureDrafter:
         target: The runtime of the lane it drafts for; its taps must be the draft's.
     """
 
-    def __init__(self, draft: FeatureRuntime, target: TappedRuntime):
+    def __init__(self, draft: FeatureRuntime, target: ModelRuntime):
         self._draft = draft
         self._target = target
         self._true_pairs = 0

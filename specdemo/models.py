@@ -17,7 +17,8 @@ from specdemo.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.fetch import Progress, embedded_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
 from specdemo.limits import DRAFTERS, SCRIPTED, UserError
-from specdemo.packed import pack_linears
+from specdemo.llama import FusedLlama, can_fuse
+from specdemo.packed import CPU_PRECISIONS, DTYPES, pack_linears
 from specdemo.pair import STEPPING, Pair
 from specdemo.text import PieceTable
 
@@ -27,7 +28,8 @@ NONE = "none"
 ASSETS = Path(__file__).parent.parent / "assets"
 EMBEDDED_DRAFT = ASSETS / "draft"
 EMBEDDED_FEATURE_DRAFT = ASSETS / "feature-draft"
-PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}
+DRAFT_PRECISIONS = {"bf16": "int8", "int4": "int8"}
+"""Precision of our own drafts where it is not the target's: rounding costs them acceptance at most."""
 
 
 def load_pair(
@@ -47,36 +49,40 @@ def load_pair(
         feature_draft: A folder written by ``specdemo train --kind feature`` for this target; the
             embedded target has one of its own.
         device: ``cpu``, ``cuda``, ``cuda:1``, …; by default CUDA where there is one.
-        precision: ``bf16`` or ``fp32``.
+        precision: ``bf16``, ``fp32``, or on CPU ``int8`` or ``int4``; of the target, its baseline and a
+            draft named here. The drafts that come from ``specdemo train`` are packed as they are stored.
 
     Raises:
         UserError: A device or model cannot be used, or the two models do not fit; the sentence names
             the first difference.
     """
-    if precision not in PRECISIONS:
-        raise UserError(f"Unknown precision {precision!r}; choose one of: {', '.join(PRECISIONS)}.")
+    if precision not in DTYPES:
+        raise UserError(f"Unknown precision {precision!r}; choose one of: {', '.join(DTYPES)}.")
     if draft == EMBEDDED and target != EMBEDDED:
         raise UserError("The embedded draft fits only the embedded target; name a draft for this target too.")
     place = chosen_device(device)
-    dtype = PRECISIONS[precision]
+    if precision in CPU_PRECISIONS and place.type != "cpu":
+        raise UserError(f"{precision} is made for the CPU; choose bf16 or fp32 on {place}.")
+    dtype = DTYPES[precision]
     target_path = str(embedded_target(progress)) if target == EMBEDDED else target
     progress("Loading the models", 0.9)
     target_model = _load_model("target", target_path, dtype, place)
     tokenizer = loading(AutoTokenizer.from_pretrained, target_path)
     draft_path = str(EMBEDDED_DRAFT) if draft == EMBEDDED else draft
     draft_model, id_map = (
-        (None, None) if draft == NONE else _load_draft(draft_path, target_model, tokenizer, dtype, place)
+        (None, None) if draft == NONE else _load_draft(draft_path, target_model, tokenizer, precision, place)
     )
+    feature = _feature_draft(target, feature_draft, target_model, precision)
     pair = Pair(
         target_name=Path(target_path).name if target == EMBEDDED else target,
         draft_name="distilled draft" if draft == EMBEDDED else draft,
-        target=target_model,
+        target=executable(target_model, precision),
         draft=draft_model,
         id_map=id_map,
         tokenizer=tokenizer,
         precision=precision,
         pieces=PieceTable(tokenizer),
-        feature_draft=_feature_draft(target, feature_draft, target_model),
+        feature_draft=feature,
     )
     progress("Measuring pass costs and warming up", 0.95)
     pair.warm_up()
@@ -96,17 +102,23 @@ def offered_drafters(
     return tuple(name for name in DRAFTERS if name != SCRIPTED and STEPPING.get(name) not in lacking)
 
 
+def executable(model: nn.Module, precision: str) -> nn.Module:
+    """``model`` in its fastest form here; what was handed over is not used again."""
+    return FusedLlama(model, precision) if can_fuse(model) else pack_linears(model, precision)
+
+
 def _load_draft(
-    path: str, target: nn.Module, tokenizer: Any, dtype: torch.dtype, place: torch.device
+    path: str, target: nn.Module, tokenizer: Any, precision: str, place: torch.device
 ) -> tuple[nn.Module, torch.Tensor | None]:
     """A draft model that fits ``target``, and its id map if it scores fewer tokens."""
     if is_reduced_draft(Path(path)):
-        draft = pack_linears(load_draft(Path(path), target, ATTENTION))
+        draft = load_draft(Path(path), target, ATTENTION)
         require_known_ids(draft.id_map, target)
-        return draft, draft.id_map
-    draft = _load_model("draft", path, dtype, place)
+        return executable(draft, DRAFT_PRECISIONS.get(precision, precision)), draft.id_map
+    draft = _load_model("draft", path, DTYPES[precision], place)
     require_same_tokens(tokenizer, loading(AutoTokenizer.from_pretrained, path))
-    return fit_rows(target, draft)
+    fitted, id_map = fit_rows(target, draft)
+    return executable(fitted, precision), id_map
 
 
 def _feature_folder(target: str, named: str | None) -> Path | None:
@@ -116,19 +128,19 @@ def _feature_folder(target: str, named: str | None) -> Path | None:
     return EMBEDDED_FEATURE_DRAFT if target == EMBEDDED and EMBEDDED_FEATURE_DRAFT.is_dir() else None
 
 
-def _feature_draft(target: str, folder: str | None, model: nn.Module) -> FeatureDraft | None:
+def _feature_draft(target: str, folder: str | None, model: nn.Module, precision: str) -> FeatureDraft | None:
     path = _feature_folder(target, folder)
     if path is None:
         return None
     try:
-        draft = pack_linears(load_feature_draft(path, model))
+        draft = load_feature_draft(path, model)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise UserError(
             f"Cannot load a feature draft of this target from {path}; name a folder written by "
             "`specdemo train --kind feature` for it."
         ) from error
     require_known_ids(draft.id_map, model)
-    return draft
+    return pack_linears(draft, DRAFT_PRECISIONS.get(precision, precision))
 
 
 def chosen_device(name: str | None) -> torch.device:

@@ -1,38 +1,89 @@
-"""Linear layers with int8 weights, one scale per row, multiplied as they are.
+"""Linear layers whose weights lie in memory the way the CPU reads them fastest, by precision.
 
-A decoding step reads every weight once and computes little, so half the bytes are half the time; on
-CPU torch's int8 kernel gains more than that, because its bf16 product of one row is far from the
-memory's speed. A draft may round as it likes: the target still decides every token. The target's own
-layers are not packed here.
+A decoding step reads every weight once and computes little with it, so its speed is the speed of
+that reading. torch's own product of a few bf16 rows stays far below the memory's; the same numbers
+in oneDNN's blocked order come out bit for bit alike in about half the time, and rows do not depend
+on how many come with them. int8 and int4 read less and round the weights: as a target that is a
+slightly different model, whose baseline is packed the same.
 """
 
 import torch
 from torch import Tensor, nn
 
 MULTIPLE = 32
-"""torch's kernel reads whole vectors of a row; a row that does not fill its last one reads past the end."""
+"""torch's kernels read whole vectors of a row; a row that does not fill its last one reads past the end."""
+GROUP = 32
+"""Inputs that share a scale and an offset in int4; the blocks of llama.cpp's formats have this size too."""
+INT4_ROWS = 16
+"""The int4 kernel takes output rows in multiples of this."""
+BATCH_HINT = 4
+"""Rows that oneDNN is told to expect; 1 to 16 were measured to choose the same order."""
+DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "int8": torch.bfloat16, "int4": torch.bfloat16}
+"""Precisions by name, with the type that activations have."""
+CPU_PRECISIONS = ("int8", "int4")
+"""Those with kernels for the CPU only."""
 
 
-class PackedLinear(nn.Module):
-    """``nn.Linear`` with int8 weights for bf16 inputs on CPU.
+class BlockedLinear(nn.Module):
+    """``nn.Linear`` on CPU with its weight in oneDNN's order; the same results.
 
     Args:
-        linear: The layer to pack; its input width is a multiple of ``MULTIPLE``.
+        weight: Shape [out, in], bf16 or fp32.
+        bias: Shape [out], if there is one.
     """
 
-    def __init__(self, linear: nn.Linear):
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
-        rows, scale = quantise_rows(linear.weight.detach())
-        self.register_buffer("rows", rows)
-        self.register_buffer("scale", scale[:, 0].to(linear.weight.dtype))
-        self.bias = linear.bias
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), BATCH_HINT)
+        self.register_buffer("bias", bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [..., in] to outputs [..., out]."""
-        flat = inputs.reshape(-1, inputs.shape[-1])
-        outputs = torch._weight_int8pack_mm(flat, self.rows, self.scale)
-        outputs = outputs.view(*inputs.shape[:-1], -1)
-        return outputs if self.bias is None else outputs + self.bias
+        return torch.ops.mkldnn._linear_pointwise.default(inputs, self._weight, self.bias, "none", [], "")
+
+
+class Int8Linear(nn.Module):
+    """int8 weights with one scale per row, for bf16 inputs on CPU.
+
+    Args:
+        weight: Shape [out, in]; the input width is a multiple of ``MULTIPLE``.
+        bias: Shape [out], if there is one.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+        super().__init__()
+        rows, scale = quantise_rows(weight.detach())
+        self.register_buffer("rows", rows)
+        self.register_buffer("scale", scale[:, 0].to(torch.bfloat16))
+        self.register_buffer("bias", bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs [..., in] to outputs [..., out]."""
+        outputs = torch._weight_int8pack_mm(_flat(inputs), self.rows, self.scale)
+        return _finished(outputs, inputs, self.bias)
+
+
+class Int4Linear(nn.Module):
+    """int4 weights with a scale and an offset per ``GROUP`` inputs, for bf16 inputs on CPU.
+
+    Args:
+        weight: Shape [out, in]; in is a multiple of ``MULTIPLE``, out of ``INT4_ROWS``.
+        bias: Shape [out], if there is one.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+        super().__init__()
+        values, scale, offset = quantise_groups(weight.detach())
+        self.register_buffer("values", torch.ops.aten._convert_weight_to_int4pack_for_cpu(values, 1))
+        pairs = torch.stack([scale, offset], -1).transpose(0, 1)
+        self.register_buffer("scales", pairs.to(torch.bfloat16).contiguous())
+        self.register_buffer("bias", bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs [..., in] to outputs [..., out]."""
+        pack = self.values, GROUP, self.scales
+        outputs = torch.ops.aten._weight_int4pack_mm_for_cpu.default(_flat(inputs), *pack)
+        return _finished(outputs, inputs, self.bias)
 
 
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,15 +92,62 @@ def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     return (weight.float() / scale).round().to(torch.int8), scale
 
 
-def pack_linears(module: nn.Module) -> nn.Module:
-    """Pack every linear layer below ``module`` where int8 is faster: in bf16 on CPU. Returns ``module``."""
-    for parent in list(module.modules()):
+def quantise_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Values 0 to 15 [out, in], int32, and per group a scale and an offset [out, in / GROUP], fp32.
+
+    A weight is (value - 8) · scale + offset, as torch's kernel has it.
+    """
+    groups = weight.float().unflatten(1, (-1, GROUP))
+    low, high = groups.amin(-1), groups.amax(-1)
+    scale = (high - low).clamp_min(1e-12) / 15
+    values = ((groups - low[..., None]) / scale[..., None]).round().clamp(0, 15)
+    return values.flatten(1).to(torch.int32), scale, low + 8 * scale
+
+
+def linear_for(weight: Tensor, bias: Tensor | None, precision: str) -> nn.Module:
+    """The fastest layer for ``weight`` [out, in] in a precision; plain where no kernel takes it."""
+    if weight.device.type == "cpu":
+        if precision == "int4" and weight.shape[1] % MULTIPLE == 0 and weight.shape[0] % INT4_ROWS == 0:
+            return Int4Linear(weight, bias)
+        if precision in ("int4", "int8") and weight.shape[1] % MULTIPLE == 0:
+            return Int8Linear(weight, bias)
+        if _has_blocked_kernel(weight.dtype):
+            return BlockedLinear(weight, bias)
+    plain = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
+    plain.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    if bias is not None:
+        plain.bias = nn.Parameter(bias.detach(), requires_grad=False)
+    return plain
+
+
+def pack_linears(model: nn.Module, precision: str) -> nn.Module:
+    """Replace every linear layer of ``model`` by its packed form. Returns ``model``."""
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and _packable(child.weight):
-                setattr(parent, name, PackedLinear(child))
-    return module
+            if type(child) is nn.Linear:
+                chosen = head_precision(precision) if child is head else precision
+                setattr(parent, name, linear_for(child.weight, child.bias, chosen))
+    return model
 
 
-def _packable(weight: Tensor) -> bool:
-    plain = weight.device.type == "cpu" and weight.dtype == torch.bfloat16
-    return plain and weight.shape[1] % MULTIPLE == 0
+def head_precision(precision: str) -> str:
+    """The precision of a model's output layer, which decides between tokens: never below int8."""
+    return "int8" if precision == "int4" else precision
+
+
+def _has_blocked_kernel(dtype: torch.dtype) -> bool:
+    if not torch.backends.mkldnn.is_available():
+        return False
+    return dtype == torch.float32 or (
+        dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    )
+
+
+def _flat(inputs: Tensor) -> Tensor:
+    return inputs.reshape(-1, inputs.shape[-1]).contiguous()
+
+
+def _finished(outputs: Tensor, inputs: Tensor, bias: Tensor | None) -> Tensor:
+    outputs = outputs.view(*inputs.shape[:-1], -1)
+    return outputs if bias is None else outputs + bias

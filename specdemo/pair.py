@@ -19,12 +19,11 @@ from specdemo.calibrate import find_row_floor, measure_draft_step, measure_targe
 from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, never, run_capacity, speculate
 from specdemo.feature_draft import FeatureDraft, FeatureDrafter, FeatureRuntime
-from specdemo.layers import decoder_layers
 from specdemo.lengths import length_for
 from specdemo.limits import UserError
 from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.race import race
-from specdemo.runtime import ExitRuntime, ModelRuntime, TappedRuntime
+from specdemo.runtime import ExitRuntime, ModelRuntime
 from specdemo.text import PieceTable
 from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Mode, Round, Run, RunConfig
 
@@ -178,7 +177,7 @@ class Pair:
         """The speculative lane's target runtime, tapped only where the drafter reads its states."""
         if STEPPING.get(drafter) != "feature-draft" or self.feature_draft is None:
             return ModelRuntime(self.target, row_floor or UNPADDED)
-        return TappedRuntime(self.target, row_floor or UNPADDED, self.feature_draft.config.taps)
+        return ModelRuntime(self.target, row_floor or UNPADDED, taps=self.feature_draft.config.taps)
 
     def _drafter(self, config: RunConfig, target: ModelRuntime) -> Drafter:
         """A fresh drafter of the kind asked for, drafting for ``target``."""
@@ -188,11 +187,11 @@ class Pair:
                     raise UserError("This pair has no draft model; choose another drafter.")
                 return DraftModelDrafter(ModelRuntime(self.draft, id_map=self.id_map))
             case "feature-draft":
-                if self.feature_draft is None or not isinstance(target, TappedRuntime):
+                if self.feature_draft is None:
                     raise UserError("This pair has no feature draft; choose another drafter.")
                 return FeatureDrafter(FeatureRuntime(self.feature_draft), target)
             case "early-exit":
-                depth = max(1, round(EXIT_SHARE * len(decoder_layers(self.target))))
+                depth = max(1, round(EXIT_SHARE * self.target.config.get_text_config().num_hidden_layers))
                 return EarlyExitDrafter(ExitRuntime(target, depth))
             case "prompt-lookup":
                 return PromptLookupDrafter(self.device)

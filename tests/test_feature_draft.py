@@ -12,7 +12,7 @@ from specdemo.feature_draft import (
     load_feature_draft,
     save_feature_draft,
 )
-from specdemo.runtime import TappedRuntime
+from specdemo.runtime import ModelRuntime
 from specdemo.trace import Rule
 from specdemo.training.students import FeatureStudent
 from specdemo.training.write import LabelledSequence
@@ -37,7 +37,7 @@ def draft(target):
 
 
 def tapped(target, draft):
-    return TappedRuntime(target, 1, draft.config.taps)
+    return ModelRuntime(target, taps=draft.config.taps)
 
 
 def test_decoding_steps_equal_the_unrolled_steps_of_training(target, draft):

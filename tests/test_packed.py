@@ -1,10 +1,26 @@
-"""int8 layers of drafts: what they compute, and which layers become them."""
+"""Packed layers: what they compute, that a row's bits stand alone, and which layers become them."""
 
 import pytest
 import torch
 from torch import nn
 
-from specdemo.packed import MULTIPLE, PackedLinear, pack_linears, quantise_rows
+from specdemo.packed import (
+    DTYPES,
+    GROUP,
+    INT4_ROWS,
+    MULTIPLE,
+    BlockedLinear,
+    Int4Linear,
+    Int8Linear,
+    linear_for,
+    pack_linears,
+    quantise_groups,
+    quantise_rows,
+)
+
+KINDS = {"bf16": BlockedLinear, "fp32": BlockedLinear, "int8": Int8Linear, "int4": Int4Linear}
+CLOSE = {"bf16": 1e-6, "fp32": 1e-6, "int8": 0.02, "int4": 0.15}
+"""Largest distance from the plain layer's output, relative to its size."""
 
 
 def test_quantised_rows_are_within_half_a_step():
@@ -15,31 +31,66 @@ def test_quantised_rows_are_within_half_a_step():
     assert (rows.abs().amax(1) == 127).all()
 
 
+def test_quantised_groups_are_within_half_a_step_and_use_every_value():
+    weight = torch.randn(7, 3 * GROUP) * torch.logspace(-3, 3, 7)[:, None] + 1
+    values, scale, offset = quantise_groups(weight)
+    found = (values.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + offset[..., None]
+    assert ((found.flatten(1) - weight).abs() <= scale.repeat_interleave(GROUP, 1) / 2 * 1.001).all()
+    assert values.min() == 0 and values.max() == 15
+
+
 def test_a_row_of_zeros_stays_zero():
     rows, scale = quantise_rows(torch.zeros(2, 32))
     assert (rows * scale == 0).all()
+    values, scale, offset = quantise_groups(torch.zeros(2, 32))
+    assert ((values - 8) * scale + offset).abs().max() < 1e-10
 
 
+@pytest.mark.parametrize("precision", DTYPES)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 5])
-def test_a_packed_layer_computes_what_the_plain_one_does(bias, rows):
-    plain = nn.Linear(2 * MULTIPLE, 50, bias=bias).to(torch.bfloat16)
-    inputs = torch.randn(1, rows, 2 * MULTIPLE, dtype=torch.bfloat16)
+def test_a_packed_layer_computes_what_the_plain_one_does(precision, bias, rows):
+    plain = nn.Linear(2 * MULTIPLE, 3 * INT4_ROWS, bias=bias).to(DTYPES[precision])
+    inputs = torch.randn(1, rows, 2 * MULTIPLE, dtype=DTYPES[precision])
+    packed = linear_for(plain.weight, plain.bias, precision)
+    assert type(packed) is KINDS[precision]
     with torch.inference_mode():
-        expected, found = plain(inputs), PackedLinear(plain)(inputs)
+        expected, found = plain(inputs), packed(inputs)
     assert found.shape == expected.shape and found.dtype == expected.dtype
-    assert (found - expected).float().norm() < 0.02 * expected.float().norm()
+    assert (found - expected).float().norm() < CLOSE[precision] * expected.float().norm()
 
 
-def test_only_layers_the_kernel_can_take_are_packed():
-    wide, odd = nn.Linear(MULTIPLE, 4), nn.Linear(MULTIPLE + 1, 4)
-    embedding = nn.Embedding(4, MULTIPLE)
-    model = nn.ModuleDict({"inner": nn.ModuleDict({"wide": wide, "odd": odd}), "embedding": embedding})
-    pack_linears(model.to(torch.bfloat16))
-    assert isinstance(model["inner"]["wide"], PackedLinear)
-    assert model["inner"]["odd"] is odd and model["embedding"] is embedding
+@pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
+def test_a_row_has_the_same_bits_whatever_comes_with_it(precision):
+    weight = torch.randn(960, 576, dtype=torch.bfloat16)
+    packed = linear_for(weight, None, precision)
+    inputs = torch.randn(13, 576, dtype=torch.bfloat16)
+    with torch.inference_mode():
+        together = packed(inputs)
+        for n in range(1, 13):
+            assert torch.equal(packed(inputs[:n]), together[:n])
 
 
-def test_fp32_is_left_as_it_is():
-    layer = nn.Linear(MULTIPLE, 4)
-    assert pack_linears(nn.ModuleDict({"layer": layer}))["layer"] is layer
+def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
+    assert type(linear_for(torch.randn(4, 4, dtype=torch.float64), None, "fp32")) is nn.Linear
+    bf16 = torch.randn(INT4_ROWS + 1, MULTIPLE).bfloat16()
+    assert type(linear_for(bf16, None, "int4")) is Int8Linear
+    assert type(linear_for(torch.randn(INT4_ROWS, MULTIPLE + 1).bfloat16(), None, "int4")) is BlockedLinear
+
+
+def test_a_model_is_packed_below_its_embedding_and_its_head_at_least_in_int8():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(INT4_ROWS, MULTIPLE)
+            self.inner = nn.ModuleDict({"wide": nn.Linear(MULTIPLE, INT4_ROWS)})
+            self.head = nn.Linear(MULTIPLE, INT4_ROWS)
+
+        def get_output_embeddings(self):
+            return self.head
+
+    model = Model().to(torch.bfloat16)
+    embedding = model.embedding
+    assert pack_linears(model, "int4") is model
+    assert type(model.inner["wide"]) is Int4Linear and type(model.head) is Int8Linear
+    assert model.embedding is embedding

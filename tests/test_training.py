@@ -18,7 +18,7 @@ from specdemo.feature_draft import FeatureDrafter, FeatureRuntime, default_taps,
 from specdemo.layers import decoder_layers, hidden_states
 from specdemo.limits import UserError
 from specdemo.models import NONE, load_pair
-from specdemo.runtime import ModelRuntime, TappedRuntime
+from specdemo.runtime import ModelRuntime
 from specdemo.training import distil as distil_module
 from specdemo.training import stages
 from specdemo.training import write as write_module
@@ -166,7 +166,7 @@ def test_the_acceptance_rate_of_a_trained_feature_draft_rises(target, text, tmp_
     student = feature_student(target, text)
 
     def lane(prompt, config):
-        host = TappedRuntime(target, 1, student.module.config.taps)
+        host = ModelRuntime(target, taps=student.module.config.taps)
         return speculate(host, FeatureDrafter(FeatureRuntime(student.module), host), prompt, config)
 
     before = alpha(lane)
