@@ -60,7 +60,8 @@ def group_mask(mask: Tensor, group: int) -> Tensor:
     """A mask [masks, 1, n, capacity] for ``group`` query heads in one: as :func:`attend` takes it."""
     masks, _, n, _ = mask.shape
     rows = mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
-    return F.pad(rows, (0, 0, 0, _missing_rows(group * n)))
+    missing = _missing_rows(group * n)
+    return F.pad(rows, (0, 0, 0, missing)) if missing else rows
 
 
 def attend(

@@ -20,7 +20,7 @@ from transformers.models.mistral.modeling_mistral import MistralModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 
 from specdemo.attention import attend, group_mask
-from specdemo.packed import head_precision, linear_for
+from specdemo.packed import linear_for
 
 STACKS = (LlamaModel, MistralModel, Qwen2Model)
 STEADY_ROTATIONS = ("default", "linear", "llama3", "yarn")
@@ -50,10 +50,10 @@ class FusedLlama(nn.Module):
     Args:
         model: What :func:`can_fuse` says yes to. Its layers are taken apart one by one, so that no more
             than one is in memory twice; it is of no use afterwards.
-        precision: A key of ``packed.DTYPES``; weights are packed for it.
+        precision, head_precision: Keys of ``packed.DTYPES``, for the layers and for the output layer.
     """
 
-    def __init__(self, model: nn.Module, precision: str):
+    def __init__(self, model: nn.Module, precision: str, head_precision: str):
         super().__init__()
         self.config = model.config
         self.generation_config = getattr(model, "generation_config", None)
@@ -65,7 +65,7 @@ class FusedLlama(nn.Module):
         for index, layer in enumerate(stack.layers):
             self.layers.append(_FusedLayer(layer, precision))
             stack.layers[index] = nn.Identity()
-        self.head = linear_for(model.lm_head.weight, model.lm_head.bias, head_precision(precision))
+        self.head = linear_for(model.lm_head.weight, model.lm_head.bias, head_precision)
 
     def get_input_embeddings(self) -> nn.Module:
         """The embedding, as transformers' models give it."""
@@ -93,7 +93,7 @@ class FusedLlama(nn.Module):
             taps: Layers whose output is wanted.
 
         Returns:
-            Logits [rows, V] (nothing for no rows), and the states behind ``taps`` side by side, [n, taps · d].
+            Logits [rows, V] (nothing for no rows); the states behind ``taps`` side by side, [n, taps · d].
         """
         states = self.embedding(ids)
         seen = cache.places <= places[:, None]

@@ -28,7 +28,9 @@ NONE = "none"
 ASSETS = Path(__file__).parent.parent / "assets"
 EMBEDDED_DRAFT = ASSETS / "draft"
 EMBEDDED_FEATURE_DRAFT = ASSETS / "feature-draft"
-DRAFT_PRECISIONS = {"bf16": "int8", "int4": "int8"}
+TARGET_HEAD_PRECISIONS = {"int4": "int8"}
+"""Precision of a target's output layer, which decides between tokens, where it is not the layers'."""
+DRAFT_PRECISIONS = {"bf16": "int4", "int8": "int4"}
 """Precision of our own drafts where it is not the target's: rounding costs them acceptance at most."""
 
 
@@ -76,7 +78,7 @@ def load_pair(
     pair = Pair(
         target_name=Path(target_path).name if target == EMBEDDED else target,
         draft_name="distilled draft" if draft == EMBEDDED else draft,
-        target=executable(target_model, precision),
+        target=executable(target_model, precision, TARGET_HEAD_PRECISIONS.get(precision)),
         draft=draft_model,
         id_map=id_map,
         tokenizer=tokenizer,
@@ -102,9 +104,10 @@ def offered_drafters(
     return tuple(name for name in DRAFTERS if name != SCRIPTED and STEPPING.get(name) not in lacking)
 
 
-def executable(model: nn.Module, precision: str) -> nn.Module:
+def executable(model: nn.Module, precision: str, head_precision: str | None = None) -> nn.Module:
     """``model`` in its fastest form here; what was handed over is not used again."""
-    return FusedLlama(model, precision) if can_fuse(model) else pack_linears(model, precision)
+    pack = FusedLlama if can_fuse(model) else pack_linears
+    return pack(model, precision, head_precision or precision)
 
 
 def _load_draft(
@@ -118,7 +121,7 @@ def _load_draft(
     draft = _load_model("draft", path, DTYPES[precision], place)
     require_same_tokens(tokenizer, loading(AutoTokenizer.from_pretrained, path))
     fitted, id_map = fit_rows(target, draft)
-    return executable(fitted, precision), id_map
+    return executable(fitted, precision, TARGET_HEAD_PRECISIONS.get(precision)), id_map
 
 
 def _feature_folder(target: str, named: str | None) -> Path | None:
@@ -140,7 +143,8 @@ def _feature_draft(target: str, folder: str | None, model: nn.Module, precision:
             "`specdemo train --kind feature` for it."
         ) from error
     require_known_ids(draft.id_map, model)
-    return pack_linears(draft, DRAFT_PRECISIONS.get(precision, precision))
+    packing = DRAFT_PRECISIONS.get(precision, precision)
+    return pack_linears(draft, packing, packing)
 
 
 def chosen_device(name: str | None) -> torch.device:

@@ -120,20 +120,18 @@ def linear_for(weight: Tensor, bias: Tensor | None, precision: str) -> nn.Module
     return plain
 
 
-def pack_linears(model: nn.Module, precision: str) -> nn.Module:
-    """Replace every linear layer of ``model`` by its packed form. Returns ``model``."""
+def pack_linears(model: nn.Module, precision: str, head_precision: str) -> nn.Module:
+    """Replace every linear layer of ``model`` by its packed form. Returns ``model``.
+
+    ``head_precision`` is for the output layer, where transformers says which that is.
+    """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                chosen = head_precision(precision) if child is head else precision
+                chosen = head_precision if child is head else precision
                 setattr(parent, name, linear_for(child.weight, child.bias, chosen))
     return model
-
-
-def head_precision(precision: str) -> str:
-    """The precision of a model's output layer, which decides between tokens: never below int8."""
-    return "int8" if precision == "int4" else precision
 
 
 def _has_blocked_kernel(dtype: torch.dtype) -> bool:

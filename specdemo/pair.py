@@ -169,8 +169,7 @@ class Pair:
     def _target_costs(self, capacity: int) -> Calibration:
         if (capacity, "") not in self.calibrations:
             floor = find_row_floor(self.target, capacity, self._vocab)
-            runtime = ModelRuntime(self.target, row_floor=floor or UNPADDED)
-            self.calibrations[capacity, ""] = measure_target(runtime, capacity, self._vocab, floor)
+            self.calibrations[capacity, ""] = measure_target(self.target, capacity, self._vocab, floor)
         return self.calibrations[capacity, ""]
 
     def _target_for(self, drafter: str, row_floor: int | None) -> ModelRuntime:

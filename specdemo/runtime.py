@@ -94,7 +94,7 @@ class ModelRuntime:
     def forward(self, ids: Tensor) -> Tensor:
         """Append ``ids`` [n], return logits [n, V]. Rows added to reach the floor are not kept."""
         count = len(ids)
-        padded = F.pad(ids, (0, max(0, self.row_floor - count)))
+        padded = F.pad(ids, (0, self.row_floor - count)) if count < self.row_floor else ids
         logits = self._run(padded, len(padded))
         self.length += count
         return logits[:count]

@@ -198,7 +198,7 @@ class Calibration:
     """Pass costs measured on the loaded pair, in this precision, before any timed run.
 
     Attributes:
-        step_s: Seconds of one single-token target pass, without row padding.
+        step_s: Seconds of one single-token target pass, padded or not, whichever is faster.
         c: Cost ratio of the run's drafter: one draft step ÷ ``step_s``; 0 for drafters that only copy.
         v: ``v[n - 1]`` is the target pass over n tokens as the engine runs it (row floor included)
             ÷ ``step_s``.
@@ -213,7 +213,7 @@ class Calibration:
 
     @property
     def floor_cost(self) -> float:
-        """What row padding costs the baseline: its pass ÷ an unpadded single-token pass."""
+        """What row padding costs the baseline: its pass ÷ the fastest single-token pass."""
         return self.v[0]
 
 

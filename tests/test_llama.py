@@ -72,7 +72,7 @@ def test_logits_and_states_are_those_of_transformers(name):
     with torch.inference_mode(), hidden_states([model.model.layers[0], model.model.layers[2]]) as states:
         expected = model(ids[None], use_cache=False).logits[0]
     assert can_fuse(model)
-    runtime = ModelRuntime(FusedLlama(model, "fp32"), taps=(0, 2))
+    runtime = ModelRuntime(FusedLlama(model, "fp32", "fp32"), taps=(0, 2))
     runtime.begin(256)
     runtime.prefill(ids[:60])
     runtime.forward(ids[:7])
@@ -91,13 +91,13 @@ def test_what_would_be_another_computation_is_left_to_transformers(name):
 
 def test_taking_over_leaves_no_second_copy_of_the_layers():
     model = build(*FUSED["llama"])
-    FusedLlama(model, "fp32")
+    FusedLlama(model, "fp32", "fp32")
     assert not list(model.model.layers.parameters())
 
 
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
 def test_any_number_of_rows_gives_the_same_bits(precision):
-    model = FusedLlama(build(*FUSED["llama"], torch.bfloat16), precision)
+    model = FusedLlama(build(*FUSED["llama"], torch.bfloat16), precision, precision)
     assert find_row_floor(model, 256, 48) is not None
 
 
@@ -106,7 +106,10 @@ def test_both_executions_give_the_same_rounds():
     draft = nearby(target, 1, 0.05)
     plain = speculative_rounds(target, draft, [1, 2, 3], config)
     fused = speculative_rounds(
-        FusedLlama(copy.deepcopy(target), "fp32"), FusedLlama(copy.deepcopy(draft), "fp32"), [1, 2, 3], config
+        FusedLlama(copy.deepcopy(target), "fp32", "fp32"),
+        FusedLlama(copy.deepcopy(draft), "fp32", "fp32"),
+        [1, 2, 3],
+        config,
     )
     assert len(set(emitted(plain))) > 10
     verdicts = [[(token.id, token.status) for token in round_.drafted] for round_ in plain]
@@ -123,7 +126,7 @@ def test_early_exit_shares_the_cache_and_leaves_the_text_alone():
         return list(speculate(host, EarlyExitDrafter(ExitRuntime(host, 2)), [1, 2, 3], config))
 
     expected = rounds(plain)
-    found = rounds(FusedLlama(copy.deepcopy(plain), "fp32"))
+    found = rounds(FusedLlama(copy.deepcopy(plain), "fp32", "fp32"))
     assert emitted(found) == emitted(expected)
     drafts = [[token.id for token in round_.drafted] for round_ in found]
     assert drafts == [[token.id for token in round_.drafted] for round_ in expected]

@@ -1,4 +1,4 @@
-"""Packed layers: what they compute, that a row's bits stand alone, and which layers become them."""
+"""Packed layers: what they compute, and which layers become them."""
 
 import pytest
 import torch
@@ -60,17 +60,6 @@ def test_a_packed_layer_computes_what_the_plain_one_does(precision, bias, rows):
     assert (found - expected).float().norm() < CLOSE[precision] * expected.float().norm()
 
 
-@pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
-def test_a_row_has_the_same_bits_whatever_comes_with_it(precision):
-    weight = torch.randn(960, 576, dtype=torch.bfloat16)
-    packed = linear_for(weight, None, precision)
-    inputs = torch.randn(13, 576, dtype=torch.bfloat16)
-    with torch.inference_mode():
-        together = packed(inputs)
-        for n in range(1, 13):
-            assert torch.equal(packed(inputs[:n]), together[:n])
-
-
 def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
     assert type(linear_for(torch.randn(4, 4, dtype=torch.float64), None, "fp32")) is nn.Linear
     bf16 = torch.randn(INT4_ROWS + 1, MULTIPLE).bfloat16()
@@ -78,7 +67,7 @@ def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
     assert type(linear_for(torch.randn(INT4_ROWS, MULTIPLE + 1).bfloat16(), None, "int4")) is BlockedLinear
 
 
-def test_a_model_is_packed_below_its_embedding_and_its_head_at_least_in_int8():
+def test_a_model_is_packed_but_for_its_embedding_and_its_head_as_asked():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -91,6 +80,6 @@ def test_a_model_is_packed_below_its_embedding_and_its_head_at_least_in_int8():
 
     model = Model().to(torch.bfloat16)
     embedding = model.embedding
-    assert pack_linears(model, "int4") is model
+    assert pack_linears(model, "int4", "int8") is model
     assert type(model.inner["wide"]) is Int4Linear and type(model.head) is Int8Linear
     assert model.embedding is embedding

@@ -99,8 +99,10 @@ def test_the_row_floor_search_finds_a_floor_and_notices_when_there_is_none(monke
 def test_measured_costs_are_positive_and_relative_to_one_pass():
     model = tiny_llama(7, 0, torch.float32)
     runtime = ModelRuntime(model)
-    costs = measure_target(runtime, 256, 7, row_floor=1)
-    assert costs.step_s > 0 and costs.c == 0 and len(costs.v) == 13 and costs.v[0] == pytest.approx(1.0)
+    costs = measure_target(model, 256, 7, least_floor=2)
+    assert costs.step_s > 0 and costs.c == 0 and len(costs.v) == 13 and min(costs.v) > 0
+    assert 2 <= costs.row_floor <= 13 and costs.v[0] == costs.v[costs.row_floor - 1] >= 1
+    assert measure_target(model, 256, 7, least_floor=None).v[0] == 1
     assert measure_draft_step(runtime, DraftModelDrafter(ModelRuntime(model)), 256, 7) > 0
 
 
