@@ -115,15 +115,15 @@ class Bench:
 
     def run(self, pair: Pair) -> None:
         """Measure what is missing, writing the file after every prompt."""
-        environment = _environment(pair)
+        facts = environment(pair)
         done = {(row["id"], row["temperature"]) for row in self._rows}
         missing = [group for group in self._groups if (group[0].id, group[1]) not in done]
         progress = tqdm(missing, desc="bench", unit="prompt", initial=len(self._groups) - len(missing))
         progress.total = len(self._groups)
         for prompt, temperature in progress:
             self._rows += list(self._measure(pair, prompt, temperature))
-            self._save(environment)
-        self._save(environment)
+            self._save(facts)
+        self._save(facts)
 
     def table(self) -> str:
         """The summary for a terminal: one line per setting, overall and per category."""
@@ -134,7 +134,7 @@ class Bench:
     def _measure(self, pair: Pair, prompt: Prompt, temperature: float) -> Iterator[dict[str, Any]]:
         configs = self._settings.configs(prompt, temperature)
         prompt_ids = pair.prompt_ids(configs[0])
-        repeats = [_race(pair, configs, prompt_ids) for _ in range(self._settings.repeats)]
+        repeats = [race_configs(pair, configs, prompt_ids) for _ in range(self._settings.repeats)]
         for index, config in enumerate(configs):
             calibration = pair.calibrate(config, len(prompt_ids))
             totals = [
@@ -159,19 +159,14 @@ class Bench:
         if not same:
             raise UserError(f"{self._out} holds a bench with other settings; choose another name for --out.")
 
-    def _save(self, environment: dict[str, Any]) -> None:
+    def _save(self, facts: dict[str, Any]) -> None:
         content = {
-            "environment": environment,
+            "environment": facts,
             "settings": asdict(self._settings),
             "rows": self._rows,
             "summary": self._summary(),
         }
-        partial = self._out.with_name(self._out.name + ".partial")
-        try:
-            partial.write_text(dump(content), encoding="utf-8")
-            partial.replace(self._out)
-        except OSError as error:
-            raise UserError(f"Cannot write {self._out}: {error.strerror}; choose another place.") from error
+        save_json(self._out, content)
 
     def _summary(self) -> list[dict[str, Any]]:
         keys = sorted({_setting(row) for row in self._rows}, key=_order)
@@ -184,7 +179,21 @@ class Bench:
         return found
 
 
-def _race(pair: Pair, configs: list[RunConfig], prompt_ids: list[int]) -> dict[str, list[Round]]:
+def save_json(path: Path, content: dict[str, Any]) -> None:
+    """Write ``content`` in one step, so that an interrupted bench leaves the last whole file.
+
+    Raises:
+        UserError: The file cannot be written.
+    """
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.write_text(dump(content), encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UserError(f"Cannot write {path}: {error.strerror}; choose another place.") from error
+
+
+def race_configs(pair: Pair, configs: list[RunConfig], prompt_ids: list[int]) -> dict[str, list[Round]]:
     """One baseline and one speculative lane per configuration, interleaved."""
     lanes = {str(i): pair.speculative_lane(config, prompt_ids) for i, config in enumerate(configs)}
     lanes[BASELINE] = pair.baseline_lane(configs[0], prompt_ids)
@@ -255,11 +264,12 @@ def _summarise(rows: list[dict[str, Any]], category: str) -> dict[str, Any]:
     }
     for name in FIGURES:
         values = [row[name] for row in rows if row[name] is not None]
-        summary[name] = _quartiles(values) if values else None
+        summary[name] = quartiles(values) if values else None
     return summary
 
 
-def _quartiles(values: list[float]) -> dict[str, float]:
+def quartiles(values: list[float]) -> dict[str, float]:
+    """First quartile, median and third quartile of at least one value."""
     q1, median, q3 = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
     return {"q1": q1, "median": median, "q3": q3}
 
@@ -281,7 +291,8 @@ def _table_line(item: dict[str, Any]) -> str:
     )
 
 
-def _environment(pair: Pair) -> dict[str, Any]:
+def environment(pair: Pair) -> dict[str, Any]:
+    """What was measured, on what, with what, when."""
     return {
         "device": device_name(pair.device),
         "precision": pair.precision,

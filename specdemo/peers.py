@@ -1,0 +1,259 @@
+"""What people would use instead: other libraries on the same models, each behind one call.
+
+Peers are optional: one that is not installed, or that does not run, is named with its reason and left
+out. They get the models as transformers loads them, in the same precision, with the settings they
+choose themselves, and a draft model with a head over the whole vocabulary, which they need.
+"""
+
+import copy
+import importlib.metadata
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from specdemo.attention import ATTENTION
+from specdemo.draft_model import is_reduced_draft, load_draft
+from specdemo.fetch import embedded_gguf, embedded_target
+from specdemo.limits import UserError
+from specdemo.models import EMBEDDED, EMBEDDED_DRAFT, NONE, loading
+from specdemo.packed import CPU_PRECISIONS, DTYPES
+from specdemo.pair import Pair
+
+Generate = Callable[[list[int], int], list[int]]
+"""From prompt ids and a number of tokens to the new ids, greedily."""
+
+HF_LOOKUP_TOKENS = 10
+"""Length of a copied draft, as transformers' documentation has it."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One way of another library to write.
+
+    Attributes:
+        library: Its name with version.
+        name: What is measured.
+        alone: Whether this is the library's own baseline, with which its others are compared.
+        generate: Writes greedily; everything it does is timed.
+        precision: What it runs in.
+    """
+
+    library: str
+    name: str
+    alone: bool
+    generate: Generate
+    precision: str
+
+
+@dataclass(frozen=True)
+class PeerModels:
+    """The same pair for other libraries.
+
+    Attributes:
+        target: As transformers loads it, with its own attention.
+        draft: As transformers would load it, with a head over the target's vocabulary.
+        folder: Where ``draft`` is saved with the tokeniser, for libraries that load it themselves.
+        gguf: The target as llama.cpp reads it, if there is one.
+        eos_ids: Ids that end a text.
+        precision: Of the pair.
+        threads: Processor threads torch uses.
+    """
+
+    target: Any
+    draft: Any
+    folder: Path
+    gguf: Path | None
+    eos_ids: frozenset[int]
+    precision: str
+    threads: int
+
+
+@contextmanager
+def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Iterator[PeerModels]:
+    """A second copy of ``pair`` on CPU, as transformers loads it, while the context is open.
+
+    Args:
+        target, draft, gguf: As named by the user; the embedded models are found.
+
+    Raises:
+        UserError: The pair cannot be compared.
+    """
+    if pair.device.type != "cpu":
+        raise UserError("Peers are compared on the CPU; add --device cpu.")
+    if draft == NONE:
+        raise UserError("Peers are compared with a draft model; name one with --draft.")
+    if target == EMBEDDED:
+        target, gguf = str(embedded_target()), gguf or embedded_gguf()
+    draft_path = EMBEDDED_DRAFT if draft == EMBEDDED else Path(draft)
+    dtype = DTYPES[pair.precision]
+    model = loading(AutoModelForCausalLM.from_pretrained, target, dtype=dtype).eval()
+    if is_reduced_draft(draft_path):
+        small = full_vocabulary(draft_path, target, dtype)
+    else:
+        small = loading(AutoModelForCausalLM.from_pretrained, draft, dtype=dtype).eval()
+    with tempfile.TemporaryDirectory() as folder:
+        small.save_pretrained(folder)
+        pair.tokenizer.save_pretrained(folder)
+        threads = torch.get_num_threads()
+        yield PeerModels(model, small, Path(folder), gguf, pair.eos_ids, pair.precision, threads)
+
+
+@torch.no_grad()
+def full_vocabulary(folder: Path, target: str, dtype: torch.dtype) -> nn.Module:
+    """A reduced draft as a plain model of its family, for programs that know no id map.
+
+    Rows outside the map are zero; their score of 0 lies far below what the draft gives its best token.
+    """
+    host = AutoModelForCausalLM.from_pretrained(target, dtype=dtype, attn_implementation=ATTENTION)
+    draft = load_draft(folder, host, ATTENTION)
+    config = copy.deepcopy(draft.config)
+    config.vocab_size = host.get_input_embeddings().num_embeddings
+    config.tie_word_embeddings = False
+    config.architectures = None
+    full = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(dtype).eval()
+    full.base_model.load_state_dict(draft.model.state_dict())
+    head = full.get_output_embeddings().weight.zero_()
+    head[draft.id_map] = draft.lm_head.weight
+    full.generation_config = copy.deepcopy(host.generation_config)
+    return full
+
+
+def available_peers(models: PeerModels, report: Callable[[str], None]) -> list[Peer]:
+    """Every peer that can be set up here, in a fixed order; ``report`` is told of those that cannot."""
+    found: list[Peer] = []
+    kinds = (_llama_cpp,) if models.precision in CPU_PRECISIONS else (_transformers, _flashspec, _economize)
+    for kind in dict.fromkeys((*kinds, _llama_cpp)):
+        try:
+            found += kind(models)
+        except ImportError as error:
+            report(f"{kind.__name__.lstrip('_')} is left out: {error}")
+        except Exception as error:  # a foreign library may fail in any way; the others still run
+            report(f"{kind.__name__.lstrip('_')} is left out: {type(error).__name__}: {error}")
+    return found
+
+
+def _transformers(models: PeerModels) -> Iterator[Peer]:
+    library = _version("transformers")
+
+    def with_options(**options: Any) -> Generate:
+        def generate(ids: list[int], tokens: int) -> list[int]:
+            # Assisted generation keeps its tuned number of draft tokens from call to call.
+            for name, value in drafting.items():
+                setattr(models.draft.generation_config, name, value)
+            prompt = torch.tensor([ids])
+            output = models.target.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                do_sample=False,
+                max_new_tokens=tokens,
+                **options,
+            )
+            return output[0, len(ids) :].tolist()
+
+        return generate
+
+    names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
+    drafting = {name: getattr(models.draft.generation_config, name) for name in names}
+    yield Peer(library, "generate", True, with_options(), models.precision)
+    assisted = with_options(assistant_model=models.draft)
+    yield Peer(library, "assisted generation", False, assisted, models.precision)
+    lookup = with_options(prompt_lookup_num_tokens=HF_LOOKUP_TOKENS)
+    yield Peer(library, "prompt lookup", False, lookup, models.precision)
+
+
+def _flashspec(models: PeerModels) -> Iterator[Peer]:
+    import flashspec
+    from flashspec.engine import HuggingFaceDrafter, TargetModel
+
+    library = _version("flashspec")
+    cpu, dtype = torch.device("cpu"), DTYPES[models.precision]
+
+    def engine(strategy: str) -> Generate:
+        target = TargetModel("target", cpu, dtype, model=models.target)
+        drafter = HuggingFaceDrafter("draft", cpu, dtype, model=models.draft, temperature=0.0)
+        config = flashspec.FlashSpecConfig(
+            device="cpu", sampling=flashspec.SamplingConfig(temperature=0.0), drafter_strategy=strategy
+        )
+        made = flashspec.SpeculativeEngine(config, [drafter], target)
+
+        def generate(ids: list[int], tokens: int) -> list[int]:
+            result = made.generate(torch.tensor([ids]), max_new_tokens=tokens)
+            written = result.output_ids[0, : result.n_tokens_generated].tolist()
+            return _up_to_end(written, models.eos_ids)
+
+        return generate
+
+    yield Peer(library, "draft model (default)", False, engine("auto"), models.precision)
+    yield Peer(library, "lookup, else draft model", False, engine("composite-g6-f2"), models.precision)
+
+
+def _economize(models: PeerModels) -> Iterator[Peer]:
+    import economize
+    from economize.techniques.draft_model import DraftModelConfig
+    from economize.techniques.lookup import LookupConfig
+
+    library = _version("economize")
+
+    def decoder(*techniques: Any) -> Generate:
+        model = economize.apply(copy.copy(models.target), *techniques)
+
+        def generate(ids: list[int], tokens: int) -> list[int]:
+            prompt = torch.tensor([ids])
+            output = model.generate(prompt, do_sample=False, max_new_tokens=tokens)
+            return output[0, len(ids) :].tolist()
+
+        return generate
+
+    yield Peer(library, "plain decoding", True, decoder(), models.precision)
+    small = DraftModelConfig(model=str(models.folder))
+    yield Peer(library, "draft model", False, decoder(small), models.precision)
+    yield Peer(library, "prompt lookup", False, decoder(LookupConfig()), models.precision)
+
+
+def _llama_cpp(models: PeerModels) -> Iterator[Peer]:
+    from llama_cpp import Llama
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+    if models.gguf is None:
+        raise ImportError("it reads GGUF files, and --gguf names none")
+    library = _version("llama-cpp-python")
+
+    def decoder(**options: Any) -> Generate:
+        llama = Llama(
+            str(models.gguf), n_ctx=2048, n_threads=models.threads, n_threads_batch=models.threads,
+            verbose=False, **options,
+        )  # fmt: skip
+
+        def generate(ids: list[int], tokens: int) -> list[int]:
+            written: list[int] = []
+            llama.reset()
+            for token in llama.generate(ids, top_k=1, temp=0.0, repeat_penalty=1.0):
+                written.append(token)
+                if token in models.eos_ids or len(written) >= tokens:
+                    break
+            return written
+
+        return generate
+
+    precision = models.gguf.stem.rpartition(".")[2]
+    yield Peer(library, "plain", True, decoder(), precision)
+    draft = LlamaPromptLookupDecoding(num_pred_tokens=HF_LOOKUP_TOKENS)
+    yield Peer(library, "prompt lookup", False, decoder(draft_model=draft), precision)
+
+
+def _up_to_end(ids: list[int], eos_ids: frozenset[int]) -> list[int]:
+    for index, token in enumerate(ids):
+        if token in eos_ids:
+            return ids[: index + 1]
+    return ids
+
+
+def _version(package: str) -> str:
+    return f"{package} {importlib.metadata.version(package)}"
