@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from specdemo.limits import MAX_K, UserError, parse_config
 from specdemo.metrics import Totals, fold
-from specdemo.pair import Pair, device_name, versions
+from specdemo.pair import Pair, versions
 from specdemo.race import race
 from specdemo.trace import AUTO, BASELINE, SPECULATIVE, Mode, Round, Rule, RunConfig, dump
 
@@ -294,7 +294,7 @@ def _table_line(item: dict[str, Any]) -> str:
 def environment(pair: Pair) -> dict[str, Any]:
     """What was measured, on what, with what, when."""
     return {
-        "device": device_name(pair.device),
+        "device": pair.place,
         "precision": pair.precision,
         "pair": {"target": pair.target_name, "draft": pair.draft_name},
         "versions": dict(versions()),

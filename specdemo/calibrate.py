@@ -107,7 +107,7 @@ def _agrees(model: nn.Module, capacity: int, ids: Tensor, floor: int) -> bool:
 
 
 def _fill(runtime: ModelRuntime, ids: Tensor, capacity: int) -> None:
-    runtime.begin(capacity)
+    runtime.prepare(capacity, ROWS)
     runtime.prefill(ids)
 
 

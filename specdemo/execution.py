@@ -1,16 +1,18 @@
-"""Two ways to run a model over a cache of fixed length: as transformers has it, and the short path.
+"""Ways to run a model over a cache of fixed length: as transformers has it, or the short path.
 
-Both take the position to write at with every pass, so that rolling back costs nothing, and both can
-keep the states behind some layers or run only the first ones. ``runtime`` puts a cursor on top.
+The short path is recorded where the device can replay (``graphs``). All take the position to write at
+with every pass, so that rolling back costs nothing, and all can keep the states behind some layers or
+run only the first ones. ``runtime`` puts a cursor on top.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from specdemo.graphs import GraphedExecution
 from specdemo.layers import decoder_layers, first_layers, hidden_states
 from specdemo.llama import FusedLlama, LlamaCache
 
@@ -22,6 +24,9 @@ class Execution(Protocol):
 
     def open(self, capacity: int) -> Any:
         """A cache of ``capacity`` positions."""
+
+    def prepare(self, cache: Any, sizes: Iterable[int], taps: Sequence[int]) -> None:
+        """Do beforehand what passes over these numbers of tokens would do on first use."""
 
     def run(
         self, ids: Tensor, start: int, cache: Any, rows: int, taps: Sequence[int]
@@ -48,6 +53,9 @@ class PlainExecution:
         cursor = _Cursor()
         layers = self._model.config.get_text_config().num_hidden_layers
         return Cache(layers=[_CursorLayer(cursor, capacity) for _ in range(layers)])
+
+    def prepare(self, cache: Cache, sizes: Iterable[int], taps: Sequence[int]) -> None:
+        """Nothing to prepare."""
 
     def run(
         self, ids: Tensor, start: int, cache: Cache, rows: int, taps: Sequence[int]
@@ -81,6 +89,9 @@ class FusedExecution:
         """The model's own kind of cache."""
         return self._model.open(capacity)
 
+    def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
+        """Nothing to prepare."""
+
     def run(
         self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
@@ -93,8 +104,14 @@ class FusedExecution:
 
 
 def execution_of(model: nn.Module) -> Execution:
-    """The way to run a model."""
-    return FusedExecution(model) if isinstance(model, FusedLlama) else PlainExecution(model)
+    """The way to run a model here; recordings belong to the model and outlive a run."""
+    if not isinstance(model, FusedLlama):
+        return PlainExecution(model)
+    if model.embedding.weight.device.type != "cuda":
+        return FusedExecution(model)
+    if model.recorded is None:
+        model.recorded = GraphedExecution(model)
+    return model.recorded
 
 
 def readable_positions(config: Any) -> int:

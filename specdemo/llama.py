@@ -11,6 +11,7 @@ This module knows nothing of drafting, sampling or text.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -57,6 +58,7 @@ class FusedLlama(nn.Module):
         super().__init__()
         self.config = model.config
         self.generation_config = getattr(model, "generation_config", None)
+        self.recorded: Any = None  # whatever ``execution`` keeps with the model from run to run
         stack = model.model
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
@@ -118,6 +120,7 @@ class FusedLlama(nn.Module):
         nn.Module.__init__(view)
         view._modules.update(self._modules)
         view.config, view.generation_config = self.config, self.generation_config
+        view.recorded = None
         view.layers = self.layers[:depth]
         return view
 

@@ -20,7 +20,7 @@ from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, Scri
 from specdemo.engine import autoregress, never, run_capacity, speculate
 from specdemo.feature_draft import FeatureDraft, FeatureDrafter, FeatureRuntime
 from specdemo.lengths import length_for
-from specdemo.limits import UserError
+from specdemo.limits import MAX_K, UserError
 from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.race import race
 from specdemo.runtime import ExitRuntime, ModelRuntime
@@ -30,6 +30,8 @@ from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Mode, Round, Run,
 UNPADDED = 1
 EXIT_SHARE = 0.2
 """Share of the target's layers that the early exit runs."""
+DRAFT_ROWS = 2
+"""Most tokens a draft model takes at once after the prompt: the target's last and one of its own."""
 SHORTEST_COPY = 2
 """Tokens that must match before a copy is preferred to a draft."""
 STEPPING = {
@@ -73,6 +75,15 @@ class Pair:
         return next(self.target.parameters()).device
 
     @property
+    def place(self) -> str:
+        """What the page calls the device, with the way its passes are run where there are several."""
+        recorded = getattr(self.target, "recorded", None)
+        if recorded is None:
+            return device_name(self.device)
+        way = "recorded passes" if recorded.failure is None else f"not recorded: {recorded.failure}"
+        return f"{device_name(self.device)} ({way})"
+
+    @property
     def eos_ids(self) -> frozenset[int]:
         """Ids that end a text."""
         return eos_ids_of(self.target, self.tokenizer)
@@ -109,7 +120,7 @@ class Pair:
         if kind is None:
             return target_costs
         if (capacity, kind) not in self.calibrations:
-            runtime = self._target_for(kind, target_costs.row_floor)
+            runtime = self._target_for(kind, target_costs.row_floor, capacity)
             drafter = self._drafter(replace(config, drafter=kind), runtime)
             step_s = measure_draft_step(runtime, drafter, capacity, self._vocab)
             self.calibrations[capacity, kind] = replace(target_costs, c=step_s / target_costs.step_s)
@@ -120,7 +131,8 @@ class Pair:
     ) -> Iterator[Round]:
         """A fresh speculative decoder."""
         calibration = self.calibrate(config, len(prompt_ids))
-        target = self._target_for(config.drafter, calibration.row_floor)
+        capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
+        target = self._target_for(config.drafter, calibration.row_floor, capacity)
         length = length_for(config.k, calibration, self.device)
         drafter = self._drafter(config, target)
         return speculate(target, drafter, prompt_ids, config, self.eos_ids, stop, length)
@@ -129,6 +141,7 @@ class Pair:
         """A fresh decoder of the target alone."""
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
         target = ModelRuntime(self.target, self._target_costs(capacity).row_floor or UNPADDED)
+        target.prepare(capacity, 1)
         return autoregress(target, prompt_ids, config, self.eos_ids, stop)
 
     def race(
@@ -152,7 +165,7 @@ class Pair:
             config=config,
             prompt_ids=tuple(prompt_ids),
             pair={"target": self.target_name, "draft": self.draft_name},
-            device=device_name(self.device),
+            device=self.place,
             precision=self.precision,
             versions=versions(),
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -172,11 +185,13 @@ class Pair:
             self.calibrations[capacity, ""] = measure_target(self.target, capacity, self._vocab, floor)
         return self.calibrations[capacity, ""]
 
-    def _target_for(self, drafter: str, row_floor: int | None) -> ModelRuntime:
+    def _target_for(self, drafter: str, row_floor: int | None, capacity: int) -> ModelRuntime:
         """The speculative lane's target runtime, tapped only where the drafter reads its states."""
-        if STEPPING.get(drafter) != "feature-draft" or self.feature_draft is None:
-            return ModelRuntime(self.target, row_floor or UNPADDED)
-        return ModelRuntime(self.target, row_floor or UNPADDED, taps=self.feature_draft.config.taps)
+        reads = STEPPING.get(drafter) == "feature-draft" and self.feature_draft is not None
+        taps = self.feature_draft.config.taps if reads else ()
+        runtime = ModelRuntime(self.target, row_floor or UNPADDED, taps=taps)
+        runtime.prepare(capacity, MAX_K + 1)
+        return runtime
 
     def _drafter(self, config: RunConfig, target: ModelRuntime) -> Drafter:
         """A fresh drafter of the kind asked for, drafting for ``target``."""
@@ -184,7 +199,9 @@ class Pair:
             case "draft-model":
                 if self.draft is None:
                     raise UserError("This pair has no draft model; choose another drafter.")
-                return DraftModelDrafter(ModelRuntime(self.draft, id_map=self.id_map))
+                runtime = ModelRuntime(self.draft, id_map=self.id_map)
+                runtime.prepare(target.capacity, DRAFT_ROWS)
+                return DraftModelDrafter(runtime)
             case "feature-draft":
                 if self.feature_draft is None:
                     raise UserError("This pair has no feature draft; choose another drafter.")

@@ -77,15 +77,23 @@ class ModelRuntime:
         self._features: Tensor | None = None
         self._execution = execution_of(model)
         self._cache: Any = None
-        self._capacity = 0
+        self.capacity = 0
+
+    def prepare(self, capacity: int, most: int) -> None:
+        """Do, before any clock runs, what passes over up to ``most`` tokens would do on first use."""
+        self.begin(capacity)
+        with torch.inference_mode():
+            self._execution.prepare(
+                self._cache, range(self.row_floor, max(self.row_floor, most) + 1), self.taps
+            )
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
-        """Empty the cache; buffers are kept from run to run and replaced only by another capacity."""
+        """Empty the cache; buffers are kept until another capacity is asked for."""
         self.length = 0
-        if capacity == self._capacity:
+        if capacity == self.capacity:
             return
-        self._cache, self._capacity = self._execution.open(capacity), capacity
+        self._cache, self.capacity = self._execution.open(capacity), capacity
         if self.taps:
             width = len(self.taps) * self.model.config.get_text_config().hidden_size
             self._features = next(self.model.parameters()).new_empty(capacity, width)

@@ -1,0 +1,149 @@
+"""Recorded passes, with a recorder that calls again what a device would replay: buffers, leases, faults."""
+
+import copy
+import gc
+
+import pytest
+import torch
+from tiny import config_for, emitted, nearby, speculative_rounds, tiny_llama
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from specdemo.graphs import GraphedExecution
+from specdemo.llama import FusedLlama
+from specdemo.runtime import ModelRuntime
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+VOCAB = 48
+
+
+def fused(seed: int = 3) -> FusedLlama:
+    return FusedLlama(tiny_llama(VOCAB, seed), "fp32", "fp32")
+
+
+class Recorder:
+    """Replays into the same tensors every time, as a device does."""
+
+    def __init__(self):
+        self.recorded = self.replayed = 0
+
+    def __call__(self, run):
+        self.recorded += 1
+        outputs = run()
+
+        def replay():
+            self.replayed += 1
+            for old, new in zip(outputs, run(), strict=True):
+                if old is not None:
+                    old.copy_(new)
+            return outputs
+
+        return replay
+
+
+def recorded(model: FusedLlama, record) -> FusedLlama:
+    model.recorded = GraphedExecution(model, record)
+    return model
+
+
+@pytest.fixture
+def as_if_on_a_device(monkeypatch):
+    """Runtimes use a model's recordings although it is on the CPU."""
+    from specdemo import execution, runtime
+
+    plain = execution.execution_of
+    monkeypatch.setattr(runtime, "execution_of", lambda m: getattr(m, "recorded", None) or plain(m))
+
+
+def test_recorded_passes_give_the_same_logits_and_states(as_if_on_a_device):
+    record = Recorder()
+    plain = fused()
+    eager, replayed = ModelRuntime(copy.deepcopy(plain), 2, taps=(0, 1)), None
+    replayed = ModelRuntime(recorded(plain, record), 2, taps=(0, 1))
+    replayed.prepare(64, 5)
+    assert record.recorded == 4
+    eager.begin(64)
+    ids = torch.randint(VOCAB, (30,))
+    kept = []
+    for runtime in (eager, replayed):
+        runtime.prefill(ids[:9])
+        parts = [runtime.forward(part) for part in ids[9:].split([1, 5, 3, 1, 7, 4])]
+        kept.append((torch.cat(parts), runtime.features(0, 30)))
+    for a, b in zip(*kept, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    assert record.replayed == 5, "a pass of 7 was not prepared and runs kernel by kernel"
+
+
+def test_speculation_over_recordings_writes_the_same_text(as_if_on_a_device):
+    target, draft = fused(), FusedLlama(nearby(tiny_llama(VOCAB, 3), 1, 0.05), "fp32", "fp32")
+    config = config_for(k=3, max_new_tokens=40)
+    expected = speculative_rounds(target, draft, [1, 2, 3], config)
+    record = Recorder()
+    for model in (target, draft):
+        runtime = ModelRuntime(recorded(model, record))
+        runtime.prepare(256, 4)
+        del runtime
+    found = speculative_rounds(target, draft, [1, 2, 3], config)
+    assert emitted(found) == emitted(expected) and record.replayed > 40
+
+
+def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once():
+    record = Recorder()
+    execution = GraphedExecution(fused(), record)
+    first, second = execution.open(64), execution.open(64)
+    assert first.recorded is not second.recorded
+    execution.prepare(first, [1, 2], ())
+    execution.prepare(first, [1, 2], ())
+    assert record.recorded == 2
+    held = first.recorded
+    del first
+    gc.collect()
+    again = execution.open(64)
+    assert again.recorded is held
+    execution.prepare(again, [1, 2], ())
+    assert record.recorded == 2
+    assert execution.open(128).recorded.cache.keys.shape[2] == 128
+
+
+def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
+    def record(run):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    execution = GraphedExecution(fused(), record)
+    cache = execution.open(64)
+    execution.prepare(cache, [1, 2], ())
+    assert execution.failure == "operation not permitted when stream is capturing"
+    logits, states = execution.run(torch.tensor([3]), 0, cache, 1, ())
+    assert logits.shape == (1, VOCAB) and states is None
+
+
+def test_first_layers_read_the_whole_models_cache():
+    execution = GraphedExecution(fused(), Recorder())
+    cache = execution.open(64)
+    execution.run(torch.tensor([3, 4]), 0, cache, 2, ())
+    exit_ = execution.first(1)
+    exit_.prepare(cache, [1], ())
+    logits, _ = exit_.run(torch.tensor([5]), 2, cache, 1, ())
+    expected, _ = execution._model.first(1)(torch.tensor([5]), torch.tensor([2]), cache.recorded.cache, 1)
+    torch.testing.assert_close(logits, expected)
+
+
+def test_a_pass_reads_nothing_back_so_that_a_device_can_record_it():
+    model = fused()
+    cache = model.open(64)
+
+    def one_pass(ids, places):
+        return model(ids, places, cache, 2, (0,))
+
+    with torch.no_grad():
+        make_fx(one_pass, tracing_mode="fake", _allow_non_fake_inputs=True)(
+            torch.tensor([1, 2]), torch.tensor([7, 8])
+        )
+
+        def with_a_look(ids, places):
+            return one_pass(ids, places)[0] if places[0].item() else None
+
+        with pytest.raises(Exception, match=r"data-dependent|symbolic|item"):
+            make_fx(with_a_look, tracing_mode="fake", _allow_non_fake_inputs=True)(
+                torch.tensor([1, 2]), torch.tensor([7, 8])
+            )
