@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from specdemo.drafters import Drafter
 from specdemo.lengths import FixedLength
 from specdemo.limits import MAX_K
-from specdemo.rules import GreedyRule
+from specdemo.rules import VerificationRule
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import Calibration
 
@@ -67,13 +67,15 @@ def measure_target(model: nn.Module, capacity: int, vocab_size: int, least_floor
     return Calibration(step_s=step_s, c=0.0, v=v, row_floor=floor)
 
 
-def measure_draft_step(target: ModelRuntime, drafter: Drafter, capacity: int, vocab_size: int) -> float:
-    """Median seconds per token of a greedy draft of ``DRAFTED`` tokens at half a cache's length."""
+def measure_draft_step(
+    target: ModelRuntime, drafter: Drafter, rule: VerificationRule, capacity: int, vocab_size: int
+) -> float:
+    """Median seconds per token of a draft of ``DRAFTED`` tokens at half a cache's length."""
     ids = _some_ids(target.model, capacity // 2, vocab_size)
     _fill(target, ids[:-1], capacity)
     text = ids.tolist()
     drafter.begin(text, capacity)
-    length, rule = FixedLength(DRAFTED), GreedyRule()
+    length = FixedLength(DRAFTED)
 
     times = []
     for _ in range(REPEATS + 1):

@@ -32,11 +32,24 @@ class Drafter(Protocol):
         """Learn that the first ``accepted`` tokens of the last draft were kept."""
 
 
-class DraftModelDrafter:
-    """A small language model that writes tokens one by one over its own cache."""
+class DraftLoop(Protocol):
+    """All steps of a draft without a look in between."""
 
-    def __init__(self, runtime: Runtime):
+    def draft(self, missing: Tensor, length: DraftLength) -> Draft:
+        """Take the tokens the cache lacks, at least one, and draft as many as ``length`` wants."""
+
+
+class DraftModelDrafter:
+    """A small language model that writes tokens one by one over its own cache.
+
+    Args:
+        runtime: The model.
+        loop: The same model with pass and choice recorded, where the device can replay.
+    """
+
+    def __init__(self, runtime: Runtime, loop: DraftLoop | None = None):
         self._runtime = runtime
+        self._loop = loop
         self._base = 0
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
@@ -53,6 +66,8 @@ class DraftModelDrafter:
         runtime = self._runtime
         self._base = len(text)
         missing = torch.tensor(text[runtime.length :], dtype=torch.long, device=runtime.device)
+        if self._loop is not None:
+            return self._loop.draft(missing, length)
 
         def step(previous: Tensor | None) -> Tensor:
             return runtime.forward(missing if previous is None else previous)[-1]
@@ -158,7 +173,8 @@ def write_draft(
         steps += 1
         if not length.wants_token(scores):
             break
-        pick = rule.pick(scores, position + len(ids), id_map)
+        where = torch.tensor([position + len(ids)], device=device)
+        pick = rule.pick(scores, where, rule.chances(1), id_map)
         picks.append(pick)
         ids.append(pick.row if id_map is None else id_map[pick.row])
         logits.append(scores)

@@ -13,7 +13,7 @@ from specdemo.drafters import Drafter, NoDrafter
 from specdemo.lengths import DraftLength, FixedLength, length_for
 from specdemo.limits import MAX_K, UserError
 from specdemo.record import describe_draft, describe_emission
-from specdemo.rules import Draft, Verdict, rule_for
+from specdemo.rules import Draft, Verdict, VerificationRule, rule_for
 from specdemo.runtime import Runtime, Stopwatch, capacity_for
 from specdemo.trace import Finish, Round, RunConfig
 
@@ -40,6 +40,7 @@ def speculate(
     eos_ids: frozenset[int] = frozenset(),
     stop: Callable[[], bool] = never,
     length: DraftLength | None = None,
+    rule: VerificationRule | None = None,
 ) -> Iterator[Round]:
     """Decode with drafts, one ``Round`` per target pass.
 
@@ -51,6 +52,7 @@ def speculate(
         stop: Asked once a round; True makes the current round the last.
         length: Decides how many tokens are drafted; by default always ``config.k``. Never more than
             what is left less one, since the target always adds one.
+        rule: The run's own rule object, where the drafter knows it too; made from ``config`` otherwise.
 
     Raises:
         UserError: The prompt is empty or fills the context.
@@ -58,7 +60,7 @@ def speculate(
     """
     text = list(prompt_ids)
     end, at_end = _end_of_run(target, len(text), config.max_new_tokens)
-    rule = rule_for(config, target.device)
+    rule = rule or rule_for(config, target.device)
     length = length or length_for(config.k, None, target.device)
     prefill_s = _prefill(target, drafter, text, run_capacity(len(text), config.max_new_tokens))
     index, finish = 0, None

@@ -89,7 +89,11 @@ class GraphedExecution:
             try:
                 recorded.recordings[key] = _Recording(ids, places, self._record(run))
             except RuntimeError as error:  # what torch raises for whatever cannot be recorded
-                self.failure = (str(error).splitlines() or [type(error).__name__])[0][:200]
+                self.fail(error)
+
+    def fail(self, error: RuntimeError) -> None:
+        """Record nothing from here on."""
+        self.failure = (str(error).splitlines() or [type(error).__name__])[0][:200]
 
     def run(self, ids: Tensor, start: int, cache: Lease, rows: int, taps: Sequence[int]) -> Outputs:
         """Replay the pass if it was recorded; results are copies, which the next replay leaves alone."""
@@ -102,6 +106,10 @@ class GraphedExecution:
         recording.places.copy_(places)
         logits, states = recording.replay()
         return logits.clone(), None if states is None else states.clone()
+
+    def pass_at(self, ids: Tensor, places: Tensor, cache: Lease) -> Tensor:
+        """A pass as a recording may contain it, every row scored."""
+        return self._model(ids, places, cache.recorded.cache, len(ids))[0]
 
     def first(self, depth: int) -> "_FirstLayers":
         """The first layers over caches of the whole model, not recorded."""

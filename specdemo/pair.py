@@ -23,6 +23,8 @@ from specdemo.lengths import length_for
 from specdemo.limits import MAX_K, UserError
 from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.race import race
+from specdemo.recorded_draft import RecordedDraftLoop
+from specdemo.rules import GreedyRule, VerificationRule, rule_for
 from specdemo.runtime import ExitRuntime, ModelRuntime
 from specdemo.text import PieceTable
 from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Mode, Round, Run, RunConfig
@@ -80,7 +82,8 @@ class Pair:
         recorded = getattr(self.target, "recorded", None)
         if recorded is None:
             return device_name(self.device)
-        way = "recorded passes" if recorded.failure is None else f"not recorded: {recorded.failure}"
+        failure = recorded.failure or getattr(getattr(self.draft, "recorded", None), "failure", None)
+        way = "recorded passes" if failure is None else f"not recorded: {failure}"
         return f"{device_name(self.device)} ({way})"
 
     @property
@@ -121,8 +124,9 @@ class Pair:
             return target_costs
         if (capacity, kind) not in self.calibrations:
             runtime = self._target_for(kind, target_costs.row_floor, capacity)
-            drafter = self._drafter(replace(config, drafter=kind), runtime)
-            step_s = measure_draft_step(runtime, drafter, capacity, self._vocab)
+            rule = GreedyRule()
+            drafter = self._drafter(replace(config, drafter=kind), runtime, rule)
+            step_s = measure_draft_step(runtime, drafter, rule, capacity, self._vocab)
             self.calibrations[capacity, kind] = replace(target_costs, c=step_s / target_costs.step_s)
         return self.calibrations[capacity, kind]
 
@@ -134,8 +138,9 @@ class Pair:
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
         target = self._target_for(config.drafter, calibration.row_floor, capacity)
         length = length_for(config.k, calibration, self.device)
-        drafter = self._drafter(config, target)
-        return speculate(target, drafter, prompt_ids, config, self.eos_ids, stop, length)
+        rule = rule_for(config, self.device)
+        drafter = self._drafter(config, target, rule)
+        return speculate(target, drafter, prompt_ids, config, self.eos_ids, stop, length, rule)
 
     def baseline_lane(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
         """A fresh decoder of the target alone."""
@@ -193,7 +198,7 @@ class Pair:
         runtime.prepare(capacity, MAX_K + 1)
         return runtime
 
-    def _drafter(self, config: RunConfig, target: ModelRuntime) -> Drafter:
+    def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
         """A fresh drafter of the kind asked for, drafting for ``target``."""
         match config.drafter:
             case "draft-model":
@@ -201,7 +206,7 @@ class Pair:
                     raise UserError("This pair has no draft model; choose another drafter.")
                 runtime = ModelRuntime(self.draft, id_map=self.id_map)
                 runtime.prepare(target.capacity, DRAFT_ROWS)
-                return DraftModelDrafter(runtime)
+                return DraftModelDrafter(runtime, self._draft_loop(runtime, rule))
             case "feature-draft":
                 if self.feature_draft is None:
                     raise UserError("This pair has no feature draft; choose another drafter.")
@@ -212,12 +217,23 @@ class Pair:
             case "prompt-lookup":
                 return PromptLookupDrafter(self.device)
             case "lookup+model" | "lookup+feature":
-                other = self._drafter(replace(config, drafter=STEPPING[config.drafter]), target)
+                other = self._drafter(replace(config, drafter=STEPPING[config.drafter]), target, rule)
                 return LookupFirstDrafter(other, self.device, SHORTEST_COPY)
             case "scripted":
                 script = self.tokenizer(config.script, add_special_tokens=False)["input_ids"]
                 return ScriptedDrafter(script, self.device)
         raise UserError(f"Unknown drafter {config.drafter!r}.")
+
+    def _draft_loop(self, runtime: ModelRuntime, rule: VerificationRule) -> RecordedDraftLoop | None:
+        """The draft's steps recorded for this run, where that is possible."""
+        recorded = getattr(self.draft, "recorded", None)
+        if recorded is None or recorded.failure is not None:
+            return None
+        try:
+            return RecordedDraftLoop(runtime, rule)
+        except RuntimeError as error:  # what torch raises for whatever cannot be recorded
+            recorded.fail(error)
+            return None
 
 
 def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:

@@ -86,8 +86,15 @@ class Verdict:
 class VerificationRule(Protocol):
     """How a draft picks and how the target judges; one object per lane and run."""
 
-    def pick(self, logits: Tensor, position: int, id_map: Tensor | None) -> Pick:
-        """Choose the draft's next token from its logits [H]; ``position`` is where it will stand."""
+    def chances(self, count: int) -> Tensor | None:
+        """Uniform numbers for the next ``count`` picks, shape [count], where picking takes any."""
+
+    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
+        """Choose the draft's next token from its logits [H].
+
+        ``where`` is the position it will stand at, shape [1], and ``chance`` one of :meth:`chances`,
+        shape [1]. Nothing is read back from the device, which may record the choice with the pass.
+        """
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
         """Judge ``draft`` by the target's logits [k + 1, V]; ``position`` is where draft token 0 stands."""
@@ -96,7 +103,10 @@ class VerificationRule(Protocol):
 class GreedyRule:
     """Temperature 0: a drafted token stays while it is the target's own argmax."""
 
-    def pick(self, logits: Tensor, position: int, id_map: Tensor | None) -> Pick:
+    def chances(self, count: int) -> None:
+        """None: nothing is left to chance."""
+
+    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         """The draft's argmax."""
         return Pick(logits.max(-1, keepdim=True).indices, None)
 
@@ -121,10 +131,14 @@ class RejectionRule:
         self._device = device
         self._generator = torch.Generator(device).manual_seed(config.seed)
 
-    def pick(self, logits: Tensor, position: int, id_map: Tensor | None) -> Pick:
+    def chances(self, count: int) -> Tensor:
+        """Drawn from the run's own generator."""
+        return self._uniform(count)
+
+    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         """Sample from the warped draft distribution."""
         probs = probabilities(self._warp(logits))
-        return Pick(draw(probs, self._uniform(1)), probs)
+        return Pick(draw(probs, chance), probs)
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
         """Toss a coin per drafted token, then draw the target's own from the residual or from p."""
@@ -178,11 +192,13 @@ class SharedNoiseRule:
         self._config = config
         self._ids: Tensor | None = None
 
-    def pick(self, logits: Tensor, position: int, id_map: Tensor | None) -> Pick:
+    def chances(self, count: int) -> None:
+        """None: the noise depends on position and token alone."""
+
+    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         """The draft's own argmax(log q + g)."""
         scores = self._warp(logits)
         ids = self._all_ids(scores) if id_map is None else id_map
-        where = torch.tensor([position], device=scores.device)
         noise = gumbel(self._config.seed, where, ids, scores.dtype)[0]
         return Pick((scores.log_softmax(-1) + noise).argmax(-1, keepdim=True), scores.softmax(-1))
 

@@ -114,6 +114,13 @@ class ModelRuntime:
             self._run(ids, 0)
             self.length += len(ids)
 
+    def pass_at(self, ids: Tensor, places: Tensor) -> Tensor:
+        """A pass over ``ids`` [n] at positions given as a tensor [n], for a device to record: logits [n, V].
+
+        Only of models that are recorded; the cursor stays where it is.
+        """
+        return self._execution.pass_at(ids, places, self._cache)
+
     def rollback(self, length: int) -> None:
         """Move the cursor back; the positions behind it are overwritten by the next pass."""
         if not 0 <= length <= self.length:

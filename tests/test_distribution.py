@@ -15,12 +15,18 @@ import pytest
 import torch
 from scipy.stats import chisquare
 from tiny import TableRuntime, config_for, emitted, nearby, tiny_llama
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import specdemo.rules
+from specdemo.attention import ATTENTION
+from specdemo.calibrate import find_row_floor
 from specdemo.drafters import Drafter, DraftModelDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.lengths import AutoLength, DraftLength, PlannedLength
+from specdemo.llama import FusedLlama
 from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
+from specdemo.packed import DTYPES
+from specdemo.runtime import ModelRuntime
 from specdemo.sampling import probabilities, warp
 from specdemo.trace import Round, Rule, RunConfig
 
@@ -141,6 +147,50 @@ def test_copying_leaves_the_distribution_alone(rule, name):
     counts, rounds = sample(config, drafters[name])
     assert "prompt-lookup" in {r.drafted_by for r in rounds} and 0.1 < acceptance(rounds) < 0.95
     assert p_value(counts, expected(config)) > FAILURE
+
+
+PACKED_SAMPLES = 1000
+
+
+def packed_llama(seed: int, precision: str) -> FusedLlama:
+    """A model wide enough for every kernel; its head is one for the tokens of this module."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.15,
+        tie_word_embeddings=False,
+    )
+    config._attn_implementation = ATTENTION
+    model = LlamaForCausalLM(config).to(DTYPES[precision]).eval()
+    return FusedLlama(model, precision, "int8" if precision == "int4" else precision)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_every_precision_draws_from_its_own_targets_distribution(precision):
+    config = config_for(Rule.REJECTION, k=2, max_new_tokens=3, temperature=0.9)
+    target, draft = (packed_llama(seed, precision) for seed in (1, 2))
+    runtime = ModelRuntime(target, row_floor=find_row_floor(target, 256, VOCAB) or 1)
+    chances = {}
+    for tail in itertools.product(range(VOCAB), repeat=config.max_new_tokens):
+        runtime.begin(256)
+        rows = probabilities(warp(runtime.forward(torch.tensor([*PROMPT, *tail])), 0.9, 0, 1.0))
+        chances[tail] = (
+            rows[len(PROMPT) - 1 : -1].double().gather(1, torch.tensor(tail)[:, None]).prod().item()
+        )
+    drafter = DraftModelDrafter(ModelRuntime(draft))
+    counts: Counter = Counter()
+    rounds: list[Round] = []
+    for seed in range(PACKED_SAMPLES):
+        lane = list(speculate(runtime, drafter, PROMPT, replace(config, seed=seed)))
+        counts[tuple(emitted(lane))] += 1
+        rounds += lane
+    assert 0.2 < acceptance(rounds) < 0.95
+    assert p_value(counts, chances) > FAILURE
 
 
 class Choosy(DraftModelDrafter):

@@ -6,11 +6,17 @@ import gc
 import pytest
 import torch
 from tiny import config_for, emitted, nearby, speculative_rounds, tiny_llama
+from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from specdemo.drafters import DraftModelDrafter
+from specdemo.engine import speculate
 from specdemo.graphs import GraphedExecution
 from specdemo.llama import FusedLlama
+from specdemo.recorded_draft import RecordedDraftLoop
+from specdemo.rules import rule_for
 from specdemo.runtime import ModelRuntime
+from specdemo.trace import Rule, Status
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -126,6 +132,38 @@ def test_first_layers_read_the_whole_models_cache():
     logits, _ = exit_.run(torch.tensor([5]), 2, cache, 1, ())
     expected, _ = execution._model.first(1)(torch.tensor([5]), torch.tensor([2]), cache.recorded.cache, 1)
     torch.testing.assert_close(logits, expected)
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+@pytest.mark.parametrize("rule", list(Rule))
+def test_a_recorded_draft_loop_drafts_what_the_loop_by_hand_does(as_if_on_a_device, rule, reduced):
+    target = fused()
+    id_map = torch.arange(0, VOCAB, 2) if reduced else None
+    draft = nearby(tiny_llama(VOCAB, 3), 1, 0.05)
+    if reduced:
+        draft.lm_head = nn.Linear(16, len(id_map), bias=False, dtype=torch.float64)
+    draft = FusedLlama(draft, "fp32", "fp32")
+    config = config_for(rule, k=3, max_new_tokens=40)
+
+    def rounds(with_loop):
+        chosen = rule_for(config, torch.device("cpu"))
+        runtime, loop = ModelRuntime(draft, id_map=id_map), None
+        if with_loop:
+            runtime = ModelRuntime(recorded(draft, record), id_map=id_map)
+            runtime.prepare(256, 2)
+            loop = RecordedDraftLoop(runtime, chosen, record)
+        drafter = DraftModelDrafter(runtime, loop)
+        return list(speculate(ModelRuntime(target), drafter, [1, 2, 3], config, rule=chosen))
+
+    record = Recorder()
+    by_hand, replayed = rounds(False), rounds(True)
+    assert record.replayed > 30
+    assert emitted(replayed) == emitted(by_hand)
+    for a, b in zip(by_hand, replayed, strict=True):
+        assert [(t.id, t.status) for t in a.drafted] == [(t.id, t.status) for t in b.drafted]
+        assert [t.q for t in a.drafted] == pytest.approx([t.q for t in b.drafted])
+        assert (a.draft_steps, a.drafted_by if a.drafted else "") == (b.draft_steps, b.drafted_by)
+    assert {t.status for r in replayed for t in r.drafted} == {Status.ACCEPTED, Status.DISCARDED}
 
 
 def test_a_pass_reads_nothing_back_so_that_a_device_can_record_it():

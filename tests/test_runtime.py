@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GPT
 from specdemo.attention import ATTENTION
 from specdemo.calibrate import find_row_floor, measure_draft_step, measure_target
 from specdemo.drafters import DraftModelDrafter
+from specdemo.rules import GreedyRule
 from specdemo.runtime import ModelRuntime, Stopwatch, capacity_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -103,7 +104,7 @@ def test_measured_costs_are_positive_and_relative_to_one_pass():
     assert costs.step_s > 0 and costs.c == 0 and len(costs.v) == 13 and min(costs.v) > 0
     assert 2 <= costs.row_floor <= 13 and costs.v[0] == costs.v[costs.row_floor - 1] >= 1
     assert measure_target(model, 256, 7, least_floor=None).v[0] == 1
-    assert measure_draft_step(runtime, DraftModelDrafter(ModelRuntime(model)), 256, 7) > 0
+    assert measure_draft_step(runtime, DraftModelDrafter(ModelRuntime(model)), GreedyRule(), 256, 7) > 0
 
 
 def test_capacity_grows_in_steps():
