@@ -134,7 +134,7 @@ class Bench:
     def _measure(self, pair: Pair, prompt: Prompt, temperature: float) -> Iterator[dict[str, Any]]:
         configs = self._settings.configs(prompt, temperature)
         prompt_ids = pair.prompt_ids(configs[0])
-        repeats = [race_configs(pair, configs, prompt_ids) for _ in range(self._settings.repeats)]
+        repeats = [_race(pair, configs, prompt_ids) for _ in range(self._settings.repeats)]
         for index, config in enumerate(configs):
             calibration = pair.calibrate(config, len(prompt_ids))
             totals = [
@@ -193,7 +193,7 @@ def save_json(path: Path, content: dict[str, Any]) -> None:
         raise UserError(f"Cannot write {path}: {error.strerror}; choose another place.") from error
 
 
-def race_configs(pair: Pair, configs: list[RunConfig], prompt_ids: list[int]) -> dict[str, list[Round]]:
+def _race(pair: Pair, configs: list[RunConfig], prompt_ids: list[int]) -> dict[str, list[Round]]:
     """One baseline and one speculative lane per configuration, interleaved."""
     lanes = {str(i): pair.speculative_lane(config, prompt_ids) for i, config in enumerate(configs)}
     lanes[BASELINE] = pair.baseline_lane(configs[0], prompt_ids)

@@ -180,9 +180,12 @@ def _bench_peers(options: argparse.Namespace) -> int:
     from specdemo.peer_bench import PeerBench, PeerSettings
     from specdemo.peers import available_peers, peer_models
 
+    ks = _list(options.k, _draft_length, "--k")
+    if len(ks) > 1 or options.temperature != "0" or options.rule or options.repeats > 1:
+        raise UserError("With --peers everything runs greedily, once, at one --k; leave the rest out.")
     settings = PeerSettings(
         drafters=_list(options.drafters, str, "--drafters"),
-        k=_draft_length(options.k),
+        k=ks[0],
         max_new_tokens=options.max_new_tokens,
     )
     bench = PeerBench(read_prompts(options.prompts, options.limit), settings, options.out)

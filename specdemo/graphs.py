@@ -9,7 +9,6 @@ fails, passes run one kernel after the other and ``failure`` says why.
 """
 
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +17,8 @@ from torch import Tensor
 
 from specdemo.llama import FusedLlama, LlamaCache
 
+MOST_FREE = 6
+"""Caches kept for later runs; the one that was free longest goes first."""
 WARM_UP_PASSES = 3
 """Passes before a recording, as torch's notes on CUDA graphs ask: kernels choose their plans then."""
 
@@ -36,7 +37,7 @@ class _Recording:
     replay: Run
 
 
-@dataclass
+@dataclass(eq=False)
 class _RecordedCache:
     """A cache and everything recorded on it, by tokens, scored rows and taps."""
 
@@ -61,16 +62,21 @@ class GraphedExecution:
 
     def __init__(self, model: FusedLlama, record: Recorder | None = None):
         self._model = model
-        self._record = record or record_on_cuda
-        self._free: dict[int, list[_RecordedCache]] = defaultdict(list)
+        self.record = record or CudaRecorder(model.embedding.weight.device)
+        self._free: list[_RecordedCache] = []
         self.failure: str | None = None
 
     def open(self, capacity: int) -> Lease:
         """A cache that no other run holds, with the recordings made on it earlier."""
-        free = self._free[capacity]
-        recorded = free.pop() if free else _RecordedCache(self._model.open(capacity))
+        fitting = [recorded for recorded in self._free if len(recorded.cache.places) == capacity]
+        recorded = fitting[-1] if fitting else _RecordedCache(self._model.open(capacity))
+        if fitting:
+            self._free.remove(recorded)
+            # A masked number is no number if what it is added to is none.
+            recorded.cache.keys.zero_()
+            recorded.cache.values.zero_()
         lease = Lease(recorded)
-        weakref.finalize(lease, free.append, recorded)
+        weakref.finalize(lease, self._take_back, recorded)
         return lease
 
     def prepare(self, cache: Lease, sizes: Iterable[int], taps: Sequence[int]) -> None:
@@ -87,13 +93,11 @@ class GraphedExecution:
                 return self._model(ids, places, recorded.cache, size, taps)
 
             try:
-                recorded.recordings[key] = _Recording(ids, places, self._record(run))
+                recorded.recordings[key] = _Recording(ids, places, self.record(run))
+            except torch.OutOfMemoryError:
+                raise
             except RuntimeError as error:  # what torch raises for whatever cannot be recorded
-                self.fail(error)
-
-    def fail(self, error: RuntimeError) -> None:
-        """Record nothing from here on."""
-        self.failure = (str(error).splitlines() or [type(error).__name__])[0][:200]
+                self.failure = (str(error).splitlines() or [type(error).__name__])[0][:200]
 
     def run(self, ids: Tensor, start: int, cache: Lease, rows: int, taps: Sequence[int]) -> Outputs:
         """Replay the pass if it was recorded; results are copies, which the next replay leaves alone."""
@@ -113,7 +117,11 @@ class GraphedExecution:
 
     def first(self, depth: int) -> "_FirstLayers":
         """The first layers over caches of the whole model, not recorded."""
-        return _FirstLayers(self._model.first(depth))
+        return _FirstLayers(self._model.first(depth), self.record)
+
+    def _take_back(self, recorded: _RecordedCache) -> None:
+        self._free.append(recorded)
+        del self._free[:-MOST_FREE]
 
 
 class _FirstLayers(GraphedExecution):
@@ -128,24 +136,40 @@ class _FirstLayers(GraphedExecution):
         return self._model(ids, inner.places[start : start + len(ids)], inner, rows, taps)
 
 
-def record_on_cuda(run: Run) -> Run:
-    """Record ``run`` as a CUDA graph.
+class CudaRecorder:
+    """Records CUDA graphs on one device.
 
-    Raises:
-        RuntimeError: Something in it cannot be recorded.
+    All of a model's graphs share a pool of memory: one may overwrite what another left behind, which is
+    why results are copied right after a replay.
+
+    Args:
+        device: Where; not always the current one.
     """
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(WARM_UP_PASSES):
-            run()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = run()
 
-    def replay() -> Outputs:
-        graph.replay()
-        return outputs
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
 
-    return replay
+    def __call__(self, run: Run) -> Run:
+        """Record ``run`` and return its replay.
+
+        Raises:
+            RuntimeError: Something in it cannot be recorded.
+        """
+        with torch.cuda.device(self._device):
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UP_PASSES):
+                    run()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool):
+                outputs = run()
+
+        def replay() -> Outputs:
+            with torch.cuda.device(self._device):
+                graph.replay()
+            return outputs
+
+        return replay

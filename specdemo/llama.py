@@ -170,7 +170,7 @@ class _RmsNorm(nn.Module):
     """Root-mean-square norm (Zhang & Sennrich 2019) in as few steps as the device has kernels for.
 
     On CPU torch takes seven steps for it and one for a layer norm. Over [x, -x] the mean is zero and
-    both are the same, to the bit.
+    both are the same.
     """
 
     def __init__(self, norm: nn.Module):
@@ -196,8 +196,19 @@ def can_fuse(model: nn.Module) -> bool:
     if set(full) != {"full_attention"} or (type(stack) is MistralModel and config.sliding_window):
         return False
     rope = getattr(config, "rope_parameters", None) or {}
+    linears = [m for layer in stack.layers for m in (*layer.self_attn.children(), *layer.mlp.children())]
+    if any(
+        isinstance(getattr(m, "weight", None), nn.Parameter) and type(m) is not nn.Linear for m in linears
+    ):
+        return False  # adapted or quantised: its weight is not all that it computes with
     steady = rope.get("rope_type", "default") in STEADY_ROTATIONS
     return steady and config.hidden_act == "silu" and rope.get("partial_rotary_factor", 1.0) == 1.0
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether a layer's products are their weights' alone: neither adapted nor quantised."""
+    children = (*layer.self_attn.children(), *layer.mlp.children())
+    return all(type(child) is nn.Linear for child in children if hasattr(child, "weight"))
 
 
 def _joined(linears: Sequence[nn.Linear], precision: str) -> nn.Module:

@@ -18,7 +18,7 @@ from specdemo.fetch import Progress, embedded_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
 from specdemo.limits import DRAFTERS, SCRIPTED, UserError
 from specdemo.llama import FusedLlama, can_fuse
-from specdemo.packed import CPU_PRECISIONS, DTYPES, pack_linears
+from specdemo.packed import CPU_PRECISIONS, DTYPES, linear_share, pack_linears
 from specdemo.pair import STEPPING, Pair
 from specdemo.text import PieceTable
 
@@ -30,6 +30,8 @@ EMBEDDED_DRAFT = ASSETS / "draft"
 EMBEDDED_FEATURE_DRAFT = ASSETS / "feature-draft"
 TARGET_HEAD_PRECISIONS = {"int4": "int8"}
 """Precision of a target's output layer, which decides between tokens, where it is not the layers'."""
+MOSTLY = 0.9
+"""Share of a model's matrices that must be packed for it to be called by that precision."""
 DRAFT_PRECISIONS = {"bf16": "int4", "int8": "int4"}
 """Precision of our own drafts where it is not the target's: rounding costs them acceptance at most."""
 
@@ -52,7 +54,8 @@ def load_pair(
             embedded target has one of its own.
         device: ``cpu``, ``cuda``, ``cuda:1``, …; by default CUDA where there is one.
         precision: ``bf16``, ``fp32``, or on CPU ``int8`` or ``int4``; of the target, its baseline and a
-            draft named here. The drafts that come from ``specdemo train`` are packed as they are stored.
+            draft named here. Drafts from ``specdemo train``
+            run in int4 wherever activations are bf16.
 
     Raises:
         UserError: A device or model cannot be used, or the two models do not fit; the sentence names
@@ -106,8 +109,15 @@ def offered_drafters(
 
 def executable(model: nn.Module, precision: str, head_precision: str | None = None) -> nn.Module:
     """``model`` in its fastest form here; what was handed over is not used again."""
-    pack = FusedLlama if can_fuse(model) else pack_linears
-    return pack(model, precision, head_precision or precision)
+    head_precision = head_precision or precision
+    if can_fuse(model):
+        return FusedLlama(model, precision, head_precision)
+    if precision in CPU_PRECISIONS and linear_share(model) < MOSTLY:
+        raise UserError(
+            f"{type(model).__name__} keeps its weights in layers that {precision} does not reach; "
+            "choose bf16 or fp32."
+        )
+    return pack_linears(model, precision, head_precision)
 
 
 def _load_draft(

@@ -120,6 +120,15 @@ def linear_for(weight: Tensor, bias: Tensor | None, precision: str) -> nn.Module
     return plain
 
 
+def linear_share(model: nn.Module) -> float:
+    """Share of a model's weights outside its embeddings that are in linear layers."""
+    linears = [m.weight for m in model.modules() if type(m) is nn.Linear]
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    others = [p for p in model.parameters() if p.dim() > 1 and id(p) not in embeddings]
+    total = sum(p.numel() for p in {id(p): p for p in (*linears, *others)}.values())
+    return sum(w.numel() for w in linears) / total if total else 0.0
+
+
 def pack_linears(model: nn.Module, precision: str, head_precision: str) -> nn.Module:
     """Replace every linear layer of ``model`` by its packed form. Returns ``model``.
 

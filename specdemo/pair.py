@@ -230,9 +230,10 @@ class Pair:
         if recorded is None or recorded.failure is not None:
             return None
         try:
-            return RecordedDraftLoop(runtime, rule)
-        except RuntimeError as error:  # what torch raises for whatever cannot be recorded
-            recorded.fail(error)
+            return RecordedDraftLoop(runtime, rule, recorded.record)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # what torch raises for whatever cannot be recorded; the passes still are
             return None
 
 

@@ -1,8 +1,9 @@
 """What people would use instead: other libraries on the same models, each behind one call.
 
 Peers are optional: one that is not installed, or that does not run, is named with its reason and left
-out. They get the models as transformers loads them, in the same precision, with the settings they
-choose themselves, and a draft model with a head over the whole vocabulary, which they need.
+out. They get the target in the same precision as transformers loads it, the settings they choose
+themselves, and the same draft model as far as they can use it: in the target's precision and with a
+head over the whole vocabulary, where ours is rounded further and its head reduced.
 """
 
 import copy
@@ -25,12 +26,15 @@ from specdemo.limits import UserError
 from specdemo.models import EMBEDDED, EMBEDDED_DRAFT, NONE, loading
 from specdemo.packed import CPU_PRECISIONS, DTYPES
 from specdemo.pair import Pair
+from specdemo.weights import place_like
 
 Generate = Callable[[list[int], int], list[int]]
 """From prompt ids and a number of tokens to the new ids, greedily."""
 
 HF_LOOKUP_TOKENS = 10
 """Length of a copied draft, as transformers' documentation has it."""
+LLAMA_CPP_LOOKUP_TOKENS = 2
+"""What llama-cpp-python's documentation recommends without a GPU."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
 def full_vocabulary(folder: Path, target: str, dtype: torch.dtype) -> nn.Module:
     """A reduced draft as a plain model of its family, for programs that know no id map.
 
-    Rows outside the map are zero; their score of 0 lies far below what the draft gives its best token.
+    Rows outside the map are zero; a score of 0 lies below what our drafts give their best token.
     """
     host = AutoModelForCausalLM.from_pretrained(target, dtype=dtype, attn_implementation=ATTENTION)
     draft = load_draft(folder, host, ATTENTION)
@@ -117,7 +121,8 @@ def full_vocabulary(folder: Path, target: str, dtype: torch.dtype) -> nn.Module:
     config.vocab_size = host.get_input_embeddings().num_embeddings
     config.tie_word_embeddings = False
     config.architectures = None
-    full = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").to(dtype).eval()
+    full = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    place_like(full, host.get_input_embeddings().weight)
     full.base_model.load_state_dict(draft.model.state_dict())
     head = full.get_output_embeddings().weight.zero_()
     head[draft.id_map] = draft.lm_head.weight
@@ -131,7 +136,7 @@ def available_peers(models: PeerModels, report: Callable[[str], None]) -> list[P
     kinds = (_llama_cpp,) if models.precision in CPU_PRECISIONS else (_transformers, _flashspec, _economize)
     for kind in dict.fromkeys((*kinds, _llama_cpp)):
         try:
-            found += kind(models)
+            found += list(kind(models))
         except ImportError as error:
             report(f"{kind.__name__.lstrip('_')} is left out: {error}")
         except Exception as error:  # a foreign library may fail in any way; the others still run
@@ -153,6 +158,7 @@ def _transformers(models: PeerModels) -> Iterator[Peer]:
                 attention_mask=torch.ones_like(prompt),
                 do_sample=False,
                 max_new_tokens=tokens,
+                eos_token_id=list(models.eos_ids),
                 **options,
             )
             return output[0, len(ids) :].tolist()
@@ -179,19 +185,21 @@ def _flashspec(models: PeerModels) -> Iterator[Peer]:
         target = TargetModel("target", cpu, dtype, model=models.target)
         drafter = HuggingFaceDrafter("draft", cpu, dtype, model=models.draft, temperature=0.0)
         config = flashspec.FlashSpecConfig(
-            device="cpu", sampling=flashspec.SamplingConfig(temperature=0.0), drafter_strategy=strategy
+            device="cpu",
+            sampling=flashspec.SamplingConfig(temperature=0.0),
+            drafter_strategy=strategy,
+            eos_token_ids=tuple(models.eos_ids),
         )
         made = flashspec.SpeculativeEngine(config, [drafter], target)
 
         def generate(ids: list[int], tokens: int) -> list[int]:
             result = made.generate(torch.tensor([ids]), max_new_tokens=tokens)
-            written = result.output_ids[0, : result.n_tokens_generated].tolist()
-            return _up_to_end(written, models.eos_ids)
+            return result.output_ids[0, : result.n_tokens_generated].tolist()
 
         return generate
 
-    yield Peer(library, "draft model (default)", False, engine("auto"), models.precision)
-    yield Peer(library, "lookup, else draft model", False, engine("composite-g6-f2"), models.precision)
+    yield Peer(library, "draft model", False, engine("bandit"), models.precision)
+    yield Peer(library, "its default: lookup or model", False, engine("auto"), models.precision)
 
 
 def _economize(models: PeerModels) -> Iterator[Peer]:
@@ -206,7 +214,9 @@ def _economize(models: PeerModels) -> Iterator[Peer]:
 
         def generate(ids: list[int], tokens: int) -> list[int]:
             prompt = torch.tensor([ids])
-            output = model.generate(prompt, do_sample=False, max_new_tokens=tokens)
+            output = model.generate(
+                prompt, do_sample=False, max_new_tokens=tokens, eos_token_id=list(models.eos_ids)
+            )
             return output[0, len(ids) :].tolist()
 
         return generate
@@ -244,15 +254,8 @@ def _llama_cpp(models: PeerModels) -> Iterator[Peer]:
 
     precision = models.gguf.stem.rpartition(".")[2]
     yield Peer(library, "plain", True, decoder(), precision)
-    draft = LlamaPromptLookupDecoding(num_pred_tokens=HF_LOOKUP_TOKENS)
+    draft = LlamaPromptLookupDecoding(num_pred_tokens=LLAMA_CPP_LOOKUP_TOKENS)
     yield Peer(library, "prompt lookup", False, decoder(draft_model=draft), precision)
-
-
-def _up_to_end(ids: list[int], eos_ids: frozenset[int]) -> list[int]:
-    for index, token in enumerate(ids):
-        if token in eos_ids:
-            return ids[: index + 1]
-    return ids
 
 
 def _version(package: str) -> str:

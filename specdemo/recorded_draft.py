@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specdemo.drafters import empty_draft
-from specdemo.graphs import Recorder, record_on_cuda
+from specdemo.graphs import Recorder
 from specdemo.lengths import DraftLength
 from specdemo.limits import MAX_K
 from specdemo.rules import Draft, VerificationRule
@@ -23,13 +23,13 @@ class RecordedDraftLoop:
     Args:
         runtime: A prepared runtime of a recorded model; its cache is the one that is written.
         rule: The run's rule, which is recorded with its settings.
-        record: How to record; replaced in tests.
+        record: How to record.
 
     Raises:
         RuntimeError: The step cannot be recorded.
     """
 
-    def __init__(self, runtime: ModelRuntime, rule: VerificationRule, record: Recorder = record_on_cuda):
+    def __init__(self, runtime: ModelRuntime, rule: VerificationRule, record: Recorder):
         self._runtime = runtime
         self._rule = rule
         self._map = runtime.id_map

@@ -8,7 +8,7 @@ change a row's bits on CPU and both are removed here:
   padded length for the whole run (rollback moves a cursor, it copies nothing), and
   ``attention.grouped_attention`` folds the query heads of a key/value head into rows;
 * some matrix products of a single row take another kernel than those of several. Every pass is
-  padded to a *row floor*, found by ``calibrate.find_row_floor``; packed bf16 weights need none.
+  padded to a *row floor*, found by ``calibrate.find_row_floor``.
 
 This module knows nothing of drafting, sampling or text.
 """
@@ -169,6 +169,7 @@ class Stopwatch:
     """Split a round into named laps. On CUDA by events, so that nothing is synchronised to be timed."""
 
     def __init__(self, device: torch.device):
+        self._device = device
         self._cuda = device.type == "cuda"
         self._marks = [self._now()]
 
@@ -188,5 +189,5 @@ class Stopwatch:
         if not self._cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self._device))
         return event

@@ -1,6 +1,6 @@
 """Weights of drafts on disk: safetensors in shards small enough for a plain push.
 
-Matrices are stored in int8 with one scale per row, as ``packed`` multiplies them; the rest in bf16.
+Matrices are stored in int8 with one scale per row, the rest in bf16.
 """
 
 import json

@@ -11,7 +11,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import speculate
-from specdemo.graphs import GraphedExecution
+from specdemo.graphs import MOST_FREE, GraphedExecution
 from specdemo.llama import FusedLlama
 from specdemo.recorded_draft import RecordedDraftLoop
 from specdemo.rules import rule_for
@@ -98,6 +98,7 @@ def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once(
     execution = GraphedExecution(fused(), record)
     first, second = execution.open(64), execution.open(64)
     assert first.recorded is not second.recorded
+    first.recorded.cache.keys.fill_(float("nan"))
     execution.prepare(first, [1, 2], ())
     execution.prepare(first, [1, 2], ())
     assert record.recorded == 2
@@ -106,9 +107,21 @@ def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once(
     gc.collect()
     again = execution.open(64)
     assert again.recorded is held
+    assert (again.recorded.cache.keys == 0).all()
     execution.prepare(again, [1, 2], ())
     assert record.recorded == 2
     assert execution.open(128).recorded.cache.keys.shape[2] == 128
+
+
+def test_only_so_many_free_caches_are_kept():
+    execution = GraphedExecution(fused(), Recorder())
+    leases = [execution.open(64 * n) for n in range(1, MOST_FREE + 4)]
+    newest = leases[-1].recorded
+    while leases:
+        leases.pop(0)
+    gc.collect()
+    assert len(execution._free) == MOST_FREE
+    assert execution.open(len(newest.cache.places)).recorded is newest
 
 
 def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
@@ -185,3 +198,32 @@ def test_a_pass_reads_nothing_back_so_that_a_device_can_record_it():
             make_fx(with_a_look, tracing_mode="fake", _allow_non_fake_inputs=True)(
                 torch.tensor([1, 2]), torch.tensor([7, 8])
             )
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_a_choice_reads_nothing_back_either(rule):
+    chosen = rule_for(config_for(rule, top_k=5, top_p=0.9), torch.device("cpu"))
+    chance = chosen.chances(1)
+
+    def pick(logits, where):
+        return chosen.pick(logits, where, chance, None).row
+
+    with torch.no_grad():
+        make_fx(pick, tracing_mode="fake", _allow_non_fake_inputs=True)(torch.randn(VOCAB), torch.tensor([3]))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device that records")
+def test_a_device_records_and_replays():
+    model = fused().to("cuda")
+    plain = copy.deepcopy(model)
+    execution = GraphedExecution(model)
+    cache = execution.open(64)
+    with torch.inference_mode():
+        execution.prepare(cache, [1, 2], ())
+        assert execution.failure is None
+        for start, ids in ((0, [3, 4]), (2, [5]), (3, [6, 7])):
+            ids = torch.tensor(ids, device="cuda")
+            found, _ = execution.run(ids, start, cache, len(ids), ())
+        own = plain.open(64)
+        expected, _ = plain(torch.tensor([3, 4, 5, 6, 7], device="cuda"), own.places[:5], own, 2)
+    torch.testing.assert_close(found, expected)

@@ -13,6 +13,7 @@ from specdemo.calibrate import find_row_floor
 from specdemo.drafters import EarlyExitDrafter
 from specdemo.engine import speculate
 from specdemo.layers import hidden_states
+from specdemo.limits import UserError
 from specdemo.llama import FusedLlama, can_fuse
 from specdemo.models import executable
 from specdemo.runtime import ExitRuntime, ModelRuntime
@@ -89,6 +90,15 @@ def test_what_would_be_another_computation_is_left_to_transformers(name):
     assert not can_fuse(build(*NOT_FUSED[name]))
 
 
+def test_a_layer_with_an_adapter_is_left_to_transformers():
+    class Adapted(torch.nn.Linear):
+        """Computes more than its weight says."""
+
+    model = build(*FUSED["llama"])
+    model.model.layers[1].self_attn.q_proj = Adapted(64, 64, bias=False)
+    assert not can_fuse(model)
+
+
 def test_taking_over_leaves_no_second_copy_of_the_layers():
     model = build(*FUSED["llama"])
     FusedLlama(model, "fp32", "fp32")
@@ -130,6 +140,14 @@ def test_early_exit_shares_the_cache_and_leaves_the_text_alone():
     assert emitted(found) == emitted(expected)
     drafts = [[token.id for token in round_.drafted] for round_ in found]
     assert drafts == [[token.id for token in round_.drafted] for round_ in expected]
+
+
+def test_a_model_whose_weights_cannot_be_rounded_is_not_called_rounded():
+    config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=48)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION).to(torch.bfloat16).eval()
+    with pytest.raises(UserError, match="GPT2LMHeadModel keeps its weights in layers that int4"):
+        executable(model, "int4", "int8")
+    assert executable(model, "bf16") is model
 
 
 def test_the_form_a_model_is_run_in():

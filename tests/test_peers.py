@@ -82,13 +82,20 @@ def test_a_reduced_draft_with_a_whole_vocabulary_says_the_same(folders, tmp_path
     others = torch.ones(found.shape[-1], dtype=torch.bool)
     others[id_map] = False
     assert (found[..., others] == 0).all()
+    half = full_vocabulary(tmp_path, folders[0], torch.bfloat16)
+    assert half.get_output_embeddings().weight.dtype == torch.bfloat16
+    assert half.base_model.rotary_emb.inv_freq.dtype == torch.float32
 
 
 def test_rows_compare_each_way_with_its_own_baseline_and_with_ours(pair, tmp_path):
     def parrot(ids, tokens):
         return [1] * tokens
 
+    def broken(ids, tokens):
+        raise KeyError("no such thing")
+
     peers = [
+        Peer("broken 1.0", "plain", True, broken, "fp32"),
         Peer("parrot 1.0", "plain", True, parrot, "fp32"),
         Peer("parrot 1.0", "drafted", False, parrot, "fp32"),
     ]
@@ -112,6 +119,9 @@ def test_rows_compare_each_way_with_its_own_baseline_and_with_ours(pair, tmp_pat
 
 
 def test_what_cannot_be_compared_is_said_in_a_sentence(pair, folders, tmp_path):
+    (tmp_path / "old.json").write_text("{}")
+    with pytest.raises(UserError, match="exists; choose another name"):
+        PeerBench(PROMPTS, SETTINGS, tmp_path / "old.json")
     with pytest.raises(UserError, match="k must be from"):
         PeerBench(PROMPTS, PeerSettings(["draft-model"], 99, TOKENS), tmp_path / "out.json")
     with pytest.raises(UserError, match="name one with --draft"), peer_models(pair, folders[0], "none", None):
