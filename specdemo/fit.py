@@ -97,35 +97,28 @@ def _distance_after_rollback(model: nn.Module) -> float:
     return ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
 
 
-class FittedDraft(nn.Module):
-    """A draft whose matrices have another number of padding rows than the target's.
+@torch.no_grad()
+def fit_rows(target: nn.Module, draft: nn.Module) -> torch.Tensor | None:
+    """Fit a draft whose matrices have another number of padding rows than the target's.
 
-    Its logits are cut to ids the target can score; an id it cannot read, which no tokeniser gives,
-    is read as its last one: a draft may be wrong, it may not fail.
+    It no longer scores ids that the target cannot, and reads those that no tokeniser gives as its last
+    one: a draft may be wrong, it may not fail.
+
+    Returns:
+        Target id of each row it scores, shape [H]; None where it scores all of the target's.
     """
-
-    def __init__(self, model: nn.Module, target_rows: int):
-        super().__init__()
-        self.model = model
-        self.config = model.config
-        self._target_rows = target_rows
-        self._last_readable = model.get_input_embeddings().num_embeddings - 1
-
-    def forward(self, input_ids: torch.Tensor, **kwargs: Any) -> Any:
-        """The model's output with fitted logits."""
-        output = self.model(input_ids=input_ids.clamp_max(self._last_readable), **kwargs)
-        output.logits = output.logits[..., : self._target_rows]
-        return output
-
-
-def fit_rows(target: nn.Module, draft: nn.Module) -> tuple[nn.Module, torch.Tensor | None]:
-    """Fit a draft whose output matrix is padded to another size than the target's."""
-    target_rows = target.get_output_embeddings().weight.shape[0]
-    draft_rows = draft.get_output_embeddings().weight.shape[0]
-    if draft_rows == target_rows:
-        return draft, None
-    scored = torch.arange(draft_rows, device=next(draft.parameters()).device)
-    return FittedDraft(draft, target_rows), scored if draft_rows < target_rows else None
+    rows = target.get_output_embeddings().weight.shape[0]
+    head, embedding = draft.get_output_embeddings(), draft.get_input_embeddings()
+    own = head.weight.shape[0]
+    if own > rows:
+        head.weight, head.out_features = nn.Parameter(head.weight[:rows], requires_grad=False), rows
+        if getattr(head, "bias", None) is not None:
+            head.bias = nn.Parameter(head.bias[:rows], requires_grad=False)
+    missing = rows - embedding.num_embeddings
+    if missing > 0:
+        weight = torch.cat([embedding.weight, embedding.weight[-1:].expand(missing, -1)])
+        embedding.weight, embedding.num_embeddings = nn.Parameter(weight, requires_grad=False), rows
+    return torch.arange(own, device=head.weight.device) if own < rows else None
 
 
 def require_known_ids(id_map: torch.Tensor, target: nn.Module) -> None:

@@ -130,8 +130,8 @@ def _load_draft(
         return executable(draft, DRAFT_PRECISIONS.get(precision, precision)), draft.id_map
     draft = _load_model("draft", path, DTYPES[precision], place)
     require_same_tokens(tokenizer, loading(AutoTokenizer.from_pretrained, path))
-    fitted, id_map = fit_rows(target, draft)
-    return executable(fitted, precision, TARGET_HEAD_PRECISIONS.get(precision)), id_map
+    id_map = fit_rows(target, draft)
+    return executable(draft, precision, TARGET_HEAD_PRECISIONS.get(precision)), id_map
 
 
 def _feature_folder(target: str, named: str | None) -> Path | None:

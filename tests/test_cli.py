@@ -56,6 +56,8 @@ def test_json_holds_the_whole_run(capsys, tmp_path):
         (["generate", "x", "--drafter", "oracle"], "Unknown drafter"),
         (["generate", "x", "--max-new-tokens", "2", "--json", "/nowhere/x.json"], "Cannot write"),
         (["bench", "--prompts", "/nowhere", "--out", "x.json"], "Cannot read the prompts"),
+        (["bench", "--peers", "--prompts", "/nowhere", "--out", "x.json", "--k", "2,4"], "at one --k"),
+        (["bench", "--peers", "--prompts", "/nowhere", "--out", "x.json", "--k", "x"], "separated by commas"),
     ],
 )
 def test_what_the_user_can_put_right_gets_one_sentence_and_status_2(arguments, words, capsys):

@@ -8,6 +8,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from specdemo.fit import require_same_tokens
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
+from specdemo.llama import FusedLlama
 from specdemo.models import load_pair
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -40,6 +41,7 @@ def test_a_pair_of_folders_loads_and_runs_also_with_padded_vocabularies(target_f
     tokenizer = byte_tokenizer()
     draft = save(tiny_llama(len(tokenizer) + extra_rows, 0, torch.float32), tokenizer, tmp_path)
     pair = load_pair(target_folder, draft, **ON_CPU)
+    assert isinstance(pair.target, FusedLlama) and isinstance(pair.draft, FusedLlama)
     record, end = run(pair)
     assert end["badge"]["kind"] == "same"
     assert len(record.lanes["speculative"].ids) == 10
