@@ -188,6 +188,7 @@ def _flashspec(models: PeerModels) -> Iterator[Peer]:
             device="cpu",
             sampling=flashspec.SamplingConfig(temperature=0.0),
             drafter_strategy=strategy,
+            bandit=flashspec.BanditConfig(n_arms=1),
             eos_token_ids=tuple(models.eos_ids),
         )
         made = flashspec.SpeculativeEngine(config, [drafter], target)
