@@ -106,7 +106,7 @@ def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once(
     del first
     gc.collect()
     again = execution.open(64)
-    assert again.recorded is held
+    assert again.recorded is held and execution.open(64).recorded is not held
     assert (again.recorded.cache.keys == 0).all()
     execution.prepare(again, [1, 2], ())
     assert record.recorded == 2
