@@ -196,11 +196,8 @@ def can_fuse(model: nn.Module) -> bool:
     if set(full) != {"full_attention"} or (type(stack) is MistralModel and config.sliding_window):
         return False
     rope = getattr(config, "rope_parameters", None) or {}
-    linears = [m for layer in stack.layers for m in (*layer.self_attn.children(), *layer.mlp.children())]
-    if any(
-        isinstance(getattr(m, "weight", None), nn.Parameter) and type(m) is not nn.Linear for m in linears
-    ):
-        return False  # adapted or quantised: its weight is not all that it computes with
+    if not all(map(_is_plain, stack.layers)):
+        return False
     steady = rope.get("rope_type", "default") in STEADY_ROTATIONS
     return steady and config.hidden_act == "silu" and rope.get("partial_rotary_factor", 1.0) == 1.0
 
