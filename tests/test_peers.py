@@ -98,13 +98,15 @@ def test_rows_compare_each_way_with_its_own_baseline_and_with_ours(pair, tmp_pat
         Peer("broken 1.0", "plain", True, broken, "fp32"),
         Peer("parrot 1.0", "plain", True, parrot, "fp32"),
         Peer("parrot 1.0", "drafted", False, parrot, "fp32"),
+        Peer("parrot 1.0", "short", False, lambda ids, tokens: parrot(ids, tokens - 1), "fp32"),
     ]
     bench = PeerBench(PROMPTS, SETTINGS, tmp_path / "peers.json")
     bench.run(pair, peers)
     saved = json.loads((tmp_path / "peers.json").read_text())
-    assert len(saved["rows"]) == 3 * 5
-    first = {row["name"]: row for row in saved["rows"][:5]}
-    assert list(first) == [ALONE, *SETTINGS.drafters, "plain", "drafted"]
+    assert len(saved["rows"]) == 3 * 6
+    first = {row["name"]: row for row in saved["rows"][:6]}
+    assert list(first) == [ALONE, *SETTINGS.drafters, "plain", "drafted", "short"]
+    assert first["short"]["identical"] is False
     assert all(first[name]["library"] == OURS and first[name]["ours"] is None for name in list(first)[:3])
     assert first["draft-model"]["identical"] is True and first[ALONE]["identical"] is None
     assert first["drafted"]["identical"] is True and first["drafted"]["speedup"] > 0
@@ -113,7 +115,7 @@ def test_rows_compare_each_way_with_its_own_baseline_and_with_ours(pair, tmp_pat
         assert first[theirs]["ours"] == pytest.approx(ratio)
     assert all(row["tokens_per_s"] == pytest.approx(row["tokens"] / row["seconds"]) for row in saved["rows"])
     table = bench.table().splitlines()
-    assert len(table) == 6 and "3 of 3" in table[2]
+    assert len(table) == 7 and "3 of 3" in table[2]
     page = (tmp_path / "peers.html").read_text()
     assert "parrot 1.0: drafted (fp32)" in page and "<script src=" not in page
 
