@@ -166,7 +166,7 @@ class Bench:
             "rows": self._rows,
             "summary": self._summary(),
         }
-        save_json(self._out, content)
+        save_text(self._out, dump(content))
 
     def _summary(self) -> list[dict[str, Any]]:
         keys = sorted({_setting(row) for row in self._rows}, key=_order)
@@ -179,15 +179,15 @@ class Bench:
         return found
 
 
-def save_json(path: Path, content: dict[str, Any]) -> None:
-    """Write ``content`` in one step, so that an interrupted bench leaves the last whole file.
+def save_text(path: Path, text: str) -> None:
+    """Write ``text`` in one step, so that an interrupted bench leaves the last whole file.
 
     Raises:
         UserError: The file cannot be written.
     """
     partial = path.with_name(path.name + ".partial")
     try:
-        partial.write_text(dump(content), encoding="utf-8")
+        partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         raise UserError(f"Cannot write {path}: {error.strerror}; choose another place.") from error

@@ -61,8 +61,7 @@ class PlainExecution:
         self, ids: Tensor, start: int, cache: Cache, rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
         """One forward pass; taps are hooks, open for this pass only since runtimes share the model."""
-        for layer in cache.layers[:1]:
-            layer.cursor.length = start
+        cache.layers[0].cursor.length = start
         options: dict[str, Any] = {"logits_to_keep": rows or 1}
         if start + len(ids) > self._last_position + 1:
             # Never text of the target (``max_context``), only a draft that reads less than its target

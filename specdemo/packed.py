@@ -2,9 +2,8 @@
 
 A decoding step reads every weight once and computes little with it, so its speed is the speed of
 that reading. torch's own product of a few bf16 rows stays far below the memory's; the same numbers
-in oneDNN's blocked order come out bit for bit alike in about half the time, and rows do not depend
-on how many come with them. int8 and int4 read less and round the weights: as a target that is a
-slightly different model, whose baseline is packed the same.
+in oneDNN's blocked order come out bit for bit alike in about half the time. int8 and int4 read less
+and round the weights: as a target that is a slightly different model, whose baseline is packed the same.
 """
 
 import torch

@@ -15,13 +15,13 @@ from typing import Any
 import plotly.graph_objects as go
 from tqdm import tqdm
 
-from specdemo.bench import Prompt, environment, quartiles, save_json
+from specdemo.bench import Prompt, environment, quartiles, save_text
 from specdemo.limits import UserError, parse_config
 from specdemo.metrics import first_difference
 from specdemo.pair import Pair
 from specdemo.palette import THEMES
 from specdemo.peers import Peer
-from specdemo.trace import Round, RunConfig
+from specdemo.trace import Round, RunConfig, dump
 
 OURS = "specdemo"
 ALONE = "target alone"
@@ -79,20 +79,14 @@ class PeerBench:
         for number, prompt in enumerate(tqdm(self._prompts, desc="peers", unit="prompt")):
             turn = number % (len(peers) + 1)
             self._rows += self._measure(pair, prompt, peers, turn)
-            save_json(
-                self._out,
-                {
-                    "environment": facts,
-                    "settings": asdict(self._settings),
-                    "rows": self._rows,
-                    "summary": self._summary(),
-                },
-            )
-        page = self._out.with_suffix(".html")
-        try:
-            self._figure(facts).write_html(page, include_plotlyjs=True)
-        except OSError as error:
-            raise UserError(f"Cannot write {page}: {error.strerror}; choose another place.") from error
+            content = {
+                "environment": facts,
+                "settings": asdict(self._settings),
+                "rows": self._rows,
+                "summary": self._summary(),
+            }
+            save_text(self._out, dump(content))
+        save_text(self._out.with_suffix(".html"), self._figure(facts).to_html(include_plotlyjs=True))
 
     def table(self) -> str:
         """The summary for a terminal."""
@@ -122,7 +116,7 @@ class PeerBench:
             start = time.perf_counter()
             written = peer.generate(ids, self._settings.max_new_tokens)
             seconds = time.perf_counter() - start
-            return [_row(peer.library, peer.name, peer.alone, peer.precision, written, seconds)]
+            return [_row(peer.package, peer.name, peer.alone, peer.precision, written, seconds)]
 
         calls = [ours, *((lambda peer=peer: theirs(peer)) for peer in peers)]
         results: dict[int, list[dict[str, Any]]] = {}
@@ -168,7 +162,7 @@ def _runs(peer: Peer, ids: list[int]) -> bool:
     try:
         peer.generate(ids, WARM_UP_TOKENS)
     except Exception as error:  # a foreign library may fail in any way; the others still run
-        tqdm.write(f"{peer.library}, {peer.name}, is left out: {type(error).__name__}: {error}")
+        tqdm.write(f"{peer.package}, {peer.name}, is left out: {type(error).__name__}: {error}")
         return False
     return True
 
@@ -180,7 +174,7 @@ def _lane(build: Callable[[], Iterator[Round]]) -> tuple[list[int], float]:
     seconds, ids = time.perf_counter() - start, []
     for round_ in lane:
         ids += round_.emitted
-        seconds += round_.prefill_s + round_.draft_s + round_.verify_s + round_.other_s
+        seconds += round_.prefill_s + round_.seconds
     return ids, seconds
 
 

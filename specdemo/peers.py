@@ -42,14 +42,14 @@ class Peer:
     """One way of another library to write.
 
     Attributes:
-        library: Its name with version.
+        package: The library, with its version.
         name: What is measured.
         alone: Whether this is the library's own baseline, with which its others are compared.
         generate: Writes greedily; everything it does is timed.
         precision: What it runs in.
     """
 
-    library: str
+    package: str
     name: str
     alone: bool
     generate: Generate
@@ -99,7 +99,7 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
     dtype = DTYPES[pair.precision]
     model = loading(AutoModelForCausalLM.from_pretrained, target, dtype=dtype).eval()
     if is_reduced_draft(draft_path):
-        small = full_vocabulary(draft_path, target, dtype)
+        small = full_vocabulary(draft_path, model)
     else:
         small = loading(AutoModelForCausalLM.from_pretrained, draft, dtype=dtype).eval()
     with tempfile.TemporaryDirectory() as folder:
@@ -110,12 +110,11 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
 
 
 @torch.no_grad()
-def full_vocabulary(folder: Path, target: str, dtype: torch.dtype) -> nn.Module:
-    """A reduced draft as a plain model of its family, for programs that know no id map.
+def full_vocabulary(folder: Path, host: nn.Module) -> nn.Module:
+    """A reduced draft of the target ``host`` as a plain model, for programs that know no id map.
 
     Rows outside the map are zero; a score of 0 lies below what our drafts give their best token.
     """
-    host = AutoModelForCausalLM.from_pretrained(target, dtype=dtype, attn_implementation=ATTENTION)
     draft = load_draft(folder, host, ATTENTION)
     config = copy.deepcopy(draft.config)
     config.vocab_size = host.get_input_embeddings().num_embeddings
@@ -133,12 +132,10 @@ def full_vocabulary(folder: Path, target: str, dtype: torch.dtype) -> nn.Module:
 def available_peers(models: PeerModels, report: Callable[[str], None]) -> list[Peer]:
     """Every peer that can be set up here, in a fixed order; ``report`` is told of those that cannot."""
     found: list[Peer] = []
-    kinds = (_llama_cpp,) if models.precision in CPU_PRECISIONS else (_transformers, _flashspec, _economize)
-    for kind in dict.fromkeys((*kinds, _llama_cpp)):
+    everywhere = () if models.precision in CPU_PRECISIONS else (_transformers, _flashspec, _economize)
+    for kind in (*everywhere, _llama_cpp):
         try:
             found += list(kind(models))
-        except ImportError as error:
-            report(f"{kind.__name__.lstrip('_')} is left out: {error}")
         except Exception as error:  # a foreign library may fail in any way; the others still run
             report(f"{kind.__name__.lstrip('_')} is left out: {type(error).__name__}: {error}")
     return found

@@ -15,10 +15,8 @@ import pytest
 import torch
 from scipy.stats import chisquare
 from tiny import TableRuntime, config_for, emitted, nearby, tiny_llama
-from transformers import LlamaConfig, LlamaForCausalLM
 
 import specdemo.rules
-from specdemo.attention import ATTENTION
 from specdemo.calibrate import find_row_floor
 from specdemo.drafters import Drafter, DraftModelDrafter
 from specdemo.engine import autoregress, speculate
@@ -154,19 +152,7 @@ PACKED_SAMPLES = 1000
 
 def packed_llama(seed: int, precision: str) -> FusedLlama:
     """A model wide enough for every kernel; its head is one for the tokens of this module."""
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=64,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.15,
-        tie_word_embeddings=False,
-    )
-    config._attn_implementation = ATTENTION
-    model = LlamaForCausalLM(config).to(DTYPES[precision]).eval()
+    model = tiny_llama(VOCAB, seed, DTYPES[precision], spread=0.15, width=64)
     return FusedLlama(model, precision, "int8" if precision == "int4" else precision)
 
 

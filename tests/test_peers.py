@@ -15,6 +15,7 @@ from specdemo.models import load_pair
 from specdemo.peer_bench import ALONE, OURS, PeerBench, PeerSettings
 from specdemo.peers import Peer, available_peers, full_vocabulary, peer_models
 from specdemo.trace import Finish
+from specdemo.weights import place_like
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -50,7 +51,7 @@ def written(pair, prompt):
 def test_transformers_writes_our_baselines_text_in_all_its_ways(pair, folders):
     with peer_models(pair, *folders, gguf=None) as models:
         said: list[str] = []
-        peers = [p for p in available_peers(models, said.append) if p.library.startswith("transformers")]
+        peers = [p for p in available_peers(models, said.append) if p.package.startswith("transformers")]
         assert [peer.name for peer in peers] == ["generate", "assisted generation", "prompt lookup"]
         assert [peer.alone for peer in peers] == [True, False, False]
         assert any(line.startswith("llama_cpp is left out") for line in said)
@@ -65,7 +66,7 @@ def test_a_library_that_is_missing_or_broken_is_named_and_left_out(pair, folders
     said: list[str] = []
     with peer_models(pair, *folders, gguf=None) as models:
         found = available_peers(models, said.append)
-    assert {peer.library.split()[0] for peer in found} == {"transformers"}
+    assert {peer.package.split()[0] for peer in found} == {"transformers"}
     assert any(line.startswith("economize is left out") for line in said)
     assert any("ZeroDivisionError" in line for line in said)
 
@@ -75,14 +76,14 @@ def test_a_reduced_draft_with_a_whole_vocabulary_says_the_same(folders, tmp_path
     id_map = torch.arange(0, 250, 5)
     save_draft(slice_of_target(target, [0, 1], id_map), tmp_path)
     draft = load_draft(tmp_path, target, "sdpa")
-    full = full_vocabulary(tmp_path, folders[0], torch.float32)
+    full = full_vocabulary(tmp_path, target)
     ids = torch.tensor([[3, 7, 100, 42]])
     expected, found = draft(ids).logits, full(ids).logits
     torch.testing.assert_close(found[..., id_map], expected)
     others = torch.ones(found.shape[-1], dtype=torch.bool)
     others[id_map] = False
     assert (found[..., others] == 0).all()
-    half = full_vocabulary(tmp_path, folders[0], torch.bfloat16)
+    half = full_vocabulary(tmp_path, place_like(target, torch.empty(0, dtype=torch.bfloat16)))
     assert half.get_output_embeddings().weight.dtype == torch.bfloat16
     assert half.base_model.rotary_emb.inv_freq.dtype == torch.float32
 

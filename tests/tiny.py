@@ -27,13 +27,18 @@ def config_for(rule: Rule = Rule.GREEDY, **changes: object) -> RunConfig:
 
 
 def tiny_llama(
-    vocab: int, seed: int, dtype: torch.dtype = torch.float64, spread: float = 0.6, context: int = 512
+    vocab: int,
+    seed: int,
+    dtype: torch.dtype = torch.float64,
+    spread: float = 0.6,
+    context: int = 512,
+    width: int = 16,
 ) -> LlamaForCausalLM:
     """A two-layer random Llama whose logits vary enough to disagree about."""
     config = LlamaConfig(
         vocab_size=vocab,
-        hidden_size=16,
-        intermediate_size=32,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
