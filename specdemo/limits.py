@@ -60,9 +60,6 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     drafter = raw.get("drafter", DRAFTERS[0])
     if drafter not in DRAFTERS:
         raise UserError(f"Unknown drafter {_show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
-    baseline = raw.get("baseline", True)
-    if not isinstance(baseline, bool):
-        raise UserError(f"baseline must be true or false, not {_show(baseline)}.")
     return RunConfig(
         prompt=_prompt(raw),
         mode=_choice(raw, "mode", Mode, Mode.CHAT),
@@ -75,7 +72,8 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
         script=_script(raw, drafter),
         seed=_integer(raw, "seed", 0, 0, MAX_SEED),
         max_new_tokens=_integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
-        baseline=baseline,
+        baseline=_flag(raw, "baseline", RunConfig.baseline),
+        draft_alone=_flag(raw, "draft_alone", RunConfig.draft_alone),
     )
 
 
@@ -137,6 +135,13 @@ def _integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int
     if not low <= value <= high:
         raise UserError(f"{key} must be from {low} to {high}, not {_show(value)}.")
     return int(value)
+
+
+def _flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = raw.get(key, default)
+    if not isinstance(value, bool):
+        raise UserError(f"{key} must be true or false, not {_show(value)}.")
+    return value
 
 
 def _is_number(value: object) -> bool:

@@ -14,6 +14,8 @@ TRACE_VERSION = 1
 
 SPECULATIVE = "speculative"
 BASELINE = "baseline"
+DRAFT = "draft"
+"""The draft model by itself. What its rounds say of a target they say of the draft."""
 
 AUTO = "auto"
 """A draft length that follows what pays (``lengths.AutoLength``)."""
@@ -58,6 +60,7 @@ class RunConfig:
     """Everything a visitor chooses. Built and bounded by ``limits.parse_config`` only.
 
     ``script`` is the text that the ``scripted`` drafter proposes; empty for every other drafter.
+    ``baseline`` and ``draft_alone`` ask for the target's and the draft model's own lane.
     """
 
     prompt: str
@@ -72,6 +75,7 @@ class RunConfig:
     seed: int = 0
     max_new_tokens: int = 128
     baseline: bool = True
+    draft_alone: bool = False
 
 
 class Alternative(NamedTuple):

@@ -23,6 +23,11 @@ def test_the_rule_follows_the_temperature():
     assert parse_config({**GOOD, "mode": "raw", "k": 4.0}).mode is Mode.RAW
 
 
+def test_lanes_are_asked_for_by_name():
+    config = parse_config({**GOOD, "baseline": False, "draft_alone": True})
+    assert not config.baseline and config.draft_alone
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -58,6 +63,7 @@ def test_the_rule_follows_the_temperature():
         ({"drafter": "scripted", "script": "x" * 9000}, "9,000 characters; shorten it"),
         ({"drafter": "scripted", "script": "\ud800"}, "lone surrogate"),
         ({"baseline": 1}, "baseline must be true or false"),
+        ({"draft_alone": "yes"}, "draft_alone must be true or false, not 'yes'"),
         ({"colour": "red"}, "Unknown setting 'colour'"),
     ],
 )
