@@ -47,6 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--seed", type=int, default=0, metavar="S")
     generate.add_argument("--max-new-tokens", type=int, default=RunConfig.max_new_tokens, metavar="N")
     generate.add_argument("--baseline", action="store_true", help="also run the target alone and compare")
+    generate.add_argument(
+        "--draft-alone", action="store_true", help="also run the draft model alone and show where it departs"
+    )
     generate.add_argument("--json", metavar="FILE", help="write the whole run as JSON; - for standard output")
 
     fetch = commands.add_parser("fetch", help="prepare the embedded pair")
@@ -107,6 +110,7 @@ def _generate(options: argparse.Namespace) -> int:
             "seed": options.seed,
             "max_new_tokens": options.max_new_tokens,
             "baseline": options.baseline,
+            "draft_alone": options.draft_alone,
         }
     )
     from specdemo.live import LiveRun

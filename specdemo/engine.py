@@ -115,7 +115,7 @@ def autoregress(
     eos_ids: frozenset[int] = frozenset(),
     stop: Callable[[], bool] = never,
 ) -> Iterator[Round]:
-    """Decode with the target alone: the baseline.
+    """Decode with one model alone: the target for the baseline, or a draft that is its own target.
 
     It is ``speculate`` with nothing drafted, so the baseline has every optimisation the speculative
     lane has. Arguments, rounds and errors as there.

@@ -5,7 +5,8 @@ Each event is a plain dictionary with a ``type``:
 
 ``start``   the run without its rounds (config, pair, device, calibration), prompt ids and pieces
 ``round``   ``lane``, the ``round``, the ``totals`` so far, and ``pieces`` of ids not seen before
-``end``     the closing ``sentence``, the ``badge``, the final ``totals``
+``end``     the closing ``sentence``, the ``badge``, the final ``totals``, and in ``departure`` how far the
+            draft alone went with the target (None where it did not run)
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 
 from specdemo.engine import never
 from specdemo.metrics import Tally
-from specdemo.narrate import badge, closing_sentence
+from specdemo.narrate import badge, closing_sentence, departure_sentence
 from specdemo.pair import Pair, Stop
 from specdemo.trace import SPECULATIVE, Lane, Round, Run, RunConfig
 
@@ -27,7 +28,7 @@ class LiveRun:
     Args:
         pair: The loaded models.
         config: From ``limits.parse_config``.
-        stop: Asked once a round and lane; True ends both lanes within that round.
+        stop: Asked once a round and lane; True ends every lane within that round.
     """
 
     def __init__(self, pair: Pair, config: RunConfig, stop: Stop = never):
@@ -41,7 +42,7 @@ class LiveRun:
         self._tally = Tally(config.rule, self._blank.calibration)
 
     def events(self) -> Iterator[Event]:
-        """Run it. Every second spent outside the two decoders is outside both clocks."""
+        """Run it. Every second spent outside the decoders is outside their clocks."""
         self._pieces = dict(self._blank.pieces)
         start = asdict(self._blank)
         yield {
@@ -67,6 +68,7 @@ class LiveRun:
             "type": "end",
             "sentence": closing_sentence(totals, finish),
             "badge": verdict and verdict._asdict(),
+            "departure": departure_sentence(totals, self._config.rule),
             "totals": asdict(totals),
             "finish": finish,
         }

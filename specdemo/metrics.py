@@ -9,24 +9,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Emission, Round, Rule
+from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Emission, Round, Rule, Status
 
 
 @dataclass
 class LaneTally:
-    """Running sums over the rounds of one lane; seconds are decode seconds."""
+    """Running sums over the rounds of one lane; seconds are decode seconds.
+
+    Entry i of a sum by position is over the drafted tokens at place i of their round.
+    """
 
     tokens: int = 0
     passes: int = 0
     drafted: int = 0
     steps: int = 0
-    compared: int = 0
-    accepted: int = 0
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
     prefill_s: float = 0.0
     cost: float = 0.0
+    compared_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: list[int] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     emissions: dict[int, Emission] = field(default_factory=dict)
 
@@ -36,8 +39,6 @@ class LaneTally:
         self.passes += 1
         self.tokens += len(emitted)
         self.drafted += len(round_.drafted)
-        self.compared += round_.compared
-        self.accepted += round_.accepted
         self.draft_s += round_.draft_s
         self.verify_s += round_.verify_s
         self.other_s += round_.other_s
@@ -48,11 +49,26 @@ class LaneTally:
         self.ids += emitted
         if round_.emission:
             self.emissions[len(self.ids) - 1] = round_.emission
+        for counts in (self.compared_by_position, self.accepted_by_position):
+            counts += [0] * (len(round_.drafted) - len(counts))
+        for place, token in enumerate(round_.drafted):
+            self.compared_by_position[place] += token.compared
+            self.accepted_by_position[place] += token.status is Status.ACCEPTED
 
     @property
     def seconds(self) -> float:
         """Decode seconds, prefill excluded."""
         return self.draft_s + self.verify_s + self.other_s
+
+    @property
+    def compared(self) -> int:
+        """Drafted tokens that got a verdict."""
+        return sum(self.compared_by_position)
+
+    @property
+    def accepted(self) -> int:
+        """Drafted tokens that were kept."""
+        return sum(self.accepted_by_position)
 
 
 @dataclass(frozen=True)
@@ -73,7 +89,10 @@ class Totals:
         alpha_compared: Accepted ÷ compared tokens.
         alpha_drafted: Accepted ÷ drafted tokens.
         tau: Mean tokens emitted per target pass.
+        compared_by_position, accepted_by_position: Entry i counts the drafted tokens at place i of
+            their round that were compared, or accepted; as long as the longest draft so far.
         draft_s, verify_s, other_s: Where the speculative lane's seconds went.
+        baseline_verify_s, baseline_other_s: Where the baseline's went; it drafts nothing.
         overhead: 1 − (draft + verify) ÷ decode seconds.
         s_theory: Predicted speedup from α, k, c and v, assuming independent acceptances.
         s_cost: Predicted speedup of the rounds as they fell, from c and v.
@@ -82,6 +101,11 @@ class Totals:
             the rejection rule, whose lanes are two draws from one distribution.
         divergence: First differing output position, from 0.
         divergence_gap: The target's top-two probability gap there.
+        draft_alone_tokens, draft_alone_seconds, draft_alone_tokens_per_s: What the draft model wrote
+            by itself, in which decode seconds; 0, 0 and None where it was not asked to.
+        draft_alone_departs: First output position, from 0, where that differs from the target's text
+            (the baseline's, or the speculative lane's where no baseline runs); None while they agree as
+            far as both reach, and under the rejection rule, where they differ by chance.
     """
 
     tokens: int
@@ -101,9 +125,13 @@ class Totals:
     alpha_compared: float | None
     alpha_drafted: float | None
     tau: float | None
+    compared_by_position: tuple[int, ...]
+    accepted_by_position: tuple[int, ...]
     draft_s: float
     verify_s: float
     other_s: float
+    baseline_verify_s: float
+    baseline_other_s: float
     overhead: float | None
     s_theory: float | None
     s_cost: float | None
@@ -111,6 +139,10 @@ class Totals:
     identical: bool | None
     divergence: int | None
     divergence_gap: float | None
+    draft_alone_tokens: int
+    draft_alone_seconds: float
+    draft_alone_tokens_per_s: float | None
+    draft_alone_departs: int | None
 
 
 NEGLIGIBLE_FLOOR_COST = 1.02
@@ -118,13 +150,19 @@ NEGLIGIBLE_FLOOR_COST = 1.02
 
 
 class Tally:
-    """Fold the rounds of both lanes as they come; :meth:`totals` may be asked at any time."""
+    """Fold the rounds of all lanes as they come; :meth:`totals` may be asked at any time."""
 
     def __init__(self, rule: Rule, calibration: Calibration | None):
         self.rule = rule
         self.calibration = calibration
-        self.lanes = {SPECULATIVE: LaneTally(), BASELINE: LaneTally()}
+        spec, base, alone = LaneTally(), LaneTally(), LaneTally()
+        self.lanes = {SPECULATIVE: spec, BASELINE: base, DRAFT: alone}
         self._first_s: dict[str, float] = {}
+        self._lanes_apart = Parting(spec.ids, base.ids)
+        self._draft_apart = {
+            SPECULATIVE: Parting(spec.ids, alone.ids),
+            BASELINE: Parting(base.ids, alone.ids),
+        }
 
     def add(self, lane: str, round_: Round) -> None:
         """Fold one more round of ``lane``."""
@@ -133,7 +171,7 @@ class Tally:
 
     def totals(self) -> Totals:
         """The figures so far."""
-        spec, base = self.lanes[SPECULATIVE], self.lanes[BASELINE]
+        spec, base, alone = (self.lanes[name] for name in (SPECULATIVE, BASELINE, DRAFT))
         floor_cost = self.calibration.floor_cost if self.calibration else 1.0
         credit = floor_cost if floor_cost > NEGLIGIBLE_FLOOR_COST else 1.0
         base_rate = _ratio(base.tokens, base.seconds)
@@ -141,7 +179,7 @@ class Tally:
         unpadded = base_rate and base_rate * credit
         shape = self._shape()
         alpha = _ratio(spec.accepted, spec.compared)
-        divergence = None if self.rule is Rule.REJECTION else first_difference(spec.ids, base.ids)
+        divergence, departs = self._partings()
         return Totals(
             tokens=spec.tokens,
             baseline_tokens=base.tokens,
@@ -163,9 +201,13 @@ class Tally:
             alpha_compared=alpha,
             alpha_drafted=_ratio(spec.accepted, spec.drafted),
             tau=_ratio(spec.tokens, spec.passes),
+            compared_by_position=tuple(spec.compared_by_position),
+            accepted_by_position=tuple(spec.accepted_by_position),
             draft_s=spec.draft_s,
             verify_s=spec.verify_s,
             other_s=spec.other_s,
+            baseline_verify_s=base.verify_s,
+            baseline_other_s=base.other_s,
             overhead=_ratio(spec.other_s, spec.seconds),
             s_theory=None if alpha is None or shape is None else theoretical_speedup(alpha, shape),
             s_cost=_ratio(spec.tokens, spec.cost),
@@ -173,7 +215,18 @@ class Tally:
             identical=None if self.rule is Rule.REJECTION or not base.tokens else divergence is None,
             divergence=divergence,
             divergence_gap=_gap(divergence, base),
+            draft_alone_tokens=alone.tokens,
+            draft_alone_seconds=alone.seconds,
+            draft_alone_tokens_per_s=_ratio(alone.tokens, alone.seconds),
+            draft_alone_departs=departs,
         )
+
+    def _partings(self) -> tuple[int | None, int | None]:
+        """Where the speculative lane leaves the baseline, and where the draft alone leaves the target."""
+        if self.rule is Rule.REJECTION:
+            return None, None
+        reference = BASELINE if self.lanes[BASELINE].tokens else SPECULATIVE
+        return self._lanes_apart.position(), self._draft_apart[reference].position()
 
     def _shape(self) -> "RoundShape | None":
         """The speculative lane's average round, whatever decided its length."""
@@ -195,7 +248,22 @@ def fold(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     """First position where two id sequences differ, as far as both reach; None where they agree."""
-    return next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), None)
+    return Parting(left, right).position()
+
+
+class Parting:
+    """Where two growing id sequences part; each position is looked at once, however often one asks."""
+
+    def __init__(self, left: Sequence[int], right: Sequence[int]):
+        self._left, self._right = left, right
+        self._agreed = 0
+
+    def position(self) -> int | None:
+        """First position where they differ, as far as both reach; None where they agree."""
+        reach = min(len(self._left), len(self._right))
+        while self._agreed < reach and self._left[self._agreed] == self._right[self._agreed]:
+            self._agreed += 1
+        return self._agreed if self._agreed < reach else None
 
 
 class RoundShape(NamedTuple):

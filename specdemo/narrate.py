@@ -47,6 +47,21 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
     return Badge("different", f"Differs from the baseline from output token {totals.divergence + 1} on{gap}.")
 
 
+def departure_sentence(totals: Totals, rule: Rule) -> str | None:
+    """How far the draft model by itself wrote the target's text; None where it did not run."""
+    if not totals.draft_alone_tokens:
+        return None
+    if rule is Rule.REJECTION:
+        return "The draft alone is another draw; the two cannot be compared token by token."
+    if totals.draft_alone_departs is not None:
+        return f"The draft alone leaves the target's text at token {totals.draft_alone_departs + 1}."
+    target_tokens = totals.baseline_tokens or totals.tokens
+    if totals.draft_alone_tokens == target_tokens:
+        return f"The draft alone wrote the same {_count(target_tokens, 'token')}."
+    both = _count(min(totals.draft_alone_tokens, target_tokens), "token")
+    return f"The draft alone wrote the target's text as far as both went, {both}."
+
+
 def _why_slower(totals: Totals) -> str:
     if totals.alpha_compared is None:
         return "nothing was drafted, so nothing could be gained"

@@ -25,9 +25,9 @@ from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.race import race
 from specdemo.recorded_draft import RecordedDraftLoop
 from specdemo.rules import GreedyRule, VerificationRule, rule_for
-from specdemo.runtime import ExitRuntime, ModelRuntime
+from specdemo.runtime import ExitRuntime, ModelRuntime, WholeVocabularyRuntime
 from specdemo.text import PieceTable
-from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Mode, Round, Run, RunConfig
+from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, Run, RunConfig
 
 UNPADDED = 1
 EXIT_SHARE = 0.2
@@ -149,18 +149,53 @@ class Pair:
         target.prepare(capacity, 1)
         return autoregress(target, prompt_ids, config, self.eos_ids, stop)
 
+    def draft_lane(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
+        """A fresh decoder of the draft model alone, whoever drafts for the target.
+
+        It has a cache of its own, takes one token a pass as a draft does, and writes the target's ids.
+
+        Raises:
+            UserError: The pair has no draft model, or the prompt fills what that can read.
+        """
+        if self.draft is None:
+            raise UserError("This pair has no draft model; leave out the lane of the draft alone.")
+        runtime = (
+            ModelRuntime(self.draft)
+            if self.id_map is None
+            else WholeVocabularyRuntime(self.draft, self.id_map, self._vocab)
+        )
+        if len(prompt_ids) >= runtime.max_context:
+            raise UserError(
+                f"The prompt has {len(prompt_ids):,} tokens, the draft model reads {runtime.max_context:,}; "
+                "shorten it or leave out the lane of the draft alone."
+            )
+        runtime.prepare(run_capacity(len(prompt_ids), config.max_new_tokens), 1)
+        return autoregress(runtime, prompt_ids, config, self.eos_ids, stop)
+
     def race(
         self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
     ) -> Iterator[tuple[str, Round]]:
-        """Run the speculative lane and, if asked for, the baseline, interleaved by their own clocks."""
+        """Run the speculative lane and the others that are asked for, interleaved by their own clocks.
+
+        Raises:
+            UserError: The pair lacks what a lane needs.
+        """
         lanes = {SPECULATIVE: self.speculative_lane(config, prompt_ids, stop)}
         if config.baseline:
             lanes[BASELINE] = self.baseline_lane(config, prompt_ids, stop)
+        if config.draft_alone:
+            lanes[DRAFT] = self.draft_lane(config, prompt_ids, stop)
         return race(lanes)
 
     def warm_up(self) -> None:
         """Run every kind of pass once, so that no visitor's first run pays for it."""
-        config = RunConfig(prompt="", mode=Mode.RAW, max_new_tokens=8, drafter=self.default_drafter)
+        config = RunConfig(
+            prompt="",
+            mode=Mode.RAW,
+            max_new_tokens=8,
+            drafter=self.default_drafter,
+            draft_alone=self.draft is not None,
+        )
         for _ in self.race(config, self.tokenizer("The sky is")["input_ids"]):
             pass
 

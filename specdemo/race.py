@@ -1,4 +1,4 @@
-"""Two decoders on one device, each on its own clock, interleaved so that both stream live."""
+"""Several decoders on one device, each on its own clock, interleaved so that all stream live."""
 
 from collections.abc import Iterator, Mapping
 
@@ -9,7 +9,7 @@ def race(lanes: Mapping[str, Iterator[Round]]) -> Iterator[tuple[str, Round]]:
     """Advance whichever lane is behind by its own accumulated seconds, prefill included.
 
     A lane's clock stands still while another runs, so the order of arrival is the order in which the
-    rounds would end on two equal devices, and neither lane is timed while the other works.
+    rounds would end on equal devices of their own, and no lane is timed while another works.
     """
     clocks = dict.fromkeys(lanes, 0.0)
     running = dict(lanes)

@@ -139,6 +139,29 @@ class ModelRuntime:
         return logits
 
 
+class WholeVocabularyRuntime(ModelRuntime):
+    """A draft with a reduced head as a decoder of its own: it scores every id of the target's.
+
+    What it cannot say gets −inf, so that whatever reads the scores needs no id map.
+
+    Args:
+        model: The draft.
+        ids: Target id of each of its output rows, shape [H].
+        vocab: How many ids the target has, V.
+    """
+
+    def __init__(self, model: nn.Module, ids: Tensor, vocab: int):
+        super().__init__(model)
+        self._ids, self._vocab = ids, vocab
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor) -> Tensor:
+        """Append ``ids`` [n], return logits [n, V]."""
+        scores = super().forward(ids)
+        whole = scores.new_full((len(scores), self._vocab), float("-inf"))
+        return whole.index_copy_(1, self._ids, scores)
+
+
 class ExitRuntime(ModelRuntime):
     """The first layers of another runtime's model with its head, over that runtime's own cache.
 

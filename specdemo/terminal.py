@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from specdemo.live import Event
 from specdemo.text import StreamDecoder
-from specdemo.trace import SPECULATIVE, Status
+from specdemo.trace import DRAFT, SPECULATIVE, Status
 
 _STYLE = {
     Status.ACCEPTED: "32",
@@ -17,6 +17,9 @@ _STYLE = {
     Status.BONUS: "36;4",
     Status.DISCARDED: "2;31;9",
 }
+_ASTRAY = "33"
+"""The style of what the draft alone writes behind the place where it departs."""
+_DEPARTS = "⟨≠⟩"
 _RESET = "\x1b[0m"
 _VISIBLE_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
     127: "\u2421"
@@ -31,13 +34,17 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 class TerminalView:
-    """Print the speculative lane as it is decided, then the closing sentence and the badge."""
+    """Print the speculative lane as it is decided, then the closing sentence and the badge.
+
+    The draft model's own text, where it was asked for, comes last, in one piece.
+    """
 
     def __init__(self, out: TextIO):
         self._out = out
         self._colour = wants_colour(out)
         self._pieces: dict[int, bytes] = {}
         self._decoder = StreamDecoder()
+        self._alone: list[int] = []
 
     def show(self, event: Event) -> None:
         """Print what one event adds."""
@@ -46,10 +53,10 @@ class TerminalView:
             self._legend()
         elif event["type"] == "round" and event["lane"] == SPECULATIVE:
             self._round(event["round"])
+        elif event["type"] == "round" and event["lane"] == DRAFT:
+            self._alone.append(event["round"]["emission"]["id"])
         elif event["type"] == "end":
-            self._write(self._decoder.flush() + "\n\n" + event["sentence"] + "\n")
-            if event["badge"]:
-                self._write(event["badge"]["text"] + "\n")
+            self._end(event)
 
     def _legend(self) -> None:
         if self._colour:
@@ -71,11 +78,31 @@ class TerminalView:
             emission = round_["emission"]
             self._write(self._styled(self._text(emission["id"]), emission["status"]))
 
+    def _end(self, event: Event) -> None:
+        self._write(self._decoder.flush() + "\n\n" + event["sentence"] + "\n")
+        if event["badge"]:
+            self._write(event["badge"]["text"] + "\n")
+        if event["departure"]:
+            self._write(f"{event['departure']}\n\n{self._draft_alone(event['totals'])}\n")
+
+    def _draft_alone(self, totals: dict[str, Any]) -> str:
+        """The draft's text, with a mark where it leaves the target's."""
+        decoder = StreamDecoder()
+        texts = [_printable(decoder.feed(self._pieces[token])) for token in self._alone]
+        texts.append(decoder.flush())
+        departs = totals["draft_alone_departs"]
+        if departs is None:
+            return "".join(texts)
+        return "".join(texts[:departs]) + self._paint(_DEPARTS + "".join(texts[departs:]), _ASTRAY)
+
     def _text(self, token: int) -> str:
         return _printable(self._decoder.feed(self._pieces[token]))
 
     def _styled(self, text: str, status: str) -> str:
-        return f"\x1b[{_STYLE[Status(status)]}m{text}{_RESET}" if self._colour and text else text
+        return self._paint(text, _STYLE[Status(status)])
+
+    def _paint(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}{_RESET}" if self._colour and text else text
 
     def _write(self, text: str) -> None:
         self._out.write(text)

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 
 import pytest
 from tiny import tiny_pair
@@ -38,9 +39,9 @@ def test_events_and_run_tell_the_same_story(pair, rule):
     saved = json.loads(record.to_json())
     for lane, rounds in streamed.items():
         assert json.loads(dump(rounds)) == saved["lanes"][lane]["rounds"]
-    assert events[-1]["totals"] == saved["totals"]
+    assert json.loads(dump(events[-1]["totals"])) == saved["totals"]
     refolded = fold({n: lane.rounds for n, lane in record.lanes.items()}, rule, record.calibration)
-    assert vars(refolded) == saved["totals"]
+    assert vars(refolded) == record.totals
     seen = {int(i) for e in events for i in e.get("pieces", {})}
     assert seen == set(record.pieces)
     for round_ in record.lanes[SPECULATIVE].rounds:
@@ -54,7 +55,8 @@ def test_events_and_run_tell_the_same_story(pair, rule):
 def test_a_trace_survives_the_file_and_needs_no_tokeniser(pair):
     record = live(pair)[0].run
     again = run_from_json(record.to_json())
-    assert again == record
+    assert again.to_json() == record.to_json()
+    assert replace(again, totals=record.totals) == record, "only the totals' sequences become lists"
     assert decode_pieces(again.pieces, again.prompt_ids) == "naïve 🎉"
 
 
