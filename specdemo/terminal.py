@@ -7,7 +7,7 @@ import base64
 import os
 from typing import Any, TextIO
 
-from specdemo.live import Event
+from specdemo.events import Event
 from specdemo.text import StreamDecoder
 from specdemo.trace import DRAFT, SPECULATIVE, Status
 

@@ -1,18 +1,21 @@
 """Events, traces and the service, on a tiny pair."""
 
 import json
+import subprocess
+import sys
 import threading
 from dataclasses import replace
 
 import pytest
 from tiny import tiny_pair
 
+from specdemo.events import replay_events
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.metrics import fold
 from specdemo.service import Service
 from specdemo.text import decode_pieces
-from specdemo.trace import BASELINE, SPECULATIVE, Rule, dump, run_from_json
+from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump, run_from_json
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "naïve 🎉", "mode": "raw", "max_new_tokens": 12, "k": 3}
@@ -50,6 +53,20 @@ def test_events_and_run_tell_the_same_story(pair, rule):
     if rule is not Rule.REJECTION:
         assert record.lanes[SPECULATIVE].ids == record.lanes[BASELINE].ids
         assert events[-1]["badge"]["kind"] == "same"
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_a_saved_run_replays_the_very_events(pair, rule):
+    # Both control tokens occur, since a trace keeps only those that do.
+    temperature = 0 if rule is Rule.GREEDY else 0.8
+    run, events = live(pair, prompt="<s>naïve 🎉</s>", rule=rule, temperature=temperature, draft_alone=True)
+    assert list(replay_events(run.run)) == events
+    assert {event["lane"] for event in events[1:-1]} == {SPECULATIVE, BASELINE, DRAFT}
+
+
+def test_a_replay_needs_neither_torch_nor_models():
+    code = "import sys, specdemo.events, specdemo.terminal; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_trace_survives_the_file_and_needs_no_tokeniser(pair):
