@@ -7,7 +7,8 @@ from tiny import tiny_pair
 
 import specdemo.models
 from specdemo.cli import main
-from specdemo.trace import run_from_json
+from specdemo.metrics import first_difference
+from specdemo.trace_file import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -28,23 +29,55 @@ def test_generate_prints_text_sentence_and_badge(capsys):
     assert "Identical to the baseline, token for token." in out
 
 
+def test_generate_shows_the_draft_alone_and_where_it_departs(capsys, pair):
+    arguments = ["generate", "hello", "--raw", "--max-new-tokens", "20", "--draft-alone", "--json", "-"]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    lanes = {name: lane.ids for name, lane in load(captured.out).lanes.items()}
+    assert set(lanes) == {"speculative", "draft"}
+    departs = first_difference(lanes["speculative"], lanes["draft"])
+    assert f"leaves the target's text at token {departs + 1}." in captured.err
+    shown = captured.err.rpartition("\n\n")[2]
+    assert shown.count("⟨≠⟩") == 1
+    before, after = (pair.pieces.text(ids) for ids in (lanes["draft"][:departs], lanes["draft"][departs:]))
+    visible = {code: chr(0x2400 + code) for code in range(32)}
+    assert shown == f"{before}⟨≠⟩{after}".translate(visible) + "\n"
+
+
+def test_a_draft_that_never_departs_is_shown_without_a_mark(capsys, pair):
+    pair.draft = pair.target
+    assert main(["generate", "hello", "--raw", "--max-new-tokens", "9", "--baseline", "--draft-alone"]) == 0
+    out = capsys.readouterr().out
+    assert "The draft alone wrote the same 9 tokens." in out and "⟨≠⟩" not in out
+    first, last = out.split("\n\n")[0], out.rpartition("\n\n")[2]
+    assert first.strip() == last.strip() != ""
+
+
+def test_without_the_flag_nothing_is_said_of_the_draft_alone(capsys):
+    main(["generate", "hello", "--raw", "--max-new-tokens", "5"])
+    assert "The draft alone" not in capsys.readouterr().out
+
+
 def test_colours_follow_the_status_and_control_characters_are_shown(capsys, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     main(["generate", "hello", "--raw", "--max-new-tokens", "40", "--seed", "3"])
     out = capsys.readouterr().out
     assert "\x1b[1;33;4m" in out and "\x1b[2;31;9m" in out
+    assert "\x1b[33m" not in out
+    main(["generate", "hello", "--raw", "--max-new-tokens", "20", "--draft-alone"])
+    assert "\x1b[33m⟨≠⟩" in capsys.readouterr().out
     assert not {chr(code) for code in range(32)} & set(out) - {"\x1b", "\n", "\t"}
 
 
 def test_json_holds_the_whole_run(capsys, tmp_path):
     main(["generate", "hi", "--max-new-tokens", "6", "--json", "-", "--temperature", "0.7"])
     captured = capsys.readouterr()
-    run = run_from_json(captured.out)
+    run = load(captured.out)
     assert run.config.prompt == "hi" and len(run.lanes["speculative"].ids) == 6
     assert "6 tokens" in captured.err
     path = tmp_path / "run.json"
     main(["generate", "hi", "--max-new-tokens", "6", "--json", str(path)])
-    assert run_from_json(path.read_text()).config.rule == "greedy"
+    assert load(path.read_text()).config.rule == "greedy"
 
 
 @pytest.mark.parametrize(

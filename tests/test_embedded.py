@@ -10,9 +10,10 @@ from tiny import baseline_rounds, config_for, emitted, nearby, speculative_round
 from specdemo.bench import read_prompts
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
+from specdemo.metrics import first_difference
 from specdemo.models import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, load_pair
 from specdemo.runtime import ModelRuntime
-from specdemo.trace import BASELINE, SPECULATIVE, Finish, Rule, RunConfig, Status
+from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
 
 ASSETS = Path(__file__).parent.parent / "assets"
 
@@ -65,6 +66,26 @@ def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(embedded_pa
         record, end = run(embedded_pair, **request, max_new_tokens=24)
         assert end["badge"]["kind"] == "same", (prompt.id, end["badge"])
         assert record.lanes[SPECULATIVE].ids == record.lanes[BASELINE].ids
+
+
+def test_the_draft_alone_writes_its_own_argmax_and_leaves_the_target(embedded_pair):
+    request = {"prompt": "The capital of France is", "mode": "raw", "max_new_tokens": 12}
+    record, end = run(embedded_pair, **request, draft_alone=True)
+    without, _ = run(embedded_pair, **request)
+    for lane in (SPECULATIVE, BASELINE):
+        assert record.lanes[lane].ids == without.lanes[lane].ids
+    runtime, text = ModelRuntime(embedded_pair.draft), list(record.prompt_ids)
+    runtime.begin(256)
+    runtime.prefill(torch.tensor(text[:-1]))
+    for token in record.lanes[DRAFT].ids:
+        row = runtime.forward(torch.tensor(text[-1:]))[-1].argmax()
+        assert token == embedded_pair.id_map[row].item()
+        text.append(token)
+    totals = end["totals"]
+    departs = totals["draft_alone_departs"]
+    assert departs == first_difference(record.lanes[BASELINE].ids, record.lanes[DRAFT].ids) < 12
+    assert end["departure"] == f"The draft alone leaves the target's text at token {departs + 1}."
+    assert totals["draft_alone_tokens_per_s"] > totals["baseline_tokens_per_s"]
 
 
 @pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])

@@ -3,15 +3,28 @@
 import pytest
 
 from specdemo.metrics import (
+    Parting,
     RoundShape,
+    Tally,
     break_even_alpha,
     expected_tokens,
     first_difference,
     fold,
     theoretical_speedup,
 )
-from specdemo.narrate import badge, closing_sentence
-from specdemo.trace import BASELINE, SPECULATIVE, Calibration, Emission, Finish, Round, Rule, Status, Token
+from specdemo.narrate import badge, closing_sentence, departure_sentence
+from specdemo.trace import (
+    BASELINE,
+    DRAFT,
+    SPECULATIVE,
+    Calibration,
+    Emission,
+    Finish,
+    Round,
+    Rule,
+    Status,
+    Token,
+)
 
 COSTS = Calibration(step_s=0.02, c=0.1, v=(1.0, 1.0, 1.05, 1.1, 1.15), row_floor=2)
 
@@ -57,6 +70,92 @@ def test_every_figure_of_a_small_run():
     assert totals.s_cost == pytest.approx(8 / (3 * (3 * 0.1 + 1.1)))
     assert totals.s_theory == pytest.approx(theoretical_speedup(5 / 7, RoundShape.of(3, COSTS)))
     assert totals.identical is True and totals.divergence is None
+    assert totals.baseline_verify_s == pytest.approx(8 * 0.014)
+    assert totals.baseline_other_s == pytest.approx(8 * 0.002)
+    assert totals.draft_alone_tokens == totals.draft_alone_seconds == 0
+    assert totals.draft_alone_tokens_per_s is totals.draft_alone_departs is None
+
+
+def test_drafted_tokens_are_counted_by_their_place_in_the_round():
+    """Drafts of 3, 0, 5 and 2 tokens, of which 2, 0, 5 and 0 are accepted; the last ends the text."""
+    rounds = [
+        round_(0, 2, 3),
+        round_(1, 0, 0, start=3),
+        round_(2, 5, 5, start=4),
+        round_(3, 0, 2, start=10),
+    ]
+    tally = Tally(Rule.GREEDY, None)
+    lengths = []
+    for one in rounds:
+        tally.add(SPECULATIVE, one)
+        lengths.append(len(tally.totals().compared_by_position))
+    totals = tally.totals()
+    assert totals.compared_by_position == (3, 2, 2, 1, 1)
+    assert totals.accepted_by_position == (2, 2, 1, 1, 1)
+    assert lengths == [3, 3, 5, 5]
+    assert totals.alpha_compared == pytest.approx(7 / 9)
+    assert totals.alpha_drafted == pytest.approx(7 / 10)
+    assert fold({BASELINE: rounds}, Rule.GREEDY, None).compared_by_position == ()
+
+
+def written(*ids: int) -> list[Round]:
+    """The rounds of a lane that drafts nothing."""
+    return [round_(i, 0, 0, seconds=0.01, start=token_id) for i, token_id in enumerate(ids)]
+
+
+def test_the_draft_alone_is_timed_and_held_against_the_baseline():
+    runs = {SPECULATIVE: written(1, 2, 3, 4), BASELINE: written(1, 2, 9, 4), DRAFT: written(1, 2, 3, 5, 6)}
+    totals = fold(runs, Rule.GREEDY, COSTS)
+    assert (totals.draft_alone_tokens, totals.draft_alone_departs) == (5, 2)
+    assert totals.draft_alone_seconds == pytest.approx(0.05)
+    assert totals.draft_alone_tokens_per_s == pytest.approx(100.0)
+    assert departure_sentence(totals, Rule.GREEDY) == "The draft alone leaves the target's text at token 3."
+    del runs[BASELINE]
+    assert fold(runs, Rule.SHARED_NOISE, COSTS).draft_alone_departs == 3, "the target's text is also there"
+
+
+def test_two_draws_cannot_be_compared():
+    totals = fold({SPECULATIVE: written(1, 2), DRAFT: written(3, 4)}, Rule.REJECTION, COSTS)
+    assert totals.draft_alone_departs is None
+    assert "cannot be compared token by token" in departure_sentence(totals, Rule.REJECTION)
+
+
+@pytest.mark.parametrize(
+    ("target", "alone", "sentence"),
+    [
+        ([], [], None),
+        ([1, 2, 3], [1, 2, 3], "The draft alone wrote the same 3 tokens."),
+        ([1], [1], "The draft alone wrote the same 1 token."),
+        ([1, 2, 3], [1, 2], "The draft alone wrote the target's text as far as both went, 2 tokens."),
+        ([1, 2], [1, 2, 3], "The draft alone wrote the target's text as far as both went, 2 tokens."),
+        ([1, 2], [7], "The draft alone leaves the target's text at token 1."),
+    ],
+)
+@pytest.mark.parametrize("lane", [SPECULATIVE, BASELINE])
+def test_the_sentence_says_how_far_the_draft_alone_went(target, alone, sentence, lane):
+    totals = fold({lane: written(*target), DRAFT: written(*alone)}, Rule.GREEDY, COSTS)
+    assert departure_sentence(totals, Rule.GREEDY) == sentence
+
+
+class Watched(list):
+    """Counts how often an entry is read."""
+
+    reads = 0
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return super().__getitem__(index)
+
+
+def test_a_parting_is_found_while_the_texts_grow_and_looks_at_every_token_once():
+    left, right = Watched(), []
+    parting = Parting(left, right)
+    for token_id in range(100):
+        left.append(token_id)
+        assert parting.position() == (None if token_id <= 90 else 90)
+        right.append(token_id if token_id != 90 else -1)
+        assert parting.position() == (None if token_id < 90 else 90)
+    assert left.reads <= 100 + 20
 
 
 def test_a_dear_row_floor_is_credited_to_the_baseline():

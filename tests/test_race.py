@@ -14,6 +14,12 @@ def test_lanes_advance_by_their_own_clocks():
     assert order == ["slow", "fast", "fast", "fast", "slow", "fast"]
 
 
+def test_a_third_lane_falls_in_between():
+    lanes = {"slow": lane(3.0, 3.0), "middle": lane(2.0, 2.0), "fast": lane(1.0, 1.0, 1.0)}
+    order = [name for name, _ in race(lanes)]
+    assert order == ["slow", "middle", "fast", "fast", "middle", "fast", "slow"]
+
+
 def test_prefill_counts_and_a_finished_lane_leaves_the_other_to_end():
     order = [name for name, _ in race({"a": lane(1.0, 1.0, prefill_s=5.0), "b": lane(1.0)})]
     assert order == ["a", "b", "a"]
