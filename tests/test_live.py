@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 
 import pytest
 from tiny import tiny_pair
@@ -14,8 +13,7 @@ from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.metrics import fold
 from specdemo.service import Service
-from specdemo.text import decode_pieces
-from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump, run_from_json
+from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "naïve 🎉", "mode": "raw", "max_new_tokens": 12, "k": 3}
@@ -55,6 +53,18 @@ def test_events_and_run_tell_the_same_story(pair, rule):
         assert events[-1]["badge"]["kind"] == "same"
 
 
+def test_the_draft_alone_is_a_lane_of_the_trace_where_it_was_asked_for(pair):
+    run, events = live(pair, draft_alone=True)
+    totals = events[-1]["totals"]
+    assert set(run.run.lanes) == {SPECULATIVE, BASELINE, DRAFT}
+    assert totals["draft_alone_tokens"] == len(run.run.lanes[DRAFT].ids) == 12
+    assert events[-1]["departure"].endswith(f" at token {totals['draft_alone_departs'] + 1}.")
+    for round_ in run.run.lanes[DRAFT].rounds:
+        assert {round_.emission.id, *(other.id for other in round_.emission.top)} <= run.run.pieces.keys()
+    without, events = live(pair)
+    assert set(without.run.lanes) == {SPECULATIVE, BASELINE} and events[-1]["departure"] is None
+
+
 @pytest.mark.parametrize("rule", list(Rule))
 def test_a_saved_run_replays_the_very_events(pair, rule):
     # Both control tokens occur, since a trace keeps only those that do.
@@ -67,28 +77,6 @@ def test_a_saved_run_replays_the_very_events(pair, rule):
 def test_a_replay_needs_neither_torch_nor_models():
     code = "import sys, specdemo.events, specdemo.terminal; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_a_trace_survives_the_file_and_needs_no_tokeniser(pair):
-    record = live(pair)[0].run
-    again = run_from_json(record.to_json())
-    assert again.to_json() == record.to_json()
-    assert replace(again, totals=record.totals) == record, "only the totals' sequences become lists"
-    assert decode_pieces(again.pieces, again.prompt_ids) == "naïve 🎉"
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("", "not a specdemo trace"),
-        ("[]", "not a specdemo trace"),
-        ('{"version": 99}', "version 99"),
-        ('{"version": 1}', "damaged"),
-    ],
-)
-def test_a_file_that_is_no_trace_is_refused_in_words(text, words):
-    with pytest.raises(ValueError, match=words):
-        run_from_json(text)
 
 
 def test_the_service_waits_for_the_models_and_runs(pair):
