@@ -5,7 +5,7 @@ and knows none.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -14,7 +14,9 @@ from specdemo import limits
 from specdemo.limits import UserError
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui import stage as stage_ui
-from specdemo.ui.runs import EventSource, Stops, explain_failure, first_line, ndjson
+from specdemo.ui import traces
+from specdemo.ui.address import settings_from
+from specdemo.ui.runs import EventSource, Stops, error_line, explain_failure, first_line, ndjson
 
 TITLE = "Speculative decoding, live"
 HEADER = (
@@ -75,6 +77,8 @@ class Controls(NamedTuple):
     seed: gr.Number
     top_k: gr.Number
     top_p: gr.Slider
+    baseline: gr.Checkbox
+    draft_alone: gr.Checkbox
 
 
 def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:1]) -> gr.Blocks:
@@ -91,6 +95,7 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
             controls, run_button, stop_button = _controls(drafters)
         stage = stage_ui.build_stage()
         _keep_consistent(controls)
+        _wire_address(page, controls, stage)
         _wire_run(service, stops, controls, stage, (run_button, stop_button))
         page.unload(_leaver(stops))
     return page.queue(max_size=MAX_WAITING, api_open=False)
@@ -103,7 +108,7 @@ def launch_options() -> dict[str, Any]:
     return {
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=fonts, font_mono=mono),
         "head": stage_ui.head(),
-        "app_kwargs": {"routes": stage_ui.routes()},
+        "app_kwargs": {"routes": [*traces.routes(), *stage_ui.routes()]},
         "footer_links": ["api"],
         "run_history": False,
         "enable_monitoring": False,
@@ -119,7 +124,7 @@ def _controls(drafters: Sequence[str]) -> tuple[Controls, gr.Button, gr.Button]:
             value=DEFAULTS.prompt,
             label="Prompt",
             placeholder="Write something for the models to continue or to answer",
-            lines=2,
+            lines=1,
             max_lines=4,
             scale=8,
             min_width=260,
@@ -188,7 +193,9 @@ def _settings(drafters: Sequence[str]) -> tuple[gr.components.Component, ...]:
         seed = gr.Number(DEFAULTS.seed, label="Seed", precision=0, minimum=0)
         top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
         top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
-    return drafter, k, auto, temperature, rule, length, seed, top_k, top_p
+        baseline = gr.Checkbox(DEFAULTS.baseline, label="race the target alone")
+        draft_alone = gr.Checkbox(DEFAULTS.draft_alone, label="run the draft alone as well")
+    return drafter, k, auto, temperature, rule, length, seed, top_k, top_p, baseline, draft_alone
 
 
 def _keep_consistent(controls: Controls) -> None:
@@ -211,6 +218,25 @@ def temperature_for(rule: str, temperature: float) -> float:
     if rule == Rule.GREEDY:
         return 0.0
     return temperature if temperature >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
+
+
+def _wire_address(page: gr.Blocks, controls: Controls, stage: gr.HTML) -> None:
+    def load(request: gr.Request) -> list[Any]:
+        try:
+            settings = settings_from(request.query_params, DEFAULTS.prompt)
+        except UserError as error:
+            return [*[gr.skip()] * len(controls), error_line(str(error))]
+        return [*widget_values(settings), gr.skip()]
+
+    page.load(load, None, [*controls, stage], **QUIET)
+
+
+def widget_values(settings: Mapping[str, Any]) -> list[Any]:
+    """What each widget of ``Controls`` is to show; those not named stay as they are."""
+    values: dict[str, Any] = {key: gr.update(value=value) for key, value in settings.items()}
+    if settings.get("k") == AUTO:
+        values |= {"k": gr.update(interactive=False), "auto": gr.update(value=True)}
+    return [values.get(name, gr.skip()) for name in Controls._fields]
 
 
 def _wire_run(
@@ -266,11 +292,14 @@ def run_endpoint(service: EventSource, stops: Stops) -> Any:
         seed: int,
         top_k: int,
         top_p: float,
+        baseline: bool,
+        draft_alone: bool,
         request: gr.Request,
     ) -> Iterator[str]:
         """Decode a prompt with and without drafts; yields the run's events as growing NDJSON.
 
-        ``auto`` lets the decoder choose each draft's length; ``k`` is then not looked at.
+        ``auto`` lets the decoder choose each draft's length; ``k`` is then not looked at. ``baseline``
+        races the target alone, ``draft_alone`` runs the draft model by itself as well.
         """
         raw = {
             "prompt": prompt,
@@ -283,6 +312,8 @@ def run_endpoint(service: EventSource, stops: Stops) -> Any:
             "seed": seed,
             "top_k": top_k,
             "top_p": top_p,
+            "baseline": baseline,
+            "draft_alone": draft_alone,
         }
         session = _session(request)
         event = stops.current(session)

@@ -82,11 +82,11 @@ def ndjson(
                     yield text
                     sent, due = text, clock() + MIN_GAP_S
     except UserError as error:
-        yield text + _error_line(str(error))
+        yield text + error_line(str(error))
         raise
     except Exception as error:
         told = UserError(f"The run failed inside the program ({type(error).__name__}); please try again.")
-        yield text + _error_line(str(told))
+        yield text + error_line(str(told))
         raise told from error
     if text != sent:
         yield text
@@ -96,11 +96,12 @@ def explain_failure(shown: str) -> str:
     """What the stage shows after a failure; a run refused before it began has given no reason yet."""
     refused = shown == first_line()
     return (
-        shown + _error_line("Too many runs are waiting; please try again in a minute.") if refused else shown
+        shown + error_line("Too many runs are waiting; please try again in a minute.") if refused else shown
     )
 
 
-def _error_line(message: str) -> str:
+def error_line(message: str) -> str:
+    """What the stage shows in place of a run."""
     return _line({"type": "error", "message": message})
 
 

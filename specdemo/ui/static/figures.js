@@ -1,17 +1,18 @@
 // Headline figures: shown as the server computed them, only formatted here.
 
-const fixed = (digits) => (value) => value.toFixed(digits);
-const whole = (value) => String(value);
+const fixedDigits = (digits) => (value) => value.toFixed(digits);
 const FORMATS = {
   speedup: (value) => `${value.toFixed(2)}×`,
-  tau: fixed(2),
+  tau: fixedDigits(2),
   alpha_compared: (value) => `${Math.round(value * 100)}%`,
-  passes: whole,
-  passes_saved: whole,
-  tokens_per_s: fixed(1),
-  baseline_tokens_per_s: fixed(1),
-  seconds: fixed(2),
-  baseline_seconds: fixed(2),
+  passes: String,
+  passes_saved: String,
+  tokens_per_s: fixedDigits(1),
+  baseline_tokens_per_s: fixedDigits(1),
+  draft_alone_tokens_per_s: fixedDigits(1),
+  seconds: fixedDigits(2),
+  baseline_seconds: fixedDigits(2),
+  draft_alone_seconds: fixedDigits(2),
   identical: (value) => (value ? "=" : "≠"),
 };
 
@@ -26,36 +27,55 @@ const LABELS = {
     if (identical === false) return `texts differ from token ${divergence + 1} on`;
     return alone ? "same distribution, another draw" : "same text in both lanes?";
   },
+  departs: ({ draft_alone_departs: departs, draft_alone_tokens: tokens }, rule) => {
+    if (rule === "rejection") return "another draw, not compared token by token";
+    if (departs !== null) return `leaves the target's text at token ${departs + 1}`;
+    return tokens ? "no token differs so far" : "";
+  },
 };
 
-export function showFigures(root, totals) {
-  for (const element of root.querySelectorAll("[data-figure]")) {
-    const value = totals[element.dataset.figure] ?? null;
-    element.dataset.value = String(value);
-    element.textContent = value === null ? unknown(element, totals) : FORMATS[element.dataset.figure](value);
+export class Figures {
+  constructor(root) {
+    this.root = root;
+    this.figures = [...root.querySelectorAll("[data-figure]")];
+    this.labels = [...root.querySelectorAll("[data-label]")].map((node) => [node, node.textContent]);
+    this.clear();
   }
-  for (const element of root.querySelectorAll("[data-label]")) {
-    element.textContent = LABELS[element.dataset.label](totals);
+
+  /** Figures of one moment, or null before the first round; `rule` is the run's verification rule. */
+  show(totals, rule) {
+    if (totals === this.shown) return;
+    this.shown = totals;
+    if (!totals) return this.clear();
+    for (const node of this.figures) {
+      const value = totals[node.dataset.figure] ?? null;
+      node.dataset.value = String(value);
+      setText(node, value === null ? unknownFigure(node, totals) : FORMATS[node.dataset.figure](value));
+    }
+    for (const [node] of this.labels) setText(node, LABELS[node.dataset.label](totals, rule));
+    this.root.dataset.slower = String(totals.speedup !== null && totals.speedup < 1);
+    this.root.dataset.identical = String(totals.identical);
+    this.root.toggleAttribute("data-departed", totals.draft_alone_departs !== null);
   }
-  root.dataset.slower = String(totals.speedup !== null && totals.speedup < 1);
-  root.dataset.identical = String(totals.identical);
+
+  /** As the page came. */
+  clear() {
+    this.shown = null;
+    for (const node of this.figures) {
+      delete node.dataset.value;
+      setText(node, "–");
+    }
+    for (const [node, text] of this.labels) setText(node, text);
+    delete this.root.dataset.slower;
+    delete this.root.dataset.identical;
+  }
 }
 
-export function clearFigures(root, initialLabels) {
-  for (const element of root.querySelectorAll("[data-figure]")) {
-    delete element.dataset.value;
-    element.textContent = "–";
-  }
-  for (const [element, text] of initialLabels) element.textContent = text;
-  delete root.dataset.slower;
-  delete root.dataset.identical;
+// Writing the same text again would still cost a layout.
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
 }
 
-/** The labels as the page came, to return to before each run. */
-export function labelsOf(root) {
-  return [...root.querySelectorAll("[data-label]")].map((element) => [element, element.textContent]);
-}
-
-function unknown(element, totals) {
-  return element.dataset.figure === "identical" && totals.baseline_tokens ? "≈" : "–";
+function unknownFigure(node, totals) {
+  return node.dataset.figure === "identical" && totals.baseline_tokens ? "≈" : "–";
 }

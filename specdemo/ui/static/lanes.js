@@ -1,24 +1,30 @@
-// One decoder's text: drafted tokens appear as pending, then get their verdict. Draws rounds, counts nothing.
+// One decoder's text at any moment of a trace: rounds are built once, then put in, taken out and flipped.
 
-import { baselineTitle, draftTitle, emissionTitle, fill } from "./tokens.js";
+import { fill } from "./tokens.js";
 
 const NEAR_END_PX = 48;
 
 export class LaneView {
   constructor(article, pieces) {
+    this.article = article;
     this.box = article.querySelector(".sd-text");
     this.pieces = pieces;
-    this.clear();
+    this.following = true;
+    this.box.addEventListener("scroll", () => this.noteScroll(), { passive: true });
+    this.clear(pieces);
   }
 
-  clear() {
+  /** Empty, for another run. */
+  clear(pieces) {
+    this.pieces = pieces;
     this.box.replaceChildren();
-    this.tail = undefined; // bytes of a character that the kept text has begun but not finished
-    this.forgetDraft();
-  }
-
-  forgetDraft() {
-    this.draft = []; // of the round being drawn: { span, tail } per drafted token
+    this.rounds = []; // every RoundNode built so far
+    this.tail = undefined; // bytes of a character that the built text has begun but not finished
+    this.shown = 0; // how many of them are in the page
+    this.settled = 0; // and how many of those have their verdict
+    this.departure = null;
+    this.selected = null;
+    this.following = true;
   }
 
   setPrompt(text, mode) {
@@ -30,72 +36,148 @@ export class LaneView {
     this.box.append(prompt);
   }
 
-  /** The draft model proposes token `index` of the round. */
-  propose(round, index) {
-    const before = index ? this.draft[index - 1].tail : this.tail;
-    const { span, tail } = this.tokenSpan(round.drafted[index].id, before);
-    span.dataset.status = "pending";
-    span.title = "pending: drafted, not verified yet";
-    this.draft.push({ span, tail });
-    this.append(span);
+  /** Draw the lane as it is in `state` (see `LaneTrace.stateAt`). */
+  show(entries, { settled, proposed, verifying }) {
+    const wanted = settled + (proposed ? 1 : 0);
+    const firstChanged = Math.min(this.settled, settled);
+    this.build(entries, wanted);
+    this.attach(wanted);
+    for (let index = firstChanged; index < settled; index += 1) this.rounds[index].settle();
+    if (proposed) this.rounds[settled].pend(proposed, verifying);
+    this.settled = settled;
+    if (this.following) this.box.scrollTop = 1e9;
   }
 
-  verifying() {
-    for (const { span } of this.draft) span.dataset.verifying = "true";
+  build(entries, wanted) {
+    for (let index = this.rounds.length; index < wanted; index += 1) {
+      const node = new RoundNode(entries[index], this.pieces, this.tail);
+      this.tail = node.tail;
+      node.markDeparted(this.departure);
+      this.rounds.push(node);
+    }
   }
 
-  /** The target has spoken: every pending token gets its status, and the target adds its own token. */
-  settle(round) {
-    let kept = this.tail;
-    let place = this.box.lastChild;
-    round.drafted.forEach((token, index) => {
-      const { span, tail } = this.draft[index];
-      delete span.dataset.verifying;
+  attach(wanted) {
+    while (this.shown > wanted) this.rounds[--this.shown].element.remove();
+    if (this.shown === wanted) return;
+    const added = document.createDocumentFragment();
+    while (this.shown < wanted) added.append(this.rounds[this.shown++].element);
+    this.box.append(added);
+  }
+
+  /** From output position `departure` on this lane says something else than the target; null where it does not. */
+  markDeparture(departure) {
+    if (departure === this.departure) return;
+    this.departure = departure;
+    for (const node of this.rounds) node.markDeparted(departure);
+  }
+
+  /** Outline one round and bring it into view. */
+  select(index) {
+    this.rounds[this.selected]?.element.removeAttribute("data-selected");
+    this.selected = index;
+    const node = index === null ? null : this.rounds[index];
+    if (!node) return;
+    node.element.setAttribute("data-selected", "");
+    scrollToShow(this.box, node.element);
+  }
+
+  /** `{ entry, token, place }` of a span of this lane; `place` is null for the target's own token. */
+  factsOf(span) {
+    const index = this.rounds.findIndex((node) => node.element === span.parentElement);
+    return index < 0 ? null : this.rounds[index].factsOf(span);
+  }
+
+  spanOf(index, place) {
+    const node = this.rounds[index];
+    return place === null ? node?.emission : node?.drafted[place];
+  }
+
+  noteScroll() {
+    const { box } = this;
+    this.following = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END_PX;
+  }
+}
+
+/** Scroll `box` (and nothing else) so that `inner` is seen, by whole rows of text. */
+export function scrollToShow(box, inner) {
+  const row = parseFloat(getComputedStyle(box).lineHeight);
+  const top = Math.floor(inner.offsetTop / row) * row;
+  const bottom = Math.ceil((inner.offsetTop + inner.offsetHeight) / row) * row;
+  if (top < box.scrollTop) box.scrollTop = top;
+  else if (bottom > box.scrollTop + box.clientHeight) box.scrollTop = bottom - Math.floor(box.clientHeight / row) * row;
+}
+
+/** The tokens of one round in reading order: accepted, rejected, the target's own, what fell with the draft. */
+class RoundNode {
+  constructor(entry, pieces, before) {
+    const { round } = entry;
+    this.entry = entry;
+    this.element = document.createElement("span");
+    this.element.className = "sd-round";
+    this.drafted = [];
+    let tail = before;
+    let kept = before;
+    for (const token of round.drafted) {
+      const made = tokenSpan(token.id, tail, pieces);
+      tail = made.tail;
+      if (token.status === "accepted") kept = tail;
+      this.drafted.push(made.span);
+    }
+    this.tail = kept;
+    this.emission = null;
+    const ahead = round.drafted.filter((token) => token.status === "accepted" || token.rejected).length;
+    this.element.append(...this.drafted.slice(0, ahead));
+    if (round.emission) {
+      const made = tokenSpan(round.emission.id, kept, pieces);
+      this.emission = made.span;
+      this.tail = made.tail;
+      if (round.drafted.length || entry.lane === "speculative") made.span.dataset.status = round.emission.status;
+      this.element.append(made.span);
+    }
+    this.element.append(...this.drafted.slice(ahead));
+  }
+
+  /** The draft so far, without a verdict. */
+  pend(proposed, verifying) {
+    this.drafted.forEach((span, place) => {
+      span.hidden = place >= proposed;
+      span.dataset.status = "pending";
+      delete span.dataset.rejected;
+      span.toggleAttribute("data-verifying", verifying);
+    });
+    if (this.emission) this.emission.hidden = true;
+  }
+
+  /** Every token with what became of it. */
+  settle() {
+    this.entry.round.drafted.forEach((token, place) => {
+      const span = this.drafted[place];
+      span.hidden = false;
       span.dataset.status = token.status;
       if (token.rejected) span.dataset.rejected = "true";
-      span.title = draftTitle(token, round);
-      if (token.status === "accepted") kept = tail;
-      if (token.status === "accepted" || token.rejected) place = span;
+      span.removeAttribute("data-verifying");
     });
-    this.tail = kept;
-    if (round.emission) this.emit(round.emission, place);
-    this.forgetDraft();
+    if (this.emission) this.emission.hidden = false;
   }
 
-  emit(emission, place) {
-    const { span, tail } = this.tokenSpan(emission.id, this.tail);
-    span.dataset.status = emission.status;
-    span.title = emissionTitle(emission);
-    this.tail = tail;
-    this.keepingEnd(() => place.after(span));
+  markDeparted(departure) {
+    const { index } = this.entry.round; // lanes that can depart emit one token a round
+    this.element.toggleAttribute("data-departed", departure !== null && index >= departure);
+    this.element.toggleAttribute("data-departs", departure !== null && index === departure);
   }
 
-  /** A step of the target alone: one pass, one token. */
-  step(round) {
-    if (!round.emission) return;
-    const { span, tail } = this.tokenSpan(round.emission.id, this.tail);
-    span.title = baselineTitle(round.emission);
-    this.tail = tail;
-    this.append(span);
+  factsOf(span) {
+    const place = span === this.emission ? null : this.drafted.indexOf(span);
+    const token = place === null ? this.entry.round.emission : this.entry.round.drafted[place];
+    return { entry: this.entry, token, place };
   }
+}
 
-  tokenSpan(id, before) {
-    const { text, tail } = this.pieces.decode(id, before);
-    const span = document.createElement("span");
-    span.className = "sd-token";
-    fill(span, text, this.pieces.specials.has(id));
-    return { span, tail };
-  }
-
-  append(span) {
-    this.keepingEnd(() => this.box.append(span));
-  }
-
-  // Follow the text as it grows, unless the reader has scrolled up.
-  keepingEnd(change) {
-    const { box } = this;
-    const following = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END_PX;
-    change();
-    if (following) box.scrollTop = box.scrollHeight;
-  }
+function tokenSpan(id, before, pieces) {
+  const { text, tail } = pieces.decode(id, before);
+  const span = document.createElement("span");
+  span.className = "sd-token";
+  fill(span, text, pieces.specials.has(id));
+  return { span, tail };
 }

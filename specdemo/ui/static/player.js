@@ -1,99 +1,124 @@
-// Plays finished rounds of both lanes on one virtual clock, at a pace, never ahead of what has arrived.
+// The virtual clock: plays, pauses, seeks and steps through a trace at a pace, never past what has arrived. No DOM.
 
 const LONGEST_FRAME_S = 0.1; // a tab that was hidden resumes where it was instead of jumping
+const LIVE_FRAME_MS = 50; // while the models run, drawing should leave them the processor
+const NEARLY_S = 1e-9;
+export const SLOW_TOKENS_PER_S = 10;
 
 /**
- * onStep({ kind, lane, event, index }) is called in virtual-time order; kind is "propose", "verify" or
- * "settle". onFinish() is called once, when everything has been played after close().
+ * `onTime(time)` is called after every change of the clock, `onState()` after play, pause, stall or end.
+ * `frames` stands in for the browser's clock and animation frames in tests.
  */
 export class Player {
-  constructor({ onStep, onFinish, onStall }) {
-    this.onStep = onStep;
-    this.onFinish = onFinish;
-    this.onStall = onStall;
-    this.pace = 0.25;
-    this.reset([]);
-  }
-
-  reset(lanes) {
-    this.lanes = new Map(lanes.map((name) => [name, { clock: 0, steps: [], next: 0, done: false }]));
+  constructor({ trace, pace, onTime, onState, frames = browserFrames() }) {
+    this.trace = trace;
+    this.pace = pace;
+    this.onTime = onTime;
+    this.onState = onState;
+    this.frames = frames;
     this.time = 0;
-    this.arrived = 0;
-    this.closed = false;
-    this.skipping = false;
-    this.finished = false;
-    cancelAnimationFrame(this.frame);
+    this.playing = false;
     this.frame = 0;
+    this.last = 0;
   }
 
-  /** A round has arrived: schedule its phases from its recorded seconds. */
-  add(event) {
-    const lane = this.lanes.get(event.lane);
-    const { round } = event;
-    const order = this.arrived++;
-    const start = lane.clock + round.prefill_s;
-    const schedule = (at, kind, index) => lane.steps.push({ at, kind, index, order, lane: event.lane, event });
-    const count = round.drafted.length;
-    for (let index = 0; index < count; index += 1) {
-      schedule(start + (round.draft_s * (index + 1)) / count, "propose", index);
-    }
-    if (count) schedule(start + round.draft_s, "verify");
-    lane.clock = start + round.draft_s + round.verify_s + round.other_s;
-    lane.done = Boolean(round.finish);
-    schedule(lane.clock, "settle");
+  /** Virtual seconds per real second; `pace` is a number or "tokens" for a fixed number of tokens a second. */
+  get rate() {
+    if (this.pace !== "tokens") return this.pace;
+    const perSecond = this.trace.arrived.at(-1)?.totals.tokens_per_s;
+    return perSecond ? SLOW_TOKENS_PER_S / perSecond : 1;
+  }
+
+  get atEnd() {
+    return this.trace.closed && this.time >= this.trace.frontier() - NEARLY_S;
+  }
+
+  /** Whether the clock waits for rounds that have not arrived. */
+  get stalled() {
+    return this.playing && !this.trace.closed && this.time >= this.trace.frontier() - NEARLY_S;
+  }
+
+  play() {
+    if (this.atEnd) this.moveTo(0);
+    this.playing = true;
     this.wake();
+    this.onState();
   }
 
-  /** Nothing more will arrive. */
-  close() {
-    this.closed = true;
-    this.wake();
+  pause() {
+    this.playing = false;
+    this.frames.cancel(this.frame);
+    this.frame = 0;
+    this.onState();
   }
 
-  /** Show at once whatever has arrived, now and from here on. */
-  skip() {
-    this.skipping = true;
-    this.wake();
+  toggle() {
+    if (this.playing) this.pause();
+    else this.play();
   }
 
+  /** Rounds have arrived, or the last has. */
   wake() {
-    if (this.frame || this.finished) return;
-    this.last = performance.now();
-    this.frame = requestAnimationFrame((now) => this.tick(now));
+    if (this.frame || !this.playing) return;
+    this.last = this.frames.now();
+    this.request();
   }
 
-  tick(now) {
+  seek(time) {
+    this.moveTo(Math.min(Math.max(0, time), this.trace.frontier()));
+    if (this.playing && this.atEnd) this.pause();
+    else this.wake();
+  }
+
+  seekEnd() {
+    this.seek(this.trace.frontier());
+  }
+
+  /** To the next (`direction` 1) or previous (-1) of `stops`; pauses. */
+  step(stops, direction) {
+    this.pause();
+    const ahead = (stop) => stop > this.time + NEARLY_S;
+    const target = direction > 0 ? stops.find(ahead) : stops.findLast((stop) => stop < this.time - NEARLY_S);
+    this.seek(target ?? (direction > 0 ? this.trace.frontier() : 0));
+  }
+
+  moveTo(time) {
+    this.time = time;
+    this.onTime(time);
+  }
+
+  request() {
+    const again = () => {
+      this.frame = this.frames.request(() => this.tick());
+    };
+    if (this.trace.closed) again();
+    else this.frame = this.frames.after(LIVE_FRAME_MS, again);
+  }
+
+  tick() {
     this.frame = 0;
+    if (!this.playing) return;
+    const now = this.frames.now();
     const passed = Math.min(Math.max(0, now - this.last) / 1000, LONGEST_FRAME_S);
     this.last = now;
-    const frontier = this.frontier();
-    this.time = this.skipping ? frontier : Math.min(this.time + passed * this.pace, frontier);
-    for (let step = this.due(); step; step = this.due()) this.onStep(step);
-    const exhausted = [...this.lanes.values()].every((lane) => lane.next === lane.steps.length);
-    if (this.closed && exhausted) {
-      this.finished = true;
-      this.onFinish();
-    } else if (this.time < frontier) {
-      this.frame = requestAnimationFrame((later) => this.tick(later));
-    } else {
-      this.onStall();
-    }
+    const frontier = this.trace.frontier();
+    const time = Math.min(this.time + passed * this.rate, frontier);
+    if (time !== this.time) this.moveTo(time);
+    if (this.atEnd) this.pause();
+    else if (time < frontier) this.request();
+    else this.onState();
   }
+}
 
-  // Both lanes are played only as far as the slower-arriving one is known.
-  frontier() {
-    const lanes = [...this.lanes.values()];
-    const open = this.closed ? [] : lanes.filter((lane) => !lane.done);
-    const clocks = (open.length ? open : lanes).map((lane) => lane.clock);
-    return open.length ? Math.min(...clocks) : Math.max(0, ...clocks);
-  }
-
-  due() {
-    let chosen;
-    for (const lane of this.lanes.values()) {
-      const step = lane.steps[lane.next];
-      if (step && step.at <= this.time && (!chosen || step.at < chosen.steps[chosen.next].at)) chosen = lane;
-    }
-    return chosen && chosen.steps[chosen.next++];
-  }
+// One handle for both waits, so that `cancel` ends whichever is under way.
+function browserFrames() {
+  return {
+    now: () => performance.now(),
+    request: (callback) => ({ animation: requestAnimationFrame(callback) }),
+    after: (delay, callback) => ({ timer: setTimeout(callback, delay) }),
+    cancel: (handle) => {
+      cancelAnimationFrame(handle?.animation);
+      clearTimeout(handle?.timer);
+    },
+  };
 }

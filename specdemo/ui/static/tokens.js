@@ -1,7 +1,7 @@
 // Token bytes -> text in the DOM. Everything a model or visitor wrote becomes a text node, never markup.
 
 const UTF8 = new TextDecoder("utf-8", { ignoreBOM: true });
-const EMPTY = new Uint8Array(0);
+const NO_BYTES = new Uint8Array(0);
 // Line breaks, tabs, other control characters, and the marks that reorder or hide text.
 const UNSEEN = /([\n\t\p{Cc}\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff])/u;
 
@@ -20,14 +20,22 @@ export class Pieces {
   }
 
   /** Text that becomes complete with this token after unfinished bytes `tail`, and the bytes still open. */
-  decode(id, tail = EMPTY) {
-    const own = this.bytes.get(id) ?? EMPTY;
+  decode(id, tail = NO_BYTES) {
+    const own = this.bytes.get(id) ?? NO_BYTES;
     const bytes = new Uint8Array(tail.length + own.length);
     bytes.set(tail);
     bytes.set(own, tail.length);
     const complete = bytes.length - openBytes(bytes);
     return { text: UTF8.decode(bytes.subarray(0, complete)), tail: bytes.slice(complete) };
   }
+}
+
+/** Put a token by itself into `element`: spaces visible, bytes of an unfinished character as numbers. */
+export function fillLabel(element, id, pieces) {
+  element.replaceChildren();
+  const { text, tail } = pieces.decode(id);
+  fill(element, text.replaceAll(" ", "␣"), pieces.specials.has(id));
+  for (const byte of tail) element.append(chip(`0x${byte.toString(16).toUpperCase().padStart(2, "0")}`));
 }
 
 /** How many bytes at the end belong to a UTF-8 character that is not complete yet. */
@@ -43,10 +51,7 @@ function openBytes(bytes) {
 
 /** Put text into a span; what the eye cannot see gets a small chip, a line break also breaks the line. */
 export function fill(span, text, special) {
-  if (special) {
-    span.append(chip(text, text));
-    return;
-  }
+  if (special) return span.append(chip(text, text));
   for (const part of text.split(UNSEEN)) {
     if (!UNSEEN.test(part)) span.append(part);
     else if (part === "\n") span.append(chip("↵"), lineBreak());
@@ -71,39 +76,4 @@ function lineBreak() {
   element.className = "sd-break";
   element.textContent = "\n";
   return element;
-}
-
-// Drafters that put every token forward as certain.
-const COPYING = new Set(["prompt-lookup", "scripted"]);
-
-/** What became of a drafted token, in a few words with both probabilities. */
-export function draftTitle(token, round) {
-  const target = `target p = ${chance(token.raw_p ?? token.p)}`;
-  const draft = COPYING.has(round.drafted_by) ? "copied" : `draft q = ${chance(token.raw_q ?? token.q)}`;
-  return `${draftWords(token, round)} · ${draft}, ${target}`;
-}
-
-function draftWords(token, round) {
-  if (token.status === "accepted") return "accepted by the target";
-  if (token.rejected) return "rejected by the target";
-  const refused = round.drafted.some((other) => other.rejected);
-  return refused ? "discarded: drafted after the rejected token" : "discarded: the run ended before it";
-}
-
-/** Where the target's own token came from, in a few words with its probability. */
-export function emissionTitle(emission) {
-  const words =
-    emission.status === "corrected"
-      ? "corrected: the target's choice in place of the rejected token"
-      : "bonus: the target's free token after a fully accepted draft";
-  return `${words} · p = ${chance(emission.raw_prob ?? emission.prob)}`;
-}
-
-export function baselineTitle(emission) {
-  return `one target pass · p = ${chance(emission.raw_prob ?? emission.prob)}`;
-}
-
-function chance(value) {
-  if (value === null || value === undefined) return "unknown";
-  return value !== 0 && value < 0.001 ? value.toExponential(1) : value.toFixed(3);
 }

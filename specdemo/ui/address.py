@@ -1,0 +1,41 @@
+"""Run settings in the page's address: ``?prompt=…&k=4`` sets the widgets, so that a link carries a run.
+
+Values are checked as a request's are. Knows no widgets.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from specdemo.limits import parse_config
+from specdemo.trace import AUTO, RunConfig
+
+_WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
+_SWITCHES = {"true": True, "false": False}
+_LINKED = frozenset(RunConfig.__dataclass_fields__) - {"script"}
+
+
+def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:
+    """The settings an address names, by the fields of ``RunConfig``; other parameters are not ours.
+
+    Raises:
+        UserError: A value is out of bounds or contradicts another.
+    """
+    named = {key: _typed(key, text) for key, text in parameters.items() if key in _LINKED}
+    if not named:
+        return {}
+    config = parse_config({"prompt": default_prompt, **named})
+    # What follows from a setting is set with it: a temperature brings its rule.
+    implied = {"temperature", "rule"} if {"temperature", "rule"} & named.keys() else set()
+    return {key: getattr(config, key) for key in named.keys() | implied}
+
+
+def _typed(key: str, text: str) -> Any:
+    """A parameter as the number or switch it spells; anything else stays text for ``parse_config`` to judge."""
+    if key in _WORDS or text == AUTO:
+        return text
+    if text in _SWITCHES:
+        return _SWITCHES[text]
+    try:
+        return float(text)
+    except ValueError:
+        return text

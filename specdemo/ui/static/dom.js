@@ -1,0 +1,14 @@
+// The two things everyone who builds a piece of page needs. Text always becomes a text node.
+
+/** An element with a class and, if given, children or text. */
+export function element(tag, className, ...children) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+/** What carries `data-role`, by role. */
+export function rolesOf(root) {
+  return Object.fromEntries([...root.querySelectorAll("[data-role]")].map((node) => [node.dataset.role, node]));
+}

@@ -1,0 +1,76 @@
+// Pointing at tokens: hover or arrow keys show the tooltip, a click or Enter pins it and selects the round.
+
+import { scrollToShow } from "./lanes.js";
+
+export class TokenInspector {
+  /**
+   * `views`: lane views by name. `describe(span, facts)` shows the tooltip, `choose(facts)` selects the token's round.
+   */
+  constructor(views, tip, { describe, choose }) {
+    this.tip = tip;
+    this.describe = describe;
+    this.choose = choose;
+    this.current = null;
+    for (const view of Object.values(views)) this.watch(view);
+  }
+
+  watch(view) {
+    const { box } = view;
+    const tokenAt = (event) => event.target.closest?.(".sd-token");
+    box.addEventListener("pointerover", (event) => {
+      const span = tokenAt(event);
+      if (span && !this.tip.pinned && event.pointerType !== "touch") this.point(view, span);
+    });
+    box.addEventListener("pointerleave", () => this.leave());
+    box.addEventListener("blur", () => this.leave());
+    box.addEventListener("scroll", () => this.leave(), { passive: true });
+    box.addEventListener("click", (event) => {
+      const span = tokenAt(event);
+      if (span) this.pin(view, span);
+    });
+    box.addEventListener("keydown", (event) => this.key(view, event));
+  }
+
+  point(view, span) {
+    const facts = view.factsOf(span);
+    if (!facts) return;
+    this.current?.removeAttribute("data-pointed");
+    this.current = span;
+    span.setAttribute("data-pointed", "");
+    this.describe(span, facts);
+  }
+
+  // Choosing first: a token that was still pending gets its verdict by it.
+  pin(view, span) {
+    this.tip.hide();
+    const facts = view.factsOf(span);
+    if (facts) this.choose(facts);
+    this.point(view, span);
+    this.tip.pin();
+  }
+
+  leave() {
+    if (!this.tip.pinned) this.clear();
+  }
+
+  clear() {
+    this.tip.hide();
+    this.current?.removeAttribute("data-pointed");
+    this.current = null;
+  }
+
+  key(view, event) {
+    const direction = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Enter" && this.current) return this.pin(view, this.current);
+    if (!direction) return;
+    event.preventDefault();
+    const tokens = [...view.box.querySelectorAll(".sd-token")].filter((token) => token.getClientRects().length);
+    if (!tokens.length) return;
+    const at = tokens.indexOf(this.current);
+    const next = at < 0 ? tokens.at(direction > 0 ? 0 : -1) : tokens[at + direction];
+    if (!next) return;
+    this.tip.hide();
+    scrollToShow(view.box, next);
+    this.point(view, next);
+  }
+}

@@ -1,0 +1,114 @@
+// One round under the microscope: every drafted token with q, p, the coin, both models' top five, the verdict.
+
+import { element } from "./dom.js";
+import { fillLabel } from "./tokens.js";
+import { decimal, emissionWords, isCopied, percent, roundWords, RULE_NAMES, statusName, tokenFigures, verdictWords } from "./words.js";
+
+export class Microscope {
+  constructor(panel, { onClose, onStep }) {
+    this.panel = panel;
+    this.title = panel.querySelector("[data-role=microscope-title]");
+    this.cards = panel.querySelector("[data-role=microscope-cards]");
+    panel.querySelector("[data-role=microscope-close]").addEventListener("click", onClose);
+    panel.querySelector("[data-role=microscope-back]").addEventListener("click", () => onStep(-1));
+    panel.querySelector("[data-role=microscope-on]").addEventListener("click", () => onStep(1));
+  }
+
+  get open() {
+    return !this.panel.hidden;
+  }
+
+  /** Show `entry`'s round; `place` is the drafted token to point at, "own" for the target's, or undefined. */
+  show(entry, rule, pieces, place) {
+    const { round } = entry;
+    const time = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
+    const spent = `draft ${time(round.draft_s)}, target pass ${time(round.verify_s)}, rest ${time(round.other_s)}`;
+    const shown = rule === "greedy" ? " (probabilities at temperature 1)" : "";
+    this.title.textContent = `${roundWords(round)} Rule: ${RULE_NAMES[rule]}${shown}; ${spent}.`;
+    const cards = round.drafted.map((token, index) => draftCard(token, index, round, rule, pieces));
+    if (round.emission) cards.push(emissionCard(round, rule, pieces));
+    const chosen = place === "own" ? cards.at(-1) : cards[place];
+    chosen?.setAttribute("data-chosen", "");
+    this.cards.replaceChildren(...cards);
+    this.panel.hidden = false;
+    if (chosen) this.cards.scrollLeft = chosen.offsetLeft - this.cards.offsetLeft - 12;
+  }
+
+  hide() {
+    this.panel.hidden = true;
+  }
+}
+
+function draftCard(token, index, round, rule, pieces) {
+  const card = cardWith(token, statusName(token), `${index + 1} of ${round.drafted.length}`, pieces);
+  card.append(figureList(tokenFigures(token, round, rule)));
+  if (token.accept_prob !== null && rule === "rejection") card.append(coinBar(token));
+  card.append(element("p", "sd-verdict", verdictWords(token, round, rule)));
+  const drafts = isCopied(round) ? [] : [topBars("draft's top five", "q", token.draft_top, token.id, pieces)];
+  card.append(element("div", "sd-tops", ...drafts, topBars("target's top five", "p", token.target_top, token.id, pieces)));
+  return card;
+}
+
+function emissionCard(round, rule, pieces) {
+  const { emission } = round;
+  const residual = rule === "rejection" && emission.status === "corrected";
+  const card = cardWith(emission, emission.status, "target's own", pieces);
+  const probability = percent(rule === "greedy" ? emission.raw_prob : emission.prob);
+  const figures = residual
+    ? [["share", probability, "of the residual"], ["mass", decimal(emission.residual_mass), "Σ (p − q)+, of the residual"]]
+    : [["p", probability, "target's probability"]];
+  if (emission.noise !== null) figures.push(["noise g", decimal(emission.noise), "Gumbel noise of this token here"]);
+  card.append(figureList(figures), element("p", "sd-verdict", emissionWords(emission, round, rule)));
+  const heading = residual ? "residual's top five" : "target's top five";
+  card.append(element("div", "sd-tops", topBars(heading, residual ? "r" : "p", emission.top, emission.id, pieces)));
+  return card;
+}
+
+function cardWith(token, status, caption, pieces) {
+  const label = element("span", "sd-card-token");
+  fillLabel(label, token.id, pieces);
+  label.dataset.status = token.status;
+  if (token.rejected) label.dataset.rejected = "true";
+  const card = element("article", "sd-card", element("header", "", label, element("span", "", `${status} · ${caption}`)));
+  card.dataset.verdict = status;
+  return card;
+}
+
+function figureList(figures) {
+  const list = element("dl", "sd-card-figures");
+  for (const [name, value, meaning] of figures) {
+    const row = element("div", "", element("dt", "", name), element("dd", "", value));
+    row.title = meaning;
+    list.append(row);
+  }
+  return list;
+}
+
+/** The chance to be accepted as a filled bar, the coin as a line across it. */
+function coinBar(token) {
+  const bar = element("div", "sd-coin", element("i"));
+  bar.setAttribute("role", "img");
+  const drawn = token.u === null ? "no coin drawn" : `the coin fell at ${decimal(token.u)}`;
+  bar.setAttribute("aria-label", `accepted below ${decimal(token.accept_prob)}; ${drawn}`);
+  bar.style.setProperty("--share", token.accept_prob);
+  if (token.u !== null) {
+    bar.append(element("b"));
+    bar.style.setProperty("--coin", token.u);
+  }
+  return bar;
+}
+
+/** Up to five alternatives; the bar behind each runs from 0 to 1. */
+function topBars(heading, symbol, top, chosen, pieces) {
+  const rows = top.map(([id, probability]) => {
+    const label = element("span", "sd-top-token");
+    fillLabel(label, id, pieces);
+    const row = element("li", "", label, element("span", "", percent(probability)));
+    row.style.setProperty("--share", probability);
+    row.toggleAttribute("data-chosen", id === chosen);
+    return row;
+  });
+  const list = element("ol", "", ...rows);
+  list.dataset.symbol = symbol;
+  return element("section", "sd-top", element("h4", "", heading), list);
+}

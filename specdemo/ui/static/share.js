@@ -1,0 +1,96 @@
+// Taking a run away: its trace file, a page that replays it offline, a picture, a link.
+
+const IMAGE_WIDTH = 1240;
+const EVENTS_TAG = /(<script type="application\/x-ndjson" id="specdemo-events">)[^]*?(<\/script>)/;
+const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "draft_alone"];
+
+/** Events as text that may stand inside a script element. */
+export function eventsForPage(events) {
+  return events.map((event) => JSON.stringify(event).replaceAll("<", "\\u003c")).join("\n");
+}
+
+/** `template` (an offline page without a run) with these events in it. */
+export function offlinePage(template, events) {
+  return template.replace(EVENTS_TAG, (_, open, close) => `${open}\n${eventsForPage(events)}\n${close}`);
+}
+
+/** The address that shows this run again: a recording by name, or the settings of a run. */
+export function linkTo(address, config, recording) {
+  const url = new URL(address);
+  url.hash = "";
+  const theme = url.searchParams.get("__theme");
+  url.search = "";
+  if (theme) url.searchParams.set("__theme", theme);
+  if (recording) url.searchParams.set("trace", recording);
+  else for (const key of LINKED) if (config[key] !== undefined) url.searchParams.set(key, String(config[key]));
+  return url.href;
+}
+
+/** A file name for a run: its prompt's first words and when it ran. */
+export function fileStem({ config, started_at: startedAt }) {
+  const words = config.prompt.toLowerCase().match(/[a-z0-9]+/g) ?? [];
+  const day = startedAt.replace(/[^0-9]/g, "").slice(0, 14);
+  return ["specdemo", ...words.slice(0, 4), day].join("-");
+}
+
+/** Let the browser save `content` as a file. */
+export function saveFile(name, type, content) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([content], { type }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/** The lanes and figures of `root` as a PNG blob, both texts in full. */
+export async function pictureOf(root) {
+  const copy = root.cloneNode(true);
+  const dark = document.body.classList.contains("dark");
+  copy.classList.add("sd-picture");
+  copy.style.width = `${IMAGE_WIDTH}px`;
+  const originals = root.querySelectorAll("canvas");
+  copy.querySelectorAll("canvas").forEach((canvas, index) => {
+    const image = document.createElement("img");
+    image.src = originals[index].toDataURL();
+    canvas.replaceWith(image);
+  });
+  const holder = document.createElement("div");
+  if (dark) holder.className = "dark";
+  const sheet = document.createElement("style");
+  sheet.textContent = stageRules();
+  holder.append(sheet, copy);
+  holder.style.cssText = "position:absolute;left:-9999px;top:0";
+  document.body.append(holder);
+  const height = Math.ceil(copy.getBoundingClientRect().height);
+  holder.remove();
+  holder.removeAttribute("style");
+  return drawMarkup(new XMLSerializer().serializeToString(holder), IMAGE_WIDTH, height);
+}
+
+// The rules that draw the stage, from whatever style sheets hold them: a picture cannot load any.
+function stageRules() {
+  const rules = [];
+  for (const sheet of document.styleSheets) {
+    if (!sheet.href || sheet.href.startsWith(location.origin)) {
+      for (const rule of sheet.cssRules) if (/\.sd\b|\.sd-|--sd-/.test(rule.cssText)) rules.push(rule.cssText);
+    }
+  }
+  return rules.join("\n");
+}
+
+async function drawMarkup(markup, width, height) {
+  const scale = 2;
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}"><foreignObject width="100%" height="100%">${markup}</foreignObject></svg>`;
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  canvas.width = width * scale;
+  canvas.height = height * scale;
+  const pen = canvas.getContext("2d");
+  pen.scale(scale, scale);
+  pen.drawImage(image, 0, 0);
+  return new Promise((resolve, reject) => {
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large"))), "image/png");
+  });
+}

@@ -1,0 +1,150 @@
+// The round strip: one column a round, as high as its draft, filled by what was accepted. Draws on a canvas.
+
+import { roundWords } from "./words.js";
+
+const WIDEST_COLUMN = 18;
+const LOWEST_TOP = 4; // columns are drawn to this draft length at least, so that the first do not fill the strip
+const MARK_ROOM = 9; // above a column, for the mark of the target's own token
+
+export class RoundStrip {
+  /** `onOpen(index)` when a round is chosen by click or keys, `onHover(index or null, x)` under the pointer. */
+  constructor(node, { onOpen, onHover }) {
+    this.node = node;
+    this.canvas = node.querySelector("canvas");
+    this.onOpen = onOpen;
+    this.entries = [];
+    this.settled = 0;
+    this.selected = null;
+    node.addEventListener("click", (event) => this.open(this.indexAt(event.offsetX)));
+    node.addEventListener("keydown", (event) => this.key(event));
+    node.addEventListener("pointermove", (event) => onHover(this.indexAt(event.offsetX), event));
+    node.addEventListener("pointerleave", () => onHover(null));
+    new ResizeObserver(() => this.draw()).observe(node);
+    new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
+  }
+
+  /** All speculative rounds known, of which `settled` have been played. */
+  show(entries, settled) {
+    if (entries === this.entries && settled === this.settled && entries.length === this.known) return;
+    this.entries = entries;
+    this.known = entries.length;
+    this.settled = settled;
+    this.later();
+  }
+
+  select(index) {
+    this.selected = index;
+    this.later();
+  }
+
+  later() {
+    this.frame ??= requestAnimationFrame(() => this.draw());
+  }
+
+  open(index) {
+    if (index !== null) this.onOpen(index);
+  }
+
+  key(event) {
+    const last = this.entries.length - 1;
+    const from = this.selected ?? Math.max(0, this.settled - 1);
+    const moves = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last, Enter: from, " ": from };
+    // The first arrow opens the round the clock is at.
+    if (this.selected === null && event.key.startsWith("Arrow")) moves[event.key] = from;
+    if (!(event.key in moves) || last < 0) return;
+    event.preventDefault();
+    this.open(Math.min(last, Math.max(0, moves[event.key])));
+  }
+
+  get step() {
+    return Math.min(WIDEST_COLUMN, this.node.clientWidth / Math.max(1, this.entries.length));
+  }
+
+  indexAt(x) {
+    const index = Math.floor(x / this.step);
+    return index >= 0 && index < this.entries.length ? index : null;
+  }
+
+  draw() {
+    cancelAnimationFrame(this.frame);
+    this.frame = undefined;
+    const { clientWidth: width, clientHeight: height } = this.node;
+    const scale = window.devicePixelRatio || 1;
+    const pen = sizedPen(this.canvas, width, height, scale);
+    const style = getComputedStyle(this.node);
+    const colour = (name) => style.getPropertyValue(`--sd-${name}`).trim();
+    const colours = Object.fromEntries(["accepted", "discarded", "corrected", "bonus", "ink", "line"].map((n) => [n, colour(n)]));
+    const top = Math.max(LOWEST_TOP, ...this.entries.map(({ round }) => round.drafted.length));
+    const unit = (height - MARK_ROOM - 2) / top;
+    this.entries.forEach(({ round }, index) => {
+      pen.globalAlpha = index < this.settled ? 1 : 0.28;
+      drawColumn(pen, round, { x: index * this.step, width: this.step, height, unit, colours });
+    });
+    pen.globalAlpha = 1;
+    if (this.selected !== null) outline(pen, this.selected * this.step, this.step, height, colours.ink);
+    this.describe();
+  }
+
+  describe() {
+    const { node } = this;
+    const index = this.selected ?? Math.max(0, this.settled - 1);
+    node.setAttribute("aria-valuemax", Math.max(1, this.entries.length));
+    node.setAttribute("aria-valuenow", this.entries.length ? index + 1 : 1);
+    node.setAttribute("aria-valuetext", this.entries.length ? roundWords(this.entries[index].round) : "No rounds yet");
+  }
+}
+
+function sizedPen(canvas, width, height, scale) {
+  const [wide, high] = [Math.round(width * scale), Math.round(height * scale)];
+  if (canvas.width !== wide) canvas.width = wide;
+  if (canvas.height !== high) canvas.height = high;
+  const pen = canvas.getContext("2d");
+  pen.setTransform(scale, 0, 0, scale, 0, 0);
+  pen.clearRect(0, 0, width, height);
+  return pen;
+}
+
+function drawColumn(pen, round, { x, width, height, unit, colours }) {
+  const gap = width > 5 ? 2 : width > 2 ? 1 : 0;
+  const inner = width - gap;
+  const accepted = round.drafted.filter((token) => token.status === "accepted").length;
+  const kept = accepted * unit;
+  const whole = Math.max(round.drafted.length * unit, 1);
+  pen.fillStyle = colours.accepted;
+  pen.fillRect(x, height - kept, inner, kept);
+  if (whole > kept) {
+    // What was thrown away is hollow, so that it differs from what was kept without its colour.
+    pen.strokeStyle = colours.discarded;
+    pen.lineWidth = 1;
+    if (inner > 3) pen.strokeRect(x + 0.5, height - whole + 0.5, inner - 1, whole - kept - 1);
+    else lightColumn(pen, x, height - whole, inner, whole - kept, colours.line);
+  }
+  if (round.emission && width >= 4) drawMark(pen, round.emission.status, x + inner / 2, height - whole - 5, Math.min(4, inner / 2), colours);
+}
+
+function lightColumn(pen, x, y, width, height, colour) {
+  pen.fillStyle = colour;
+  pen.fillRect(x, y, width, height);
+}
+
+// The signs the tokens carry: a triangle for a correction, a plus for a bonus.
+function drawMark(pen, status, x, y, size, colours) {
+  pen.fillStyle = colours[status];
+  pen.beginPath();
+  if (status === "corrected") {
+    pen.moveTo(x - size * 0.7, y - size);
+    pen.lineTo(x + size, y);
+    pen.lineTo(x - size * 0.7, y + size);
+  } else {
+    const arm = size * 0.35;
+    pen.rect(x - size, y - arm, 2 * size, 2 * arm);
+    pen.rect(x - arm, y - size, 2 * arm, 2 * size);
+  }
+  pen.fill();
+}
+
+function outline(pen, x, width, height, colour) {
+  pen.strokeStyle = colour;
+  pen.lineWidth = 2;
+  pen.strokeRect(x - 1, 1, Math.max(4, width), height - 2);
+}

@@ -1,0 +1,69 @@
+// The tooltip of a token: follows pointer and keys, stays where it was pinned.
+
+import { element } from "./dom.js";
+import { fillLabel } from "./tokens.js";
+import { emissionWords, statusName, tokenFigures, verdictWords } from "./words.js";
+
+export class Tip {
+  constructor(node, root) {
+    this.node = node;
+    this.root = root;
+    this.pinned = false;
+  }
+
+  /** Beside `span`: what became of the token `facts` (`{ entry, token, place }`) speaks of. */
+  showToken(span, facts, rule, pieces, onOpen) {
+    const { round } = facts.entry;
+    const pending = span.dataset.status === "pending";
+    const own = facts.place === null;
+    const label = element("b", "sd-card-token");
+    fillLabel(label, facts.token.id, pieces);
+    const status = pending ? "pending" : own ? facts.token.status : statusName(facts.token);
+    const lane = facts.entry.lane === "speculative" ? `${status} · round ${round.index + 1}` : `token ${round.index + 1}`;
+    const words = own ? emissionWords(facts.token, round, rule) : verdictWords(facts.token, round, rule);
+    const body = pending ? [element("p", "", "Drafted; the target has not looked at it yet.")] : [element("p", "", words)];
+    if (!own && !pending) body.push(element("p", "sd-tip-figures", figureLine(tokenFigures(facts.token, round, rule))));
+    const more = element("button", "sd-button", `Open round ${round.index + 1}`);
+    more.type = "button";
+    more.addEventListener("click", onOpen);
+    if (facts.entry.lane === "speculative") body.push(more);
+    this.node.replaceChildren(element("p", "sd-tip-head", label, element("span", "", lane)), ...body);
+    this.node.dataset.kind = "token";
+    this.placeBy(span.getClientRects()[0] ?? span.getBoundingClientRect());
+  }
+
+  /** A plain sentence at the pointer. */
+  showWords(words, { clientX, clientY }) {
+    this.node.replaceChildren(element("p", "", words));
+    this.node.dataset.kind = "words";
+    this.placeBy({ left: clientX, right: clientX, top: clientY - 12, bottom: clientY + 12 });
+  }
+
+  pin() {
+    this.pinned = true;
+    this.node.dataset.pinned = "true";
+  }
+
+  hide() {
+    this.pinned = false;
+    delete this.node.dataset.pinned;
+    this.node.hidden = true;
+  }
+
+  // Below the token where there is room, else above; never beyond the stage's edges.
+  placeBy(rect) {
+    const { node } = this;
+    node.hidden = false;
+    const frame = this.root.getBoundingClientRect();
+    const left = Math.min(Math.max(rect.left, frame.left), frame.right - node.offsetWidth);
+    const below = rect.bottom + 6;
+    const above = rect.top - node.offsetHeight - 6;
+    const top = below + node.offsetHeight <= window.innerHeight || above < 0 ? below : above;
+    node.style.left = `${Math.max(0, left - frame.left)}px`;
+    node.style.top = `${top - frame.top}px`;
+  }
+}
+
+function figureLine(figures) {
+  return figures.map(([name, value]) => `${name} ${value}`).join(" · ");
+}

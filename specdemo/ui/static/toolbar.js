@@ -1,0 +1,126 @@
+// What can be done with a run besides watching it: open a recorded one, save it, share it; and the projector switch.
+
+import { element } from "./dom.js";
+import { recall, remember } from "./memory.js";
+import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
+import { fileStem, linkTo, offlinePage, pictureOf, saveFile } from "./share.js";
+
+const PROJECTOR_KEY = "specdemo-projector";
+const SAVERS = ["save-trace", "save-page", "copy-image", "copy-link"];
+
+export class Toolbar {
+  constructor(stage, base) {
+    this.stage = stage;
+    this.base = base;
+    this.roles = stage.roles;
+    this.wireRecordings();
+    this.wireSaving();
+    this.wireProjector();
+    this.enable(false);
+  }
+
+  enable(runs) {
+    for (const role of SAVERS) this.roles[role].disabled = !runs;
+  }
+
+  /** Fill the menu of shipped recordings, and play the one named in the address. */
+  async offerRecordings(wanted) {
+    if (wanted) await this.play(() => fetchRecording(this.base, wanted), wanted);
+    const recordings = await listRecordings(this.base).catch(() => []);
+    const last = this.roles.recordings.lastElementChild;
+    for (const { name, title, device } of recordings) {
+      const option = element("option", "", `${title} (${device})`);
+      option.value = name;
+      last.before(option);
+    }
+    if (wanted && recordings.some(({ name }) => name === wanted)) this.roles.recordings.value = wanted;
+  }
+
+  async play(fetchText, recording) {
+    try {
+      this.stage.load(await fetchText(), recording);
+    } catch (error) {
+      this.stage.begin();
+      this.stage.fail(error.message);
+    }
+  }
+
+  wireRecordings() {
+    const { recordings, "trace-file": file } = this.roles;
+    recordings.addEventListener("change", () => {
+      if (recordings.value === "file") {
+        recordings.value = "";
+        file.click();
+      } else if (recordings.value) {
+        this.play(() => fetchRecording(this.base, recordings.value), recordings.value);
+      }
+    });
+    file.addEventListener("change", () => {
+      const [chosen] = file.files;
+      if (chosen) this.play(() => openTrace(this.base, chosen), null);
+      file.value = "";
+    });
+  }
+
+  wireSaving() {
+    const on = (role, act) =>
+      this.roles[role].addEventListener("click", async () => {
+        this.roles["save-menu"].open = false;
+        try {
+          this.tell(await act(this.stage.trace));
+        } catch (error) {
+          this.tell(`That did not work: ${error.message}.`);
+        }
+      });
+    on("save-trace", (trace) => this.saveTrace(trace));
+    on("save-page", (trace) => this.savePage(trace));
+    on("copy-image", () => this.copyImage());
+    on("copy-link", (trace) => this.copyLink(trace));
+  }
+
+  saveTrace(trace) {
+    saveFile(`${fileStem(trace.start.run)}.json`, "application/json", JSON.stringify(trace.file()));
+    return "Trace saved.";
+  }
+
+  async savePage(trace) {
+    const response = await fetch(new URL("player.html", this.base));
+    if (!response.ok) throw new Error(`the server gave status ${response.status}`);
+    saveFile(`${fileStem(trace.start.run)}.html`, "text/html", offlinePage(await response.text(), trace.events));
+    return "Page saved; it replays with no internet.";
+  }
+
+  async copyImage() {
+    const picture = await pictureOf(this.stage.root);
+    try {
+      await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
+      return "Image copied.";
+    } catch {
+      saveFile(`${fileStem(this.stage.trace.start.run)}.png`, "image/png", picture);
+      return "This browser does not let pages copy images, so it was saved as a file.";
+    }
+  }
+
+  async copyLink(trace) {
+    const link = linkTo(location.href, trace.start.run.config, this.stage.recording);
+    await navigator.clipboard.writeText(link);
+    return "Link copied.";
+  }
+
+  tell(words) {
+    this.roles.live.textContent = words;
+    this.roles.told.textContent = words;
+  }
+
+  // Larger and with the settings put away: for a class room. The rest of the page follows by a class of the body.
+  wireProjector() {
+    const { projector } = this.roles;
+    projector.checked = recall(PROJECTOR_KEY) === "on";
+    const apply = () => document.body.classList.toggle("sd-projector", projector.checked);
+    projector.addEventListener("change", () => {
+      apply();
+      remember(PROJECTOR_KEY, projector.checked ? "on" : "off");
+    });
+    apply();
+  }
+}

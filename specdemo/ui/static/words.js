@@ -1,0 +1,135 @@
+// What happened to a token, in words and figures, for tooltips and the microscope. Pure; no DOM.
+
+const COPYING = new Set(["prompt-lookup", "scripted"]); // drafters that put every token forward as certain
+
+export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
+
+/** A probability as a percentage that is never rounded to a wrong certainty. */
+export function percent(value) {
+  if (value === null || value === undefined) return "unknown";
+  if (value > 0 && value < 0.001) return "<0.1%";
+  if (value < 1 && value >= 0.9995) return ">99.9%";
+  const digits = value < 0.1 || (value > 0.995 && value < 1) ? 1 : 0;
+  return `${(100 * value).toFixed(digits)}%`;
+}
+
+/** A plain figure with three significant digits. */
+export function decimal(value) {
+  if (value === null || value === undefined) return "–";
+  if (value > 0 && value < 0.001) return "<0.001";
+  return value.toFixed(3);
+}
+
+export function isCopied(round) {
+  return COPYING.has(round.drafted_by);
+}
+
+/** The status a reader sees: the one refused token has a name of its own. */
+export function statusName(token) {
+  return token.rejected ? "rejected" : token.status;
+}
+
+/** Why a drafted token stayed or went, under the rule that decided. */
+export function verdictWords(token, round, rule) {
+  if (!token.compared) {
+    return round.drafted.some((other) => other.rejected)
+      ? "Drafted after the rejected token, so thrown away without a verdict."
+      : "The run ended before this token was looked at.";
+  }
+  return { greedy: greedyVerdict, rejection: rejectionVerdict, "shared-noise": noiseVerdict }[rule](token, round);
+}
+
+function greedyVerdict(token, round) {
+  const odds = bothOdds(token.raw_p, token.raw_q, round);
+  if (!token.rejected) return `${odds}: it is the target's first choice, so it stays.`;
+  const first = token.target_top[0];
+  const best = first ? ` (which has ${percent(first[1])})` : "";
+  return `${odds}: the target's first choice is another${best}, so it goes.`;
+}
+
+function rejectionVerdict(token, round) {
+  const odds = bothOdds(token.p, token.q, round);
+  if (token.accept_prob >= 1) return `${odds}: no less than the draft did, so it stays for certain.`;
+  const said = token.rejected ? "no" : "yes";
+  return `${odds}: accepted with probability ${decimal(token.accept_prob)}; the coin (${decimal(token.u)}) said ${said}.`;
+}
+
+function noiseVerdict(token, round) {
+  const odds = bothOdds(token.p, token.q, round);
+  return token.rejected
+    ? `${odds}: with the same noise the target picks another token, so it goes.`
+    : `${odds}: with the same noise the target picks it too, so it stays.`;
+}
+
+function bothOdds(p, q, round) {
+  const drafted = isCopied(round) ? "it was copied from earlier text" : `the draft ${percent(q)}`;
+  return `The target gave this ${percent(p)}, ${drafted}`;
+}
+
+/** Where the target's own token came from. */
+export function emissionWords(emission, round, rule) {
+  if (!round.drafted.length) return `One target pass, one token. ${chosenWords(emission, rule)}`;
+  if (emission.status === "bonus") {
+    const all = round.drafted.length === 1 ? "The drafted token stood" : `All ${round.drafted.length} drafted tokens stood`;
+    return `${all}; the same pass gives one more token for free. ${chosenWords(emission, rule)}`;
+  }
+  if (rule === "rejection") {
+    return `Drawn from the residual (p − q)+, what the target wants more than the draft. Its mass, ${decimal(emission.residual_mass)}, was the chance of a rejection here; this token has ${percent(emission.prob)} of it.`;
+  }
+  return `The target's own choice in place of the rejected token. ${chosenWords(emission, rule)}`;
+}
+
+function chosenWords(emission, rule) {
+  if (rule === "greedy") return `Its first choice, with ${percent(emission.raw_prob)}.`;
+  if (rule === "rejection") return `Drawn from p, where it has ${percent(emission.prob)}.`;
+  return `The largest log p + noise; p is ${percent(emission.prob)}.`;
+}
+
+/** One round in a sentence. */
+export function roundWords(round) {
+  const accepted = round.drafted.filter((token) => token.status === "accepted").length;
+  const added = round.emission ? `, then one ${round.emission.status} token` : "";
+  if (!round.drafted.length) return `Round ${round.index + 1}: nothing drafted, one token by the target.`;
+  return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} accepted${added}.`;
+}
+
+/** The probabilities as a row of [name, figure, meaning]; under greedy they are those at temperature 1. */
+export function tokenFigures(token, round, rule) {
+  const greedy = rule === "greedy";
+  const figures = [];
+  if (!isCopied(round)) figures.push(["q", percent(greedy ? token.raw_q : token.q), "draft's probability"]);
+  figures.push(["p", percent(greedy ? token.raw_p : token.p), "target's probability"]);
+  if (rule === "rejection") {
+    figures.push(["min(1, p/q)", decimal(token.accept_prob), "chance to be accepted"]);
+    figures.push(["u", token.u === null ? "not drawn" : decimal(token.u), "the coin; stays if u < min(1, p/q)"]);
+  } else if (greedy) {
+    const word = !token.compared ? "not asked" : token.rejected ? "no" : "yes";
+    figures.push(["first choice?", word, "is it the target's most probable token"]);
+  } else {
+    figures.push(["noise g", decimal(token.noise), "Gumbel noise of this token here"]);
+  }
+  return figures;
+}
+
+/** What verifies the drafts, in a sentence. */
+export function ruleWords({ rule, k, temperature }) {
+  const rules = {
+    greedy: "greedy: a drafted token stays while it is the target's first choice",
+    rejection: "rejection sampling: a drafted token stays with probability min(1, p/q)",
+    "shared-noise": "shared noise: a drafted token stays while the target, given the same noise, picks it too",
+  };
+  return `Rule: ${rules[rule]}. k = ${k}, temperature ${temperature}.`;
+}
+
+/** Who runs where, in a sentence. */
+export function pairWords({ pair, precision, device, config }) {
+  const drafts = {
+    "prompt-lookup": "drafts copied from the text",
+    "lookup+model": `drafts copied from the text, else by the ${pair.draft}`,
+    "feature-draft": "feature draft",
+    "lookup+feature": "drafts copied from the text, else by the feature draft",
+    "early-exit": "drafts by the target's first layers",
+    scripted: "a script as draft",
+  };
+  return `Target ${pair.target}, ${drafts[config.drafter] ?? pair.draft}; ${precision} on ${device}.`;
+}
