@@ -30,7 +30,7 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
 
 
 def _typed(key: str, text: str) -> Any:
-    """A parameter as the number or switch it spells; anything else stays text for ``parse_config`` to judge."""
+    """A parameter as the number or switch it spells; the rest stays text, for ``parse_config``."""
     if key in _WORDS or text == AUTO:
         return text
     if text in _SWITCHES:
