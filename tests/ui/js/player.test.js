@@ -1,0 +1,121 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Player } from "../../../specdemo/ui/static/player.js";
+import { Trace } from "../../../specdemo/ui/static/trace.js";
+import { round, roundEvent, smallTrace, START } from "./made.js";
+
+/** A clock whose animation frames are run by hand. */
+class Frames {
+  constructor() {
+    this.time = 0;
+    this.waiting = null;
+  }
+  now() {
+    return this.time;
+  }
+  request(callback) {
+    this.waiting = callback;
+    return 1;
+  }
+  after(delay, callback) {
+    return this.request(callback);
+  }
+  cancel() {
+    this.waiting = null;
+  }
+  /** Let `milliseconds` pass, then run what waits. */
+  pass(milliseconds) {
+    this.time += milliseconds;
+    const callback = this.waiting;
+    this.waiting = null;
+    callback?.();
+  }
+}
+
+function playing(trace, pace = 1) {
+  const frames = new Frames();
+  const times = [];
+  const player = new Player({ trace, pace, onTime: (time) => times.push(time), onState: () => {}, frames });
+  return { player, frames, times };
+}
+
+const closed = () => {
+  const trace = smallTrace();
+  trace.close();
+  return trace;
+};
+const near = (left, right) => assert.ok(Math.abs(left - right) < 1e-9, `${left} is not ${right}`);
+
+test("time passes at the pace", () => {
+  const { player, frames } = playing(closed(), 0.25);
+  player.play();
+  frames.pass(80);
+  near(player.time, 0.02);
+  frames.pass(40);
+  near(player.time, 0.03);
+});
+
+test("a tab that was hidden goes on where it was", () => {
+  const { player, frames } = playing(closed());
+  player.play();
+  frames.pass(60_000);
+  near(player.time, 0.1);
+});
+
+test("ten tokens a second follows the measured speed", () => {
+  const trace = closed();
+  trace.arrived.at(-1).totals.tokens_per_s = 40;
+  assert.equal(playing(trace, "tokens").player.rate, 0.25);
+});
+
+test("it pauses at the end and plays again from the start", () => {
+  const { player, frames } = playing(closed(), 100);
+  player.play();
+  for (let frame = 0; frame < 20 && player.playing; frame += 1) frames.pass(90);
+  assert.ok(player.atEnd && !player.playing);
+  player.play();
+  assert.ok(player.playing);
+  near(player.time, 0);
+});
+
+test("it waits for rounds that have not come and goes on when they do", () => {
+  const trace = new Trace();
+  trace.take(START);
+  const { player, frames } = playing(trace, 100);
+  player.play();
+  frames.pass(50);
+  frames.pass(50);
+  assert.ok(player.stalled);
+  trace.take(roundEvent("speculative", round(0, ["accepted"])));
+  trace.take(roundEvent("baseline", round(0, [])));
+  player.wake();
+  frames.pass(50);
+  frames.pass(50);
+  near(player.time, 1.1);
+});
+
+test("steps go to the neighbouring stop and hold the clock", () => {
+  const trace = closed();
+  const { player } = playing(trace);
+  player.play();
+  player.step(trace.phaseStops(), 1);
+  near(player.time, 1);
+  assert.ok(!player.playing);
+  player.step(trace.phaseStops(), 1);
+  near(player.time, 2);
+  player.step(trace.roundStops(), 1);
+  near(player.time, 2.1);
+  player.step(trace.phaseStops(), -1);
+  near(player.time, 2);
+  player.step(trace.roundStops(), -1);
+  near(player.time, 0);
+});
+
+test("seeking stays within what has come", () => {
+  const { player } = playing(closed());
+  player.seek(1e9);
+  near(player.time, 4.4);
+  player.seek(-3);
+  near(player.time, 0);
+});

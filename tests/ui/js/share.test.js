@@ -1,0 +1,46 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { fileStem, linkTo, offlinePage } from "../../../specdemo/ui/static/share.js";
+import { Pieces } from "../../../specdemo/ui/static/tokens.js";
+
+const CONFIG = { prompt: "a & b?", mode: "raw", k: "auto", temperature: 0.8, rule: "rejection", seed: 7, draft_alone: true, drafter: "lookup+model", max_new_tokens: 33, top_k: 0, top_p: 1, baseline: true };
+
+test("a link carries the settings of a run and nothing of the page it was made on", () => {
+  const link = new URL(linkTo("https://host/app/?trace=old&k=3&__theme=dark#x", CONFIG, null));
+  assert.equal(link.pathname, "/app/");
+  assert.equal(link.hash, "");
+  assert.equal(link.searchParams.get("trace"), null);
+  assert.equal(link.searchParams.get("__theme"), "dark");
+  assert.equal(link.searchParams.get("prompt"), "a & b?");
+  assert.equal(link.searchParams.get("drafter"), "lookup+model");
+  assert.equal(link.searchParams.get("k"), "auto");
+});
+
+test("a link to a recording only names it", () => {
+  assert.equal(linkTo("https://host/?k=3", CONFIG, "paris"), "https://host/?trace=paris");
+});
+
+test("events cannot end the script element they are put in", () => {
+  const template = '<script type="application/x-ndjson" id="specdemo-events"></script><p>$&</p>';
+  const events = [{ type: "start", prompt: "</script><img src=x> $& $1" }, { type: "end" }];
+  const page = offlinePage(template, events);
+  assert.equal(page.match(/<\/script>/g).length, 1);
+  assert.ok(!page.includes("<img"));
+  const held = page.slice(page.indexOf(">") + 1, page.indexOf("</script>")).trim().split("\n");
+  assert.deepEqual(held.map((line) => JSON.parse(line)), events);
+});
+
+test("a file is named after prompt and time, in plain letters", () => {
+  const run = { config: { prompt: "../../ETC <passwd> of the whole world" }, started_at: "2026-11-21T05:34:49+00:00" };
+  assert.equal(fileStem(run), "specdemo-etc-passwd-of-the-20261121053449");
+});
+
+test("bytes of a character that is split over tokens come out whole", () => {
+  const pieces = new Pieces();
+  pieces.add({ 1: Buffer.from([0xc3]).toString("base64"), 2: Buffer.from([0xa9, 0x21]).toString("base64") }, []);
+  const first = pieces.decode(1);
+  assert.equal(first.text, "");
+  assert.equal(pieces.decode(2, first.tail).text, "é!");
+  assert.equal(pieces.decode(2).text, "\ufffd!");
+});

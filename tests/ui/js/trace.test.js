@@ -1,0 +1,93 @@
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import { parseEvents, Trace } from "../../../specdemo/ui/static/trace.js";
+import { round, roundEvent, smallTrace, START } from "./made.js";
+
+const near = (left, right) => assert.ok(Math.abs(left - right) < 1e-9, `${left} is not ${right}`);
+
+test("a lane's state goes from proposed over verifying to settled", () => {
+  const trace = smallTrace();
+  const at = (time) => trace.stateAt(time).speculative;
+  assert.deepEqual(at(0), { settled: 0, proposed: 0, verifying: false });
+  assert.deepEqual(at(0.5), { settled: 0, proposed: 1, verifying: false });
+  assert.deepEqual(at(1), { settled: 0, proposed: 2, verifying: false });
+  assert.deepEqual(at(1.5), { settled: 0, proposed: 2, verifying: true });
+  assert.deepEqual(at(2.1), { settled: 1, proposed: 0, verifying: false });
+  assert.deepEqual(at(99), { settled: 2, proposed: 0, verifying: false });
+});
+
+test("both lanes are on one clock", () => {
+  const { speculative, baseline } = smallTrace().stateAt(2.2);
+  assert.equal(speculative.settled, 1);
+  assert.equal(baseline.settled, 2);
+});
+
+test("prompt processing is on the clock before the first round", () => {
+  const trace = new Trace();
+  trace.take(START);
+  trace.take(roundEvent("speculative", round(0, ["accepted"], 1, { prefill_s: 5 })));
+  assert.equal(trace.stateAt(4.9).speculative.proposed, 0);
+  assert.equal(trace.stateAt(6).speculative.proposed, 1);
+  near(trace.entries("speculative")[0].to, 7.1);
+});
+
+test("figures are those that came with the latest round that has ended", () => {
+  const trace = smallTrace();
+  assert.equal(trace.totalsAt(1), null);
+  assert.equal(trace.totalsAt(1.1).of, "baseline 0");
+  assert.equal(trace.totalsAt(2.15).of, "baseline 0");
+  assert.equal(trace.totalsAt(2.2).of, "baseline 1");
+  assert.equal(trace.totalsAt(99).of, "baseline 3");
+  trace.take({ type: "end", totals: { of: "end" } });
+  assert.equal(trace.totalsAt(99).of, "end");
+  assert.equal(trace.totalsAt(4.3).of, "baseline 2");
+});
+
+test("while a lane still runs the others are known only as far as it is", () => {
+  const trace = new Trace();
+  trace.take(START);
+  assert.equal(trace.frontier(), 0);
+  trace.take(roundEvent("speculative", round(0, ["accepted"], 1, { finish: "eos" })));
+  assert.equal(trace.frontier(), 0);
+  trace.take(roundEvent("baseline", round(0, [])));
+  near(trace.frontier(), 1.1);
+  trace.close();
+  near(trace.frontier(), 2.1);
+});
+
+test("the loop lights draft, verify, verdict", () => {
+  const trace = smallTrace();
+  const phases = [0.2, 0.9, 1.5, 2.15, 2.7, 3.5].map((time) => trace.phaseAt(time));
+  assert.deepEqual(phases, ["draft", "draft", "verify", "verdict", "draft", "verify"]);
+  assert.equal(trace.phaseAt(99), null);
+});
+
+test("a step stops at draft, verification and verdict of every round", () => {
+  const stops = smallTrace().phaseStops();
+  [1, 2, 2.1, 3.1, 4.1, 4.2].forEach((stop, index) => near(stops[index], stop));
+  assert.equal(smallTrace().roundStops().length, 2);
+});
+
+test("a real recording ends where its rounds end, with its own totals", () => {
+  const text = readFileSync(new URL("../data/greedy.ndjson", import.meta.url), "utf8");
+  const trace = new Trace();
+  for (const event of parseEvents(text)) trace.take(event);
+  const seconds = trace.entries("speculative").reduce((sum, { round: one }) => sum + one.draft_s + one.verify_s + one.other_s + one.prefill_s, 0);
+  near(trace.lanes.get("speculative").clock, seconds);
+  assert.equal(trace.totalsAt(trace.frontier()), trace.end.totals);
+  assert.equal(trace.totalsAt(trace.frontier()).passes, trace.entries("speculative").length);
+});
+
+test("the file of a run has its rounds, the pieces of all events, and only its own control tokens", () => {
+  const trace = smallTrace();
+  trace.take({ type: "end", totals: { of: "end" } });
+  const file = trace.file();
+  assert.equal(file.version, 1);
+  assert.equal(file.lanes.speculative.rounds.length, 2);
+  assert.equal(file.lanes.baseline.rounds[3].finish, "length");
+  assert.deepEqual(file.pieces, { 1: "YQ==" });
+  assert.deepEqual(file.specials, [1]);
+  assert.deepEqual(file.totals, { of: "end" });
+});

@@ -1,0 +1,69 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { decimal, emissionWords, percent, roundWords, tokenFigures, verdictWords } from "../../../specdemo/ui/static/words.js";
+import { own, round, token } from "./made.js";
+
+test("no probability is rounded to a wrong certainty", () => {
+  const shown = [0, 0.0004, 0.012, 0.5, 0.996, 0.9999, 1, null].map(percent);
+  assert.deepEqual(shown, ["0.0%", "<0.1%", "1.2%", "50%", "99.6%", ">99.9%", "100%", "unknown"]);
+  assert.deepEqual([0, 0.00001, 0.25, null].map(decimal), ["0.000", "<0.001", "0.250", "–"]);
+});
+
+test("under rejection the verdict tells odds, chance and coin", () => {
+  const drafted = round(0, ["rejected"]);
+  const refused = token(1, "rejected", { p: 0.03, q: 0.61, accept_prob: 0.049, u: 0.2 });
+  assert.equal(
+    verdictWords(refused, drafted, "rejection"),
+    "The target gave this 3.0%, the draft 61%: accepted with probability 0.049; the coin (0.200) said no.",
+  );
+  const kept = token(1, "accepted", { p: 0.3, q: 0.6, accept_prob: 0.5, u: 0.2 });
+  assert.match(verdictWords(kept, drafted, "rejection"), /the coin \(0\.200\) said yes\.$/);
+  const certain = token(1, "accepted", { p: 0.8, q: 0.6, accept_prob: 1, u: 0.9 });
+  assert.match(verdictWords(certain, drafted, "rejection"), /stays for certain/);
+});
+
+test("under greedy it tells whether the token was the target's first choice", () => {
+  const facts = { raw_p: 0.03, raw_q: 0.61, target_top: [[7, 0.41]] };
+  assert.match(verdictWords(token(1, "rejected", facts), round(0, []), "greedy"), /another \(which has 41%\)/);
+  assert.match(verdictWords(token(1, "accepted", facts), round(0, []), "greedy"), /first choice, so it stays/);
+});
+
+test("under shared noise it tells whether the same noise picks the same token", () => {
+  assert.match(verdictWords(token(1, "rejected"), round(0, []), "shared-noise"), /picks another token/);
+  assert.match(verdictWords(token(1, "accepted"), round(0, []), "shared-noise"), /picks it too/);
+});
+
+test("a token without a verdict says why", () => {
+  const fell = token(1, "discarded");
+  assert.match(verdictWords(fell, round(0, ["rejected", "discarded"]), "greedy"), /after the rejected token/);
+  assert.match(verdictWords(fell, round(0, ["accepted", "discarded"]), "greedy"), /run ended/);
+});
+
+test("a copied token has no draft probability", () => {
+  const copying = round(0, ["accepted"], 1, { drafted_by: "prompt-lookup" });
+  const kept = token(1, "accepted", { raw_p: 0.5 });
+  assert.match(verdictWords(kept, copying, "greedy"), /it was copied from earlier text/);
+  assert.ok(!tokenFigures(kept, copying, "greedy").some(([name]) => name === "q"));
+});
+
+test("a correction under rejection names the residual, elsewhere the target's choice", () => {
+  const corrected = own(5, "corrected", { prob: 0.4, residual_mass: 0.427, raw_prob: 0.41 });
+  const drafted = round(0, ["rejected"]);
+  assert.match(emissionWords(corrected, drafted, "rejection"), /0\.427, was the chance of a rejection here; this token has 40% of it/);
+  assert.match(emissionWords(corrected, drafted, "greedy"), /own choice .* with 41%/);
+  assert.match(emissionWords(own(5, "bonus"), round(0, ["accepted", "accepted"]), "rejection"), /^All 2 drafted tokens stood/);
+  assert.match(emissionWords(own(5, "bonus"), round(0, []), "greedy"), /^One target pass, one token/);
+});
+
+test("figures fit the rule", () => {
+  const names = (rule) => tokenFigures(token(1, "accepted"), round(0, ["accepted"]), rule).map(([name]) => name);
+  assert.deepEqual(names("rejection"), ["q", "p", "min(1, p/q)", "u"]);
+  assert.deepEqual(names("greedy"), ["q", "p", "first choice?"]);
+  assert.deepEqual(names("shared-noise"), ["q", "p", "noise g"]);
+});
+
+test("a round is one sentence", () => {
+  assert.equal(roundWords(round(2, ["accepted", "rejected"])), "Round 3: 1 of 2 accepted, then one corrected token.");
+  assert.equal(roundWords(round(0, [])), "Round 1: nothing drafted, one token by the target.");
+});
