@@ -1,4 +1,4 @@
-"""The command line: ``generate``, ``fetch``, ``train`` and ``bench``. Parses and prints, nothing else."""
+"""The command line: ``generate``, ``replay``, ``fetch``, ``train``, ``bench``. Parses and prints, no more."""
 
 import argparse
 import sys
@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from specdemo import recordings, trace_file
+from specdemo.events import replay_events, replay_lines
 from specdemo.limits import DRAFTERS, UserError, parse_config
-from specdemo.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.terminal import TerminalView
+from specdemo.trace import AUTO, Mode, Rule, Run, RunConfig
 
 DEFAULT_MINUTES = 140.0
 """For two CPU cores."""
@@ -51,6 +54,11 @@ def _parser() -> argparse.ArgumentParser:
         "--draft-alone", action="store_true", help="also run the draft model alone and show where it departs"
     )
     generate.add_argument("--json", metavar="FILE", help="write the whole run as JSON; - for standard output")
+
+    replay = commands.add_parser("replay", help="show a recorded run again; needs no model")
+    replay.set_defaults(command=_replay)
+    replay.add_argument("run", metavar="FILE.json|NAME", help="a trace file, or a recording that is shipped")
+    replay.add_argument("--html", type=Path, metavar="FILE", help="write a page that replays it offline")
 
     fetch = commands.add_parser("fetch", help="prepare the embedded pair")
     fetch.set_defaults(command=_fetch)
@@ -114,7 +122,6 @@ def _generate(options: argparse.Namespace) -> int:
         }
     )
     from specdemo.live import LiveRun
-    from specdemo.terminal import TerminalView
 
     live = LiveRun(_load(options), config)
     view = TerminalView(sys.stderr if options.json == "-" else sys.stdout)
@@ -125,6 +132,34 @@ def _generate(options: argparse.Namespace) -> int:
     elif options.json:
         _write(Path(options.json), live.run.to_json() + "\n")
     return 0
+
+
+def _replay(options: argparse.Namespace) -> int:
+    run = _recorded(options.run)
+    if options.html:
+        from specdemo.ui.offline import player_page
+
+        _write(options.html, player_page(replay_lines(run)))
+        return 0
+    view = TerminalView(sys.stdout)
+    for event in replay_events(run):
+        view.show(event)
+    return 0
+
+
+def _recorded(name: str) -> Run:
+    """The run in a trace file, or the recording of that name."""
+    path = Path(name)
+    if name in recordings.names() and not path.exists():
+        return recordings.load(name)
+    try:
+        with path.open("rb") as file:
+            return trace_file.load(file.read(trace_file.MAX_BYTES + 1))
+    except OSError as error:
+        shipped = ", ".join(recordings.names()) or "none is installed"
+        raise UserError(
+            f"Cannot read {name}: {error.strerror}; give a trace file or a recording ({shipped})."
+        ) from error
 
 
 def _fetch(options: argparse.Namespace) -> int:

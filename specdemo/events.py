@@ -18,7 +18,7 @@ from typing import Any
 from specdemo.metrics import Tally
 from specdemo.narrate import badge, closing_sentence, departure_sentence
 from specdemo.race import race
-from specdemo.trace import SPECULATIVE, Lane, Round, Run
+from specdemo.trace import SPECULATIVE, Lane, Round, Run, dump
 
 Event = dict[str, Any]
 
@@ -101,6 +101,11 @@ def replay_events(run: Run) -> Iterator[Event]:
     for lane, round_ in race({name: iter(lane.rounds) for name, lane in run.lanes.items()}):
         yield log.round(lane, round_)
     yield log.end()
+
+
+def replay_lines(run: Run) -> str:
+    """:func:`replay_events` as NDJSON."""
+    return "".join(dump(event) + "\n" for event in replay_events(run))
 
 
 def ids_in(round_: Round) -> set[int]:

@@ -77,7 +77,7 @@ def load(data: str | bytes) -> Run:
 def _parse(data: str | bytes) -> dict[str, Any]:
     """The JSON object of a trace of a known version."""
     if len(data) > MAX_BYTES:
-        raise UserError(f"The file has {len(data):,} bytes; a trace has at most {MAX_BYTES:,}.")
+        raise UserError(f"The file is too large; a trace has at most {MAX_BYTES:,} bytes.")
     try:
         text = data if isinstance(data, str) else data.decode()
         raw = json.loads(text, parse_constant=_refuse_constant)

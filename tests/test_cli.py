@@ -4,8 +4,10 @@ import json
 
 import pytest
 from tiny import tiny_pair
+from tiny_runs import finished
 
 import specdemo.models
+from specdemo import recordings
 from specdemo.cli import main
 from specdemo.metrics import first_difference
 from specdemo.trace_file import load
@@ -55,7 +57,8 @@ def test_a_draft_that_never_departs_is_shown_without_a_mark(capsys, pair):
 
 def test_without_the_flag_nothing_is_said_of_the_draft_alone(capsys):
     main(["generate", "hello", "--raw", "--max-new-tokens", "5"])
-    assert "The draft alone" not in capsys.readouterr().out
+    sentence, end = capsys.readouterr().out.rpartition("\n\n")[2].split("\n")
+    assert sentence.startswith("5 tokens in ") and end == ""
 
 
 def test_colours_follow_the_status_and_control_characters_are_shown(capsys, monkeypatch):
@@ -88,6 +91,9 @@ def test_json_holds_the_whole_run(capsys, tmp_path):
         (["generate", "x", "--rule", "rejection"], "needs a temperature above 0"),
         (["generate", "x", "--drafter", "oracle"], "Unknown drafter"),
         (["generate", "x", "--max-new-tokens", "2", "--json", "/nowhere/x.json"], "Cannot write"),
+        (["replay", "/nowhere/x.json"], "Cannot read /nowhere/x.json: No such file"),
+        (["replay", "/"], "Cannot read /: Is a directory"),
+        (["replay", __file__], "This file is not a specdemo trace"),
         (["bench", "--prompts", "/nowhere", "--out", "x.json"], "Cannot read the prompts"),
         (["bench", "--peers", "--prompts", "/nowhere", "--out", "x.json", "--k", "2,4"], "at one --k"),
         (["bench", "--peers", "--prompts", "/nowhere", "--out", "x.json", "--k", "x"], "separated by commas"),
@@ -109,3 +115,32 @@ def test_bench_writes_its_file_and_prints_the_table(capsys, tmp_path):
     assert len(json.loads(out.read_text())["rows"]) == 2
     assert "1 of 1" in capsys.readouterr().out
     assert main(["bench", "--prompts", str(prompts), "--out", str(out), "--k", "1,x"]) == 2
+
+
+def test_replay_prints_what_generate_printed(capsys, tmp_path):
+    path = tmp_path / "run.json"
+    arguments = ["generate", "hello", "--raw", "--max-new-tokens", "9", "--baseline", "--json", str(path)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    assert main(["replay", str(path)]) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_replay_writes_a_page_with_the_run_in_it(capsys, tmp_path):
+    path, page = tmp_path / "run.json", tmp_path / "run.html"
+    path.write_text(finished().to_json(), encoding="utf-8")
+    assert main(["replay", str(path), "--html", str(page)]) == 0
+    assert '{"type":"end","sentence":"Same 24 tokens' in page.read_text(encoding="utf-8")
+    assert capsys.readouterr().out == ""
+
+
+def test_replay_takes_the_name_of_a_shipped_recording(capsys, tmp_path, monkeypatch):
+    (tmp_path / "demo.json").write_text(finished().to_json(), encoding="utf-8")
+    (tmp_path / "index.json").write_text('[{"name":"demo","title":"Demo","about":"A run."}]')
+    monkeypatch.setattr(recordings, "FOLDER", tmp_path)
+    assert main(["replay", "demo"]) == 0
+    assert "Same 24 tokens as the target alone" in capsys.readouterr().out
+    assert main(["replay", "other"]) == 2
+    assert capsys.readouterr().err == (
+        "specdemo: Cannot read other: No such file or directory; give a trace file or a recording (demo).\n"
+    )

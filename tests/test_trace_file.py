@@ -1,7 +1,6 @@
 """Trace files: what a run saves loads again, whatever else is given gets one sentence."""
 
 import copy
-import functools
 import io
 import json
 import subprocess
@@ -13,31 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import tiny_pair
+from tiny_runs import PROMPT, finished
 
 from specdemo.events import replay_events
-from specdemo.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config
-from specdemo.live import LiveRun
+from specdemo.limits import MAX_K, MAX_PROMPT_CHARS, UserError
 from specdemo.terminal import TerminalView
 from specdemo.text import decode_pieces
-from specdemo.trace import Rule, Run, dump
+from specdemo.trace import Rule, dump
 from specdemo.trace_file import MAX_BYTES, MAX_PIECE_BYTES, load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-PROMPT = "<s>naïve 🎉"
 
 Trace = dict[str, Any]
-
-
-@functools.cache
-def finished(rule: Rule = Rule.GREEDY) -> Run:
-    """A finished run with all three lanes."""
-    temperature = 0 if rule is Rule.GREEDY else 0.8
-    raw = {"prompt": PROMPT, "mode": "raw", "max_new_tokens": 24, "rule": rule, "temperature": temperature}
-    live = LiveRun(tiny_pair(), parse_config({**raw, "draft_alone": True}))
-    for _ in live.events():
-        pass
-    return live.run
 
 
 @pytest.fixture
@@ -262,7 +248,7 @@ def test_a_damaged_trace_is_refused_with_the_place(trace, name):
         (b"\xff\xfe", "no JSON"),
         ("[" * 1_000_000, "no JSON"),
         ('{"totals":' * 1_000_000, "no JSON"),
-        (b" " * (MAX_BYTES + 1), "16,000,001 bytes; a trace has at most 16,000,000"),
+        (b" " * (MAX_BYTES + 1), "too large; a trace has at most 16,000,000 bytes"),
     ],
     ids=lambda value: str(value[:20]),
 )

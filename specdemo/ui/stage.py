@@ -51,12 +51,17 @@ def routes() -> list[BaseRoute]:
     ]
 
 
+def settings() -> dict[str, Any]:
+    """What the stage's JavaScript takes from Python, wherever it is mounted."""
+    return {"figures": skeletons(), "markLift": MARK_LIFT}
+
+
 def _mount_script() -> str:
-    settings = json.dumps({"figures": skeletons(), "markLift": MARK_LIFT})
+    passed = json.dumps(settings())
     return (
         f"const base = new URL('{PREFIX}/', document.baseURI);"
         f"import(new URL('stage.js', base))"
-        f".then((module) => module.mount({{element, props, watch, base, settings: {settings}}}));"
+        f".then((module) => module.mount({{element, props, watch, base, settings: {passed}}}));"
     )
 
 

@@ -1,0 +1,93 @@
+"""Recorded runs over HTTP: the shipped ones, visitors' own files, and the page that plays them offline.
+
+A run is answered as the NDJSON that its decoding streamed. Keeps nothing of any visitor.
+"""
+
+import asyncio
+from dataclasses import asdict
+from functools import cache
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from specdemo import recordings, trace_file
+from specdemo.events import replay_lines
+from specdemo.limits import UserError
+from specdemo.trace import dump
+from specdemo.ui import stage
+from specdemo.ui.offline import player_page
+
+PREFIX = "specdemo-traces"
+AT_ONCE = 2
+"""Files unfolded at the same time; each takes a core and some hundred megabytes at worst."""
+_slots = asyncio.Semaphore(AT_ONCE)
+
+
+def routes() -> list[BaseRoute]:
+    """Where the browser finds recorded runs; to be mounted before the stage's own routes."""
+    return [
+        Route(f"/{PREFIX}", _listed),
+        Route(f"/{PREFIX}", _unfold, methods=["POST"]),
+        Route(f"/{PREFIX}/{{name}}", _recording),
+        Route(f"/{stage.PREFIX}/player.html", _player),
+    ]
+
+
+def _listed(_request: Request) -> Response:
+    return _json([asdict(recording) for recording in recordings.listed()])
+
+
+def _recording(request: Request) -> Response:
+    try:
+        return _events(_recorded(request.path_params["name"]))
+    except UserError as error:
+        return _refusal(404, error)
+
+
+@cache
+def _recorded(name: str) -> bytes:
+    return replay_lines(recordings.load(name)).encode()
+
+
+async def _unfold(request: Request) -> Response:
+    try:
+        body = await _body(request)
+    except ClientDisconnect:
+        return Response(status_code=400)
+    try:
+        async with _slots:
+            return _events(await run_in_threadpool(_checked, body))
+    except UserError as error:
+        return _refusal(413 if len(body) > trace_file.MAX_BYTES else 400, error)
+
+
+async def _body(request: Request) -> bytes:
+    """What was sent, but hardly more of it than a trace can be."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > trace_file.MAX_BYTES:
+            break
+    return bytes(body)
+
+
+def _checked(body: bytes) -> bytes:
+    return replay_lines(trace_file.load(body)).encode()
+
+
+def _player(_request: Request) -> Response:
+    return HTMLResponse(player_page(), headers=stage.REVALIDATE)
+
+
+def _events(lines: bytes) -> Response:
+    return Response(lines, media_type="application/x-ndjson", headers=stage.REVALIDATE)
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(dump(value), status, media_type="application/json", headers=stage.REVALIDATE)
+
+
+def _refusal(status: int, error: UserError) -> Response:
+    return _json({"error": str(error)}, status)

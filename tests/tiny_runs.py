@@ -1,0 +1,26 @@
+"""Finished runs of a tiny pair, decoded once for all tests that read traces."""
+
+import functools
+
+from tiny import tiny_pair
+
+from specdemo.limits import parse_config
+from specdemo.live import LiveRun
+from specdemo.trace import Rule, Run
+
+PROMPT = "<s>naïve 🎉"
+
+
+def finished(rule: Rule = Rule.GREEDY) -> Run:
+    """A finished run with all three lanes."""
+    return _decoded(rule)
+
+
+@functools.cache
+def _decoded(rule: Rule) -> Run:
+    temperature = 0 if rule is Rule.GREEDY else 0.8
+    raw = {"prompt": PROMPT, "mode": "raw", "max_new_tokens": 24, "rule": rule, "temperature": temperature}
+    live = LiveRun(tiny_pair(), parse_config({**raw, "draft_alone": True}))
+    for _ in live.events():
+        pass
+    return live.run

@@ -1,0 +1,122 @@
+"""Recorded runs over HTTP, without a browser."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.testclient import TestClient
+from tiny_runs import finished
+
+from specdemo import recordings
+from specdemo.events import replay_events
+from specdemo.trace import dump
+from specdemo.trace_file import MAX_BYTES
+from specdemo.ui import stage, traces
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch) -> Iterator[TestClient]:
+    """The routes as the page mounts them, over one recording."""
+    (tmp_path / "demo.json").write_text(finished().to_json(), encoding="utf-8")
+    index = [{"name": "demo", "title": "Demo", "about": "A tiny run."}]
+    (tmp_path / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    monkeypatch.setattr(recordings, "FOLDER", tmp_path)
+    traces._recorded.cache_clear()
+    with TestClient(Starlette(routes=[*traces.routes(), *stage.routes()])) as client:
+        yield client
+
+
+def expected_lines() -> list:
+    """The events of the run as a browser parses them."""
+    return [json.loads(dump(event)) for event in replay_events(finished())]
+
+
+def test_the_list_names_what_can_be_played(client):
+    (entry,) = client.get("/specdemo-traces").json()
+    assert (entry["name"], entry["title"], entry["tokens"]) == ("demo", "Demo", 24)
+    assert entry["pair"] == {"target": "tiny target", "draft": "tiny draft"}
+
+
+def test_a_recording_comes_as_the_events_of_its_run(client):
+    response = client.get("/specdemo-traces/demo")
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line) for line in response.text.splitlines()] == expected_lines()
+    assert "set-cookie" not in response.headers
+
+
+@pytest.mark.parametrize("name", ["nope", "..%2Fdemo", "index"])
+def test_an_unknown_recording_is_refused_in_a_sentence(client, name):
+    response = client.get(f"/specdemo-traces/{name}")
+    assert response.status_code == 404
+    if name != "..%2Fdemo":  # no such address at all
+        assert response.json() == {"error": "There is no recording of that name; choose one of: demo."}
+
+
+def test_a_trace_file_comes_back_as_events(client):
+    response = client.post("/specdemo-traces", content=finished().to_json().encode())
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/x-ndjson"
+    assert [json.loads(line) for line in response.text.splitlines()] == expected_lines()
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        (b"", 400, "This file is not a specdemo trace"),
+        (b'{"version":1}', 400, "This trace is damaged: config is missing."),
+        (b" " * (MAX_BYTES + 1), 413, "The file is too large; a trace has at most 16,000,000 bytes."),
+    ],
+    ids=["empty", "damaged", "large"],
+)
+def test_a_bad_file_is_refused_in_a_sentence(client, body, status, words):
+    response = client.post("/specdemo-traces", content=body)
+    assert response.status_code == status
+    assert set(response.json()) == {"error"} and response.json()["error"].startswith(words)
+
+
+def test_reading_stops_at_the_limit():
+    taken = 0
+
+    async def receive() -> dict:
+        nonlocal taken
+        taken += 1_000_000
+        return {"type": "http.request", "body": b" " * 1_000_000, "more_body": True}
+
+    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
+    body = asyncio.run(traces._body(request))
+    assert MAX_BYTES < len(body) == taken <= MAX_BYTES + 1_000_000
+
+
+def test_at_most_two_files_are_unfolded_at_once(client, monkeypatch):
+    lock, together, most = threading.Lock(), 0, 0
+    enough = threading.Event()
+
+    def slowly(body: bytes) -> bytes:
+        nonlocal together, most
+        with lock:
+            together += 1
+            most = max(most, together)
+        enough.wait(0.3)
+        with lock:
+            together -= 1
+        return body
+
+    monkeypatch.setattr(traces, "_checked", slowly)
+    with ThreadPoolExecutor(5) as pool:
+        answers = list(pool.map(lambda _: client.post("/specdemo-traces", content=b"x"), range(5)))
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert most == 2
+
+
+def test_the_offline_page_is_served_before_the_static_files(client):
+    response = client.get("/specdemo-static/player.html")
+    assert response.headers["content-type"].startswith("text/html")
+    assert response.text.count('<script type="application/x-ndjson" id="specdemo-events"></script>') == 1
+    assert client.get("/specdemo-static/stage.js").status_code == 200
