@@ -13,6 +13,7 @@ from specdemo import runtime
 from specdemo.engine import autoregress
 from specdemo.limits import UserError
 from specdemo.llama import FusedLlama
+from specdemo.metrics import fold
 from specdemo.runtime import ModelRuntime
 from specdemo.sampling import gumbel, warp
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule
@@ -98,6 +99,16 @@ def test_under_rejection_it_samples_as_a_decoder_of_that_model_does():
     assert emitted(pair.draft_lane(config, PROMPT)) == emitted(
         autoregress(ModelRuntime(pair.draft), PROMPT, config)
     )
+
+
+@pytest.mark.parametrize("rule", DETERMINISTIC)
+def test_a_draft_equal_to_the_target_never_departs(rule):
+    for seed in range(3):
+        pair = tiny_pair(seed, noise=0.0)
+        config = config_for(rule, max_new_tokens=20, seed=seed, draft_alone=True)
+        totals = fold(raced(pair, config), rule, None)
+        assert totals.draft_alone_departs is None
+        assert totals.draft_alone_tokens == totals.baseline_tokens > 0
 
 
 def test_an_end_of_sequence_token_ends_it():
