@@ -49,12 +49,12 @@ export class Figures {
     if (!totals) return this.clear();
     for (const node of this.figures) {
       const value = totals[node.dataset.figure] ?? null;
-      node.dataset.value = String(value);
+      setData(node, "value", value);
       setText(node, value === null ? unknownFigure(node, totals) : FORMATS[node.dataset.figure](value));
     }
     for (const [node] of this.labels) setText(node, LABELS[node.dataset.label](totals, rule));
-    this.root.dataset.slower = String(totals.speedup !== null && totals.speedup < 1);
-    this.root.dataset.identical = String(totals.identical);
+    setData(this.root, "slower", totals.speedup !== null && totals.speedup < 1);
+    setData(this.root, "identical", totals.identical);
     this.root.toggleAttribute("data-departed", totals.draft_alone_departs !== null);
   }
 
@@ -71,9 +71,13 @@ export class Figures {
   }
 }
 
-// Writing the same text again would still cost a layout.
+// Writing the same again would still cost a style or a layout.
 function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
+}
+
+function setData(node, name, value) {
+  if (node.dataset[name] !== String(value)) node.dataset[name] = String(value);
 }
 
 function unknownFigure(node, totals) {

@@ -1,5 +1,6 @@
 // One decoder's text at any moment of a trace: rounds are built once, then put in, taken out and flipped.
 
+import { RoundFlow } from "./flow.js";
 import { fill } from "./tokens.js";
 
 const NEAR_END_PX = 48;
@@ -9,19 +10,19 @@ export class LaneView {
     this.article = article;
     this.box = article.querySelector(".sd-text");
     this.pieces = pieces;
-    this.following = true;
+    this.flow = new RoundFlow(this.box);
     this.box.addEventListener("scroll", () => this.noteScroll(), { passive: true });
+    new ResizeObserver(() => this.reflow()).observe(this.box);
     this.clear(pieces);
   }
 
   /** Empty, for another run. */
   clear(pieces) {
     this.pieces = pieces;
-    this.box.replaceChildren();
+    this.flow.clear();
     this.rounds = []; // every RoundNode built so far
     this.tail = undefined; // bytes of a character that the built text has begun but not finished
-    this.shown = 0; // how many of them are in the page
-    this.settled = 0; // and how many of those have their verdict
+    this.settled = 0; // how many of them have their verdict
     this.departure = null;
     this.selected = null;
     this.following = true;
@@ -33,7 +34,7 @@ export class LaneView {
     prompt.dataset.mode = mode;
     prompt.textContent = text;
     if (mode === "chat") prompt.title = text;
-    this.box.append(prompt);
+    this.flow.setHead(prompt);
   }
 
   /** Draw the lane as it is in `state` (see `LaneTrace.stateAt`). */
@@ -41,7 +42,7 @@ export class LaneView {
     const wanted = settled + (proposed ? 1 : 0);
     const firstChanged = Math.min(this.settled, settled);
     this.build(entries, wanted);
-    this.attach(wanted);
+    this.flow.show(this.rounds, wanted, this.following);
     for (let index = firstChanged; index < settled; index += 1) this.rounds[index].settle();
     if (proposed) this.rounds[settled].pend(proposed, verifying);
     this.settled = settled;
@@ -57,12 +58,10 @@ export class LaneView {
     }
   }
 
-  attach(wanted) {
-    while (this.shown > wanted) this.rounds[--this.shown].element.remove();
-    if (this.shown === wanted) return;
-    const added = document.createDocumentFragment();
-    while (this.shown < wanted) added.append(this.rounds[this.shown++].element);
-    this.box.append(added);
+  /** Lines may break elsewhere: another width, another size of letters, discarded tokens hidden. */
+  reflow() {
+    this.flow.forgetLines();
+    this.flow.show(this.rounds, this.flow.shown, false);
   }
 
   /** From output position `departure` on this lane says something else than the target; null where it does not. */
@@ -79,6 +78,7 @@ export class LaneView {
     const node = index === null ? null : this.rounds[index];
     if (!node) return;
     node.element.setAttribute("data-selected", "");
+    this.flow.show(this.rounds, this.flow.shown, false);
     scrollToShow(this.box, node.element);
   }
 
@@ -96,6 +96,7 @@ export class LaneView {
   noteScroll() {
     const { box } = this;
     this.following = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_END_PX;
+    if (!this.following) this.flow.show(this.rounds, this.flow.shown, false);
   }
 }
 
@@ -136,10 +137,12 @@ class RoundNode {
       this.element.append(made.span);
     }
     this.element.append(...this.drafted.slice(ahead));
+    this.settle();
   }
 
   /** The draft so far, without a verdict. */
   pend(proposed, verifying) {
+    this.isSettled = false;
     this.drafted.forEach((span, place) => {
       span.hidden = place >= proposed;
       span.dataset.status = "pending";
@@ -151,6 +154,8 @@ class RoundNode {
 
   /** Every token with what became of it. */
   settle() {
+    if (this.isSettled) return; // scrubbing passes many rounds a frame
+    this.isSettled = true;
     this.entry.round.drafted.forEach((token, place) => {
       const span = this.drafted[place];
       span.hidden = false;

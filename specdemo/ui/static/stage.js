@@ -182,6 +182,10 @@ class Stage {
     this.speak(state[SPECULATIVE]?.settled ?? 0);
   }
 
+  reflow() {
+    for (const view of Object.values(this.lanes)) view.reflow();
+  }
+
   light(phase) {
     for (const item of this.root.querySelectorAll("[data-phase]")) {
       item.toggleAttribute("data-lit", item.dataset.phase === phase);
@@ -191,7 +195,7 @@ class Stage {
   showClock() {
     const { scrub, clock } = this.roles;
     const frontier = this.trace.frontier();
-    scrub.max = Math.max(frontier, 1e-3);
+    if (scrub.max !== String(frontier)) scrub.max = frontier;
     scrub.value = this.player.time;
     clock.textContent = `${this.player.time.toFixed(2)} s`;
     scrub.setAttribute("aria-valuetext", `${clock.textContent} of ${frontier.toFixed(2)}`);
@@ -297,7 +301,10 @@ class Stage {
       this.showState();
     });
     this.root.addEventListener("keydown", (event) => this.escape(event));
-    roles["hide-discarded"].addEventListener("change", ({ target }) => this.root.toggleAttribute("data-plain", target.checked));
+    roles["hide-discarded"].addEventListener("change", ({ target }) => {
+      this.root.toggleAttribute("data-plain", target.checked);
+      this.reflow();
+    });
     this.wirePace();
   }
 

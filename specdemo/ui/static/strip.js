@@ -69,20 +69,48 @@ export class RoundStrip {
     cancelAnimationFrame(this.frame);
     this.frame = undefined;
     const { clientWidth: width, clientHeight: height } = this.node;
+    if (!width || !height) return;
     const scale = window.devicePixelRatio || 1;
+    const dark = document.body.classList.contains("dark");
+    const drawn = [width, height, scale, dark, this.entries.length].join();
+    if (this.drawn !== drawn || this.columnsOf !== this.entries) {
+      this.columns = this.drawColumns(width, height, scale);
+      this.drawn = drawn;
+      this.columnsOf = this.entries;
+    }
+    this.compose(width, height, scale);
+    this.describe();
+  }
+
+  // What has been played at full strength, what is to come faded: the same picture twice, cut at the clock.
+  compose(width, height, scale) {
     const pen = sizedPen(this.canvas, width, height, scale);
+    const played = Math.min(width, this.settled * this.step);
+    const paste = (from, to) => {
+      if (to <= from) return;
+      const [left, wide] = [Math.round(from * scale), Math.round((to - from) * scale)];
+      pen.drawImage(this.columns, left, 0, wide, this.columns.height, from, 0, to - from, height);
+    };
+    paste(0, played);
+    pen.globalAlpha = 0.28;
+    paste(played, width);
+    pen.globalAlpha = 1;
+    const ink = getComputedStyle(this.node).getPropertyValue("--sd-ink").trim();
+    if (this.selected !== null) outline(pen, this.selected * this.step, this.step, height, ink);
+  }
+
+  drawColumns(width, height, scale) {
+    const canvas = document.createElement("canvas");
+    const pen = sizedPen(canvas, width, height, scale);
     const style = getComputedStyle(this.node);
-    const colour = (name) => style.getPropertyValue(`--sd-${name}`).trim();
-    const colours = Object.fromEntries(["accepted", "discarded", "corrected", "bonus", "ink", "line"].map((n) => [n, colour(n)]));
+    const names = ["accepted", "discarded", "corrected", "bonus", "line"];
+    const colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--sd-${name}`).trim()]));
     const top = Math.max(LOWEST_TOP, ...this.entries.map(({ round }) => round.drafted.length));
     const unit = (height - MARK_ROOM - 2) / top;
     this.entries.forEach(({ round }, index) => {
-      pen.globalAlpha = index < this.settled ? 1 : 0.28;
       drawColumn(pen, round, { x: index * this.step, width: this.step, height, unit, colours });
     });
-    pen.globalAlpha = 1;
-    if (this.selected !== null) outline(pen, this.selected * this.step, this.step, height, colours.ink);
-    this.describe();
+    return canvas;
   }
 
   describe() {

@@ -119,6 +119,7 @@ export class Toolbar {
     const apply = () => document.body.classList.toggle("sd-projector", projector.checked);
     projector.addEventListener("change", () => {
       apply();
+      this.stage.reflow();
       remember(PROJECTOR_KEY, projector.checked ? "on" : "off");
     });
     apply();
