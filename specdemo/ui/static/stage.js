@@ -268,6 +268,7 @@ class Stage {
     this.root.setAttribute("data-inspecting", "");
     this.microscope.show(entry, this.rule, this.pieces, place);
     this.lanes[SPECULATIVE].select(index);
+    this.roles.microscope.scrollIntoView({ block: "nearest" });
   }
 
   openNeighbour(direction) {
