@@ -194,7 +194,11 @@ def _settings(drafters: Sequence[str]) -> tuple[gr.components.Component, ...]:
         top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
         top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
         baseline = gr.Checkbox(DEFAULTS.baseline, label="race the target alone")
-        draft_alone = gr.Checkbox(DEFAULTS.draft_alone, label="run the draft alone as well")
+        draft_alone = gr.Checkbox(
+            DEFAULTS.draft_alone,
+            label="run the draft alone as well",
+            interactive=DEFAULTS.drafter in drafters,  # which says that there is a draft model
+        )
     return drafter, k, auto, temperature, rule, length, seed, top_k, top_p, baseline, draft_alone
 
 
