@@ -1,109 +1,249 @@
-"""Rounds and figures as Plotly charts; the page fills the same charts in the browser as a run goes.
+"""The stage's Plotly charts as they look before a run: layout, trace styles and colours, said here only.
 
-Layout, trace styles and colours are said here only: ``skeletons()`` is what the stage embeds. Each
-trace carries a ``uid`` by which the browser finds it. Computes no figure and knows no UI.
+``skeletons()`` is what the page embeds; the browser fills each trace, found by its ``uid``, from the rounds
+played so far. Knows the names of lanes and statuses but no round, computes no figure, and knows no UI.
 """
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from specdemo.metrics import Totals
 from specdemo.palette import THEMES, Palette
-from specdemo.trace import Round, Status
+from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Status
 
 FONT_FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 FONT_SIZE = 15
+LINE_WIDTH = 4
 MARK_LIFT = 0.4
 """How far above its bar, in tokens, the mark of the target's own token sits."""
-
-
-def acceptance_figure(rounds: Sequence[Round], theme: str = "light") -> go.Figure:
-    """Accepted and discarded tokens of each round, stacked; the target's own token marked on top."""
-    colours = THEMES[theme]
-    numbers = [round_.index + 1 for round_ in rounds]
-    accepted = [round_.accepted for round_ in rounds]
-    discarded = [len(round_.drafted) - round_.accepted for round_ in rounds]
-    figure = go.Figure(
-        [
-            _bars("accepted", numbers, accepted, colours.accepted, ""),
-            _bars("discarded", numbers, discarded, colours.discarded, "/"),
-            _marks(rounds, Status.CORRECTED, colours.corrected, "diamond"),
-            _marks(rounds, Status.BONUS, colours.bonus, "star"),
-        ]
-    )
-    figure.update_layout(_layout("Drafted tokens per round", colours), barmode="stack", bargap=0.18)
-    figure.update_xaxes(_axis("round", colours), tickformat="d", autorangeoptions={"include": [0.5, 12.5]})
-    figure.update_yaxes(_axis("tokens", colours), tickformat="d", autorangeoptions={"include": [0, 4]})
-    return figure
-
-
-def speedup_figure(totals_per_round: Sequence[Totals], theme: str = "light") -> go.Figure:
-    """Speedup over the target alone after each speculative round, with 1× and the theory."""
-    colours = THEMES[theme]
-    numbers = list(range(1, len(totals_per_round) + 1))
-    measured = {"color": colours.accepted, "width": 3}
-    theory = {"color": colours.muted, "width": 2, "dash": "dot"}
-    figure = go.Figure(
-        [
-            _line("speedup", "measured", numbers, [totals.speedup for totals in totals_per_round], measured),
-            _line("theory", "theory", numbers, [totals.s_theory for totals in totals_per_round], theory),
-        ]
-    )
-    figure.update_layout(_layout("Speedup over the target alone, so far", colours))
-    figure.update_xaxes(_axis("round", colours), tickformat="d", autorangeoptions={"include": [0.5, 12.5]})
-    figure.update_yaxes(_axis("", colours), ticksuffix="×", autorangeoptions={"include": [0, 1.5]})
-    line = {"color": colours.ink, "width": 2, "dash": "dash"}
-    figure.add_hline(y=1, line=line, name="1× = target alone", showlegend=True)
-    return figure
+LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
+BLANK = {"x": [None], "y": [None]}
+"""A trace without even an empty point would be missing from the legend until it has one."""
+SELECTED = "selected"
+"""Name of the shape that marks a round; the browser moves it."""
+NO_BASELINE = "no-baseline"
+"""Name of the annotation that the browser shows where a run has nothing to compare with."""
 
 
 def skeletons() -> dict[str, dict[str, Any]]:
-    """Theme -> chart -> empty Plotly figure (``data``, ``layout``) for the browser to fill."""
+    """Theme -> chart -> empty figure for the browser to fill, in plain JSON values.
+
+    Of each figure ``data`` and ``layout`` are Plotly's. ``narrow`` is what a narrow chart (a phone, three
+    columns) changes in the layout; ``dense`` what too many bars for its width change in the traces, by
+    ``uid``. Each has a trace ``room``, never seen: the axes reach over its points whatever else there is.
+    """
     return {
         theme: {
-            "acceptance": json.loads(acceptance_figure([], theme).to_json(remove_uids=False)),
-            "speedup": json.loads(speedup_figure([], theme).to_json(remove_uids=False)),
+            "acceptance": _plain(_acceptance(colours), _acceptance_dense(colours)),
+            "rates": _plain(_rates(colours)),
+            "speedup": _plain(_speedup(colours)),
+            "race": _plain(_race(colours)),
+            "time": _plain(_time(colours)),
+            "position": _plain(_position(colours), {"position": {"textposition": "none"}}),
         }
-        for theme in THEMES
+        for theme, colours in THEMES.items()
     }
 
 
-def _bars(name: str, x: Sequence[int], y: Sequence[int], colour: str, pattern: str) -> go.Bar:
-    marker = {
-        "color": colour,
-        "pattern": {"shape": pattern, "fillmode": "replace" if pattern else "overlay", "size": 6},
-    }
-    hover = f"round %{{x}}: %{{y}} {name}<extra></extra>"
-    return go.Bar(uid=name, name=name, x=x, y=y, marker=marker, hovertemplate=hover)
+def _plain(figure: go.Figure, dense: dict[str, Any] | None = None) -> dict[str, Any]:
+    narrow = _legend_below() if figure.layout.showlegend else {}
+    return json.loads(figure.to_json(remove_uids=False)) | {"narrow": narrow, "dense": dense or {}}
 
 
-def _marks(rounds: Sequence[Round], status: Status, colour: str, symbol: str) -> go.Scatter:
-    chosen = [round_ for round_ in rounds if round_.emission and round_.emission.status is status]
-    return go.Scatter(
-        uid=str(status),
-        name=str(status),
-        mode="markers",
-        x=[round_.index + 1 for round_ in chosen],
-        y=[len(round_.drafted) + MARK_LIFT for round_ in chosen],
-        marker={"color": colour, "symbol": symbol, "size": 10},
-        hovertemplate=f"round %{{x}}: {status} by the target<extra></extra>",
+def _acceptance(colours: Palette) -> go.Figure:
+    """Accepted and discarded tokens of each round, stacked; the target's own token marked on top."""
+    figure = go.Figure(
+        [
+            _bars("accepted", "%{y} accepted", _fill(colours.accepted)),
+            _bars("discarded", "%{y} discarded", _fill(colours.discarded, "/")),
+            _marks(Status.CORRECTED, colours.corrected, "diamond"),
+            _marks(Status.BONUS, colours.bonus, "star"),
+            _room([0.5, 12.5], [0, 4]),
+        ]
     )
+    figure.update_layout(_layout("Drafted tokens per round", colours), barmode="stack", bargap=0.18)
+    figure.update_xaxes(_rounds(colours), showgrid=False)
+    figure.update_yaxes(_axis("tokens", colours), tickformat="d", rangemode="tozero")
+    return _selectable(figure, colours)
 
 
-def _line(
-    uid: str, name: str, x: Sequence[int], y: Sequence[float | None], line: dict[str, Any]
-) -> go.Scatter:
-    hover = f"after round %{{x}}: %{{y:.2f}}× {name}<extra></extra>"
-    return go.Scatter(uid=uid, name=name, mode="lines", x=x, y=y, line=line, hovertemplate=hover)
+def _acceptance_dense(colours: Palette) -> dict[str, dict[str, Any]]:
+    """Rounds too thin to be told apart: two stepped areas, which draw fast, and no marks."""
+    steps = {"type": "scatter", "mode": "none", "stackgroup": "rounds", "line": {"shape": "hvh"}}
+    hatched = {"fgcolor": colours.discarded, "bgcolor": colours.surface, "shape": "/", "size": 6}
+    return {
+        "accepted": steps | {"fillcolor": colours.accepted},
+        "discarded": steps | {"fillpattern": hatched},
+        str(Status.CORRECTED): {"visible": False},
+        str(Status.BONUS): {"visible": False},
+    }
+
+
+def _rates(colours: Palette) -> go.Figure:
+    """α above and τ below, over the same rounds."""
+    figure = go.Figure(
+        [
+            _line("alpha", "α", "α %{y:.0%}", {"color": colours.accepted}),
+            _line("tau", "τ", "τ %{y:.2f} tokens", {"color": colours.bonus}).update(yaxis="y2"),
+            _room([0.5, 12.5], [0, 4]).update(yaxis="y2"),
+        ]
+    )
+    alpha = {"domain": [0.57, 1], "range": [-0.04, 1.04], "tickformat": ".0%", "dtick": 0.5}
+    tau = {"domain": [0, 0.36], "nticks": 4, "rangemode": "tozero"}
+    figure.update_layout(
+        _layout("Acceptance so far: α and τ", colours) | {"showlegend": False},
+        xaxis=_rounds(colours) | {"anchor": "y2"},
+        yaxis=_axis("", colours) | alpha,
+        yaxis2=_axis("tokens", colours) | tau,
+        margin={"t": 66},
+        hoversubplots="axis",
+    )
+    heading = {"xref": "paper", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "showarrow": False}
+    figure.add_annotation(heading, text="α: compared drafts accepted", yref="y domain")
+    figure.add_annotation(heading, text="τ: tokens per target pass", yref="y2 domain")
+    return _selectable(figure, colours)
+
+
+def _speedup(colours: Palette) -> go.Figure:
+    """Speedup over the target alone after each speculative round, with 1× and the theory."""
+    figure = go.Figure(
+        [
+            _line("speedup", "measured", "%{y:.2f}× measured", {"color": colours.accepted}),
+            _line("theory", "theory", "%{y:.2f}× in theory", {"color": colours.muted, "dash": "dot"}),
+            _room([0.5, 12.5], [0, 1.5]),
+        ]
+    )
+    figure.update_layout(_layout("Speedup over the target alone, so far", colours))
+    figure.update_xaxes(_rounds(colours))
+    figure.update_yaxes(_axis("", colours), ticksuffix="×", rangemode="tozero")
+    alone = {"color": colours.ink, "width": 3, "dash": "dash"}
+    figure.add_hline(y=1, line=alone, name="1×: as fast", showlegend=True)
+    below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.03, "yanchor": "bottom", "showarrow": False}
+    figure.add_annotation(below, name=NO_BASELINE, text="no baseline in this run", visible=False)
+    return _selectable(figure, colours)
+
+
+def _race(colours: Palette) -> go.Figure:
+    """Tokens of each lane over its own decode seconds; a mark of its own leads each line."""
+    styles = {
+        SPECULATIVE: (colours.accepted, "solid", "circle"),
+        BASELINE: (colours.ink, "dash", "square"),
+        DRAFT: (colours.pending, "dot", "diamond"),
+    }
+    figure = go.Figure()
+    for lane, (colour, dash, symbol) in styles.items():
+        name = LANE_NAMES[lane]
+        line = _line(lane, name, f"{name}: %{{y}} tokens in %{{x:.2f}} s", {"color": colour, "dash": dash})
+        figure.add_trace(line.update(legendgroup=lane))
+        figure.add_scatter(
+            **BLANK,
+            uid=f"{lane}-lead",
+            mode="markers",
+            marker={"color": colour, "symbol": symbol, "size": 13},
+            cliponaxis=False,
+            legendgroup=lane,
+            showlegend=False,
+            hoverinfo="skip",
+        )
+    figure.add_trace(_room([0], [0]))
+    figure.update_layout(_layout("The race: tokens over time", colours) | {"hovermode": "closest"})
+    figure.update_xaxes(_seconds(colours))
+    figure.update_yaxes(_axis("tokens", colours), rangemode="tozero")
+    return figure
+
+
+def _time(colours: Palette) -> go.Figure:
+    """Decode seconds of both lanes, stacked by what they were spent on; their sum at the end."""
+    figure = go.Figure(
+        [
+            _spans("drafting", "draft", _fill(colours.pending, "/")),
+            _spans("verifying", "verify", _fill(colours.bonus)),
+            _spans("rest", "rest", _fill(colours.discarded, "x")).update(_label_outside()),
+            _room([0], [LANE_NAMES[SPECULATIVE]]),
+        ]
+    )
+    figure.update_layout(_layout("Where the time goes", colours) | {"hovermode": "closest"})
+    figure.update_layout(barmode="stack", bargap=0.35, margin={"r": 72})
+    figure.update_xaxes(_seconds(colours))
+    figure.update_yaxes(_axis("", colours), range=[1.5, -0.5], showgrid=False)
+    return figure
+
+
+def _position(colours: Palette) -> go.Figure:
+    """Acceptance at each place of the draft, among the tokens that were compared there."""
+    bars = _bars("position", "%{y:.0%}, %{text} compared", _fill(colours.accepted)).update(_label_outside())
+    figure = go.Figure([bars, _room([0.5, 4.5], [0, 1])])
+    figure.update_layout(_layout("Acceptance by place in the draft", colours) | {"showlegend": False})
+    figure.update_layout(bargap=0.18, hovermode="closest", margin={"t": 50})
+    figure.update_xaxes(_axis("place in the draft", colours), dtick=1, showgrid=False)
+    figure.update_yaxes(_axis("accepted", colours), tickformat=".0%", range=[0, 1.15], dtick=0.5)
+    return figure
+
+
+def _bars(uid: str, hover: str, marker: dict[str, Any]) -> go.Bar:
+    return go.Bar(BLANK, uid=uid, name=uid, marker=marker, hovertemplate=f"{hover}<extra></extra>")
+
+
+def _spans(uid: str, name: str, marker: dict[str, Any]) -> go.Bar:
+    hover = f"%{{y}}: %{{x:.2f}} s {name}<extra></extra>"
+    lanes = [LANE_NAMES[SPECULATIVE], LANE_NAMES[BASELINE]]
+    return go.Bar(uid=uid, name=name, orientation="h", x=[0, 0], y=lanes, marker=marker, hovertemplate=hover)
+
+
+def _fill(colour: str, pattern: str = "") -> dict[str, Any]:
+    mode = "replace" if pattern else "overlay"
+    return {"color": colour, "pattern": {"shape": pattern, "fillmode": mode, "size": 6, "solidity": 0.4}}
+
+
+def _label_outside() -> dict[str, Any]:
+    return {"textposition": "outside", "textangle": 0, "textfont": {"size": FONT_SIZE}, "cliponaxis": False}
+
+
+def _marks(status: Status, colour: str, symbol: str) -> go.Scatter:
+    marker = {"color": colour, "symbol": symbol, "size": 10}
+    name = str(status)
+    return go.Scatter(BLANK, uid=name, name=name, mode="markers", marker=marker, hoverinfo="skip")
+
+
+def _line(uid: str, name: str, hover: str, line: dict[str, Any]) -> go.Scatter:
+    line = {"width": LINE_WIDTH} | line
+    hover = f"{hover}<extra></extra>"
+    return go.Scatter(BLANK, uid=uid, name=name, mode="lines", line=line, hovertemplate=hover)
+
+
+def _room(x: list[float], y: list[float] | list[str]) -> go.Scatter:
+    return go.Scatter(uid="room", mode="none", x=x, y=y, hoverinfo="skip", showlegend=False)
+
+
+def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
+    """With the band that marks one round, hidden until the browser places it."""
+    return figure.add_shape(
+        name=SELECTED,
+        type="rect",
+        visible=False,
+        layer="above",
+        xref="x",
+        x0=0.5,
+        x1=1.5,
+        yref="paper",
+        y0=0,
+        y1=1,
+        fillcolor=f"{colours.accent}33",
+        line={"color": colours.accent, "width": 2},
+    )
 
 
 def _layout(title: str, colours: Palette) -> dict[str, Any]:
     return {
         "template": go.layout.Template(),
-        "title": {"text": title, "x": 0.02, "y": 0.97, "yanchor": "top", "font": {"size": FONT_SIZE + 2}},
+        "title": {
+            "text": title,
+            "x": 0.02,
+            "y": 0.97,
+            "yanchor": "top",
+            "font": {"size": FONT_SIZE + 2, "weight": 600},
+        },
         "font": {"family": FONT_FAMILY, "size": FONT_SIZE, "color": colours.ink},
         "paper_bgcolor": colours.surface,
         "plot_bgcolor": colours.surface,
@@ -116,9 +256,31 @@ def _layout(title: str, colours: Palette) -> dict[str, Any]:
             "yanchor": "bottom",
             "traceorder": "normal",
         },
-        "hoverlabel": {"font": {"size": FONT_SIZE}},
+        "hovermode": "x unified",
+        "hoverlabel": {
+            "bgcolor": colours.surface,
+            "bordercolor": colours.muted,
+            "font": {"family": FONT_FAMILY, "size": FONT_SIZE, "color": colours.ink},
+        },
         "showlegend": True,
     }
+
+
+def _legend_below() -> dict[str, Any]:
+    """On a narrow chart the legend takes several rows, which would cover the title."""
+    return {
+        "legend": {"xref": "container", "x": 0.02, "yref": "container", "y": 0.01, "yanchor": "bottom"},
+        "margin": {"t": 44, "b": 96},
+    }
+
+
+def _rounds(colours: Palette) -> dict[str, Any]:
+    first = {"tickformat": "d", "autorangeoptions": {"clipmin": 0.5}}
+    return _axis("round", colours) | first | {"unifiedhovertitle": {"text": "round %{x}"}}
+
+
+def _seconds(colours: Palette) -> dict[str, Any]:
+    return _axis("decode seconds", colours) | {"rangemode": "tozero"}
 
 
 def _axis(title: str, colours: Palette) -> dict[str, Any]:

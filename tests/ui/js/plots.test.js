@@ -1,0 +1,497 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import {
+  acceptancePoints,
+  plotReach,
+  PlotPacer,
+  Plots,
+  positionPoints,
+  racePoints,
+  ratePoints,
+  speedupPoints,
+  timePoints,
+} from "../../../specdemo/ui/static/plots.js";
+import { Trace } from "../../../specdemo/ui/static/trace.js";
+import { round, roundEvent, smallTrace, START } from "./made.js";
+
+// Chart -> uids of its traces; tests/test_plots.py names the same.
+const FILLED = {
+  acceptance: ["accepted", "discarded", "corrected", "bonus"],
+  rates: ["alpha", "tau"],
+  speedup: ["speedup", "theory"],
+  race: ["speculative", "speculative-lead", "baseline", "baseline-lead", "draft", "draft-lead"],
+  time: ["drafting", "verifying", "rest"],
+  position: ["position"],
+};
+const FIGURES = Object.fromEntries(["light", "dark"].map((theme) => [theme, skeletons(theme)]));
+const TOTALS = {
+  seconds: 4.25,
+  draft_s: 3,
+  verify_s: 1,
+  other_s: 0.25,
+  baseline_seconds: 12,
+  baseline_verify_s: 11,
+  baseline_other_s: 1,
+  compared_by_position: [20, 4, 0],
+  accepted_by_position: [12, 3, 0],
+};
+
+function skeletons(theme) {
+  const figure = (name) => ({
+    data: [...FILLED[name].map((uid) => ({ uid, x: [null], y: [null] })), { uid: "room", x: [0.5], y: ["first"] }],
+    layout: {
+      theme,
+      margin: { t: 72 },
+      shapes: [{ name: "selected", visible: false }, { name: "other" }],
+      annotations: name === "speedup" ? [{ name: "no-baseline", visible: false }] : [],
+    },
+    narrow: { margin: { t: 44 } },
+    dense: { [FILLED[name][0]]: { dense: true } },
+  });
+  return Object.fromEntries(Object.keys(FILLED).map((name) => [name, figure(name)]));
+}
+
+function entriesOf(...rounds) {
+  const trace = new Trace();
+  trace.take(START);
+  for (const made of rounds) {
+    const figures = { tau: made.index + 1, alpha_compared: made.index / 2, speedup: null, s_theory: 2 };
+    trace.take(roundEvent("speculative", made, figures));
+  }
+  return trace.entries("speculative");
+}
+
+test("bars are accepted and discarded tokens; marks stand over the rounds of their kind", () => {
+  const ended = round(3, ["accepted", "discarded"], 1, { emission: null });
+  const empty = round(2, []);
+  const entries = entriesOf(round(0, ["accepted", "rejected", "discarded"]), round(1, ["accepted"]), empty, ended);
+  assert.deepEqual(acceptancePoints(entries, 0.5), {
+    accepted: { x: [1, 2, 3, 4], y: [1, 1, 0, 1] },
+    discarded: { x: [1, 2, 3, 4], y: [2, 0, 0, 1] },
+    corrected: { x: [1], y: [3.5] },
+    bonus: { x: [2, 3], y: [1.5, 0.5] },
+  });
+});
+
+test("lines over rounds are the figures sent with them; null stays a gap", () => {
+  const entries = entriesOf(round(0, ["accepted"]), round(1, ["accepted"]));
+  assert.deepEqual(ratePoints(entries), { alpha: { x: [1, 2], y: [0, 0.5] }, tau: { x: [1, 2], y: [1, 2] } });
+  assert.deepEqual(speedupPoints(entries), {
+    speedup: { x: [1, 2], y: [null, null] },
+    theory: { x: [1, 2], y: [2, 2] },
+  });
+});
+
+test("what has no point yet keeps the skeleton's blank one", () => {
+  assert.deepEqual(acceptancePoints([], 0.5), { accepted: {}, discarded: {}, corrected: {}, bonus: {} });
+  assert.deepEqual([timePoints(null, true), positionPoints(undefined)], [{}, {}]);
+});
+
+test("each lane races on its own clock; a lane that does not run is hidden", () => {
+  const entry = (totals) => ({ totals });
+  const points = racePoints({
+    speculative: [entry({ seconds: 1, tokens: 3, baseline_tokens: 9 }), entry({ seconds: 2, tokens: 5 })],
+    draft: [entry({ draft_alone_seconds: 0.5, draft_alone_tokens: 7 })],
+  });
+  assert.deepEqual(points.speculative, { x: [1, 2], y: [3, 5] });
+  assert.deepEqual(points["speculative-lead"], { x: [2], y: [5] });
+  assert.deepEqual(points.draft, { x: [0.5], y: [7] });
+  assert.deepEqual([points.baseline, points["baseline-lead"]], [{ visible: false }, { visible: false }]);
+  assert.deepEqual(racePoints({ baseline: [] }).baseline, {});
+});
+
+test("seconds are stacked by what they went to, with their sum in words", () => {
+  assert.deepEqual(timePoints(TOTALS, true), {
+    drafting: { x: [3, 0] },
+    verifying: { x: [1, 11] },
+    rest: { x: [0.25, 1], text: ["4.25 s", "12.0 s"] },
+  });
+  assert.deepEqual(timePoints(TOTALS, false).rest.text, ["4.25 s", "not run"]);
+});
+
+test("acceptance by place is among the compared, with the counts; none compared is a gap", () => {
+  const { x, y, text } = positionPoints(TOTALS).position;
+  assert.deepEqual(x, [1, 2, 3]);
+  assert.deepEqual(y, [0.6, 0.75, null]);
+  assert.deepEqual(text, ["12 of 20", "3 of 4", "0 of 0"]);
+});
+
+test("axes reach over all that has arrived, or at first over the target's next tokens", () => {
+  const trace = new Trace();
+  assert.deepEqual(plotReach("race", null), { x: 0, y: 16 });
+  const config = { ...START.run.config, draft_alone: true };
+  trace.take({ ...START, run: { ...START.run, config, calibration: { step_s: 0.5 } } });
+  assert.deepEqual(plotReach("race", trace), { x: 8, y: 16 });
+  assert.deepEqual(plotReach("time", trace), { x: 8 });
+  trace.take(roundEvent("speculative", round(0, []), { ...TOTALS, seconds: 9, tokens: 40 }));
+  trace.take(roundEvent("baseline", round(0, []), { ...TOTALS, baseline_seconds: 5, baseline_tokens: 50 }));
+  trace.take(roundEvent("draft", round(0, []), { ...TOTALS, draft_alone_seconds: 30, draft_alone_tokens: 45 }));
+  assert.deepEqual(plotReach("race", trace), { x: 30, y: 50 });
+  assert.deepEqual(plotReach("time", trace), { x: 9 }, "the draft alone has no bar");
+  assert.deepEqual(plotReach("rates", trace), { x: 1.5 });
+  assert.deepEqual(plotReach("position", trace), { x: 3.5 });
+});
+
+// A clock that only moves when told to: by `after` callbacks and by drawings.
+function handClock() {
+  return {
+    time: 1000,
+    waiting: null,
+    now() {
+      return this.time;
+    },
+    after(delay, callback) {
+      this.waiting = { delay, callback };
+    },
+    turn: () => Promise.resolve(),
+    async fire() {
+      const { delay, callback } = this.waiting;
+      this.waiting = null;
+      this.time += delay;
+      await callback();
+      return delay;
+    },
+  };
+}
+
+function handPacer(cost, again = true) {
+  const clock = handClock();
+  const list = new Set();
+  const drawn = [];
+  const draw = async (name) => {
+    list.delete(name);
+    drawn.push(name);
+    clock.time += cost;
+    return again;
+  };
+  return { clock, list, drawn, pacer: new PlotPacer({ due: () => [...list], draw, clock }) };
+}
+
+test("a rest is 250 ms at least and 12 times what the redrawing took", async () => {
+  for (const [cost, rest] of [
+    [10, 250],
+    [50, 1200],
+  ]) {
+    const { clock, list, pacer } = handPacer(cost);
+    list.add("a").add("b");
+    pacer.wake();
+    assert.equal(await clock.fire(), 0, "after idling, at once");
+    list.add("a");
+    pacer.wake();
+    assert.equal(await clock.fire(), rest);
+  }
+});
+
+test("a first drawing is not counted", async () => {
+  const { clock, list, pacer } = handPacer(500, false);
+  list.add("a");
+  pacer.wake();
+  await clock.fire();
+  list.add("a");
+  pacer.wake();
+  assert.equal(await clock.fire(), 250);
+});
+
+test("nothing due, nothing planned; what changes meanwhile is drawn after the rest", async () => {
+  const { clock, list, drawn, pacer } = handPacer(10);
+  pacer.wake();
+  assert.equal(clock.waiting, null);
+  list.add("a");
+  pacer.wake();
+  const first = clock.waiting;
+  pacer.wake();
+  assert.equal(clock.waiting, first, "one plan at a time");
+  const running = clock.fire();
+  list.add("b");
+  await running;
+  await clock.fire();
+  assert.deepEqual(drawn, ["a", "b"]);
+  assert.equal(clock.waiting, null);
+});
+
+test("a drawing that fails does not stop the next", async () => {
+  const { clock, list, pacer } = handPacer(10);
+  pacer.draw = (name) => {
+    list.delete(name);
+    throw new Error("no");
+  };
+  list.add("a");
+  pacer.wake();
+  await assert.rejects(clock.fire());
+  list.add("b");
+  pacer.wake();
+  assert.equal(clock.waiting.delay, 250);
+});
+
+// As much of a page as the charts need: nodes, observers that report on demand, and a Plotly that takes notes.
+function fakePage(t, { plotly = true, coarse = false } = {}) {
+  const observers = [];
+  class Observer {
+    constructor(callback) {
+      this.callback = callback;
+      observers.push(this);
+    }
+    observe(target) {
+      this.target = target;
+    }
+    disconnect() {
+      this.callback = () => {};
+    }
+  }
+  const classes = () => {
+    const names = new Set();
+    return { add: (name) => names.add(name), contains: (name) => names.has(name) };
+  };
+  const nodes = Object.keys(FILLED).map((plot) => ({
+    dataset: { plot },
+    clientWidth: 600,
+    classList: classes(),
+    clicked: [],
+    on(name, handler) {
+      if (name === "plotly_click") this.clicked.push(handler);
+    },
+  }));
+  const scripts = [];
+  const page = {
+    nodes: Object.fromEntries(nodes.map((node) => [node.dataset.plot, node])),
+    root: { querySelectorAll: () => nodes },
+    scripts,
+    drawn: [],
+    figure: {},
+    wakeUp: () => {},
+    sight: (...names) => {
+      const seen = (target) => names.includes(target.dataset.plot);
+      observers[0].callback(nodes.map((target) => ({ target, isIntersecting: seen(target) })));
+    },
+    near: () => observers[1].callback([{ isIntersecting: true }]),
+    resized: () => observers[2].callback(nodes.map((target) => ({ target }))),
+    themed: () => observers[3].callback(),
+  };
+  const globals = {
+    IntersectionObserver: Observer,
+    ResizeObserver: Observer,
+    MutationObserver: Observer,
+    matchMedia: (query) => ({ matches: coarse && query === "(pointer: coarse)" }),
+    document: {
+      hidden: false,
+      body: { classList: classes() },
+      head: { append: (script) => scripts.push(script) },
+      createElement: () => ({}),
+      addEventListener: (name, listener) => (page.wakeUp = listener),
+    },
+    window: {
+      Plotly: plotly && {
+        react: async (node, data, layout) => {
+          node.classList.add("js-plotly-plot");
+          const { plot } = node.dataset;
+          page.drawn.push(plot);
+          page.figure[plot] = { ...Object.fromEntries(data.map((trace) => [trace.uid, trace])), layout };
+        },
+      },
+    },
+  };
+  for (const [name, value] of Object.entries(globals)) {
+    globalThis[name] = value;
+    t.after(() => delete globalThis[name]);
+  }
+  return page;
+}
+
+async function shownPage(t, options = {}) {
+  const page = fakePage(t, options);
+  const chosen = [];
+  const settings = { base: "http://here/files/", figures: FIGURES, markLift: 0.5 };
+  const plots = new Plots(page.root, settings, (index) => chosen.push(index));
+  const clock = handClock();
+  plots.pacer.clock = clock;
+  const drawn = async () => {
+    page.drawn.length = 0;
+    while (clock.waiting) await clock.fire();
+    return [...page.drawn].sort();
+  };
+  const show = (trace, time) => plots.show(trace.stateAt(time), trace.totalsAt(time));
+  return { page, plots, chosen, drawn, show };
+}
+
+const everything = Object.keys(FILLED).sort();
+const nextTask = () => new Promise((resolve) => setTimeout(resolve));
+
+function playable() {
+  const trace = smallTrace();
+  for (const entry of trace.arrived) entry.totals = { ...TOTALS, ...entry.totals };
+  return trace;
+}
+
+async function readyPage(t, options) {
+  const made = await shownPage(t, options);
+  made.page.near();
+  await nextTask();
+  made.page.sight(...everything);
+  await made.drawn();
+  return made;
+}
+
+test("Plotly is not asked for before a chart comes near", async (t) => {
+  const { page } = await shownPage(t, { plotly: false });
+  assert.equal(page.scripts.length, 0);
+  page.near();
+  page.near();
+  assert.equal(page.scripts.length, 1);
+  assert.equal(page.scripts[0].src, "http://here/files/plotly.min.js");
+  page.scripts[0].onerror();
+  await nextTask();
+  assert.equal(page.nodes.race.textContent, "The charts could not be loaded.");
+});
+
+test("a chart is drawn when it is in sight of a visible tab, not before", async (t) => {
+  const { page, drawn } = await shownPage(t);
+  page.near();
+  await nextTask();
+  assert.deepEqual(await drawn(), []);
+  page.sight("race");
+  assert.deepEqual(await drawn(), ["race"]);
+  document.hidden = true;
+  page.sight("race", "time");
+  assert.deepEqual(await drawn(), []);
+  document.hidden = false;
+  page.wakeUp();
+  assert.deepEqual(await drawn(), ["time"]);
+});
+
+test("only charts whose data changed are redrawn, with the rounds played, forwards and back", async (t) => {
+  const { page, plots, drawn, show } = await readyPage(t);
+  const trace = playable();
+  plots.setTrace(trace);
+  assert.deepEqual(await drawn(), everything);
+  show(trace, 1);
+  assert.deepEqual(await drawn(), [], "nothing has ended");
+  show(trace, 1.2);
+  assert.deepEqual(await drawn(), ["race", "time"], "a baseline step");
+  show(trace, 99);
+  assert.deepEqual(await drawn(), everything);
+  assert.deepEqual(page.figure.acceptance.accepted.y, [1, 2]);
+  show(trace, 2.1);
+  assert.deepEqual(await drawn(), everything);
+  assert.deepEqual(page.figure.acceptance.accepted.y, [1]);
+  assert.deepEqual(page.figure.acceptance.bonus.x, [null]);
+  assert.deepEqual(page.figure.acceptance.room, { uid: "room", x: [0.5, 2.5], y: ["first", "first"] });
+});
+
+test("a new run resets the zoom, rounds of the same run keep it", async (t) => {
+  const { page, plots, drawn, show } = await readyPage(t);
+  const trace = playable();
+  const revisions = [];
+  const begin = () => plots.setTrace(trace);
+  const steps = [begin, () => show(trace, 2.1), () => show(trace, 99), begin];
+  for (const step of steps) {
+    step();
+    await drawn();
+    revisions.push(page.figure.speedup.layout.uirevision);
+  }
+  const [first, second, third, last] = revisions;
+  assert.equal(first, second);
+  assert.equal(second, third);
+  assert.notEqual(third, last);
+});
+
+test("the chosen round is marked once it has been played", async (t) => {
+  const { page, plots, drawn, show } = await readyPage(t);
+  const trace = playable();
+  const band = (name = "acceptance") => page.figure[name].layout.shapes[0];
+  plots.setTrace(trace);
+  show(trace, 2.1);
+  await drawn();
+  plots.select(1);
+  assert.deepEqual(await drawn(), ["acceptance", "rates", "speedup"]);
+  assert.equal(band().visible, false);
+  show(trace, 99);
+  await drawn();
+  for (const name of ["acceptance", "rates", "speedup"]) {
+    assert.deepEqual(band(name), { name: "selected", visible: true, x0: 1.5, x1: 2.5 });
+  }
+  assert.deepEqual(page.figure.acceptance.layout.shapes[1], { name: "other" });
+  plots.select(1);
+  assert.deepEqual(await drawn(), []);
+  plots.select(null);
+  await drawn();
+  assert.equal(band().visible, false);
+});
+
+test("a click on a round chooses it, once for both halves of a tap", async (t) => {
+  const { page, plots, chosen, drawn } = await readyPage(t);
+  plots.setTrace(playable());
+  await drawn();
+  const listening = everything.map((name) => [name, page.nodes[name].clicked.length]);
+  assert.deepEqual(
+    listening.filter(([, count]) => count),
+    [
+      ["acceptance", 1],
+      ["rates", 1],
+      ["speedup", 1],
+    ],
+  );
+  const [click] = page.nodes.acceptance.clicked;
+  click({ points: [{ x: 5 }] });
+  click({ points: [{ x: 5 }] });
+  assert.deepEqual(chosen, [4]);
+});
+
+test("a finger scrolls the page instead of dragging a chart", async (t) => {
+  const { page } = await readyPage(t, { coarse: true });
+  assert.equal(page.figure.race.layout.dragmode, false);
+});
+
+test("another theme redraws everything, another class of the body nothing", async (t) => {
+  const { page, drawn } = await readyPage(t);
+  page.themed();
+  assert.deepEqual(await drawn(), []);
+  document.body.classList.add("dark");
+  page.themed();
+  assert.deepEqual(await drawn(), everything);
+  assert.equal(page.figure.race.layout.theme, "dark");
+  assert.equal(FIGURES.dark.race.data[0].x.length, 1, "the skeleton stays as it was");
+});
+
+test("a chart that becomes narrow is drawn anew, legend below", async (t) => {
+  const { page, drawn } = await readyPage(t);
+  assert.equal(page.figure.race.layout.margin.t, 72);
+  page.resized();
+  assert.deepEqual(await drawn(), []);
+  for (const node of Object.values(page.nodes)) node.clientWidth = 400;
+  page.resized();
+  assert.deepEqual(await drawn(), everything);
+  assert.equal(page.figure.race.layout.margin.t, 44);
+});
+
+test("too many bars for the width take the dense look, of all that has arrived", async (t) => {
+  const { page, plots, drawn } = await readyPage(t);
+  const looks = async (count) => {
+    const trace = new Trace();
+    trace.take(START);
+    for (let i = 0; i < count; i += 1) trace.take(roundEvent("speculative", round(i, []), TOTALS));
+    plots.setTrace(trace);
+    await drawn();
+    return everything.filter((name) => Object.values(page.figure[name]).some((look) => look.dense));
+  };
+  assert.deepEqual(await looks(120), []);
+  assert.deepEqual(await looks(121), ["acceptance"]);
+});
+
+test("a run without baseline says so and hides its line", async (t) => {
+  const { page, plots, drawn, show } = await readyPage(t);
+  const note = () => page.figure.speedup.layout.annotations[0].visible;
+  assert.equal(note(), false, "before any run");
+  const trace = new Trace();
+  trace.take({ ...START, run: { ...START.run, config: { ...START.run.config, baseline: false } } });
+  trace.take(roundEvent("speculative", round(0, ["accepted"]), TOTALS));
+  plots.setTrace(trace);
+  show(trace, 99);
+  await drawn();
+  assert.equal(note(), true);
+  assert.equal(page.figure.race.baseline.visible, false);
+  assert.equal(page.figure.time.rest.text[1], "not run");
+  plots.setTrace(playable());
+  await drawn();
+  assert.equal(note(), false);
+});
