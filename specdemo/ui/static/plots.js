@@ -9,7 +9,7 @@ const PLOT_NARROW_PX = 480;
 const PLOT_NEAR = "400px";
 const PLOT_TAP_MS = 400;
 // The buttons by name: Plotly's own choice has one that sends the chart to a server.
-const PLOT_CONFIG = { responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
+const PLOT_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
 const PLOT_DENSE_PX = { acceptance: 5, position: 90 }; // of a chart's width for each of its bars
 const ROUND_PLOTS = ["acceptance", "rates", "speedup", "position"];
 const CLOCK_PLOTS = ["race", "time"];
@@ -201,7 +201,7 @@ export class Plots {
     this.theme = plotTheme();
     this.stale = new Set();
     this.inSight = new Set();
-    this.narrow = new Map();
+    this.sizes = new Map();
     this.run = 0;
     this.selected = null;
     this.clickedAt = -PLOT_TAP_MS;
@@ -243,7 +243,7 @@ export class Plots {
 
   due() {
     if (!this.plotly || document.hidden) return [];
-    return [...this.stale].filter((name) => this.inSight.has(name));
+    return [...this.stale].filter((name) => this.inSight.has(name) && this.sizes.has(name));
   }
 
   observe() {
@@ -261,11 +261,13 @@ export class Plots {
       },
       { rootMargin: PLOT_NEAR },
     );
-    const width = new ResizeObserver((changes) => {
-      const names = changes.map(({ target }) => target.dataset.plot);
-      this.outdate(names.filter((name) => this.narrow.has(name) && this.narrow.get(name) !== this.isNarrow(name)));
+    // Plotly itself would only follow the window, not a page that lays its charts out in other columns.
+    const size = new ResizeObserver((changes) => {
+      const seen = changes.filter(({ contentRect }) => contentRect.width);
+      for (const { target, contentRect } of seen) this.sizes.set(target.dataset.plot, contentRect);
+      this.outdate(seen.map(({ target }) => target.dataset.plot));
     });
-    for (const node of this.nodes.values()) for (const observer of [sight, near, width]) observer.observe(node);
+    for (const node of this.nodes.values()) for (const observer of [sight, near, size]) observer.observe(node);
     new MutationObserver(() => this.followTheme()).observe(document.body, { attributeFilter: ["class"] });
     document.addEventListener("visibilitychange", () => this.pacer.wake());
   }
@@ -288,13 +290,8 @@ export class Plots {
     this.outdate(this.nodes.keys());
   }
 
-  isNarrow(name) {
-    return this.nodes.get(name).clientWidth < PLOT_NARROW_PX;
-  }
-
   async draw(name) {
     this.stale.delete(name);
-    this.narrow.set(name, this.isNarrow(name));
     const node = this.nodes.get(name);
     const again = node.classList.contains("js-plotly-plot");
     const { data, layout } = this.figure(name);
@@ -316,13 +313,14 @@ export class Plots {
     const { data, layout, narrow, dense } = structuredClone(this.figures[this.theme][name]);
     const reach = plotReach(name, this.trace);
     const bars = reach.x - 0.5;
-    if (this.nodes.get(name).clientWidth < bars * PLOT_DENSE_PX[name]) restylePlot(data, dense);
+    const { width, height } = this.sizes.get(name);
+    if (width < bars * PLOT_DENSE_PX[name]) restylePlot(data, dense);
     restylePlot(data, this.points(name));
     const room = data.find(({ uid }) => uid === "room");
     room.x.push(reach.x);
     room.y.push(reach.y ?? room.y[0]);
-    layout.uirevision = this.run;
-    if (this.narrow.get(name)) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
+    Object.assign(layout, { width, height, uirevision: this.run });
+    if (width < PLOT_NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
     if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
     for (const shape of layout.shapes ?? []) if (shape.name === "selected") this.place(shape);
     for (const note of layout.annotations ?? []) {

@@ -245,7 +245,6 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
   };
   const nodes = Object.keys(FILLED).map((plot) => ({
     dataset: { plot },
-    clientWidth: 600,
     classList: classes(),
     clicked: [],
     on(name, handler) {
@@ -265,7 +264,8 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
       observers[0].callback(nodes.map((target) => ({ target, isIntersecting: seen(target) })));
     },
     near: () => observers[1].callback([{ isIntersecting: true }]),
-    resized: () => observers[2].callback(nodes.map((target) => ({ target }))),
+    resize: (width, height) =>
+      observers[2].callback(nodes.map((target) => ({ target, contentRect: { width, height } }))),
     themed: () => observers[3].callback(),
   };
   const globals = {
@@ -327,6 +327,7 @@ async function readyPage(t, options) {
   const made = await shownPage(t, options);
   made.page.near();
   await nextTask();
+  made.page.resize(600, 330);
   made.page.sight(...everything);
   await made.drawn();
   return made;
@@ -350,6 +351,9 @@ test("a chart is drawn when it is in sight of a visible tab, not before", async 
   await nextTask();
   assert.deepEqual(await drawn(), []);
   page.sight("race");
+  page.resize(0, 0);
+  assert.deepEqual(await drawn(), [], "no room yet");
+  page.resize(600, 330);
   assert.deepEqual(await drawn(), ["race"]);
   document.hidden = true;
   page.sight("race", "time");
@@ -453,15 +457,18 @@ test("another theme redraws everything, another class of the body nothing", asyn
   assert.equal(FIGURES.dark.race.data[0].x.length, 1, "the skeleton stays as it was");
 });
 
-test("a chart that becomes narrow is drawn anew, legend below", async (t) => {
+test("a chart fills its place; in a narrow one the legend is below", async (t) => {
   const { page, drawn } = await readyPage(t);
-  assert.equal(page.figure.race.layout.margin.t, 72);
-  page.resized();
-  assert.deepEqual(await drawn(), []);
-  for (const node of Object.values(page.nodes)) node.clientWidth = 400;
-  page.resized();
+  const looks = () => {
+    const { width, height, margin } = page.figure.race.layout;
+    return [width, height, margin.t];
+  };
+  assert.deepEqual(looks(), [600, 330, 72]);
+  page.resize(400, 300);
   assert.deepEqual(await drawn(), everything);
-  assert.equal(page.figure.race.layout.margin.t, 44);
+  assert.deepEqual(looks(), [400, 300, 44]);
+  page.resize(0, 0);
+  assert.deepEqual(await drawn(), [], "hidden");
 });
 
 test("too many bars for the width take the dense look, of all that has arrived", async (t) => {
