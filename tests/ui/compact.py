@@ -1,31 +1,67 @@
-"""Make a recorded event stream small enough to commit: ``python tests/ui/compact.py < IN > OUT``.
+"""Make a trace file small enough to commit: ``python tests/ui/compact.py < TRACE.json > OUT.ndjson``.
 
-Leaves out what the stage does not draw (the models' top fives, and pieces named twice) and rounds figures.
+Rounds figures, keeps the models' top fives for the first rounds only (what the microscope is tested on), and
+leaves out what ``replay.recorded`` fills in again: each round's totals, and whatever is null.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
-NOT_DRAWN = {"draft_top", "target_top", "top"}
+from specdemo import trace_file
+from specdemo.events import replay_events
+from specdemo.trace import SPECULATIVE, dump
+
+ROUNDS_WITH_TOPS = 6
+TOPS = {"draft_top", "target_top", "top"}
 
 
-def compact(value: Any) -> Any:
-    """``value`` without top fives, floats to six significant digits."""
+def rounded(value: Any) -> Any:
+    """``value`` with its floats to five significant digits."""
     if isinstance(value, dict):
-        return {key: [] if key in NOT_DRAWN else compact(item) for key, item in value.items()}
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [compact(item) for item in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
+        return [rounded(item) for item in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def without(value: Any, left_out: Callable[[str, Any], bool]) -> Any:
+    """``value`` without the entries that ``left_out(key, entry)`` chooses, at any depth."""
+    if isinstance(value, dict):
+        return {key: without(item, left_out) for key, item in value.items() if not left_out(key, item)}
+    return [without(item, left_out) for item in value] if isinstance(value, list) else value
+
+
+def is_top(key: str, _entry: Any) -> bool:
+    """Whether it is a top five."""
+    return key in TOPS
+
+
+def is_blank(key: str, entry: Any) -> bool:
+    """Whether a trace means the same without it."""
+    return entry is None or (key in TOPS and not entry)
+
+
+def compact(trace: dict[str, Any]) -> dict[str, Any]:
+    """A smaller trace of the same run."""
+    trace = rounded(trace)
+    for name, lane in trace["lanes"].items():
+        kept = ROUNDS_WITH_TOPS if name == SPECULATIVE else 0
+        lane["rounds"] = lane["rounds"][:kept] + without(lane["rounds"][kept:], is_top)
+    return trace
 
 
 def main() -> None:
-    """Filter standard input, line by line."""
-    for line in sys.stdin:
-        event = compact(json.loads(line))
+    """Filter standard input."""
+    run = trace_file.load(dump(compact(json.load(sys.stdin))))
+    for event in replay_events(run):
         if event["type"] == "start":
-            event["run"]["pieces"] = {}
-        print(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+            event["run"]["pieces"] = {}  # they stand beside it, too
+        if event["type"] == "round":
+            del event["totals"]
+            event["round"] = {"emission": None} | without(event["round"], is_blank)
+        print(dump(rounded(event)))
 
 
 if __name__ == "__main__":

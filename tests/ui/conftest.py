@@ -1,14 +1,18 @@
 """The real page in real Chromium, around a service that replays recorded events instead of models."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from replay import ReplayService
+from replay import RECORDING, ReplayService, recorded, trace_of
+from visitor import run_to_end
 
+from specdemo import recordings
 from specdemo.models import offered_drafters
+from specdemo.trace import dump
 from specdemo.ui.page import build_page, launch_options
 
 FLAGS = [
@@ -21,6 +25,8 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+MOUNTED = "[data-role=scrub][aria-valuetext]"
+"""Set by the stage's JavaScript, not by its template."""
 
 
 @pytest.fixture(scope="session")
@@ -37,12 +43,19 @@ def service(replay: ReplayService) -> ReplayService:
 
 
 @pytest.fixture(scope="session")
-def url(replay: ReplayService) -> Iterator[str]:
-    """The address of the running page."""
-    page = build_page(replay, offered_drafters())
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
-    yield address
-    page.close()
+def url(replay: ReplayService, tmp_path_factory: Any) -> Iterator[str]:
+    """The address of the running page, which ships one recording whatever the program does."""
+    folder = tmp_path_factory.mktemp("recordings")
+    entry = {"name": RECORDING, "title": "Paris", "about": "Shared noise, with the draft alone."}
+    (folder / "index.json").write_text(json.dumps([entry]), encoding="utf-8")
+    trace = dump(trace_of(recorded("shared_noise")))
+    (folder / f"{RECORDING}.json").write_text(trace, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recordings, "FOLDER", folder)
+        page = build_page(replay, offered_drafters())
+        _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+        yield address
+        page.close()
 
 
 @pytest.fixture(scope="session")
@@ -60,27 +73,90 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@pytest.fixture
-def open_page(browser: Any, url: str, service: ReplayService) -> Iterator[Callable[..., Any]]:
-    """Open the page in a fresh profile: ``open_page(width=, height=, theme=, pace=)``."""
-    contexts = []
+class Pages:
+    """Opens pages, each in a fresh profile, and closes them together."""
 
-    def opened(width: int = 1280, height: int = 720, theme: str = "light", pace: float = 0.25) -> Any:
-        context = browser.new_context(viewport={"width": width, "height": height})
-        contexts.append(context)
+    def __init__(self, browser: Any, url: str):
+        self._browser = browser
+        self._url = url
+        self._contexts: list[Any] = []
+
+    def open(
+        self,
+        width: int = 1280,
+        height: int = 720,
+        theme: str = "light",
+        pace: float | None = 0.25,
+        query: str = "",
+    ) -> Any:
+        """The page at ``?query``, ready; ``pace`` is what an earlier visit chose, if there was one."""
+        context = self._browser.new_context(viewport={"width": width, "height": height})
+        self._contexts.append(context)
         context.set_default_timeout(20_000)
-        context.add_init_script(f"localStorage.setItem('specdemo-pace', '{pace:g}')")
+        if pace is not None:
+            context.add_init_script(f"localStorage.setItem('specdemo-pace', '{pace:g}')")
         page = context.new_page()
         page.faults = []
         page.on("pageerror", lambda error: page.faults.append(str(error)))
         page.on("dialog", lambda dialog: (page.faults.append("dialog"), dialog.dismiss()))
-        page.goto(f"{url}?__theme={theme}")
-        page.wait_for_selector(".sd[data-state=idle]")
-        page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
+        page.goto(f"{self._url}?__theme={theme}{query and '&'}{query}")
+        page.wait_for_selector(MOUNTED, state="attached")
         return page
 
-    yield opened
-    faults = [fault for context in contexts for page in context.pages for fault in page.faults]
-    for context in contexts:
-        context.close()
-    assert not faults
+    def close(self) -> None:
+        """Close them all; fails if one met an error."""
+        faults = [fault for context in self._contexts for page in context.pages for fault in page.faults]
+        for context in self._contexts:
+            context.close()
+        assert not faults
+
+
+@pytest.fixture
+def open_page(browser: Any, url: str, service: ReplayService) -> Iterator[Callable[..., Any]]:
+    """Open pages of one's own: ``open_page(...)`` as ``Pages.open``."""
+    pages = Pages(browser, url)
+    yield pages.open
+    pages.close()
+
+
+class SharedPage:
+    """One page for many tests, each of which finds a recording at its end and nothing else touched."""
+
+    def __init__(self, page: Any, replay: ReplayService):
+        self._page = page
+        self._replay = replay
+        self._shown: str | None = None
+
+    def show(self, recording: str) -> Any:
+        """The page with this recording at its end."""
+        page = self._page
+        page.mouse.move(0, 0)
+        page.evaluate("window.scrollTo(0, 0)")
+        if self._shown != recording:
+            self._replay.events = recorded(recording)
+            run_to_end(page)
+            self._shown = recording
+            return page
+        page.focus("[data-role=rounds]")
+        for _ in ("tooltip", "microscope"):
+            page.keyboard.press("Escape")
+        page.check(".sd-pace input[value='0.25']", force=True)
+        page.uncheck("[data-role=hide-discarded]")
+        page.click("[data-role=to-end]")
+        page.wait_for_selector(".sd[data-state=ended]")
+        return page
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser: Any, url: str, replay: ReplayService) -> Iterator[SharedPage]:
+    """Behind ``played``."""
+    pages = Pages(browser, url)
+    replay.reset()
+    yield SharedPage(pages.open(), replay)
+    pages.close()
+
+
+@pytest.fixture
+def played(shared_page: SharedPage) -> Callable[[str], Any]:
+    """``played(recording)``: a page with this recording at its end; for tests that do not start runs."""
+    return shared_page.show

@@ -5,19 +5,70 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from specdemo import trace_file
+from specdemo.events import replay_events
 from specdemo.limits import UserError, parse_config
+from specdemo.trace import SPECULATIVE, dump
 
 DATA = Path(__file__).parent / "data"
+RECORDING = "paris"
+"""The one recorded run in the page's menu: ``shared_noise``."""
 
 Event = dict[str, Any]
 
 
 def recorded(name: str) -> list[Event]:
-    """A committed event stream."""
-    return [json.loads(line) for line in (DATA / f"{name}.ndjson").read_text(encoding="utf-8").splitlines()]
+    """A committed event stream with the figures of every round, which the file leaves out."""
+    return copy.deepcopy(_recorded(name))
+
+
+@cache
+def _recorded(name: str) -> list[Event]:
+    lines = (DATA / f"{name}.ndjson").read_text(encoding="utf-8").splitlines()
+    return _unfolded(trace_of([json.loads(line) for line in lines]))
+
+
+def trace_of(events: list[Event]) -> Event:
+    """The trace file of a run, from its events."""
+    lanes: dict[str, Any] = {}
+    for event in events:
+        if event["type"] == "round":
+            lanes.setdefault(event["lane"], {"rounds": []})["rounds"].append(event["round"])
+    pieces = {token: piece for event in events for token, piece in event.get("pieces", {}).items()}
+    specials = [token for token in events[0]["specials"] if str(token) in pieces]
+    return events[0]["run"] | {"lanes": lanes, "pieces": pieces, "specials": specials}
+
+
+def rounds(events: list[Event], lane: str = SPECULATIVE) -> list[Event]:
+    """The round events of one lane."""
+    return [event for event in events if event["type"] == "round" and event["lane"] == lane]
+
+
+def edited(events: list[Event], change: Callable[[Event], None]) -> list[Event]:
+    """The events of the same run after ``change(trace)``, figures folded again."""
+    trace = copy.deepcopy(trace_of(events))
+    change(trace)
+    return _unfolded(trace)
+
+
+def faster(events: list[Event], times: float) -> list[Event]:
+    """The same run on a machine so many times as fast."""
+
+    def hurry(trace: Event) -> None:
+        for lane in trace["lanes"].values():
+            for round_ in lane["rounds"]:
+                for phase in ("draft_s", "verify_s", "other_s", "prefill_s"):
+                    round_[phase] /= times
+
+    return edited(events, hurry)
+
+
+def _unfolded(trace: Event) -> list[Event]:
+    return [json.loads(dump(event)) for event in replay_events(trace_file.load(dump(trace)))]
 
 
 class ReplayService:
@@ -42,7 +93,7 @@ class ReplayService:
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         for event in copy.deepcopy(self.events):
             if event["type"] == "start":
-                event["run"]["config"] = asdict(config)
+                event["run"]["config"] = self._configured(asdict(config))
             if event["type"] == "round":
                 time.sleep(self.gap_s)
                 self.served += 1
@@ -52,3 +103,8 @@ class ReplayService:
                 yield {**self.events[-1], "finish": "stopped", "sentence": "Stopped early."}
                 return
             yield event
+
+    def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
+        """``config`` with what the recording's rounds and lanes follow from."""
+        recording = self.events[0]["run"]["config"]
+        return config | {key: recording[key] for key in ("rule", "temperature", "baseline", "draft_alone")}

@@ -1,0 +1,273 @@
+"""Looking closer: the strip of rounds, the microscope, tooltips, and one selection in all of them."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+from replay import Event, recorded, rounds
+from visitor import open_round, pieces, point_at, press, run_to_end, token_of
+
+TIP = "[data-role=tip]"
+STRIP = "[data-role=rounds]"
+MICROSCOPE = "[data-role=microscope]"
+TITLE = "[data-role=microscope-title]"
+CARDS = """() => [...document.querySelectorAll('.sd-card')].map(card => ({
+    verdict: card.dataset.verdict,
+    token: card.querySelector('.sd-card-token').textContent,
+    words: card.querySelector('.sd-verdict').textContent,
+    figures: Object.fromEntries([...card.querySelectorAll('.sd-card-figures div')].map(row =>
+        [row.children[0].textContent, row.children[1].textContent])),
+    tops: Object.fromEntries([...card.querySelectorAll('.sd-top ol')].map(list => [list.dataset.symbol,
+        [...list.children].map(row => [...row.children].map(part => part.textContent))])),
+}))"""
+SELECTED_ROUNDS = """() => [...document.querySelectorAll('[data-lane=speculative] .sd-round')]
+    .flatMap((round, index) => round.hasAttribute('data-selected') ? [index] : [])"""
+BAND = """() => { const { shapes } = document.querySelector('[data-plot=acceptance]').layout;
+    const band = shapes.find(shape => shape.name === 'selected');
+    return band.visible ? (band.x0 + band.x1) / 2 : null; }"""
+
+
+def count(recording: str) -> int:
+    """How many rounds the strip shows."""
+    return len(rounds(recorded(recording)))
+
+
+def says(shown: str, value: float | None) -> bool:
+    """Whether a percentage on the page is this probability, as far as its digits go."""
+    if value is None:
+        return shown == "unknown"
+    if shown[0] in "<>":
+        edge = float(shown[1:-1]) / 100
+        return 0 < value < edge if shown[0] == "<" else edge <= value + 0.0005 and value < 1
+    digits = len(shown[:-1].partition(".")[2])
+    return abs(float(shown[:-1]) - 100 * value) <= 0.5 * 10**-digits + 1e-9
+
+
+def reads(shown: str, value: float) -> bool:
+    """Whether a plain figure on the page is this one."""
+    return 0 < value < 0.001 if shown == "<0.001" else abs(float(shown) - value) <= 0.0005 + 1e-9
+
+
+def assert_top(shown: list[list[str]], top: list[Any], known: dict[int, bytes]) -> None:
+    """A list of alternatives names the recorded tokens with their probabilities."""
+    assert len(shown) == len(top) == 5
+    for (label, probability), (token, value) in zip(shown, top, strict=True):
+        assert says(probability, value)
+        text = known[token].decode(errors="replace")
+        assert not text.isprintable() or label == text.replace(" ", "␣")
+
+
+def assert_drafted(card: Event, token: Event, rule: str, known: dict[int, bytes]) -> None:
+    """A drafted token's card tells what the recording says of it."""
+    figures = dict(card["figures"])
+    raw = "raw_" if rule == "greedy" else ""
+    assert says(figures.pop("q"), token[f"{raw}q"]) and says(figures.pop("p"), token[f"{raw}p"])
+    if rule == "greedy":
+        asked = "not asked" if not token["compared"] else "no" if token["rejected"] else "yes"
+        assert figures.pop("first choice?") == asked
+    elif rule == "rejection":
+        assert reads(figures.pop("min(1, p/q)"), token["accept_prob"])
+        coin = figures.pop("u")
+        assert coin == "not drawn" if token["u"] is None else reads(coin, token["u"])
+    else:
+        assert reads(figures.pop("noise g"), token["noise"])
+    assert figures == {}
+    assert_top(card["tops"]["q"], token["draft_top"], known)
+    assert_top(card["tops"]["p"], token["target_top"], known)
+
+
+def assert_own(card: Event, emission: Event, rule: str, known: dict[int, bytes]) -> None:
+    """The card of the target's own token does, too."""
+    figures = dict(card["figures"])
+    residual = rule == "rejection" and emission["status"] == "corrected"
+    if residual:
+        assert says(figures.pop("share"), emission["prob"])
+        assert reads(figures.pop("mass"), emission["residual_mass"])
+    else:
+        assert says(figures.pop("p"), emission["raw_prob" if rule == "greedy" else "prob"])
+    if rule == "shared-noise":
+        assert reads(figures.pop("noise g"), emission["noise"])
+    assert figures == {}
+    assert_top(card["tops"]["r" if residual else "p"], emission["top"], known)
+
+
+@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
+def test_the_microscope_shows_the_recorded_figures(played, recording):
+    page = played(recording)
+    events = recorded(recording)
+    rule, known = events[0]["run"]["config"]["rule"], pieces(events)
+    for index in range(6):
+        open_round(page, index, count(recording))
+        round_ = rounds(events)[index]["round"]
+        *drafted, own = page.evaluate(CARDS)
+        for card, token in zip(drafted, round_["drafted"], strict=True):
+            assert card["verdict"] == ("rejected" if token["rejected"] else token["status"])
+            assert_drafted(card, token, rule, known)
+        assert own["verdict"] == round_["emission"]["status"]
+        assert_own(own, round_["emission"], rule, known)
+
+
+@pytest.mark.parametrize(
+    ("recording", "stays", "goes"),
+    [
+        (
+            "greedy",
+            ["it is the target's first choice, so it stays"],
+            ["the target's first choice is another"],
+        ),
+        ("rejection", ["so it stays for certain", "said yes"], ["said no"]),
+        ("shared_noise", ["the target picks it too, so it stays"], ["the target picks another token"]),
+    ],
+)
+def test_each_verdict_has_its_words(played, recording, stays, goes):
+    page = played(recording)
+    kinds: dict[str, list[str]] = {}
+    for index in range(24):
+        open_round(page, index, count(recording))
+        for card in page.evaluate(CARDS)[:-1]:
+            kinds.setdefault(card["verdict"], []).append(card["words"])
+    for verdict, parts in (("accepted", stays), ("rejected", goes)):
+        assert all(any(part in words for part in parts) for words in kinds[verdict])
+        assert all(any(part in words for words in kinds[verdict]) for part in parts)
+    for words in kinds["discarded"]:
+        assert words == "Drafted after the rejected token, so thrown away without a verdict."
+
+
+def test_a_click_in_the_strip_opens_its_round_and_the_keys_walk_on(played):
+    page = played("greedy")
+    open_round(page, 3, count("greedy"))
+    assert page.inner_text(TITLE).startswith("Round 4:")
+    for key, number in (("ArrowRight", 5), ("ArrowLeft", 4), ("Home", 1), ("ArrowLeft", 1), ("End", 73)):
+        page.keyboard.press(key)
+        assert page.inner_text(TITLE).startswith(f"Round {number}:")
+        expect(page.locator(STRIP)).to_have_attribute("aria-valuenow", str(number))
+        expect(page.locator(STRIP)).to_have_attribute("aria-valuetext", re.compile(f"^Round {number}: "))
+    press(page, "microscope-back")
+    assert page.inner_text(TITLE).startswith("Round 72:")
+    press(page, "microscope-on")
+    assert page.inner_text(TITLE).startswith("Round 73:")
+
+
+@pytest.mark.parametrize("way", ["Escape", "button"])
+def test_closing_the_microscope_goes_back_to_the_strip(played, way):
+    page = played("greedy")
+    page.focus(STRIP)
+    page.keyboard.press("Enter")
+    page.focus("[data-role=microscope-close]")
+    page.keyboard.press("Enter" if way == "button" else way)
+    assert page.locator(MICROSCOPE).is_hidden()
+    assert page.evaluate(f"document.activeElement === document.querySelector('{STRIP}')")
+    assert page.evaluate(SELECTED_ROUNDS) == []
+    assert page.locator("[data-lane=baseline]").is_visible()
+
+
+def test_the_strip_tells_the_round_under_the_pointer(played):
+    page = played("greedy")
+    strip = page.locator(STRIP)
+    strip.hover(position={"x": 3, "y": 20})
+    assert page.inner_text(TIP) == "Round 1: 4 of 4 accepted, then one bonus token."
+    page.mouse.move(0, 0)
+    assert page.locator(TIP).is_hidden()
+
+
+def test_a_token_tells_its_story_under_the_pointer(played):
+    page = played("greedy")
+    drafted = rounds(recorded("greedy"))[1]["round"]["drafted"]
+    point_at(page, token_of(page, 1, 0))
+    assert page.locator(TIP).is_visible()
+    told = page.inner_text(TIP)
+    assert "rejected · round 2" in told and "the target's first choice is another" in told
+    assert f"q {100 * drafted[0]['raw_q']:.0f}% · p {100 * drafted[0]['raw_p']:.1f}%" in told
+    assert page.locator(f"{TIP} button").is_hidden()
+    page.mouse.move(0, 0)
+    assert page.locator(TIP).is_hidden()
+
+
+def test_a_click_pins_the_tooltip_until_escape(played):
+    page = played("greedy")
+    token_of(page, 1, 0).click()
+    page.mouse.move(0, 0)
+    point_at(page, token_of(page, 0, 0))
+    assert "rejected · round 2" in page.inner_text(TIP)
+    assert page.get_attribute(TIP, "data-pinned") == "true"
+    page.keyboard.press("Escape")
+    assert page.locator(TIP).is_hidden()
+
+
+def test_arrow_keys_walk_the_tokens_and_enter_pins(played):
+    page = played("greedy")
+    page.focus("[data-lane=speculative] .sd-text")
+    page.keyboard.press("ArrowRight")
+    assert "accepted · round 1" in page.inner_text(TIP)
+    for _ in range(5):
+        page.keyboard.press("ArrowRight")
+    assert "rejected · round 2" in page.inner_text(TIP)
+    page.keyboard.press("ArrowLeft")
+    assert "bonus · round 1" in page.inner_text(TIP)
+    page.keyboard.press("Enter")
+    assert page.get_attribute(TIP, "data-pinned") == "true"
+    page.mouse.move(0, 0)
+    assert page.locator(TIP).is_visible()
+
+
+def test_the_pinned_tooltip_opens_its_round_at_its_token(played):
+    page = played("rejection")
+    token_of(page, 1, 1).click()
+    page.click(f"{TIP} button")
+    assert page.inner_text(TITLE).startswith("Round 2:")
+    chosen = page.locator(".sd-card[data-chosen]")
+    assert chosen.count() == 1
+    assert chosen.get_attribute("data-verdict") == "rejected"
+    assert page.locator(f".sd-card:nth-child({1 + 1})[data-chosen]").count() == 1
+
+
+def test_a_pending_token_is_told_of_without_its_verdict(played):
+    page = played("greedy")
+    press(page, "to-start", "phase-on")
+    point_at(page, token_of(page, 0, 0))
+    assert "pending" in page.inner_text(TIP) and "has not looked at it yet" in page.inner_text(TIP)
+    assert "target gave" not in page.inner_text(TIP)
+
+
+def test_a_copied_token_is_called_copied(open_page, service):
+    for event in rounds(service.events):
+        event["round"]["drafted_by"] = "prompt-lookup"
+    page = open_page()
+    run_to_end(page)
+    point_at(page, token_of(page, 0, 0))
+    assert "it was copied from earlier text" in page.inner_text(TIP)
+    assert "q " not in page.inner_text(f"{TIP} .sd-tip-figures")
+    open_round(page, 0, count("greedy"))
+    assert all("q" not in {**card["figures"], **card["tops"]} for card in page.evaluate(CARDS))
+
+
+def test_one_selection_is_followed_everywhere(played):
+    page = played("greedy")
+    token_of(page, 2, 0).click()
+    assert page.evaluate(SELECTED_ROUNDS) == [2]
+    expect(page.locator(STRIP)).to_have_attribute("aria-valuenow", "3")
+    page.locator("[data-plot=acceptance]").scroll_into_view_if_needed()
+    page.wait_for_function(f"({BAND})() === 3")
+    page.keyboard.press("Escape")
+    page.evaluate("window.scrollTo(0, 0)")
+    open_round(page, 4, count("greedy"))
+    assert page.evaluate(SELECTED_ROUNDS) == [4]
+    token_of(page, 5, 0).click()
+    assert page.inner_text(TITLE).startswith("Round 6:"), "the open microscope follows"
+    page.locator("[data-plot=acceptance]").scroll_into_view_if_needed()
+    page.wait_for_function(f"({BAND})() === 6")
+
+
+def test_a_bar_of_the_chart_opens_its_round(played):
+    page = played("greedy")
+    chart = page.locator("[data-plot=acceptance]")
+    chart.scroll_into_view_if_needed()
+    page.wait_for_function(
+        "n => document.querySelector('[data-plot=acceptance]').data?.[0].x?.length === n", arg=count("greedy")
+    )
+    box = chart.locator(".barlayer .trace").nth(1).locator(".point").nth(1).bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + 1)
+    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector(MICROSCOPE)
+    assert page.inner_text(TITLE).startswith("Round 2:")

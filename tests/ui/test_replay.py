@@ -1,0 +1,173 @@
+"""Pausing, stepping, scrubbing and pacing a run that has arrived, in real Chromium."""
+
+import pytest
+from replay import faster, recorded, rounds
+from visitor import (
+    FRAMES,
+    assert_figures,
+    clock,
+    emitted,
+    figures,
+    press,
+    scrub,
+    stage_state,
+    tokens,
+)
+
+LIT = "() => [...document.querySelectorAll('[data-phase][data-lit]')].map(item => item.dataset.phase)"
+SPEED = """seconds => new Promise(done => {
+    const now = () => [performance.now() / 1000, Number(document.querySelector('[data-role=scrub]').value)];
+    const [from, start] = now();
+    const look = () => { const [to, end] = now();
+        to - from < seconds ? requestAnimationFrame(look) : done((end - start) / (to - from)); };
+    look(); })"""
+PACES = {
+    "0.05": (0.05, "shown at 1/20 of real speed"),
+    "0.25": (0.25, "shown at 1/4 of real speed"),
+    "1": (1.0, "shown at real speed"),
+}
+
+
+def end_of(events: list, index: int) -> float:
+    """When a speculative round ends on its lane's clock."""
+    phases = ("prefill_s", "draft_s", "verify_s", "other_s")
+    return sum(event["round"][phase] for event in rounds(events)[: index + 1] for phase in phases)
+
+
+def set_pace(page, value: str) -> None:
+    """Choose a playback speed."""
+    page.check(f".sd-pace input[value='{value}']", force=True)
+
+
+def test_pause_holds_the_clock(played):
+    page = played("greedy")
+    press(page, "to-start", "play")
+    page.wait_for_function("document.querySelector('[data-role=scrub]').value > 0")
+    assert page.get_attribute("[data-role=play]", "aria-label") == "Pause"
+    press(page, "play")
+    held = clock(page)
+    page.evaluate(FRAMES)
+    assert 0 < clock(page) == held
+    assert page.get_attribute("[data-role=play]", "aria-label") == "Play"
+
+
+def test_steps_by_phase_show_one_round_go_from_pending_to_its_verdict(played):
+    page = played("greedy")
+    first = rounds(recorded("greedy"))[0]["round"]
+    press(page, "to-start")
+    assert tokens(page) == []
+    seen = []
+    for _ in range(3):
+        press(page, "phase-on")
+        seen.append((tokens(page), page.evaluate(LIT)))
+    k = len(first["drafted"])
+    (drafted, drafting), (checked, verifying), (judged, verdict) = seen
+    assert [rest for _, *rest in drafted] == [["pending", False, False]] * k
+    assert [rest for _, *rest in checked] == [["pending", False, True]] * k
+    expected = [[token["status"], token["rejected"], False] for token in first["drafted"]]
+    expected.append([first["emission"]["status"], False, False])
+    assert [rest for _, *rest in judged] == expected
+    assert (drafting, verifying, verdict) == (["draft"], ["verify"], ["verdict"])
+    assert page.locator("[data-role=rounds]").get_attribute("aria-valuenow") == "1"
+
+
+def test_steps_back_undo_steps_on(played):
+    page = played("rejection")
+    for unit in ("phase", "round"):
+        press(page, "to-start")
+        before = [stage_state(page)]
+        for _ in range(5):
+            press(page, f"{unit}-on")
+            before.append(stage_state(page))
+        after = [before[-1]]
+        for _ in range(5):
+            press(page, f"{unit}-back")
+            after.append(stage_state(page))
+        assert after == before[::-1]
+        assert len({str(state) for state in before}) == 6
+
+
+def test_a_step_by_round_settles_one_more_round(played):
+    page = played("shared_noise")
+    played_rounds = rounds(recorded("shared_noise"))
+    press(page, "to-start")
+    for count in range(1, 6):
+        press(page, "round-on")
+        assert page.locator("[data-lane=speculative] .sd-round").count() == count
+        assert figures(page)["passes"] == count
+        expected = [len(event["round"]["drafted"]) + 1 for event in played_rounds[:count]]
+        assert len(tokens(page)) == sum(expected)
+
+
+@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
+def test_figures_after_a_scrub_are_those_of_the_latest_round(played, recording):
+    page = played(recording)
+    events = recorded(recording)
+    for index in (2, 17):
+        at = end_of(events, index)
+        scrub(page, at + 1e-6)
+        latest, clocks = None, {}
+        for event in events[1:-1]:
+            spent = sum(event["round"][f"{phase}_s"] for phase in ("prefill", "draft", "verify", "other"))
+            clocks[event["lane"]] = clocks.get(event["lane"], 0.0) + spent
+            latest = event if clocks[event["lane"]] <= at + 1e-6 else latest
+        assert latest["totals"]["passes"] == index + 1
+        assert_figures(page, latest["totals"])
+
+
+def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, service):
+    service.events = faster(recorded("rejection"), 20)
+    page = open_page(pace=1)
+    page.click("#run")
+    page.wait_for_selector(".sd[data-state=ended]")
+    through = stage_state(page)
+    scrub(page, clock(page) / 2)
+    assert page.get_attribute(".sd", "data-state") == "playing"
+    middle = stage_state(page)
+    assert 0 < len(middle[0]["speculative"]) < len(through[0]["speculative"])
+    scrub(page, 0)
+    assert tokens(page) == []
+    press(page, "to-end")
+    assert stage_state(page) == through
+    assert page.get_attribute(".sd", "data-state") == "ended"
+
+
+def test_each_pace_has_its_words_and_its_speed(played):
+    page = played("greedy")
+    per_token = recorded("greedy")[-1]["totals"]["tokens_per_s"]
+    paces = PACES | {"tokens": (10 / per_token, "shown at 10 tokens a second")}
+    for value, (speed, words) in paces.items():
+        set_pace(page, value)
+        assert page.inner_text("[data-role=pace-text]") == words
+        press(page, "to-start", "play")
+        assert speed / 2 < page.evaluate(SPEED, 0.5) < speed * 1.2
+        press(page, "play")
+
+
+def test_play_at_the_end_begins_anew(played):
+    page = played("greedy")
+    everything = len(tokens(page))
+    press(page, "play")
+    page.wait_for_selector(".sd[data-state=playing] .sd-token[data-status=pending]")
+    assert len(tokens(page)) < everything
+    assert page.locator("[data-role=sentence]").is_hidden()
+
+
+def test_the_pace_is_remembered(open_page):
+    page = open_page(pace=None)
+    assert page.is_checked(".sd-pace input[value='0.25']")
+    set_pace(page, "0.05")
+    page.reload()
+    page.wait_for_function("document.querySelector('.sd-pace input:checked')?.value === '0.05'")
+    assert page.inner_text("[data-role=pace-text]") == PACES["0.05"][1]
+
+
+def test_hidden_discards_come_back(played):
+    page = played("greedy")
+    everything = tokens(page)
+    page.check("[data-role=hide-discarded]")
+    kept = [token for token in everything if token[1] != "discarded"]
+    assert tokens(page) == kept
+    assert len(kept) == len(emitted(recorded("greedy"), "speculative"))
+    page.uncheck("[data-role=hide-discarded]")
+    assert tokens(page) == everything

@@ -1,0 +1,118 @@
+"""What a visitor does on the page and what they see, for the tests."""
+
+import base64
+from typing import Any
+
+import pytest
+from replay import Event, rounds
+
+from specdemo.trace import SPECULATIVE
+
+VISIBLE_TOKENS = """lane => [...document.querySelectorAll(`[data-lane=${lane}] .sd-token`)]
+    .filter(token => getComputedStyle(token).display !== 'none')"""
+TOKENS = f"""lane => ({VISIBLE_TOKENS})(lane).map(({{ textContent, dataset }}) =>
+    [textContent, dataset.status ?? null, 'rejected' in dataset, 'verifying' in dataset])"""
+TEXT = f"lane => ({VISIBLE_TOKENS})(lane).map(token => token.textContent).join('')"
+FIGURES = """() => Object.fromEntries([...document.querySelectorAll('[data-figure]')]
+    .map(figure => [figure.dataset.figure, JSON.parse(figure.dataset.value ?? 'null')]))"""
+FRAMES = """() => new Promise(done => {
+    let left = 5;
+    const next = () => --left ? requestAnimationFrame(next) : done();
+    next(); })"""
+COLUMN = """([strip, count, index]) =>
+    (index + 0.5) * Math.min(18, strip.clientWidth / count)"""
+
+
+def run_to_end(page: Any) -> None:
+    """Press Run and let the whole recording appear."""
+    page.click("#run")
+    page.wait_for_selector("#run:disabled")
+    page.wait_for_selector("#run:enabled")
+    page.click("[data-role=to-end]")
+    page.wait_for_selector(".sd[data-state=ended]")
+
+
+def press(page: Any, *roles: str) -> None:
+    """Click buttons of the stage by their ``data-role``."""
+    for role in roles:
+        page.click(f"[data-role={role}]")
+
+
+def scrub(page: Any, seconds: float) -> None:
+    """Drag the position to ``seconds`` of the run."""
+    page.fill("[data-role=scrub]", str(seconds))
+
+
+def clock(page: Any) -> float:
+    """The position in the run, in seconds."""
+    return float(page.input_value("[data-role=scrub]"))
+
+
+def tokens(page: Any, lane: str = SPECULATIVE) -> list[list[Any]]:
+    """What is seen of a lane: ``[text, status, rejected?, verifying?]`` of each token."""
+    return page.evaluate(TOKENS, lane)
+
+
+def stage_state(page: Any) -> Any:
+    """All that the clock decides: both texts with their marks, and the figures."""
+    lanes = page.eval_on_selector_all("[data-lane]", "all => all.map(lane => lane.dataset.lane)")
+    return [{lane: tokens(page, lane) for lane in lanes}, page.evaluate(FIGURES)]
+
+
+def plain_text(page: Any, lane: str) -> str:
+    """A lane's text as far as it is not hidden."""
+    return page.evaluate(TEXT, lane)
+
+
+def figures(page: Any) -> Event:
+    """Every figure on the page by its name, unrounded."""
+    return page.evaluate(FIGURES)
+
+
+def assert_figures(page: Any, totals: Event) -> None:
+    """Every figure on the page is the one in ``totals``."""
+    shown = figures(page)
+    assert {"speedup", "tau", "alpha_compared", "passes", "passes_saved", "identical"} <= shown.keys()
+    for name, value in shown.items():
+        exact = totals[name] is None or isinstance(totals[name], bool)
+        assert value == (totals[name] if exact else pytest.approx(totals[name], rel=1e-12)), name
+
+
+def open_round(page: Any, index: int, count: int) -> None:
+    """Click a round's column in the strip of ``count`` rounds."""
+    strip = page.locator("[data-role=rounds]")
+    x = page.evaluate(COLUMN, [strip.element_handle(), count, index])
+    strip.click(position={"x": x, "y": 25})
+
+
+def point_at(page: Any, token: Any) -> None:
+    """Bring a token into view and let the pointer rest on it; scrolling would hide its tooltip."""
+    token.scroll_into_view_if_needed()
+    page.evaluate(FRAMES)
+    token.hover()
+
+
+def token_of(page: Any, round_index: int, place: int) -> Any:
+    """A token of the speculative lane by its round and its place on the page there."""
+    return page.locator("[data-lane=speculative] .sd-round").nth(round_index).locator(".sd-token").nth(place)
+
+
+def emitted(events: list[Event], lane: str) -> list[int]:
+    """Ids a lane of a recording emitted."""
+    ids = []
+    for event in rounds(events, lane):
+        ids += [token["id"] for token in event["round"]["drafted"] if token["status"] == "accepted"]
+        ids += [event["round"]["emission"]["id"]] if event["round"]["emission"] else []
+    return ids
+
+
+def pieces(events: list[Event]) -> dict[int, bytes]:
+    """The bytes of every token of a recording."""
+    encoded = {key: piece for event in events for key, piece in event.get("pieces", {}).items()}
+    return {int(key): base64.b64decode(piece) for key, piece in encoded.items()}
+
+
+def text_of(events: list[Event], lane: str) -> str:
+    """What a lane of a recording wrote."""
+    known = pieces(events)
+    return b"".join(known[token] for token in emitted(events, lane)).decode(errors="replace")
