@@ -11,6 +11,7 @@ export class TokenInspector {
     this.describe = describe;
     this.choose = choose;
     this.current = null;
+    this.walkedTo = null;
     for (const view of Object.values(views)) this.watch(view);
   }
 
@@ -23,7 +24,7 @@ export class TokenInspector {
     });
     box.addEventListener("pointerleave", () => this.leave());
     box.addEventListener("blur", () => this.leave());
-    box.addEventListener("scroll", () => this.leave(), { passive: true });
+    box.addEventListener("scroll", () => this.scrolled(box), { passive: true });
     box.addEventListener("click", (event) => {
       const span = tokenAt(event);
       if (span) this.pin(view, span);
@@ -49,6 +50,11 @@ export class TokenInspector {
     this.tip.pin();
   }
 
+  // Walking by keys scrolls as well, and must not lose its place by it.
+  scrolled(box) {
+    if (box.scrollTop !== this.walkedTo) this.leave();
+  }
+
   leave() {
     if (!this.tip.pinned) this.clear();
   }
@@ -71,6 +77,7 @@ export class TokenInspector {
     if (!next) return;
     this.tip.hide();
     scrollToShow(view.box, next);
+    this.walkedTo = view.box.scrollTop;
     this.point(view, next);
   }
 }

@@ -66,8 +66,9 @@ export class Player {
 
   seek(time) {
     this.moveTo(Math.min(Math.max(0, time), this.trace.frontier()));
-    if (this.playing && this.atEnd) this.pause();
-    else this.wake();
+    if (this.playing && this.atEnd) return this.pause();
+    this.wake();
+    this.onState();
   }
 
   seekEnd() {

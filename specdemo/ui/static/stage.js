@@ -54,7 +54,7 @@ class Stage {
       onHover: (index, event) => this.hintRound(index, event),
     });
     this.microscope = new Microscope(this.roles.microscope, {
-      onClose: () => this.deselect(),
+      onClose: () => this.closeMicroscope(),
       onStep: (direction) => this.openNeighbour(direction),
     });
     this.inspector = new TokenInspector(this.lanes, this.tip, {
@@ -276,6 +276,12 @@ class Stage {
     this.open(Math.min(last, Math.max(0, this.selected + direction)));
   }
 
+  /** Back to the strip it was opened from. */
+  closeMicroscope() {
+    this.deselect();
+    this.roles.rounds.focus();
+  }
+
   deselect() {
     this.inspector.clear();
     this.microscope.hide();
@@ -299,7 +305,6 @@ class Stage {
     roles.scrub.addEventListener("input", () => {
       this.player.pause();
       this.player.seek(Number(roles.scrub.value));
-      this.showState();
     });
     this.root.addEventListener("keydown", (event) => this.escape(event));
     roles["hide-discarded"].addEventListener("change", ({ target }) => {
@@ -332,10 +337,7 @@ class Stage {
   escape(event) {
     if (event.key !== "Escape") return;
     if (this.tip.pinned || !this.roles.tip.hidden) this.inspector.clear();
-    else if (this.microscope.open) {
-      this.deselect();
-      this.roles.rounds.focus();
-    }
+    else if (this.microscope.open) this.closeMicroscope();
   }
 }
 
