@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
+from specdemo.events import Event
 from specdemo.fetch import Progress, printing
 from specdemo.limits import UserError, parse_config
-from specdemo.live import Event, LiveRun
+from specdemo.live import LiveRun
 from specdemo.pair import Pair
 
 POLL_S = 0.25
