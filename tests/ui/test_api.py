@@ -57,5 +57,7 @@ def test_parameters_have_the_names_of_the_configuration(client):
     described = client.view_api(return_format="dict")["named_endpoints"]
     assert list(described) == ["/run"]
     names = [parameter["parameter_name"] for parameter in described["/run"]["parameters"]]
-    expected = "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline draft_alone"
+    expected = (
+        "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline draft_alone"
+    )
     assert names == expected.split()

@@ -62,6 +62,7 @@ export class LaneView {
   reflow() {
     this.flow.forgetLines();
     this.flow.show(this.rounds, this.flow.shown, false);
+    if (this.following) this.box.scrollTop = 1e9;
   }
 
   /** From output position `departure` on this lane says something else than the target; null where it does not. */

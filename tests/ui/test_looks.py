@@ -1,0 +1,164 @@
+"""How the page looks: what fits where, contrast and structure, themes, and statuses without their colours."""
+
+import io
+from itertools import combinations
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from PIL import Image, ImageChops
+from replay import recorded
+from visitor import open_round, press, run_to_end, token_of
+
+from specdemo.palette import THEMES
+
+OURS = {"include": [[".sd-header"], [".sd"]]}
+CUES = """nodes => nodes.map(node => {
+    const style = getComputedStyle(node);
+    const lines = [style.textDecorationLine, style.textDecorationStyle, style.textDecorationThickness];
+    return [style.borderBottomStyle, ...lines, getComputedStyle(node, '::before').content].join(' '); })"""
+CUE = f"node => ({CUES})([node])[0]"
+WHOLE_LINES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).every(box =>
+    box.scrollHeight - box.scrollTop - box.clientHeight < 1 &&
+    box.clientHeight % parseFloat(getComputedStyle(box).lineHeight) === 0)"""
+WIDER = """width => [...document.querySelectorAll('main *')].filter(node => {
+    const box = node.getBoundingClientRect();
+    return box.width && box.right > width + 1 && !node.closest('.sr-only, .sd-sr, svg, .sd-cards'); })
+    .map(node => node.outerHTML.slice(0, 80))"""
+FONT_SIZE = "node => parseFloat(getComputedStyle(node).fontSize)"
+DEFICIENCIES = ["protanopia", "deuteranopia", "tritanopia", "achromatopsia"]
+STEP = 48
+"""Grey levels (of 256) by which two pixels differ to be told apart at a glance."""
+
+
+def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
+    """All of each part is seen without scrolling."""
+    for part in parts:
+        box = page.locator(part).bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= height, part
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(open_page, service, theme):
+    axe = Axe()
+    page = open_page(theme=theme)
+
+    def look(state: str) -> None:
+        found = axe.run(page, context=OURS).response["violations"]
+        grave = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert grave == [], (state, [(v["id"], v["nodes"][0]["target"]) for v in grave])
+
+    look("idle")
+    service.events = recorded("shared_noise")
+    run_to_end(page)
+    page.locator("[data-plot=position]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-plot=position].js-plotly-plot")
+    look("at the end")
+    open_round(page, 2, 34)
+    look("with the microscope")
+    page.keyboard.press("Escape")
+    token_of(page, 2, 1).click()
+    look("with a pinned tooltip")
+    page.click("[data-role=save-menu] summary")
+    look("with the menu")
+    press(page, "to-start", "phase-on")
+    page.check("[data-role=projector]")
+    look("on a projector, tokens pending")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
+    page = open_page(theme=theme)
+    run_to_end(page)
+    asked = ("#prompt", "#run", "#settings")
+    shown = ("[data-lane=speculative]", "[data-lane=baseline]", "[data-role=rounds]", ".sd-figures")
+    controls = (".sd-transport", ".sd-pace", ".sd-bar")
+    assert_above_the_fold(page, *asked, *shown, *controls)
+    paper = page.evaluate("() => getComputedStyle(document.querySelector('.sd-lane')).backgroundColor")
+    assert paper == f"rgb{tuple(bytes.fromhex(THEMES[theme].surface[1:]))}"
+    service.events = recorded("shared_noise")
+    run_to_end(page)
+    assert_above_the_fold(page, *asked, *shown, "[data-lane=draft]", ".sd-transport", ".sd-pace")
+    open_round(page, 1, 34)
+    assert_above_the_fold(page, "#prompt", "[data-lane=speculative]", "[data-role=rounds]", ".sd-microscope")
+
+
+@pytest.mark.parametrize("recording", ["greedy", "shared_noise"])
+def test_the_projector_switch_enlarges_and_still_fits(open_page, service, recording):
+    service.events = recorded(recording)
+    page = open_page()
+    run_to_end(page)
+    page.check("[data-role=projector]")
+    shown = ("[data-lane=speculative]", "[data-lane=baseline]", "[data-role=rounds]", ".sd-figures")
+    assert_above_the_fold(page, "#prompt", "#run", *shown, ".sd-transport", ".sd-pace")
+    assert page.locator(".sd-token").first.evaluate(FONT_SIZE) >= 26
+    assert min(page.locator(".sd-figure > b").evaluate_all(f"all => all.map({FONT_SIZE})")) >= 34
+    assert page.locator("#settings").is_hidden()
+    page.reload()
+    page.wait_for_selector("body.sd-projector")
+    page.uncheck("[data-role=projector]")
+    assert page.locator("#settings").is_visible()
+
+
+def test_a_lane_shows_whole_lines_to_its_end(open_page):
+    page = open_page()
+    run_to_end(page)
+    for switch in ("check", "uncheck"):
+        getattr(page, switch)("[data-role=projector]")
+        page.wait_for_function(WHOLE_LINES)
+
+
+def test_nothing_is_wider_than_a_phone(open_page, service):
+    service.events = recorded("rejection")
+    page = open_page(width=390, height=844)
+    run_to_end(page)
+    for part in page.locator(".sd-lane, .sd-figures, .sd-plot, #prompt, #settings").all():
+        assert part.bounding_box()["width"] > 340, "one column"
+    page.locator("[data-plot=position]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-plot=position].js-plotly-plot")
+    for state in ("run", "microscope", "tooltip"):
+        if state == "microscope":
+            open_round(page, 1, 60)
+        if state == "tooltip":
+            page.keyboard.press("Escape")
+            token_of(page, 1, 1).click()
+        assert page.evaluate("() => document.documentElement.scrollWidth") == 390, state
+        assert page.evaluate(WIDER, 390) == [], state
+    page.keyboard.press("Escape")
+    open_round(page, 1, 60)
+    card = page.locator(".sd-card").last
+    card.scroll_into_view_if_needed()
+    box = card.bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390, "cards scroll in their own row"
+
+
+def test_each_status_has_a_cue_of_its_own(played):
+    page = played("greedy")
+    keys = page.eval_on_selector_all(".sd-key", CUES)
+    assert len(keys) == len(set(keys)) == 6, keys
+    statuses = ["=accepted]", "=discarded]:not([data-rejected])", "=discarded][data-rejected]"]
+    statuses += ["=corrected]", "=bonus]"]
+    tokens = [page.locator(f".sd-token[data-status{status}").first.evaluate(CUE) for status in statuses]
+    press(page, "to-start", "phase-on")
+    tokens.append(page.locator(".sd-token[data-status=pending]").first.evaluate(CUE))
+    assert sorted(tokens) == sorted(keys), "tokens look as the legend says"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
+    page = open_page(theme=theme)
+    page.eval_on_selector_all(".sd-key", "keys => keys.forEach(key => { key.textContent = 'token'; })")
+    session = page.context.new_cdp_session(page)
+    for deficiency in DEFICIENCIES:
+        session.send("Emulation.setEmulatedVisionDeficiency", {"type": deficiency})
+        shots = [grey_shot(key) for key in page.locator(".sd-key").all()]
+        size = tuple(max(shot.size[axis] for shot in shots) for axis in (0, 1))
+        for one, other in combinations(range(len(shots)), 2):
+            difference = ImageChops.difference(shots[one].resize(size), shots[other].resize(size))
+            apart = sum(difference.histogram()[STEP:])
+            assert apart > 0.03 * size[0] * size[1], (deficiency, one, other, apart)
+
+
+def grey_shot(node: Any) -> Image.Image:
+    """How light an element looks, pixel by pixel."""
+    return Image.open(io.BytesIO(node.screenshot())).convert("L")

@@ -1,0 +1,234 @@
+"""Runs that come and go: the page's address, recordings, trace files, offline pages, pictures, links."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from PIL import Image
+from replay import RECORDING, recorded
+from visitor import figures, press, run_to_end, stage_state
+
+from specdemo import trace_file
+from specdemo.limits import UserError
+from specdemo.palette import DARK, LIGHT, Palette
+from specdemo.trace import dump
+from specdemo.ui.address import settings_from
+
+SETTINGS = (
+    "prompt=Once%20upon%20%3Ca%3E%20time&k=5&temperature=0.8&seed=7&max_new_tokens=33"
+    "&drafter=lookup%2Bmodel&draft_alone=true"
+)
+WANTED = {
+    "prompt": "Once upon <a> time",
+    "k": 5,
+    "temperature": 0.8,
+    "seed": 7,
+    "max_new_tokens": 33,
+    "drafter": "lookup+model",
+    "draft_alone": True,
+    "rule": "rejection",
+    "mode": "raw",
+}
+PASTED = """async () => {
+    const [item] = await navigator.clipboard.read();
+    const reader = new FileReader();
+    reader.readAsDataURL(await item.getType('image/png'));
+    return new Promise(done => { reader.onload = () => done(reader.result); }); }"""
+ERROR = "[data-role=error]"
+ENDED = ".sd[data-state=ended]"
+
+
+def saved(page: Any, role: str, folder: Path) -> Path:
+    """What an entry of the save menu lets the visitor download."""
+    page.click("[data-role=save-menu] summary")
+    with page.expect_download() as download:
+        press(page, role)
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def wait_for_settings(page: Any) -> None:
+    """The widgets have taken their values from the address."""
+    page.wait_for_function(
+        "text => document.querySelector('#prompt textarea').value === text", arg=WANTED["prompt"]
+    )
+
+
+def test_the_address_sets_the_widgets_and_a_run_sends_just_that(open_page, service):
+    page = open_page(query=SETTINGS)
+    wait_for_settings(page)
+    run_to_end(page)
+    assert service.requests[-1].items() >= WANTED.items()
+
+
+def test_an_address_out_of_bounds_gets_the_sentence_of_the_limits(open_page, service):
+    page = open_page(query="k=99")
+    page.wait_for_selector(".sd[data-state=error]")
+    with pytest.raises(UserError) as refused:
+        settings_from({"k": "99"}, "x")
+    assert page.inner_text(ERROR) == str(refused.value)
+    run_to_end(page)
+    assert service.requests[-1]["k"] == 3
+    assert page.locator(ERROR).is_hidden()
+
+
+def test_a_hostile_prompt_in_the_address_is_only_text(open_page):
+    hostile = "<img src=x onerror=document.title='pwned'>"
+    page = open_page(query="prompt=%3Cimg%20src=x%20onerror=document.title='pwned'%3E")
+    page.wait_for_function("text => document.querySelector('#prompt textarea').value === text", arg=hostile)
+    run_to_end(page)
+    assert hostile in page.inner_text("[data-lane=speculative] .sd-text")
+    assert page.locator("img[src=x]").count() == 0
+    assert "pwned" not in page.title()
+
+
+@pytest.mark.parametrize("name", ["%3Cscript%3Ealert(1)%3C/script%3E", "../../etc/passwd", "none-such"])
+def test_an_unknown_recording_gets_one_sentence(open_page, name):
+    page = open_page(query=f"trace={name}")
+    page.wait_for_selector(".sd[data-state=error]")
+    told = page.inner_text(ERROR)
+    assert told.endswith(".") and "\n" not in told and "root:" not in page.content()
+    assert page.locator(".sd script").count() == 0
+    run_to_end(page)
+
+
+def test_a_recording_named_in_the_address_plays(open_page, service):
+    page = open_page(query=f"trace={RECORDING}")
+    page.wait_for_selector(".sd[data-state=playing]")
+    press(page, "to-end")
+    page.wait_for_selector(ENDED)
+    assert figures(page)["passes"] == recorded("shared_noise")[-1]["totals"]["passes"]
+    page.wait_for_function(f"document.querySelector('[data-role=recordings]').value === '{RECORDING}'")
+    assert service.requests == []
+
+
+def test_a_recording_chosen_from_the_menu_plays(open_page, service):
+    page = open_page()
+    run_to_end(page)
+    option = page.locator(f"[data-role=recordings] option[value={RECORDING}]")
+    assert option.text_content() == f"Paris ({recorded('shared_noise')[0]['run']['device']})"
+    page.select_option("[data-role=recordings]", RECORDING)
+    page.wait_for_selector("[data-lane=draft]")
+    press(page, "to-end")
+    page.wait_for_selector(ENDED)
+    assert figures(page)["passes"] == recorded("shared_noise")[-1]["totals"]["passes"]
+
+
+def test_a_saved_trace_loads_and_plays_the_same_run(open_page, service, tmp_path):
+    service.events = recorded("rejection")
+    page = open_page()
+    run_to_end(page)
+    before = stage_state(page)
+    path = saved(page, "save-trace", tmp_path)
+    assert path.suffix == ".json" and path.name.startswith("specdemo-the-capital-of-france")
+    run = trace_file.load(path.read_bytes())
+    assert json.loads(dump(run.totals)) == service.events[-1]["totals"]
+    assert page.inner_text("[data-role=told]") == "Trace saved."
+    other = open_page()
+    other.set_input_files("[data-role=trace-file]", path)
+    other.wait_for_selector(".sd[data-state=playing]")
+    press(other, "to-end")
+    other.wait_for_selector(ENDED)
+    assert stage_state(other) == before
+
+
+@pytest.mark.parametrize("content", ["{", "[1, 2]", '{"version": 99}'])
+def test_a_broken_file_gets_one_sentence(open_page, content):
+    page = open_page()
+    file = {"name": "broken.json", "mimeType": "application/json", "buffer": content.encode()}
+    page.set_input_files("[data-role=trace-file]", files=[file])
+    page.wait_for_selector(".sd[data-state=error]")
+    with pytest.raises(UserError) as refused:
+        trace_file.load(content)
+    assert page.inner_text(ERROR) == str(refused.value)
+
+
+def test_the_saved_page_replays_offline(open_page, service, tmp_path, browser):
+    service.events = recorded("shared_noise")
+    page = open_page()
+    page.fill("#prompt textarea", "</script><!-- <img src=x onerror=document.title='pwned'>")
+    run_to_end(page)
+    path = saved(page, "save-page", tmp_path)
+    context = browser.new_context(viewport={"width": 1280, "height": 720})
+    context.set_offline(True)
+    offline = context.new_page()
+    requests: list[str] = []
+    faults: list[str] = []
+    offline.on("request", lambda request: requests.append(request.url))
+    offline.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
+    offline.on("pageerror", lambda error: faults.append(str(error)))
+    offline.goto(path.as_uri())
+    offline.wait_for_selector(".sd[data-state=playing] .sd-token")
+    press(offline, "to-end")
+    offline.wait_for_selector(ENDED)
+    assert stage_state(offline) == stage_state(page)
+    assert offline.inner_text("[data-role=sentence]") == page.inner_text("[data-role=sentence]")
+    offline.locator("[data-plot=acceptance]").scroll_into_view_if_needed()
+    offline.wait_for_selector("[data-plot=acceptance].js-plotly-plot")
+    assert "pwned" not in offline.title()
+    assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [path.as_uri()]
+    assert faults == []
+    context.close()
+
+
+def test_the_picture_goes_to_the_clipboard(open_page, service, url):
+    page = open_page()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    run_to_end(page)
+    page.click("[data-role=save-menu] summary")
+    press(page, "copy-image")
+    page.wait_for_function("document.querySelector('[data-role=told]').textContent === 'Image copied.'")
+    assert_pictured(Image.open(io.BytesIO(base64.b64decode(page.evaluate(PASTED).partition(",")[2]))))
+
+
+def test_the_picture_is_saved_where_the_clipboard_is_closed(open_page, service, tmp_path):
+    page = open_page(theme="dark")
+    page.evaluate("() => { navigator.clipboard.write = () => Promise.reject(new Error('denied')); }")
+    run_to_end(page)
+    path = saved(page, "copy-image", tmp_path)
+    assert path.suffix == ".png"
+    assert_pictured(Image.open(path), DARK)
+
+
+def assert_pictured(picture: Image.Image, theme: Palette = LIGHT) -> None:
+    """A picture of a run in a theme's colours, large enough for a slide."""
+    paper, accepted = (tuple(bytes.fromhex(colour[1:])) for colour in (theme.surface, theme.accepted))
+    assert picture.width >= 1000 and picture.height >= 500
+    colours = {colour: times for times, colour in picture.convert("RGB").getcolors(2**24)}
+    assert colours.get(paper, 0) > 0.2 * picture.width * picture.height
+    assert colours.get(accepted, 0) > 1000
+
+
+def test_a_copied_link_sets_the_same_settings(open_page, service, url):
+    page = open_page(query=SETTINGS)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    wait_for_settings(page)
+    service.events = recorded("rejection")
+    run_to_end(page)
+    link = copied_link(page)
+    again = open_page(query=urlsplit(link).query)
+    wait_for_settings(again)
+    run_to_end(again)
+    first, second = service.requests
+    assert first == second
+    assert service.requests[-1].items() >= WANTED.items()
+
+
+def test_a_copied_link_to_a_recording_names_it(open_page, url):
+    page = open_page(query=f"trace={RECORDING}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
+    page.wait_for_selector(".sd[data-state=playing]")
+    assert parse_qs(urlsplit(copied_link(page)).query) == {"trace": [RECORDING], "__theme": ["light"]}
+
+
+def copied_link(page: Any) -> str:
+    """What the visitor can paste after copying the link."""
+    page.click("[data-role=save-menu] summary")
+    press(page, "copy-link")
+    page.wait_for_function("document.querySelector('[data-role=told]').textContent === 'Link copied.'")
+    return page.evaluate("navigator.clipboard.readText()")
