@@ -1,0 +1,130 @@
+"""The six charts show the recording's rounds and totals, as far as it has been played."""
+
+from typing import Any
+
+import pytest
+from replay import Event, edited, recorded, rounds
+from visitor import FRAMES, figures, press, run_to_end
+
+from specdemo.palette import THEMES
+
+DATA = """name => Object.fromEntries(document.querySelector(`[data-plot=${name}]`).data
+    .map(({ uid, x, y }) => [uid, { x, y }]))"""
+BLANK = [None]
+"""What a trace with nothing to show holds."""
+PLAYED = """count => {
+    const played = name => document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length;
+    return ['acceptance', 'rates', 'speedup'].every(name => played(name) === count)
+        && document.querySelectorAll('.js-plotly-plot').length === 6; }"""
+NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotations
+    .filter(note => note.visible).map(note => note.text)"""
+
+
+def charts(page: Any, count: int) -> dict[str, Event]:
+    """The data of every chart once they show ``count`` speculative rounds: chart -> trace -> x and y."""
+    page.locator(".sd-plots").evaluate("node => node.scrollIntoView()")
+    page.wait_for_function(PLAYED, arg=count)
+    page.evaluate(FRAMES)
+    return {
+        name: page.evaluate(DATA, name)
+        for name in page.eval_on_selector_all("[data-plot]", "all => all.map(node => node.dataset.plot)")
+    }
+
+
+@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
+def test_charts_show_the_whole_recording_at_its_end(played, recording):
+    events = recorded(recording)
+    speculative = rounds(events)
+    shown = charts(played(recording), len(speculative))
+    assert_rounds(shown, speculative)
+    assert_race(shown["race"], events)
+    assert_sums(shown, events[-1]["totals"])
+
+
+def test_charts_show_no_more_than_has_been_played(played):
+    events = recorded("greedy")
+    page = played("greedy")
+    press(page, "to-start", *["round-on"] * 5)
+    shown = charts(page, 5)
+    assert_rounds(shown, rounds(events)[:5])
+    assert shown["race"]["speculative"]["y"][-1] == figures(page)["passes"] + sum(
+        token["status"] == "accepted" for event in rounds(events)[:5] for token in event["round"]["drafted"]
+    )
+
+
+def assert_rounds(shown: dict[str, Event], speculative: list[Event]) -> None:
+    """Charts over rounds."""
+    numbers = list(range(1, len(speculative) + 1))
+    drafted = [event["round"]["drafted"] for event in speculative]
+    accepted = [sum(token["status"] == "accepted" for token in tokens) for tokens in drafted]
+    bars = shown["acceptance"]
+    assert bars["accepted"] == {"x": numbers, "y": accepted}
+    assert [a + d for a, d in zip(accepted, bars["discarded"]["y"], strict=True)] == list(map(len, drafted))
+    for status in ("corrected", "bonus"):
+        marked = [i for i, event in zip(numbers, speculative, strict=True) if own_status(event) == status]
+        assert bars[status]["x"] == (marked or BLANK)
+    for chart, lines in (
+        ("rates", {"alpha": "alpha_compared", "tau": "tau"}),
+        ("speedup", {"speedup": "speedup", "theory": "s_theory"}),
+    ):
+        for line, figure in lines.items():
+            assert shown[chart][line] == {"x": numbers, "y": [e["totals"][figure] for e in speculative]}
+
+
+def own_status(event: Event) -> str | None:
+    """The status of the target's own token in a round."""
+    return event["round"]["emission"] and event["round"]["emission"]["status"]
+
+
+def assert_race(shown: Event, events: list[Event]) -> None:
+    """Tokens over seconds, each lane's as they stood after its own rounds."""
+    for lane, prefix in (("speculative", ""), ("baseline", "baseline_"), ("draft", "draft_alone_")):
+        own = [event["totals"] for event in rounds(events, lane)]
+        assert shown[lane]["x"] == ([totals[f"{prefix}seconds"] for totals in own] or BLANK)
+        assert shown[lane]["y"] == ([totals[f"{prefix}tokens"] for totals in own] or BLANK)
+
+
+def assert_sums(shown: dict[str, Event], totals: Event) -> None:
+    """Charts of the figures as they stand."""
+    spans = shown["time"]
+    assert spans["drafting"]["x"] == [totals["draft_s"], 0]
+    assert spans["verifying"]["x"] == [totals["verify_s"], totals["baseline_verify_s"]]
+    assert spans["rest"]["x"] == [totals["other_s"], totals["baseline_other_s"]]
+    counts = zip(totals["accepted_by_position"], totals["compared_by_position"], strict=True)
+    assert shown["position"]["position"]["y"] == [accepted / compared for accepted, compared in counts]
+
+
+def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
+    page = open_page()
+    run_to_end(page)
+    charts(page, len(rounds(service.events)))
+    page.evaluate("() => document.querySelectorAll('.svg-container').forEach(n => { n.kept = 1; })")
+    service.events = recorded("shared_noise")
+    run_to_end(page)
+    charts(page, len(rounds(service.events)))
+    kept = "() => [...document.querySelectorAll('.js-plotly-plot .svg-container')].map(n => n.kept)"
+    assert page.evaluate(kept) == [1] * 6
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_charts_take_the_theme_of_the_page(open_page, theme):
+    page = open_page(theme=theme)
+    page.locator("[data-plot=speedup]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
+    paper = page.evaluate("() => document.querySelector('[data-plot=speedup]').layout.paper_bgcolor")
+    assert paper == THEMES[theme].surface
+
+
+def test_a_run_without_a_baseline_says_so(open_page, service):
+    def alone(trace: Event) -> None:
+        trace["config"]["baseline"] = False
+        del trace["lanes"]["baseline"]
+
+    service.events = edited(service.events, alone)
+    page = open_page()
+    run_to_end(page)
+    shown = charts(page, len(rounds(service.events)))
+    assert page.evaluate(NOTES)[-1] == "no baseline in this run"
+    assert set(shown["speedup"]["speedup"]["y"]) == {None}
+    assert page.inner_text("[data-figure=speedup]") == "–"
+    assert page.inner_text("[data-label=speedup]") == "speedup over the target alone"
