@@ -49,7 +49,7 @@ def longer(events: list[Event], times: int) -> list[Event]:
 
 def test_a_run_goes_on_while_the_visitor_looks_back(open_page, service):
     service.events = recorded("shared_noise")
-    service.gap_s = 0.04
+    service.gap_s = 0.02
     page = open_page(pace=1)
     page.click("#run")
     page.wait_for_function(SETTLED, arg=2)

@@ -4,7 +4,7 @@ import base64
 from typing import Any
 
 import pytest
-from replay import edited, recorded, rounds
+from replay import edited, faster, recorded, rounds
 from visitor import assert_figures, emitted, figures, plain_text, press, run_to_end, text_of, tokens
 
 from specdemo.limits import UserError, parse_config
@@ -19,12 +19,15 @@ RECORDINGS = {
 
 
 def test_tokens_go_from_pending_to_their_verdict(open_page, service):
-    page = open_page()
+    page = open_page(pace=1)
     page.click("#run")
     token = page.wait_for_selector(".sd-token[data-status=pending]")
     drafted = token.evaluate("token => getComputedStyle(token).borderBottomStyle")
+    index = token.evaluate(
+        "token => [...token.closest('.sd-text').querySelectorAll('.sd-round')].indexOf(token.parentElement)"
+    )
     page.wait_for_function("token => token.dataset.status !== 'pending'", arg=token)
-    first = rounds(service.events)[0]["round"]["drafted"][0]
+    first = rounds(service.events)[index]["round"]["drafted"][0]
     assert token.get_attribute("data-status") == first["status"]
     assert drafted == "dashed"
     assert token.evaluate("token => getComputedStyle(token).borderBottomStyle") != "dashed"
@@ -59,6 +62,7 @@ def test_headline_figures_are_the_totals_of_the_last_event(played, recording):
 
 
 def test_figures_follow_the_rounds_that_have_been_played(open_page, service):
+    service.events = faster(service.events, 4)
     page = open_page()
     page.click("#run")
     page.wait_for_selector("#run:enabled")
