@@ -27,6 +27,13 @@ WIDER = """width => [...document.querySelectorAll('main *')].filter(node => {
     .map(node => node.outerHTML.slice(0, 80))"""
 FONT_SIZE = "node => parseFloat(getComputedStyle(node).fontSize)"
 DEFICIENCIES = ["protanopia", "deuteranopia", "tritanopia", "achromatopsia"]
+SAME_WORD = """keys => {
+    const names = keys.map(key => key.textContent);
+    for (const key of keys) key.textContent = 'token';
+    return keys.map((key, index) => {
+        const { left, top, right, bottom } = key.getBoundingClientRect();
+        return [names[index], [left, top, right, bottom]]; }); }"""
+KEY_SIZE = (58, 24)
 STEP = 48
 """Grey levels (of 256) by which two pixels differ to be told apart at a glance."""
 
@@ -146,18 +153,13 @@ def test_each_status_has_a_cue_of_its_own(played):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
     page = open_page(theme=theme)
-    page.eval_on_selector_all(".sd-key", "keys => keys.forEach(key => { key.textContent = 'token'; })")
+    keys = dict(page.eval_on_selector_all(".sd-key", SAME_WORD))
     session = page.context.new_cdp_session(page)
     for deficiency in DEFICIENCIES:
         session.send("Emulation.setEmulatedVisionDeficiency", {"type": deficiency})
-        shots = [grey_shot(key) for key in page.locator(".sd-key").all()]
-        size = tuple(max(shot.size[axis] for shot in shots) for axis in (0, 1))
-        for one, other in combinations(range(len(shots)), 2):
-            difference = ImageChops.difference(shots[one].resize(size), shots[other].resize(size))
+        grey = Image.open(io.BytesIO(page.screenshot())).convert("L")
+        looks = {name: grey.crop(box).resize(KEY_SIZE) for name, box in keys.items()}
+        for one, other in combinations(looks, 2):
+            difference = ImageChops.difference(looks[one], looks[other])
             apart = sum(difference.histogram()[STEP:])
-            assert apart > 0.03 * size[0] * size[1], (deficiency, one, other, apart)
-
-
-def grey_shot(node: Any) -> Image.Image:
-    """How light an element looks, pixel by pixel."""
-    return Image.open(io.BytesIO(node.screenshot())).convert("L")
+            assert apart > 0.03 * KEY_SIZE[0] * KEY_SIZE[1], (deficiency, one, other)
