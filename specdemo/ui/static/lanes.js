@@ -46,6 +46,10 @@ export class LaneView {
     for (let index = firstChanged; index < settled; index += 1) this.rounds[index].settle();
     if (proposed) this.rounds[settled].pend(proposed, verifying);
     this.settled = settled;
+  }
+
+  /** Keep the end in sight. Apart from `show`, since it costs a layout: all lanes should have changed before. */
+  follow() {
     if (this.following) this.box.scrollTop = 1e9;
   }
 

@@ -1,7 +1,7 @@
 // The virtual clock: plays, pauses, seeks and steps through a trace at a pace, never past what has arrived. No DOM.
 
 const LONGEST_FRAME_S = 0.1; // a tab that was hidden resumes where it was instead of jumping
-const LIVE_FRAME_MS = 50; // while the models run, drawing should leave them the processor
+const LIVE_FRAME_MS = 100; // while the models run, drawing should leave them the processor
 const NEARLY_S = 1e-9;
 export const SLOW_TOKENS_PER_S = 10;
 

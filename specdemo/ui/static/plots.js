@@ -7,6 +7,7 @@ const PLOT_GAP_MS = 250;
 const PLOT_REST = 12; // drawing for t is followed by a rest of 12 t at least
 const PLOT_NARROW_PX = 480;
 const PLOT_NEAR = "400px";
+const PLOT_IN_SIGHT = 0.2; // a chart of which less is seen need not follow the run
 const PLOT_TAP_MS = 400;
 // The buttons by name: Plotly's own choice has one that sends the chart to a server.
 const PLOT_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
@@ -252,7 +253,7 @@ export class Plots {
         this.inSight[isIntersecting ? "add" : "delete"](target.dataset.plot);
       }
       this.pacer.wake();
-    });
+    }, { threshold: PLOT_IN_SIGHT });
     const near = new IntersectionObserver(
       (changes) => {
         if (!changes.some(({ isIntersecting }) => isIntersecting)) return;

@@ -180,6 +180,7 @@ class Stage {
     this.light(trace.phaseAt(player.time));
     this.showClock();
     this.speak(state[SPECULATIVE]?.settled ?? 0);
+    for (const name of Object.keys(state)) this.lanes[name].follow();
   }
 
   reflow() {

@@ -19,7 +19,9 @@ export class RoundStrip {
     node.addEventListener("keydown", (event) => this.key(event));
     node.addEventListener("pointermove", (event) => onHover(this.indexAt(event.offsetX), event));
     node.addEventListener("pointerleave", () => onHover(null));
-    new ResizeObserver(() => this.draw()).observe(node);
+    this.width = 0;
+    this.height = 0;
+    new ResizeObserver(([{ contentRect }]) => this.resize(contentRect)).observe(node);
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
   }
 
@@ -35,6 +37,13 @@ export class RoundStrip {
   select(index) {
     this.selected = index;
     this.later();
+  }
+
+  // Kept, because asking the page for it would cost a layout at every frame.
+  resize({ width, height }) {
+    this.width = width;
+    this.height = height;
+    this.draw();
   }
 
   later() {
@@ -57,7 +66,7 @@ export class RoundStrip {
   }
 
   get step() {
-    return Math.min(WIDEST_COLUMN, this.node.clientWidth / Math.max(1, this.entries.length));
+    return Math.min(WIDEST_COLUMN, this.width / Math.max(1, this.entries.length));
   }
 
   indexAt(x) {
@@ -68,7 +77,7 @@ export class RoundStrip {
   draw() {
     cancelAnimationFrame(this.frame);
     this.frame = undefined;
-    const { clientWidth: width, clientHeight: height } = this.node;
+    const { width, height } = this;
     if (!width || !height) return;
     const scale = window.devicePixelRatio || 1;
     const dark = document.body.classList.contains("dark");
@@ -95,14 +104,14 @@ export class RoundStrip {
     pen.globalAlpha = 0.28;
     paste(played, width);
     pen.globalAlpha = 1;
-    const ink = getComputedStyle(this.node).getPropertyValue("--sd-ink").trim();
-    if (this.selected !== null) outline(pen, this.selected * this.step, this.step, height, ink);
+    if (this.selected !== null) outline(pen, this.selected * this.step, this.step, height, this.ink);
   }
 
   drawColumns(width, height, scale) {
     const canvas = document.createElement("canvas");
     const pen = sizedPen(canvas, width, height, scale);
     const style = getComputedStyle(this.node);
+    this.ink = style.getPropertyValue("--sd-ink").trim();
     const names = ["accepted", "discarded", "corrected", "bonus", "line"];
     const colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--sd-${name}`).trim()]));
     const top = Math.max(LOWEST_TOP, ...this.entries.map(({ round }) => round.drafted.length));
