@@ -202,6 +202,7 @@ export class Plots {
     this.theme = plotTheme();
     this.stale = new Set();
     this.inSight = new Set();
+    this.touched = new Set(); // charts of which any part is seen: drawn once, so that none stands empty
     this.sizes = new Map();
     this.run = 0;
     this.selected = null;
@@ -244,16 +245,12 @@ export class Plots {
 
   due() {
     if (!this.plotly || document.hidden) return [];
-    return [...this.stale].filter((name) => this.inSight.has(name) && this.sizes.has(name));
+    const seen = (name) => this.inSight.has(name) || (this.touched.has(name) && !this.isDrawn(name));
+    return [...this.stale].filter((name) => seen(name) && this.sizes.has(name));
   }
 
   observe() {
-    const sight = new IntersectionObserver((changes) => {
-      for (const { target, isIntersecting } of changes) {
-        this.inSight[isIntersecting ? "add" : "delete"](target.dataset.plot);
-      }
-      this.pacer.wake();
-    }, { threshold: PLOT_IN_SIGHT });
+    const sight = new IntersectionObserver((changes) => this.look(changes), { threshold: [0, PLOT_IN_SIGHT] });
     const near = new IntersectionObserver(
       (changes) => {
         if (!changes.some(({ isIntersecting }) => isIntersecting)) return;
@@ -271,6 +268,15 @@ export class Plots {
     for (const node of this.nodes.values()) for (const observer of [sight, near, size]) observer.observe(node);
     new MutationObserver(() => this.followTheme()).observe(document.body, { attributeFilter: ["class"] });
     document.addEventListener("visibilitychange", () => this.pacer.wake());
+  }
+
+  look(changes) {
+    for (const { target, isIntersecting, intersectionRatio } of changes) {
+      const name = target.dataset.plot;
+      this.touched[isIntersecting ? "add" : "delete"](name);
+      this.inSight[intersectionRatio >= PLOT_IN_SIGHT ? "add" : "delete"](name);
+    }
+    this.pacer.wake();
   }
 
   load() {
@@ -294,13 +300,17 @@ export class Plots {
   async draw(name) {
     this.stale.delete(name);
     const node = this.nodes.get(name);
-    const again = node.classList.contains("js-plotly-plot");
+    const again = this.isDrawn(name);
     const { data, layout } = this.figure(name);
     await this.plotly.react(node, data, layout, PLOT_CONFIG);
     if (!again && SELECTABLE_PLOTS.includes(name)) {
       node.on("plotly_click", ({ points }) => this.click(points[0].x - 1));
     }
     return again;
+  }
+
+  isDrawn(name) {
+    return this.nodes.get(name).classList.contains("js-plotly-plot");
   }
 
   // A tap arrives twice, as touch and as mouse; a double click is for the zoom.

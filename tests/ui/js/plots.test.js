@@ -259,9 +259,11 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
     drawn: [],
     figure: {},
     wakeUp: () => {},
-    sight: (...names) => {
+    sight: (...names) => page.look(names, 1),
+    look: (names, ratio) => {
       const seen = (target) => names.includes(target.dataset.plot);
-      observers[0].callback(nodes.map((target) => ({ target, isIntersecting: seen(target) })));
+      const change = (target) => ({ target, isIntersecting: seen(target), intersectionRatio: seen(target) ? ratio : 0 });
+      observers[0].callback(nodes.map(change));
     },
     near: () => observers[1].callback([{ isIntersecting: true }]),
     resize: (width, height) =>
@@ -380,6 +382,19 @@ test("only charts whose data changed are redrawn, with the rounds played, forwar
   assert.deepEqual(page.figure.acceptance.accepted.y, [1]);
   assert.deepEqual(page.figure.acceptance.bonus.x, [null]);
   assert.deepEqual(page.figure.acceptance.room, { uid: "room", x: [0.5, 2.5], y: ["first", "first"] });
+});
+
+test("a chart of which only an edge is seen is drawn once, and then only when more of it is seen", async (t) => {
+  const { page, plots, drawn, show } = await readyPage(t);
+  const fresh = page.nodes.position;
+  fresh.classList = { add: () => {}, contains: () => false };
+  const trace = playable();
+  plots.setTrace(trace);
+  page.look(["race", "position"], 0.05);
+  assert.deepEqual(await drawn(), ["position"]);
+  show(trace, 99);
+  page.look(["race"], 0.5);
+  assert.deepEqual(await drawn(), ["race"]);
 });
 
 test("a new run resets the zoom, rounds of the same run keep it", async (t) => {
