@@ -219,7 +219,7 @@ def test_the_pinned_tooltip_opens_its_round_at_its_token(played):
     chosen = page.locator(".sd-card[data-chosen]")
     assert chosen.count() == 1
     assert chosen.get_attribute("data-verdict") == "rejected"
-    assert page.locator(f".sd-card:nth-child({1 + 1})[data-chosen]").count() == 1
+    assert page.locator(".sd-card:nth-child(2)[data-chosen]").count() == 1
 
 
 def test_a_pending_token_is_told_of_without_its_verdict(played):
