@@ -1,6 +1,10 @@
 // What happened to a token, in words and figures, for tooltips and the microscope. Pure; no DOM.
 
-const COPYING = new Set(["prompt-lookup", "scripted"]); // drafters that put every token forward as certain
+// Drafters that put every token forward as certain, and where they have it from.
+const SOURCES = new Map([
+  ["prompt-lookup", "it was copied from earlier text"],
+  ["scripted", "a script wrote it"],
+]);
 
 export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
 
@@ -20,8 +24,9 @@ export function decimal(value) {
   return value.toFixed(3);
 }
 
+/** Whether the draft came without probabilities of its own. */
 export function isCopied(round) {
-  return COPYING.has(round.drafted_by);
+  return SOURCES.has(round.drafted_by);
 }
 
 /** The status a reader sees: the one refused token has a name of its own. */
@@ -62,7 +67,7 @@ function noiseVerdict(token, round) {
 }
 
 function bothOdds(p, q, round) {
-  const drafted = isCopied(round) ? "it was copied from earlier text" : `the draft ${percent(q)}`;
+  const drafted = SOURCES.get(round.drafted_by) ?? `the draft ${percent(q)}`;
   return `The target gave this ${percent(p)}, ${drafted}`;
 }
 
