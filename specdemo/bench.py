@@ -8,16 +8,17 @@ are written as they finish and an interrupted bench resumes.
 import json
 import statistics
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
+from specdemo.engine import never
 from specdemo.limits import MAX_K, UserError, parse_config
 from specdemo.metrics import Totals, fold
-from specdemo.pair import Pair, versions
+from specdemo.pair import Pair, Stop, versions
 from specdemo.race import race
 from specdemo.trace import AUTO, BASELINE, SPECULATIVE, Mode, Round, Rule, RunConfig, dump
 
@@ -134,17 +135,9 @@ class Bench:
     def _measure(self, pair: Pair, prompt: Prompt, temperature: float) -> Iterator[dict[str, Any]]:
         configs = self._settings.configs(prompt, temperature)
         prompt_ids = pair.prompt_ids(configs[0])
-        repeats = [_race(pair, configs, prompt_ids) for _ in range(self._settings.repeats)]
-        for index, config in enumerate(configs):
+        repeats = [measure(pair, configs, prompt_ids) for _ in range(self._settings.repeats)]
+        for config, *totals in zip(configs, *repeats, strict=True):
             calibration = pair.calibrate(config, len(prompt_ids))
-            totals = [
-                fold(
-                    {SPECULATIVE: lanes[str(index)], BASELINE: lanes[BASELINE]},
-                    config.rule,
-                    calibration,
-                )
-                for lanes in repeats
-            ]
             yield _row(pair, prompt, config, _medians(totals), calibration)
 
     def _resume(self) -> None:
@@ -193,17 +186,29 @@ def save_text(path: Path, text: str) -> None:
         raise UserError(f"Cannot write {path}: {error.strerror}; choose another place.") from error
 
 
-def _race(pair: Pair, configs: list[RunConfig], prompt_ids: list[int]) -> dict[str, list[Round]]:
-    """One baseline and one speculative lane per configuration, interleaved."""
-    lanes = {str(i): pair.speculative_lane(config, prompt_ids) for i, config in enumerate(configs)}
-    lanes[BASELINE] = pair.baseline_lane(configs[0], prompt_ids)
+def measure(pair: Pair, configs: list[RunConfig], prompt_ids: list[int], stop: Stop = never) -> list[Totals]:
+    """Race every configuration and one baseline, interleaved; each one's figures against that baseline.
+
+    Args:
+        configs: What to measure; they differ in nothing that the baseline depends on.
+        stop: Asked once a round and lane; once it said True the figures are of cut-off runs.
+
+    Raises:
+        UserError: The pair lacks what a drafter needs.
+    """
+    lanes = {str(i): pair.speculative_lane(config, prompt_ids, stop) for i, config in enumerate(configs)}
+    lanes[BASELINE] = pair.baseline_lane(configs[0], prompt_ids, stop)
     rounds: dict[str, list[Round]] = {name: [] for name in lanes}
     for name, round_ in race(lanes):
-        # Top fives are for the eye; dropping them keeps a long bench small.
-        rounds[name].append(
-            replace(round_, drafted=tuple(replace(t, draft_top=(), target_top=()) for t in round_.drafted))
+        rounds[name].append(round_)
+    return [
+        fold(
+            {SPECULATIVE: rounds[str(index)], BASELINE: rounds[BASELINE]},
+            config.rule,
+            pair.calibrate(config, len(prompt_ids)),
         )
-    return rounds
+        for index, config in enumerate(configs)
+    ]
 
 
 def _medians(totals: list[Totals]) -> dict[str, Any]:

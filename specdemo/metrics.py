@@ -309,6 +309,92 @@ def break_even_alpha(shape: RoundShape) -> float | None:
     return high
 
 
+def best_length(alpha: float, c: float, v: Sequence[float]) -> int:
+    """The k with the best ``theoretical_speedup``, 0 (do not draft) to len(v) − 1; of equals the smallest.
+
+    Args:
+        alpha: Acceptance rate per compared token, from 0 to 1.
+        c: Draft step in single-token target passes.
+        v: As in ``Calibration``: ``v[k]`` is the pass that verifies k tokens.
+    """
+    return max(range(len(v)), key=lambda k: theoretical_speedup(alpha, RoundShape(k, k * c, v[k])))
+
+
+@dataclass(frozen=True)
+class TheorySurface:
+    """The theory over a grid of acceptance rates and draft lengths.
+
+    Attributes:
+        alphas, ks: The grid's axes, both rising.
+        speedups: ``speedups[i][j]`` is S at ``ks[i]`` and ``alphas[j]``.
+        break_even: Of each k the α at which S is 1; None where no α reaches it.
+        best: Of each α the k with the highest S, 0 where no draft pays (:func:`best_length`).
+    """
+
+    alphas: tuple[float, ...]
+    ks: tuple[int, ...]
+    speedups: tuple[tuple[float, ...], ...]
+    break_even: tuple[float | None, ...]
+    best: tuple[int, ...]
+
+
+ALPHA_STEPS = 50
+
+
+def theory_surface(c: float, v: Sequence[float], alphas: Sequence[float] | None = None) -> TheorySurface:
+    """S for every k that ``v`` covers, 1 to len(v) − 1, over ``alphas`` (default: 0 to 1)."""
+    if alphas is None:
+        alphas = [step / ALPHA_STEPS for step in range(ALPHA_STEPS + 1)]
+    shapes = [RoundShape(k, k * c, v[k]) for k in range(1, len(v))]
+    return TheorySurface(
+        alphas=tuple(alphas),
+        ks=tuple(range(1, len(v))),
+        speedups=tuple(tuple(theoretical_speedup(alpha, shape) for alpha in alphas) for shape in shapes),
+        break_even=tuple(break_even_alpha(shape) for shape in shapes),
+        best=tuple(best_length(alpha, c, v) for alpha in alphas),
+    )
+
+
+@dataclass(frozen=True)
+class OracleLength:
+    """What drafting exactly as far as the target agreed would have given, beside what was drafted.
+
+    Attributes:
+        lengths: Of each round the tokens an all-knowing drafter would have drafted.
+        open_ended: Rounds whose draft was accepted whole: how much further the target would have
+            agreed is not known, so there the drafted length counts as the best.
+        s_cost: Predicted speedup of the rounds as they fell (``Totals.s_cost``).
+        s_oracle: The same with the oracle's lengths. A lower bound while any round is open-ended.
+    """
+
+    lengths: tuple[int, ...]
+    open_ended: int
+    s_cost: float | None
+    s_oracle: float | None
+
+
+def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLength:
+    """Cut each round's draft where the target stopped agreeing, and cost what is left.
+
+    A round that emitted m tokens needed m − 1 drafted ones, because the target adds one itself. With just
+    these drafted it emits the same m tokens and the next round begins at the same place, so the round
+    costs (m − 1)·c + v(m) instead of k·c + v(k + 1), and no other round changes. That much the record
+    proves. What it cannot tell is how far agreement would have gone behind a draft accepted whole
+    (``open_ended``), nor what other rounds longer drafts would have led to; neither is guessed.
+    """
+    lengths: list[int] = []
+    tokens, open_ended, cost, least = 0, 0, 0.0, 0.0
+    for round_ in rounds:
+        drafted, needed = len(round_.drafted), len(round_.emitted) - 1
+        lengths.append(needed)
+        tokens += needed + 1
+        open_ended += drafted > 0 and needed == drafted
+        cost += round_.draft_steps * calibration.c + calibration.v[drafted]
+        # Copied tokens take no step; a drafted one takes one.
+        least += min(round_.draft_steps, needed) * calibration.c + calibration.v[needed]
+    return OracleLength(tuple(lengths), open_ended, _ratio(tokens, cost), _ratio(tokens, least))
+
+
 def _at(v: Sequence[float], k: float) -> float:
     """v(k + 1) for a mean k, between the measured neighbours."""
     below = int(k)

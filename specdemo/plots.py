@@ -1,14 +1,18 @@
-"""The stage's Plotly charts as they look before a run: layout, trace styles and colours, said here only.
+"""Every Plotly chart: layout, trace styles and colours, said here only.
 
-``skeletons()`` is what the page embeds; the browser fills each trace, found by its ``uid``, from the rounds
-played so far. Knows the names of lanes and statuses but no round, computes no figure, and knows no UI.
+``skeletons()`` are the stage's charts as they look before a run, which is what the page embeds; the browser
+fills each trace, found by its ``uid``, from the rounds played so far. The lab's charts come filled. Knows the
+names of lanes and statuses but no round, computes no figure, and knows no UI.
 """
 
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
+from specdemo.lab_points import HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
+from specdemo.metrics import TheorySurface
 from specdemo.palette import THEMES, Palette
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Status
 
@@ -117,8 +121,7 @@ def _speedup(colours: Palette) -> go.Figure:
     figure.update_layout(_layout("Speedup over the target alone, so far", colours))
     figure.update_xaxes(_rounds(colours))
     figure.update_yaxes(_axis("", colours), ticksuffix="×", rangemode="tozero")
-    alone = {"color": colours.ink, "width": 3, "dash": "dash"}
-    figure.add_hline(y=1, line=alone, name="1×: as fast", showlegend=True)
+    figure.add_hline(y=1, line=_alone(colours), name="1×: as fast", showlegend=True)
     below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.03, "yanchor": "bottom", "showarrow": False}
     figure.add_annotation(below, name=NO_BASELINE, text="no baseline in this run", visible=False)
     return _selectable(figure, colours)
@@ -291,3 +294,264 @@ def _axis(title: str, colours: Palette) -> dict[str, Any]:
         "zeroline": False,
         "automargin": True,
     }
+
+
+Themed = dict[str, dict[str, Any]]
+"""Theme -> figure in plain JSON values, as in ``skeletons()``."""
+
+
+def theory_chart(surface: TheorySurface, run: tuple[float, float] | None = None) -> Themed:
+    """Speedup in theory over α and k, with the lines where it pays and where it is best.
+
+    Args:
+        surface: From ``metrics.theory_surface``.
+        run: α and mean draft length of a run, to be marked.
+    """
+    return _themed(lambda colours: _theory(surface, run, colours))
+
+
+def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str) -> Themed:
+    """Speedup of every point with its quartiles, 1× and the theory; α below.
+
+    Points with a number are joined by a line, those with a name stand behind them by themselves.
+    """
+    return _themed(lambda colours: _sweep(points, title, axis, colours))
+
+
+def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
+    """Of each condition two bars: the speedup where it helps and where it hurts."""
+    return _themed(lambda colours: _contrast(points, colours))
+
+
+def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
+    """Speedup in theory over the number of texts in a batch; the price of verification below."""
+    return _themed(lambda colours: _throughput(points, colours))
+
+
+def _themed(draw: Callable[[Palette], go.Figure]) -> Themed:
+    return {theme: _plain(draw(colours)) for theme, colours in THEMES.items()}
+
+
+def _theory(surface: TheorySurface, run: tuple[float, float] | None, colours: Palette) -> go.Figure:
+    reached = [
+        (alpha, k) for alpha, k in zip(surface.break_even, surface.ks, strict=True) if alpha is not None
+    ]
+    pays = [(alpha, k) for alpha, k in zip(surface.alphas, surface.best, strict=True) if k]
+    even = _curve("break-even", "1×: as fast", reached, {"color": colours.ink, "dash": "dash"})
+    best = _curve("best", "best k", pays, {"color": colours.corrected, "shape": "hv"})
+    figure = go.Figure([_contours(surface, colours), even, best])
+    if run is not None:
+        marker = {"symbol": "star", "size": 18, "color": colours.accent, "line": _outline(colours)}
+        hover = "this run: α %{x:.0%}, k %{y:.1f}<extra></extra>"
+        figure.add_scatter(
+            uid="run",
+            name="this run",
+            x=run[:1],
+            y=run[1:],
+            mode="markers",
+            marker=marker,
+            hovertemplate=hover,
+        )
+    figure.update_layout(_layout("Speedup in theory", colours) | {"hovermode": "closest"})
+    figure.update_xaxes(
+        _axis("α: share of compared drafts accepted", colours), tickformat=".0%", range=[0, 1]
+    )
+    figure.update_yaxes(_axis("draft length k", colours), dtick=1, tickformat="d")
+    return figure
+
+
+def _contours(surface: TheorySurface, colours: Palette) -> go.Contour:
+    """Lines of equal speedup; what is slower than the target alone is tinted like what was refused."""
+    highest = max(max(row) for row in surface.speedups)
+    even = min(1.0 / highest, 1.0)
+    slower, faster = f"{colours.rejected}66", f"{colours.accepted}66"
+    scale = [[0.0, slower], [even, colours.surface], [1.0, faster if even < 1.0 else colours.surface]]
+    return go.Contour(
+        uid="theory-surface",
+        x=surface.alphas,
+        y=surface.ks,
+        z=surface.speedups,
+        zmin=0.0,
+        zmax=max(highest, 1.0),
+        colorscale=scale,
+        showscale=False,
+        contours={"showlabels": True, "labelformat": ".3~g", "labelfont": {"size": FONT_SIZE}},
+        line={"width": 2, "color": colours.muted},
+        ncontours=12,
+        hovertemplate="α %{x:.0%}, k %{y}: %{z:.2f}×<extra></extra>",
+    )
+
+
+def _curve(uid: str, name: str, points: list[tuple[float, int]], line: dict[str, Any]) -> go.Scatter:
+    hover = f"{name}: α %{{x:.0%}}, k %{{y}}"
+    x, y = [x for x, _ in points], [y for _, y in points]
+    return _line(uid, name, hover, line).update(x=x, y=y)
+
+
+def _sweep(points: Sequence[SweepPoint], title: str, axis: str, colours: Palette) -> go.Figure:
+    placed = list(zip(_places(points), points, strict=True))
+    numbered = [pair for pair in placed if pair[1].x is not None]
+    named = [pair for pair in placed if pair[1].x is None]
+    figure = go.Figure()
+    if numbered:
+        figure.add_traces(_sweep_traces("", numbered, colours))
+    if named:
+        alone = {"mode": "markers", "marker": {"symbol": "diamond"}, "showlegend": False}
+        figure.add_traces([trace.update(alone) for trace in _sweep_traces("-named", named, colours)])
+    if placed:
+        figure.data[0].showlegend = True
+    places = [x for x, _ in placed]
+    theory = _line("theory", "theory", "%{y:.2f}× in theory", {"color": colours.muted, "dash": "dot"})
+    figure.add_trace(theory.update(x=places, y=[point.s_theory for point in points], mode="lines+markers"))
+    _panels(figure, title, axis, colours, "α: compared drafts accepted", {"tickformat": ".0%", "dtick": 0.5})
+    figure.update_layout(yaxis2_range=[-0.04, 1.04])
+    return figure.update_xaxes(tickvals=places, ticktext=[_tick(point) for point in points])
+
+
+def _sweep_traces(
+    suffix: str, placed: Sequence[tuple[float, SweepPoint]], colours: Palette
+) -> list[go.Scatter]:
+    """Speedup and α of some points, joined by a line."""
+    points = [point for _, point in placed]
+    common = {
+        "x": [x for x, _ in placed],
+        "mode": "lines+markers",
+        "marker": {"symbol": "circle", "size": 12, "color": colours.accepted},
+        "line": {"width": LINE_WIDTH, "color": colours.accepted},
+        "text": [point.label for point in points],
+    }
+    speedup = go.Scatter(
+        common,
+        uid=f"speedup{suffix}",
+        name="measured",
+        y=[point.speedup for point in points],
+        error_y=_quartiles(points, colours),
+        hovertemplate="%{text}: %{y:.2f}× measured<extra></extra>",
+    )
+    alpha = go.Scatter(
+        common,
+        uid=f"alpha{suffix}",
+        yaxis="y2",
+        showlegend=False,
+        y=[point.alpha for point in points],
+        hovertemplate="%{text}: α %{y:.0%}<extra></extra>",
+    )
+    return [speedup, alpha]
+
+
+def _places(points: Sequence[SweepPoint]) -> list[float]:
+    """Where each point stands on the axis: at its number, or, one apart, behind the last one."""
+    places: list[float] = []
+    behind = max((point.x for point in points if point.x is not None), default=0.0)
+    for point in points:
+        if point.x is None:
+            behind += 1
+        places.append(behind if point.x is None else point.x)
+    return places
+
+
+def _tick(point: SweepPoint) -> str:
+    return point.label if point.x is None else f"{point.x:g}"
+
+
+def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]:
+    """Error bars from the first to the third quartile, where there are any."""
+
+    def reach(end: float | None, middle: float | None) -> float:
+        return 0.0 if end is None or middle is None else abs(end - middle)
+
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [reach(point.speedup_q3, point.speedup) for point in points],
+        "arrayminus": [reach(point.speedup_q1, point.speedup) for point in points],
+        "color": colours.muted,
+        "thickness": 2,
+        "width": 5,
+    }
+
+
+def _contrast(points: Sequence[ContrastPoint], colours: Palette) -> go.Figure:
+    sides = {HELPS: ("helps", _fill(colours.accepted)), HURTS: ("hurts", _fill(colours.rejected, "/"))}
+    figure = go.Figure()
+    for side, (name, marker) in sides.items():
+        chosen = [point for point in points if point.side == side]
+        figure.add_bar(
+            uid=side,
+            name=name,
+            orientation="h",
+            x=[point.point.speedup for point in chosen],
+            y=[point.title for point in chosen],
+            customdata=[point.point.label for point in chosen],
+            text=[_bar_label(point.point) for point in chosen],
+            marker=marker,
+            hovertemplate="%{customdata}: %{x:.2f}×<extra></extra>",
+            **_label_outside(),
+        )
+    figure.update_layout(_layout("What helps, what hurts", colours) | {"hovermode": "closest"})
+    figure.update_layout(barmode="group", bargap=0.3, margin={"r": 120})
+    figure.update_xaxes(_axis("speedup over the target alone", colours), ticksuffix="×", rangemode="tozero")
+    figure.update_yaxes(_axis("", colours), autorange="reversed", showgrid=False)
+    return figure.add_vline(x=1, line=_alone(colours), name="1×: as fast", showlegend=True)
+
+
+def _bar_label(point: SweepPoint) -> str:
+    if point.speedup is None:
+        return ""
+    return f"{point.speedup:.2f}×" if point.runs else f"{point.speedup:.2f}× computed"
+
+
+def _throughput(points: Sequence[ThroughputPoint], colours: Palette) -> go.Figure:
+    rows = [point.rows for point in points]
+    marker = {"symbol": "circle", "size": 12}
+    speedup = _line("batch-speedup", "theory", "%{y:.2f}× in theory", {"color": colours.accepted})
+    price = _line("batch-v", "v", "a pass costs %{y:.2f}", {"color": colours.bonus, "dash": "dot"})
+    figure = go.Figure(
+        [
+            speedup.update(
+                x=rows, y=[point.s_theory for point in points], mode="lines+markers", marker=marker
+            ),
+            price.update(
+                x=rows,
+                y=[point.v for point in points],
+                mode="lines+markers",
+                marker=marker | {"symbol": "square"},
+                yaxis="y2",
+                showlegend=False,
+            ),
+        ]
+    )
+    heading = f"v({points[0].k + 1}): a verifying pass, in plain ones" if points else "v"
+    _panels(figure, "Speedup of a batch", "texts in the batch", colours, heading, {"rangemode": "tozero"})
+    return figure.update_xaxes(type="log", tickvals=rows, ticktext=[str(value) for value in rows])
+
+
+def _panels(
+    figure: go.Figure, title: str, axis: str, colours: Palette, below: str, scale: dict[str, Any]
+) -> None:
+    """Lay out speedups above, with a line at 1×, and what ``below`` names under them."""
+    figure.update_layout(
+        _layout(title, colours) | {"hovermode": "closest"},
+        xaxis=_axis(axis, colours) | {"anchor": "y2"},
+        yaxis=_axis("", colours) | {"domain": [0.47, 1], "ticksuffix": "×", "rangemode": "tozero"},
+        yaxis2=_axis("", colours) | {"domain": [0, 0.3]} | scale,
+    )
+    figure.add_hline(y=1, line=_alone(colours), name="1×: as fast", showlegend=True)
+    figure.add_annotation(
+        text=below,
+        xref="paper",
+        x=0,
+        xanchor="left",
+        yref="y2 domain",
+        y=1,
+        yanchor="bottom",
+        showarrow=False,
+    )
+
+
+def _alone(colours: Palette) -> dict[str, Any]:
+    return {"color": colours.ink, "width": 3, "dash": "dash"}
+
+
+def _outline(colours: Palette) -> dict[str, Any]:
+    return {"color": colours.surface, "width": 2}

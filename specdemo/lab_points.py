@@ -1,0 +1,166 @@
+"""What the lab has measured, as plain data: one record per point, and tables of them as CSV and JSON.
+
+No torch and no models: a table can be drawn and read where nothing can be measured.
+"""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from specdemo.trace import dump
+
+DRAFT_LENGTH = "draft-length"
+TEMPERATURE = "temperature"
+CATEGORY = "category"
+DRAFTER = "drafter"
+DRAFT_QUALITY = "draft-quality"
+DRAFT_COST = "draft-cost"
+SWEEPS = (DRAFT_LENGTH, TEMPERATURE, CATEGORY, DRAFTER, DRAFT_QUALITY, DRAFT_COST)
+CONTRASTS = "contrasts"
+THROUGHPUT = "throughput"
+EXPERIMENTS = (*SWEEPS, CONTRASTS, THROUGHPUT)
+"""Everything that can be asked of the lab, by name."""
+BEST, LESS = "works best when", "works less well when"
+"""The two groups of contrasts; their titles complete the sentence."""
+HELPS, HURTS = "helps", "hurts"
+"""The two sides of a contrast."""
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One setting, measured on several prompts. Figures are medians over those where they are defined.
+
+    Attributes:
+        x: Its place on the sweep's axis; None where the setting has a name instead of a number.
+        label: What to call it.
+        runs: Prompts measured, each in a race of its own; 0 where the figures are computed.
+        speedup, tokens_per_s, baseline_tokens_per_s, s_theory, s_cost, tau: As in ``metrics.Totals``.
+        speedup_q1, speedup_q3: Quartiles of the speedup over the prompts.
+        alpha: Acceptance rate per compared token.
+        c: One draft step, as it was made in these runs, in single-token target passes.
+        v: The pass that verifies k tokens, in the same unit; None where k varies from round to round.
+        identical: Whether every run wrote its baseline's tokens; None under the rejection rule.
+    """
+
+    x: float | None
+    label: str
+    runs: int
+    speedup: float | None
+    speedup_q1: float | None
+    speedup_q3: float | None
+    tokens_per_s: float | None
+    baseline_tokens_per_s: float | None
+    alpha: float | None
+    tau: float | None
+    c: float | None
+    v: float | None
+    s_theory: float | None
+    s_cost: float | None
+    identical: bool | None
+
+    def row(self) -> dict[str, Any]:
+        """The point as a line of a table."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        parts = (
+            f"{self.label:<22}{_shown('{:.2f}×', self.speedup):>7}",
+            _shown("α {:.0%}", self.alpha),
+            _shown("τ {:.2f}", self.tau),
+            _shown("{:.1f} tok/s", self.tokens_per_s),
+            _shown("alone {:.1f}", self.baseline_tokens_per_s),
+            _shown("theory {:.2f}×", self.s_theory),
+            f"({self.runs} runs)" if self.runs else "(computed)",
+        )
+        return "  ".join(parts)
+
+
+@dataclass(frozen=True)
+class ContrastPoint:
+    """One side of a contrast.
+
+    Attributes:
+        contrast: Its name.
+        group: ``BEST`` or ``LESS``.
+        title: The condition in a few words, after ``group``.
+        expected: What should be seen, and why.
+        side: ``HELPS`` or ``HURTS``.
+        point: The figures.
+    """
+
+    contrast: str
+    group: str
+    title: str
+    expected: str
+    side: str
+    point: SweepPoint
+
+    def row(self) -> dict[str, Any]:
+        """The side as a line of a table."""
+        return {"contrast": self.contrast, "side": self.side, **self.point.row()}
+
+    def __str__(self) -> str:
+        return f"{self.contrast:<23}{self.side:<7}{self.point}"
+
+
+@dataclass(frozen=True)
+class ThroughputPoint:
+    """What passes over a batch of texts cost, and the speedup that leaves in theory.
+
+    Attributes:
+        rows: Texts in the batch.
+        k: Draft length.
+        alpha: The acceptance rate that the theory is asked with.
+        single_s, verify_s: Seconds of the target's pass over rows × 1 and over rows × (k + 1) tokens.
+        v: ``verify_s`` ÷ ``single_s``: v(k + 1) of a batch.
+        c: The draft's pass over rows × 1 tokens ÷ ``single_s``.
+        s_theory: E[τ] ÷ (k·c + v).
+        baseline_tokens_per_s: All texts together, without drafts, as the pass allows.
+        tokens_per_s: The same with drafts, in theory.
+    """
+
+    rows: int
+    k: int
+    alpha: float
+    single_s: float
+    verify_s: float
+    v: float
+    c: float
+    s_theory: float
+    baseline_tokens_per_s: float
+    tokens_per_s: float
+
+    def row(self) -> dict[str, Any]:
+        """The point as a line of a table."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rows:>3} × {self.k + 1} tokens  v {self.v:.2f}  c {self.c:.3f}  "
+            f"theory {self.s_theory:.2f}×  {self.tokens_per_s:.1f} tok/s  "
+            f"alone {self.baseline_tokens_per_s:.1f}"
+        )
+
+
+Point = SweepPoint | ContrastPoint | ThroughputPoint
+
+
+def points_csv(points: Sequence[Point]) -> str:
+    """A table with a heading; what is not defined is empty."""
+    rows = [point.row() for point in points]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def points_json(points: Sequence[Point], about: Mapping[str, Any]) -> str:
+    """One line of JSON: ``about`` (what was measured, on what) and the ``points``."""
+    return dump({"about": dict(about), "points": [point.row() for point in points]})
+
+
+def _shown(pattern: str, value: float | None) -> str:
+    return "–" if value is None else pattern.format(value)

@@ -1,0 +1,37 @@
+"""The real embedded pair in the lab: short, and honest about what it shows."""
+
+import pytest
+
+from specdemo.lab import Setting, SweepPlan, measure_setting, sweep
+from specdemo.lab_plans import configs_for, shipped_prompts
+from specdemo.lab_points import DRAFT_LENGTH
+from specdemo.spoiled import Handicap
+from specdemo.throughput import ThroughputPlan, throughput
+
+PROMPTS = shipped_prompts(1)
+
+
+def setting(pair, k: int, handicap: Handicap | None = None) -> Setting:
+    configs = configs_for(pair, PROMPTS, {"k": k, "max_new_tokens": 16})
+    return Setting(k, f"k = {k}", configs, handicap or Handicap())
+
+
+def test_a_short_sweep_of_draft_lengths(embedded_pair):
+    plan = SweepPlan(DRAFT_LENGTH, "", "", (setting(embedded_pair, 1), setting(embedded_pair, 3)))
+    points = list(sweep(embedded_pair, plan))
+    assert [point.x for point in points] == [1, 3]
+    for point in points:
+        assert point.identical is not False and point.runs == 1
+        assert 0 < point.alpha <= 1 and 1 < point.tau <= point.x + 1
+        assert 0 < point.c < 1 and point.v >= 0.9
+        assert point.s_cost == pytest.approx(point.tau / (point.x * point.c + point.v), rel=0.15)
+
+
+def test_noise_takes_the_acceptance_and_leaves_the_text(embedded_pair):
+    noisy = measure_setting(embedded_pair, setting(embedded_pair, 3, Handicap(noise=1.0)))
+    assert noisy.identical is not False and noisy.alpha < 0.1
+
+
+def test_a_batch_of_real_passes(embedded_pair):
+    (point,) = throughput(embedded_pair, ThroughputPlan(rows=(2,), alpha=0.5))
+    assert point.v > 0.8 and 0 < point.c < 1

@@ -1,0 +1,144 @@
+"""The lab's charts: what was measured is in them, in both themes alike, told apart without colour."""
+
+import re
+from dataclasses import asdict, replace
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+from specdemo.lab_points import BEST, HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
+from specdemo.metrics import theory_surface
+from specdemo.palette import THEMES
+from specdemo.plots import contrast_chart, sweep_chart, theory_chart, throughput_chart
+
+V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
+SURFACE = theory_surface(0.1, V)
+POINT = SweepPoint(1.0, "k = 1", 3, 1.25, 1.0, 1.5, 50.0, 40.0, 0.5, 1.75, 0.05, 1.1, 1.3, 1.2, True)
+POINTS = [
+    POINT,
+    replace(POINT, x=2.0, label="k = 2", speedup=1.5, speedup_q1=1.4, speedup_q3=1.9, alpha=0.4),
+    replace(POINT, x=None, label="auto", speedup=1.6, alpha=None),
+]
+SIDES = [
+    ContrastPoint(
+        name, BEST, f"when {name}", "Because.", side, replace(POINT, label=f"{name} {side}", runs=runs)
+    )
+    for name, side, runs in [("a", HELPS, 2), ("a", HURTS, 2), ("b", HELPS, 2), ("b", HURTS, 0)]
+]
+BATCHES = [ThroughputPoint(n, 3, 0.5, 0.01, 0.02, 1.0 + n / 10, 0.1, 2.0 / n, 1.0, 1.0) for n in (1, 2, 8)]
+DRAWN = {
+    "theory": theory_chart(SURFACE, (0.6, 2.5)),
+    "sweep": sweep_chart(POINTS, "Draft length", "draft length k"),
+    "contrast": contrast_chart(SIDES),
+    "throughput": throughput_chart(BATCHES),
+}
+
+
+@pytest.fixture(params=THEMES)
+def charts(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
+    """The charts of a theme."""
+    return {name: themed[request.param] for name, themed in DRAWN.items()}
+
+
+def by_uid(figure: dict[str, Any]) -> dict[str, Any]:
+    """uid -> trace."""
+    return {trace["uid"]: trace for trace in figure["data"]}
+
+
+def test_themes_differ_in_colours_of_the_palette_only():
+    colour = re.compile(r"#[0-9a-f]{6}(?:[0-9a-f]{2})?\b")
+    for themed in DRAWN.values():
+        assert colour.sub("", str(themed["light"])) == colour.sub("", str(themed["dark"]))
+        for theme, figure in themed.items():
+            used = {found[:7] for found in colour.findall(str(figure))}
+            assert used and used <= set(asdict(THEMES[theme]).values())
+
+
+def test_text_and_lines_are_seen_from_the_back_of_the_room(charts):
+    for figure in charts.values():
+        assert figure["layout"]["font"]["size"] >= 15 and figure["layout"]["title"]["text"]
+        assert all(size >= 15 for size in map(int, re.findall(r"'font': {[^}]*'size': (\d+)", str(figure))))
+        assert all(width >= 2 for width in map(int, re.findall(r"'width': (\d+)", str(figure))))
+
+
+def test_the_theory_has_break_even_best_length_and_the_run(charts):
+    traces = by_uid(charts["theory"])
+    surface = traces["theory-surface"]
+    assert surface["z"] == [list(row) for row in SURFACE.speedups]
+    assert (surface["x"], surface["y"]) == (list(SURFACE.alphas), list(SURFACE.ks))
+    even, best, run = traces["break-even"], traces["best"], traces["run"]
+    assert list(zip(even["x"], even["y"], strict=True)) == list(
+        zip(SURFACE.break_even, SURFACE.ks, strict=True)
+    )
+    paying = [(alpha, k) for alpha, k in zip(SURFACE.alphas, SURFACE.best, strict=True) if k > 0]
+    assert list(zip(best["x"], best["y"], strict=True)) == paying
+    assert (run["x"], run["y"]) == ([0.6], [2.5])
+    assert even["line"]["dash"] == "dash" != best["line"].get("dash")
+
+
+def test_one_times_stands_at_the_paper_s_own_colour(charts):
+    surface = by_uid(charts["theory"])["theory-surface"]
+    middle, colour = surface["colorscale"][1]
+    assert middle * surface["zmax"] == pytest.approx(1.0)
+    assert colour == charts["theory"]["layout"]["plot_bgcolor"]
+
+
+def test_a_theory_that_never_pays_can_be_drawn_and_a_run_left_out():
+    figure = theory_chart(theory_surface(4.0, V))["light"]
+    assert by_uid(figure)["break-even"]["x"] == [] == by_uid(figure)["best"]["x"]
+    assert "run" not in by_uid(figure)
+    go.Figure(data=figure["data"], layout=figure["layout"])
+
+
+def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
+    figure = charts["sweep"]
+    traces = by_uid(figure)
+    assert (traces["speedup"]["x"], traces["speedup"]["y"]) == ([1, 2], [1.25, 1.5])
+    assert traces["speedup"]["error_y"]["array"] == pytest.approx([0.25, 0.4])
+    assert traces["speedup"]["error_y"]["arrayminus"] == pytest.approx([0.25, 0.1])
+    assert (traces["speedup-named"]["x"], traces["speedup-named"]["y"]) == ([3], [1.6])
+    assert (traces["alpha"]["y"], traces["alpha"]["yaxis"]) == ([0.5, 0.4], "y2")
+    assert traces["alpha-named"]["y"] == [None]
+    assert traces["theory"]["y"] == [1.3] * 3
+    assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "auto"]
+    assert figure["layout"]["xaxis"]["title"]["text"] == "draft length k"
+    (line,) = figure["layout"]["shapes"]
+    assert line["y0"] == line["y1"] == 1
+
+
+def test_points_with_names_only_stand_side_by_side():
+    named = [replace(POINT, x=None, label=label) for label in ("code", "lists")]
+    figure = sweep_chart(named, "Kind of text", "")["dark"]
+    traces = by_uid(figure)
+    assert traces["speedup-named"]["x"] == [1, 2] and traces["speedup-named"]["mode"] == "markers"
+    assert traces["speedup-named"]["showlegend"] is True and "speedup" not in traces
+    assert figure["layout"]["xaxis"]["ticktext"] == ["code", "lists"]
+
+
+def test_charts_of_nothing_yet_can_be_drawn():
+    for themed in (sweep_chart([], "Title", "axis"), contrast_chart([]), throughput_chart([])):
+        for figure in themed.values():
+            go.Figure(data=figure["data"], layout=figure["layout"])
+
+
+def test_contrasts_are_pairs_of_bars_and_say_what_is_computed(charts):
+    traces = by_uid(charts["contrast"])
+    for side in (HELPS, HURTS):
+        assert traces[side]["y"] == ["when a", "when b"] and traces[side]["x"] == [1.25, 1.25]
+    assert traces[HURTS]["text"] == ["1.25×", "1.25× computed"]
+    assert traces[HELPS]["customdata"] == ["a helps", "b helps"]
+    patterns = {traces[side]["marker"]["pattern"]["shape"] for side in (HELPS, HURTS)}
+    assert len(patterns) == 2
+    assert charts["contrast"]["layout"]["barmode"] == "group"
+    (line,) = charts["contrast"]["layout"]["shapes"]
+    assert line["x0"] == line["x1"] == 1
+
+
+def test_throughput_shows_the_speedup_and_its_price_by_batch_size(charts):
+    figure = charts["throughput"]
+    traces = by_uid(figure)
+    assert (traces["batch-speedup"]["x"], traces["batch-speedup"]["y"]) == ([1, 2, 8], [2.0, 1.0, 0.25])
+    assert traces["batch-v"]["y"] == [1.1, 1.2, 1.8] and traces["batch-v"]["yaxis"] == "y2"
+    assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "8"]
+    assert any("v(4)" in note["text"] for note in figure["layout"]["annotations"])

@@ -1,0 +1,104 @@
+"""Theory over grids, the best draft length against brute force, the oracle's length by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdemo.metrics import (
+    RoundShape,
+    best_length,
+    expected_tokens,
+    fold,
+    oracle_length,
+    theoretical_speedup,
+    theory_surface,
+)
+from specdemo.trace import SPECULATIVE, Calibration, Emission, Round, Rule, Status, Token
+
+V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
+COSTS = Calibration(step_s=0.02, c=0.1, v=V, row_floor=2)
+
+
+@given(
+    alpha=st.floats(0, 1),
+    c=st.floats(0, 2),
+    v=st.lists(st.floats(1, 4), min_size=2, max_size=13).map(lambda costs: [1.0, *sorted(costs)]),
+)
+def test_the_best_length_is_what_brute_force_finds(alpha, c, v):
+    speedups = [sum(alpha**i for i in range(k + 1)) / (k * c + v[k]) for k in range(len(v))]
+    best = best_length(alpha, c, v)
+    assert speedups[best] == pytest.approx(max(speedups))
+    assert all(speedup < speedups[best] * (1 + 1e-9) for speedup in speedups)
+
+
+def test_of_equal_lengths_the_smaller_is_best():
+    assert best_length(0.0, 0.0, (1.0,) * 6) == 0
+    assert best_length(0.5, 0.0, (1.0, 1.5, 1.75)) == 0
+    assert best_length(1.0, 0.0, (1.0, 1.0, 1.5)) == 1
+
+
+def test_dear_drafts_are_best_left_alone_and_free_ones_are_best_long():
+    assert best_length(0.6, 1.0, V) == 0
+    assert best_length(1.0, 0.0, V) == len(V) - 1
+    lengths = [best_length(alpha / 10, 0.05, V) for alpha in range(11)]
+    assert lengths == sorted(lengths) and lengths[0] == 0 and lengths[-1] == len(V) - 1
+
+
+def test_the_surface_holds_theorem_3_8_everywhere():
+    surface = theory_surface(COSTS.c, COSTS.v, [0.0, 0.4, 1.0])
+    assert (surface.alphas, surface.ks) == ((0.0, 0.4, 1.0), (1, 2, 3, 4, 5))
+    for k, row in zip(surface.ks, surface.speedups, strict=True):
+        for alpha, speedup in zip(surface.alphas, row, strict=True):
+            assert speedup == pytest.approx(expected_tokens(alpha, k) / (k * COSTS.c + COSTS.v[k]))
+    assert surface.best == tuple(best_length(alpha, COSTS.c, COSTS.v) for alpha in surface.alphas)
+    assert len(theory_surface(0.1, V).alphas) == 51
+
+
+def test_break_even_separates_slower_from_faster():
+    surface = theory_surface(COSTS.c, COSTS.v)
+    for k, even in zip(surface.ks, surface.break_even, strict=True):
+        shape = RoundShape.of(k, COSTS)
+        assert theoretical_speedup(even, shape) == pytest.approx(1.0)
+        assert theoretical_speedup(even - 0.01, shape) < 1.0 < theoretical_speedup(even + 0.01, shape)
+    assert set(theory_surface(3.0, V).break_even) == {None}
+
+
+def round_(drafted: int, accepted: int, steps: int | None = None, own: bool = True) -> Round:
+    """A round of which ``accepted`` drafts were kept; not ``own`` where an accepted token ended the text."""
+    tokens = tuple(
+        Token(
+            i, 1.0, 1.0, Status.ACCEPTED if i < accepted else Status.DISCARDED, i <= accepted, i == accepted
+        )
+        for i in range(drafted)
+    )
+    status = Status.BONUS if accepted == drafted else Status.CORRECTED
+    emission = Emission(9, status, prob=1.0) if own else None
+    return Round(0, 5, tokens, emission, 0.01, 0.02, 0.0, draft_steps=drafted if steps is None else steps)
+
+
+def test_the_oracle_drafts_as_far_as_the_target_agreed():
+    rounds = [round_(4, 2), round_(4, 0), round_(4, 4), round_(0, 0), round_(3, 2, own=False)]
+    found = oracle_length(rounds, COSTS)
+    assert found.lengths == (2, 0, 4, 0, 1)
+    assert found.open_ended == 1
+    tokens, fallen = 3 + 1 + 5 + 1 + 2, 3 * (0.4 + V[4]) + 1.0 + (0.3 + V[3])
+    assert found.s_cost == pytest.approx(tokens / fallen)
+    assert found.s_cost == pytest.approx(fold({SPECULATIVE: rounds}, Rule.GREEDY, COSTS).s_cost)
+    least = (0.2 + V[2]) + V[0] + (0.4 + V[4]) + V[0] + (0.1 + V[1])
+    assert found.s_oracle == pytest.approx(tokens / least)
+
+
+def test_copied_tokens_cost_the_oracle_no_step():
+    assert oracle_length([round_(4, 2, steps=0)], COSTS).s_oracle == pytest.approx(3 / V[2])
+
+
+@given(st.lists(st.integers(0, 5).flatmap(lambda k: st.tuples(st.just(k), st.integers(0, k))), min_size=1))
+def test_the_oracle_is_never_slower(drafts):
+    found = oracle_length([round_(k, accepted) for k, accepted in drafts], COSTS)
+    assert found.s_oracle >= found.s_cost * (1 - 1e-12)
+    assert all(0 <= best <= k for best, (k, _) in zip(found.lengths, drafts, strict=True))
+
+
+def test_no_rounds_have_no_oracle():
+    found = oracle_length([], COSTS)
+    assert (found.lengths, found.open_ended, found.s_cost, found.s_oracle) == ((), 0, None, None)
