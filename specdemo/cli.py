@@ -1,4 +1,4 @@
-"""The command line: ``generate``, ``replay``, ``fetch``, ``train``, ``bench``. Parses and prints, no more."""
+"""The command line, one function per command (see :func:`_parser`). Parses and prints, no more."""
 
 import argparse
 import sys
@@ -8,6 +8,7 @@ from typing import Any
 
 from specdemo import recordings, trace_file
 from specdemo.events import replay_events, replay_lines
+from specdemo.lab_points import EXPERIMENTS, points_csv, points_json
 from specdemo.limits import DRAFTERS, UserError, parse_config
 from specdemo.terminal import TerminalView
 from specdemo.trace import AUTO, Mode, Rule, Run, RunConfig
@@ -92,6 +93,19 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--seed", type=int, default=0, metavar="S")
     bench.add_argument("--peers", action="store_true", help="compare with other libraries, greedily, on CPU")
     bench.add_argument("--gguf", type=Path, metavar="FILE", help="target for llama.cpp (default: embedded)")
+
+    lab = commands.add_parser("lab", help="measure what sets the speedup, one condition at a time")
+    lab.set_defaults(command=_lab)
+    lab.add_argument("experiment", choices=EXPERIMENTS, metavar="SWEEP", help=", ".join(EXPERIMENTS))
+    lab.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv")
+    _add_pair_options(lab)
+    lab.add_argument("--drafter", metavar="NAME", help=", ".join(DRAFTERS))
+    lab.add_argument("--k", type=_draft_length, metavar="N|auto", help="draft length")
+    lab.add_argument("--temperature", type=float, metavar="T")
+    lab.add_argument("--rule", choices=[str(Rule.REJECTION), str(Rule.SHARED_NOISE)], help="for T > 0")
+    lab.add_argument("--max-new-tokens", type=int, metavar="N")
+    lab.add_argument("--limit", type=int, metavar="N", help="write N of the shipped prompts per point")
+    lab.add_argument("--seed", type=int, metavar="S")
     return parser
 
 
@@ -232,6 +246,29 @@ def _bench_peers(options: argparse.Namespace) -> int:
     with peer_models(pair, options.target, options.draft, options.gguf) as models:
         bench.run(pair, available_peers(models, lambda text: print(text, file=sys.stderr)))
     print(bench.table())
+    return 0
+
+
+def _lab(options: argparse.Namespace) -> int:
+    """Print each point as it is measured; an interrupted experiment is written as far as it got."""
+    if options.out and options.out.suffix not in (".json", ".csv"):
+        raise UserError("--out takes a file that ends in .json or .csv.")
+    from specdemo.lab_experiments import experiment
+    from specdemo.lab_plans import shipped_prompts
+
+    asked = ("drafter", "k", "temperature", "rule", "max_new_tokens", "seed")
+    request = {name: getattr(options, name) for name in asked if getattr(options, name) is not None}
+    prompts = None if options.limit is None else shipped_prompts(options.limit)
+    planned = experiment(options.experiment, _load(options), request, prompts)
+    points = []
+    try:
+        for point in planned.points:
+            print(point, flush=True)
+            points.append(point)
+    finally:
+        if options.out:
+            table = points_csv(points) if options.out.suffix == ".csv" else points_json(points, planned.about)
+            _write(options.out, table)
     return 0
 
 
