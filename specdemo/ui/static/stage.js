@@ -3,21 +3,16 @@
 
 import { rolesOf } from "./dom.js";
 import { Figures } from "./figures.js";
-import { TokenInspector } from "./inspect.js";
 import { LaneView } from "./lanes.js";
-import { recall, remember } from "./memory.js";
-import { Microscope } from "./microscope.js";
 import { Player } from "./player.js";
 import { Plots } from "./plots.js";
-import { RoundStrip } from "./strip.js";
-import { Tip } from "./tip.js";
+import { Selection } from "./selection.js";
 import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
 import { BASELINE, DRAFT, parseEvents, SPECULATIVE, Trace } from "./trace.js";
+import { Transport } from "./transport.js";
 import { pairWords, roundWords, ruleWords } from "./words.js";
 
-const PACE_WORDS = { tokens: "shown at 10 tokens a second", 0.05: "shown at 1/20 of real speed", 0.25: "shown at 1/4 of real speed", 1: "shown at real speed" };
-const PACE_KEY = "specdemo-pace";
 const SPOKEN_GAP_MS = 3000;
 
 /** Called once by the Gradio component. */
@@ -48,23 +43,14 @@ class Stage {
     for (const article of root.querySelectorAll("[data-lane]")) {
       this.lanes[article.dataset.lane] = new LaneView(article, this.pieces);
     }
-    this.tip = new Tip(this.roles.tip, root);
-    this.strip = new RoundStrip(this.roles.rounds, {
-      onOpen: (index) => this.open(index),
-      onHover: (index, event) => this.hintRound(index, event),
-    });
-    this.microscope = new Microscope(this.roles.microscope, {
-      onClose: () => this.closeMicroscope(),
-      onStep: (direction) => this.openNeighbour(direction),
-    });
-    this.inspector = new TokenInspector(this.lanes, this.tip, {
-      describe: (span, facts) =>
-        this.tip.showToken(span, facts, this.rule, this.pieces, () => this.open(facts.entry.round.index, facts.place ?? "own")),
-      choose: (facts) => this.choose(facts),
-    });
-    this.plots = new Plots(root, settings, (index) => this.open(index));
+    this.plots = new Plots(root, settings, (index) => this.selection.open(index));
+    this.selection = new Selection(this);
+    this.transport = new Transport(this);
     this.toolbar = new Toolbar(this, settings.base);
-    this.wireTransport();
+    this.roles["hide-discarded"].addEventListener("change", ({ target }) => {
+      root.toggleAttribute("data-plain", target.checked);
+      this.reflow();
+    });
     this.begin();
   }
 
@@ -110,11 +96,11 @@ class Stage {
     for (const view of Object.values(this.lanes)) view.clear(this.pieces);
     this.player = new Player({
       trace: this.trace,
-      pace: this.pace,
+      pace: this.transport.pace,
       onTime: () => this.redraw(),
       onState: () => this.showState(),
     });
-    this.deselect();
+    this.selection.clear();
     this.toolbar.enable(false);
     this.figures.clear();
     this.plots.setTrace(this.trace);
@@ -175,14 +161,15 @@ class Stage {
     this.lanes[BASELINE].markDeparture(totals?.divergence ?? null);
     this.lanes[DRAFT].markDeparture(totals?.draft_alone_departs ?? null);
     this.figures.show(totals, trace.start && this.rule);
-    this.strip.show(trace.entries(SPECULATIVE), state[SPECULATIVE]?.settled ?? 0);
+    this.selection.strip.show(trace.entries(SPECULATIVE), state[SPECULATIVE]?.settled ?? 0);
     this.plots.show(state, totals);
     this.light(trace.phaseAt(player.time));
-    this.showClock();
+    this.transport.showTime();
     this.speak(state[SPECULATIVE]?.settled ?? 0);
     for (const name of Object.keys(state)) this.lanes[name].follow();
   }
 
+  /** Lines may break elsewhere from now on. */
   reflow() {
     for (const view of Object.values(this.lanes)) view.reflow();
   }
@@ -193,29 +180,16 @@ class Stage {
     }
   }
 
-  showClock() {
-    const { scrub, clock } = this.roles;
-    const frontier = this.trace.frontier();
-    if (scrub.max !== String(frontier)) scrub.max = frontier;
-    scrub.value = this.player.time;
-    clock.textContent = `${this.player.time.toFixed(2)} s`;
-    scrub.setAttribute("aria-valuetext", `${clock.textContent} of ${frontier.toFixed(2)}`);
-  }
-
-  /** What plays, waits or has ended: the notice above the lanes, the buttons, the pace. */
+  /** What plays, waits or has ended: the notice above the lanes and the controls. */
   showState() {
     const { player, trace, root, roles } = this;
     const ended = Boolean(trace.end) && player.atEnd;
     root.dataset.state = this.failure ? "error" : ended ? "ended" : trace.start ? "playing" : this.waiting ? "waiting" : "idle";
     root.toggleAttribute("data-running", player.playing);
-    roles.play.setAttribute("aria-label", player.playing ? "Pause" : "Play");
-    roles.play.title = player.playing ? "pause" : "play";
-    const words = PACE_WORDS[player.pace];
-    roles["pace-text"].textContent = player.stalled ? "waiting for the models" : words;
+    this.transport.showState();
     if (ended) this.showClosing(trace.end);
     const shown = this.failure ? "error" : ended ? "closing" : trace.start || !this.waiting ? "hint" : "progress";
     for (const role of ["hint", "progress", "error", "closing"]) roles[role].hidden = role !== shown;
-    for (const name of TRANSPORT) roles[name].disabled = !trace.start;
   }
 
   showClosing({ sentence, badge }) {
@@ -234,112 +208,4 @@ class Stage {
     this.spoken = now;
     this.roles.live.textContent = roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round);
   }
-
-  hintRound(index, event) {
-    if (this.tip.pinned) return;
-    if (index === null) this.tip.hide();
-    else this.tip.showWords(roundWords(this.trace.entries(SPECULATIVE)[index].round), event);
-  }
-
-  /** Select a token's round; what is open follows. */
-  choose({ entry, place }) {
-    const { index } = entry.round;
-    if (entry.lane !== SPECULATIVE) return;
-    if (this.microscope.open) this.open(index, place ?? "own");
-    else this.select(index);
-  }
-
-  select(index) {
-    const entry = this.trace.entries(SPECULATIVE)[index];
-    if (!entry) return null;
-    this.player.pause();
-    if (this.player.time < entry.to) this.player.seek(entry.to);
-    this.selected = index;
-    this.strip.select(index);
-    this.plots.select(index);
-    this.lanes[SPECULATIVE].select(index);
-    return entry;
-  }
-
-  /** Put a round under the microscope, pointing at one of its tokens where `place` says which. */
-  open(index, place) {
-    const entry = this.select(index);
-    if (!entry) return;
-    if (place === undefined) this.inspector.clear();
-    this.root.setAttribute("data-inspecting", "");
-    this.microscope.show(entry, this.rule, this.pieces, place);
-    this.lanes[SPECULATIVE].select(index);
-    this.roles.microscope.scrollIntoView({ block: "nearest" });
-  }
-
-  openNeighbour(direction) {
-    const last = this.trace.entries(SPECULATIVE).length - 1;
-    this.open(Math.min(last, Math.max(0, this.selected + direction)));
-  }
-
-  /** Back to the strip it was opened from. */
-  closeMicroscope() {
-    this.deselect();
-    this.roles.rounds.focus();
-  }
-
-  deselect() {
-    this.inspector.clear();
-    this.microscope.hide();
-    this.root.removeAttribute("data-inspecting");
-    this.selected = null;
-    this.strip.select(null);
-    this.plots.select(null);
-    this.lanes[SPECULATIVE].select(null);
-  }
-
-  wireTransport() {
-    const { roles } = this;
-    const on = (role, act) => roles[role].addEventListener("click", act);
-    on("play", () => this.player.toggle());
-    on("to-start", () => this.player.seek(0));
-    on("to-end", () => this.player.seekEnd());
-    on("round-back", () => this.player.step(this.trace.roundStops(), -1));
-    on("round-on", () => this.player.step(this.trace.roundStops(), 1));
-    on("phase-back", () => this.player.step(this.trace.phaseStops(), -1));
-    on("phase-on", () => this.player.step(this.trace.phaseStops(), 1));
-    roles.scrub.addEventListener("input", () => {
-      this.player.pause();
-      this.player.seek(Number(roles.scrub.value));
-    });
-    this.root.addEventListener("keydown", (event) => this.escape(event));
-    roles["hide-discarded"].addEventListener("change", ({ target }) => {
-      this.root.toggleAttribute("data-plain", target.checked);
-      this.reflow();
-    });
-    this.wirePace();
-  }
-
-  wirePace() {
-    const radios = [...this.root.querySelectorAll("input[name=sd-pace]")];
-    const remembered = radios.find((radio) => radio.value === recall(PACE_KEY));
-    if (remembered) remembered.checked = true;
-    const take = () => {
-      const { value } = radios.find((radio) => radio.checked);
-      this.pace = value === "tokens" ? value : Number(value);
-      if (!this.player) return;
-      this.player.pace = this.pace;
-      this.showState();
-    };
-    for (const radio of radios) {
-      radio.addEventListener("change", () => {
-        take();
-        remember(PACE_KEY, radio.value);
-      });
-    }
-    take();
-  }
-
-  escape(event) {
-    if (event.key !== "Escape") return;
-    if (this.tip.pinned || !this.roles.tip.hidden) this.inspector.clear();
-    else if (this.microscope.open) this.closeMicroscope();
-  }
 }
-
-const TRANSPORT = ["to-start", "round-back", "phase-back", "play", "phase-on", "round-on", "to-end", "scrub"];
