@@ -392,51 +392,38 @@ def _sweep(points: Sequence[SweepPoint], title: str, axis: str, colours: Palette
     placed = list(zip(_places(points), points, strict=True))
     numbered = [pair for pair in placed if pair[1].x is not None]
     named = [pair for pair in placed if pair[1].x is None]
-    figure = go.Figure()
-    if numbered:
-        figure.add_traces(_sweep_traces("", numbered, colours))
+    traces = _sweep_traces("", "circle", numbered, colours) if numbered else []
     if named:
-        alone = {"mode": "markers", "marker": {"symbol": "diamond"}, "showlegend": False}
-        figure.add_traces([trace.update(alone) for trace in _sweep_traces("-named", named, colours)])
-    if placed:
-        figure.data[0].showlegend = True
-    places = [x for x, _ in placed]
-    theory = _line("theory", "theory", "%{y:.2f}× in theory", {"color": colours.muted, "dash": "dot"})
-    figure.add_trace(theory.update(x=places, y=[point.s_theory for point in points], mode="lines+markers"))
+        traces += [t.update(mode="markers") for t in _sweep_traces("-named", "diamond", named, colours)]
+    for place, trace in enumerate(traces):
+        trace.showlegend = place < 2  # the first group's measured and theory speak for both
+    figure = go.Figure(traces)
     _panels(figure, title, axis, colours, "α: compared drafts accepted", {"tickformat": ".0%", "dtick": 0.5})
     figure.update_layout(yaxis2_range=[-0.04, 1.04])
-    return figure.update_xaxes(tickvals=places, ticktext=[_tick(point) for point in points])
+    return figure.update_xaxes(tickvals=[x for x, _ in placed], ticktext=[_tick(p) for _, p in placed])
 
 
 def _sweep_traces(
-    suffix: str, placed: Sequence[tuple[float, SweepPoint]], colours: Palette
+    suffix: str, symbol: str, placed: Sequence[tuple[float, SweepPoint]], colours: Palette
 ) -> list[go.Scatter]:
-    """Speedup and α of some points, joined by a line."""
+    """Measured speedup, theory (hollow) and α of some points, each joined by a line."""
     points = [point for _, point in placed]
-    common = {
-        "x": [x for x, _ in placed],
-        "mode": "lines+markers",
-        "marker": {"symbol": "circle", "size": 12, "color": colours.accepted},
-        "line": {"width": LINE_WIDTH, "color": colours.accepted},
-        "text": [point.label for point in points],
-    }
-    speedup = go.Scatter(
-        common,
-        uid=f"speedup{suffix}",
-        name="measured",
-        y=[point.speedup for point in points],
-        error_y=_quartiles(points, colours),
-        hovertemplate="%{text}: %{y:.2f}× measured<extra></extra>",
-    )
-    alpha = go.Scatter(
-        common,
-        uid=f"alpha{suffix}",
-        yaxis="y2",
-        showlegend=False,
-        y=[point.alpha for point in points],
-        hovertemplate="%{text}: α %{y:.0%}<extra></extra>",
-    )
-    return [speedup, alpha]
+    theory, measured = {"color": colours.muted, "dash": "dot"}, {"color": colours.accepted}
+    traces = [
+        _line(f"speedup{suffix}", "measured", "%{text}: %{y:.2f}× measured", measured).update(
+            y=[point.speedup for point in points], error_y=_quartiles(points, colours)
+        ),
+        _line(f"theory{suffix}", "theory", "%{text}: %{y:.2f}× in theory", theory).update(
+            y=[point.s_theory for point in points]
+        ),
+        _line(f"alpha{suffix}", "α", "%{text}: α %{y:.0%}", measured).update(
+            y=[point.alpha for point in points], yaxis="y2"
+        ),
+    ]
+    common = {"x": [x for x, _ in placed], "text": [point.label for point in points], "mode": "lines+markers"}
+    for trace, shape in zip(traces, (symbol, f"{symbol}-open", symbol), strict=True):
+        trace.update(common, marker={"symbol": shape, "size": 12, "color": trace.line.color})
+    return traces
 
 
 def _places(points: Sequence[SweepPoint]) -> list[float]:

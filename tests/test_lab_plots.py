@@ -100,7 +100,13 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
     assert (traces["speedup-named"]["x"], traces["speedup-named"]["y"]) == ([3], [1.6])
     assert (traces["alpha"]["y"], traces["alpha"]["yaxis"]) == ([0.5, 0.4], "y2")
     assert traces["alpha-named"]["y"] == [None]
-    assert traces["theory"]["y"] == [1.3] * 3
+    assert traces["theory"]["y"] == [1.3, 1.3] and traces["theory-named"]["y"] == [1.3]
+    assert traces["theory"]["line"]["dash"] == "dot"
+    symbols = [
+        traces[uid]["marker"]["symbol"] for uid in ("speedup", "theory", "speedup-named", "theory-named")
+    ]
+    assert symbols == ["circle", "circle-open", "diamond", "diamond-open"]
+    assert [uid for uid, trace in traces.items() if trace["showlegend"]] == ["speedup", "theory"]
     assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "auto"]
     assert figure["layout"]["xaxis"]["title"]["text"] == "draft length k"
     (line,) = figure["layout"]["shapes"]
@@ -112,7 +118,7 @@ def test_points_with_names_only_stand_side_by_side():
     figure = sweep_chart(named, "Kind of text", "")["dark"]
     traces = by_uid(figure)
     assert traces["speedup-named"]["x"] == [1, 2] and traces["speedup-named"]["mode"] == "markers"
-    assert traces["speedup-named"]["showlegend"] is True and "speedup" not in traces
+    assert [uid for uid, trace in traces.items() if trace["showlegend"]] == ["speedup-named", "theory-named"]
     assert figure["layout"]["xaxis"]["ticktext"] == ["code", "lists"]
 
 
