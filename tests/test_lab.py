@@ -6,9 +6,10 @@ import json
 import pytest
 from tiny import tiny_pair
 
-from specdemo.bench import Bench, Prompt, Settings
-from specdemo.lab import sweep
-from specdemo.lab_plans import NOISES, REPEATS, TEMPERATURES, shipped_prompts, sweep_plan
+import specdemo.lab
+from specdemo.bench import Bench, Prompt, Settings, measure
+from specdemo.lab import Setting, measure_setting, sweep
+from specdemo.lab_plans import NOISES, REPEATS, TEMPERATURES, configs_for, shipped_prompts, sweep_plan
 from specdemo.lab_points import (
     CATEGORY,
     DRAFT_COST,
@@ -20,7 +21,7 @@ from specdemo.lab_points import (
 )
 from specdemo.limits import MAX_K, UserError
 from specdemo.spoiled import MODEL
-from specdemo.trace import Mode, Rule
+from specdemo.trace import AUTO, Calibration, Mode, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PROMPTS = [Prompt("p0", "a", "raw", "first text"), Prompt("p1", "b", "raw", "another one")]
@@ -81,11 +82,11 @@ class _Watched(tuple):
 
 @pytest.mark.parametrize("asked", [5, 30, 60])
 def test_a_stopped_sweep_keeps_its_whole_points(pair, asked):
-    calls = iter(range(asked))
-    points = list(
-        sweep(pair, sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT), lambda: next(calls, None) is None)
-    )
-    assert len(points) < MAX_K
+    calls, taken = iter(range(asked)), []
+    plan = sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT)
+    plan = dataclasses.replace(plan, settings=_Watched(plan.settings, taken))
+    points = list(sweep(pair, plan, lambda: next(calls, None) is None))
+    assert len(taken) == len(points) + 1 < MAX_K
     assert [point.x for point in points] == list(range(1, len(points) + 1))
     assert all(point.runs == 2 and point.identical for point in points)
     assert points or asked < 60
@@ -114,14 +115,39 @@ def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
     assert (points[3].c, points[3].v) == (row["c"], row["v"][3])
 
 
+def test_costs_are_the_calibration_s_own():
+    pair = tiny_pair()
+    planted = Calibration(step_s=0.01, c=0.25, v=tuple(1 + n / 8 for n in range(MAX_K + 1)), row_floor=1)
+    pair.calibrations |= {(256, ""): planted, (256, MODEL): planted}
+    by_k = {
+        k: measure_setting(pair, Setting(None, "", configs_for(pair, PROMPTS, SHORT, {"k": k})))
+        for k in (3, AUTO)
+    }
+    assert (by_k[3].c, by_k[3].v) == (0.25, planted.v[3])
+    assert by_k[AUTO].v is None
+
+
+def test_one_run_that_differs_is_enough(pair, monkeypatch):
+    def differing(pair, configs, prompt_ids, stop):
+        same = configs[0].prompt == PROMPTS[0].prompt
+        return [dataclasses.replace(totals, identical=same) for totals in measure(pair, configs, prompt_ids)]
+
+    monkeypatch.setattr(specdemo.lab, "measure", differing)
+    first = sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT).settings[0]
+    assert measure_setting(pair, first).identical is False
+
+
 def test_what_is_asked_for_holds_for_all_runs_and_what_is_varied_is_not_looked_at(pair):
     request = {"k": 5, "temperature": 0.7, "rule": "shared-noise", "seed": 9, "max_new_tokens": 11}
+    request |= {"drafter": "lookup+model"}
     for name in SWEEPS:
         for setting in sweep_plan(name, pair, PROMPTS, request).settings:
             for config in setting.configs:
                 assert (config.seed, config.max_new_tokens) == (9, 11)
-                assert config.k == 5 or name == DRAFT_LENGTH
-                assert name == TEMPERATURE or (config.temperature, config.rule) == (0.7, Rule.SHARED_NOISE)
+                assert config.k == ((setting.x or AUTO) if name == DRAFT_LENGTH else 5)
+                assert config.drafter == (setting.label if name == DRAFTER else "lookup+model")
+                assert config.temperature == (setting.x if name == TEMPERATURE else 0.7)
+                assert config.rule == (Rule.SHARED_NOISE if config.temperature else Rule.GREEDY)
 
 
 def test_temperatures_begin_greedily_and_keep_a_sampling_rule(pair):

@@ -111,6 +111,14 @@ def test_the_spoiled_runtime_stands_where_its_model_stands(models):
     assert torch.equal(runtime.forward(torch.tensor([4, 5])), first)
 
 
+def test_noise_is_blended_in_proportion():
+    logits = torch.randn(2, 40, dtype=torch.bfloat16)
+    noise = spoil(logits, Handicap(noise=1.0), range(2))
+    blend = spoil(logits, Handicap(noise=0.25), range(2))
+    assert blend.dtype is torch.float32
+    torch.testing.assert_close(blend, 0.75 * logits.float() + 0.25 * noise)
+
+
 def test_noise_differs_from_place_to_place_and_has_the_scores_own_spread():
     logits = torch.randn(NOISE_ROWS + 1, 4000) * 5 + 3
     noise = spoil(logits, Handicap(noise=1.0), range(NOISE_ROWS + 1))
