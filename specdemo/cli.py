@@ -8,13 +8,16 @@ from typing import Any
 
 from specdemo import recordings, trace_file
 from specdemo.events import replay_events, replay_lines
-from specdemo.lab_points import EXPERIMENTS, points_csv, points_json
+from specdemo.lab.points import EXPERIMENTS, points_csv, points_json
 from specdemo.limits import DRAFTERS, UserError, parse_config
 from specdemo.terminal import TerminalView
 from specdemo.trace import AUTO, Mode, Rule, Run, RunConfig
 
 DEFAULT_MINUTES = 140.0
 """For two CPU cores."""
+PROVE_PROMPTS = 6
+PROVE_TEMPERATURES = (0.0, 0.8)
+PROVE_SHOWN = 8
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,6 +96,13 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--seed", type=int, default=0, metavar="S")
     bench.add_argument("--peers", action="store_true", help="compare with other libraries, greedily, on CPU")
     bench.add_argument("--gguf", type=Path, metavar="FILE", help="target for llama.cpp (default: embedded)")
+
+    prove = commands.add_parser("prove", help="check that what speculation writes is the target's")
+    prove.set_defaults(command=_prove)
+    prove.add_argument("--audit", type=int, metavar="N", help="compare N texts token by token")
+    prove.add_argument("--distribution", type=int, metavar="N", help="compare N short draws each way")
+    prove.add_argument("--control", metavar="NAME", help="draw wrongly: accept-everything or no-residual")
+    _add_pair_options(prove)
 
     lab = commands.add_parser("lab", help="measure what sets the speedup, one condition at a time")
     lab.set_defaults(command=_lab)
@@ -249,12 +259,64 @@ def _bench_peers(options: argparse.Namespace) -> int:
     return 0
 
 
+def _prove(options: argparse.Namespace) -> int:
+    """Status 1 where something differs, as it should under a control."""
+    from specdemo.proof.distribution import DRAWS, control_named
+
+    control = control_named(options.control)
+    prompts, draws = options.audit, options.distribution
+    if prompts is None and draws is None:
+        prompts, draws = (None if control else PROVE_PROMPTS), DRAWS
+    if control and draws is None:
+        raise UserError("A control is for the distribution test; add --distribution N.")
+    pair = _load(options)
+    differs = False
+    if prompts is not None:
+        for temperature in PROVE_TEMPERATURES:
+            differs |= _audit(pair, prompts, temperature)
+    if draws is not None:
+        differs |= _distribution(pair, draws, control)
+    return int(differs)
+
+
+def _audit(pair: Any, prompts: int, temperature: float) -> bool:
+    """Print a line per text and a summary; whether a text differs."""
+    from specdemo.proof.audit import audit, audit_config, audit_sentence, listed_prompts, summarise
+
+    config = audit_config(temperature)
+    print(f"Token by token, {config.rule} rule, temperature {temperature:g}")
+    rows = []
+    for row in audit(pair, listed_prompts(prompts), config):
+        rows.append(row)
+        verdict = "identical" if row.identical else f"differs from token {row.divergence + 1} on"
+        print(f"  {row.id:<14}{row.tokens:>4} tokens  {verdict}")
+    summary = summarise(rows)
+    print(audit_sentence(summary))
+    return bool(summary.divergences)
+
+
+def _distribution(pair: Any, draws: int, control: Any) -> bool:
+    """Print the most frequent continuations and the verdict; whether the samples differ."""
+    from specdemo.fetch import printing
+    from specdemo.proof.distribution import EXAMPLE, distribution_sentence, distribution_test
+
+    report = printing()
+    for state in distribution_test(pair, parse_config(EXAMPLE), draws, control):
+        report("Drawing continuations", state.drawn / state.draws)
+    print(f"{'speculative':>11}{'alone':>8}  continuation of {EXAMPLE['prompt']!r}")
+    for found in state.continuations[:PROVE_SHOWN]:
+        print(f"{found.speculative:>11}{found.baseline:>8}  {pair.pieces.text(found.ids)!r}")
+    print(f"α {state.alpha:.0%}, {state.seconds:.1f} s, {state.passes_saved:,} passes looked up")
+    print(distribution_sentence(state))
+    return state.rejected
+
+
 def _lab(options: argparse.Namespace) -> int:
     """Print each point as it is measured; an interrupted experiment is written as far as it got."""
     if options.out and options.out.suffix not in (".json", ".csv"):
         raise UserError("--out takes a file that ends in .json or .csv.")
-    from specdemo.lab_experiments import experiment
-    from specdemo.lab_plans import shipped_prompts
+    from specdemo.lab.experiments import experiment
+    from specdemo.lab.plans import shipped_prompts
 
     asked = ("drafter", "k", "temperature", "rule", "max_new_tokens", "seed")
     request = {name: getattr(options, name) for name in asked if getattr(options, name) is not None}

@@ -11,7 +11,16 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from specdemo.lab_points import HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
+from specdemo.lab.points import (
+    CONTRASTS,
+    HELPS,
+    HURTS,
+    THROUGHPUT,
+    TITLES,
+    ContrastPoint,
+    SweepPoint,
+    ThroughputPoint,
+)
 from specdemo.metrics import TheorySurface
 from specdemo.palette import THEMES, Palette
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Status
@@ -475,7 +484,7 @@ def _contrast(points: Sequence[ContrastPoint], colours: Palette) -> go.Figure:
             hovertemplate="%{customdata}: %{x:.2f}×<extra></extra>",
             **_label_outside(),
         )
-    figure.update_layout(_layout("What helps, what hurts", colours) | {"hovermode": "closest"})
+    figure.update_layout(_layout(TITLES[CONTRASTS], colours) | {"hovermode": "closest"})
     figure.update_layout(barmode="group", bargap=0.3, margin={"r": 120})
     figure.update_xaxes(_axis("speedup over the target alone", colours), ticksuffix="×", rangemode="tozero")
     figure.update_yaxes(_axis("", colours), autorange="reversed", showgrid=False)
@@ -509,7 +518,7 @@ def _throughput(points: Sequence[ThroughputPoint], colours: Palette) -> go.Figur
         ]
     )
     heading = f"v({points[0].k + 1}): a verifying pass, in plain ones" if points else "v"
-    _panels(figure, "Speedup of a batch", "texts in the batch", colours, heading, {"rangemode": "tozero"})
+    _panels(figure, TITLES[THROUGHPUT], "texts in the batch", colours, heading, {"rangemode": "tozero"})
     return figure.update_xaxes(type="log", tickvals=rows, ticktext=[str(value) for value in rows])
 
 

@@ -1,11 +1,14 @@
 """The three verification rules. Each decides how the draft picks tokens and how the target judges them.
 
+Beside the rejection rule stand two that are wrong on purpose, for tests of sameness to be tested with.
+
 A rule is made for one run and may hold that run's random generator. It sees logits and ids, never
 a model, a cache or text. ``verify`` with an empty draft is exactly how the target decodes alone, so
 the baseline and the speculative lane cannot drift apart.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import torch
@@ -147,9 +150,9 @@ class RejectionRule:
         p_of_draft = p[:k].gather(1, draft.ids[:, None])[:, 0]
         q_of_draft = _q_of_draft(draft, p)
         coins = self._uniform(k)
-        accepted = leading_agreements(coins < (p_of_draft / q_of_draft))
+        accepted = leading_agreements(self._kept(p_of_draft, q_of_draft, coins))
         p_here = p.index_select(0, accepted[None])[0]
-        left, mass = residual(p_here, self._q_at(draft, accepted, p_here))
+        left, mass = self._left(p_here, self._q_at(draft, accepted, p_here))
         return Verdict(
             accepted,
             draw(left, self._uniform(1)),
@@ -161,6 +164,14 @@ class RejectionRule:
             residual=left,
             residual_mass=mass,
         )
+
+    def _kept(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
+        """Whether each drafted token passes, from its two probabilities and its coin; shapes [k]."""
+        return coins < (p / q)
+
+    def _left(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        """What the target's own token is drawn from, and Σ (p − q)+; q is 0 where nothing was refused."""
+        return residual(p, q)
 
     def _q_at(self, draft: Draft, accepted: Tensor, like: Tensor) -> Tensor:
         """q over the target's vocabulary at the first rejection; all zero after a fully accepted draft."""
@@ -179,6 +190,30 @@ class RejectionRule:
 
     def _uniform(self, count: int) -> Tensor:
         return torch.rand(count, generator=self._generator, device=self._device, dtype=torch.float64)
+
+
+class Control(StrEnum):
+    """Ways of getting rejection sampling wrong. No request names one: a test of sameness must notice them."""
+
+    ACCEPT_EVERYTHING = "accept-everything"
+    NO_RESIDUAL = "no-residual"
+
+
+class WrongAcceptEverything(RejectionRule):
+    """Wrong on purpose: every drafted token stays, so most of the text is the draft's."""
+
+    def _kept(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
+        return torch.ones_like(coins, dtype=torch.bool)
+
+
+class WrongNoResidual(RejectionRule):
+    """Wrong on purpose: the correction is drawn from p itself.
+
+    Accepted drafts have already put out min(p, q) of each token; the rest of p alone is left to give.
+    """
+
+    def _left(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        return p, residual(p, q)[1]
 
 
 class SharedNoiseRule:
@@ -239,6 +274,15 @@ def rule_for(config: RunConfig, device: torch.device) -> VerificationRule:
             return RejectionRule(config, device)
         case Rule.SHARED_NOISE:
             return SharedNoiseRule(config)
+
+
+def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) -> VerificationRule:
+    """A fresh rule object that breaks rejection sampling in the way named."""
+    match control:
+        case Control.ACCEPT_EVERYTHING:
+            return WrongAcceptEverything(config, device)
+        case Control.NO_RESIDUAL:
+            return WrongNoResidual(config, device)
 
 
 def _q_of_draft(draft: Draft, p: Tensor) -> Tensor:

@@ -6,11 +6,10 @@ import json
 import pytest
 from tiny import tiny_pair
 
-import specdemo.lab
+import specdemo.lab.sweeps
 from specdemo.bench import Bench, Prompt, Settings, measure
-from specdemo.lab import Setting, measure_setting, sweep
-from specdemo.lab_plans import NOISES, REPEATS, TEMPERATURES, configs_for, shipped_prompts, sweep_plan
-from specdemo.lab_points import (
+from specdemo.lab.plans import NOISES, REPEATS, TEMPERATURES, configs_for, shipped_prompts, sweep_plan
+from specdemo.lab.points import (
     CATEGORY,
     DRAFT_COST,
     DRAFT_LENGTH,
@@ -19,8 +18,9 @@ from specdemo.lab_points import (
     SWEEPS,
     TEMPERATURE,
 )
+from specdemo.lab.spoiled import MODEL
+from specdemo.lab.sweeps import Setting, measure_setting, sweep
 from specdemo.limits import MAX_K, UserError
-from specdemo.spoiled import MODEL
 from specdemo.trace import AUTO, Calibration, Mode, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -132,7 +132,7 @@ def test_one_run_that_differs_is_enough(pair, monkeypatch):
         same = configs[0].prompt == PROMPTS[0].prompt
         return [dataclasses.replace(totals, identical=same) for totals in measure(pair, configs, prompt_ids)]
 
-    monkeypatch.setattr(specdemo.lab, "measure", differing)
+    monkeypatch.setattr(specdemo.lab.sweeps, "measure", differing)
     first = sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT).settings[0]
     assert measure_setting(pair, first).identical is False
 

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 from tiny import tiny_pair
 
-from specdemo.lab_contrasts import CONTRASTS, K, contrast_plan, contrasts
-from specdemo.lab_points import BEST, HELPS, HURTS, LESS
+from specdemo.lab.contrasts import CONTRASTS, K, contrast_plan, contrasts
+from specdemo.lab.points import BEST, HELPS, HURTS, LESS
+from specdemo.lab.spoiled import NONE
 from specdemo.limits import MAX_K, UserError
 from specdemo.metrics import expected_tokens
-from specdemo.spoiled import NONE
 from specdemo.trace import Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")

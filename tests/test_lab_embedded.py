@@ -2,11 +2,11 @@
 
 import pytest
 
-from specdemo.lab import Setting, SweepPlan, measure_setting, sweep
-from specdemo.lab_plans import configs_for, shipped_prompts
-from specdemo.lab_points import DRAFT_LENGTH
-from specdemo.spoiled import Handicap
-from specdemo.throughput import ThroughputPlan, throughput
+from specdemo.lab.plans import configs_for, shipped_prompts
+from specdemo.lab.points import DRAFT_LENGTH
+from specdemo.lab.spoiled import Handicap
+from specdemo.lab.sweeps import Setting, SweepPlan, measure_setting, sweep
+from specdemo.lab.throughput import ThroughputPlan, throughput
 
 PROMPTS = shipped_prompts(1)
 

@@ -8,18 +8,19 @@ import json
 import pytest
 from tiny import tiny_pair
 
-import specdemo.lab
+import specdemo.lab.sweeps
 import specdemo.models
 from specdemo.bench import Prompt
 from specdemo.cli import main
-from specdemo.lab_experiments import experiment
-from specdemo.lab_points import (
+from specdemo.lab.experiments import experiment
+from specdemo.lab.points import (
     CONTRASTS,
     DRAFT_COST,
     EXPERIMENTS,
     HURTS,
     SWEEPS,
     THROUGHPUT,
+    TITLES,
     ContrastPoint,
     SweepPoint,
     ThroughputPoint,
@@ -67,7 +68,7 @@ def test_tables_read_back_as_what_was_measured(points):
 
 
 def test_an_empty_table_is_a_table():
-    assert points_csv([]) == "\n" or points_csv([]) == ""
+    assert points_csv([]).strip() == ""
     assert json.loads(points_json([], {}))["points"] == []
 
 
@@ -85,6 +86,7 @@ def test_every_experiment_is_found_by_name(pair, name):
     point = next(planned.points)
     assert planned.expected == {CONTRASTS: 16, THROUGHPUT: 5}.get(name, planned.expected) > 0
     assert (planned.about["experiment"], planned.about["precision"]) == (name, "fp32")
+    assert planned.title == TITLES[name] and list(TITLES) == list(EXPERIMENTS)
     if name in SWEEPS:
         assert planned.about["prompts"] == ["some text"] and planned.about["max_new_tokens"] == 4
     assert json.loads(points_json([point], planned.about))["points"] == [point.row()]
@@ -115,7 +117,7 @@ def test_the_command_prints_every_point_and_writes_the_table(capsys, tmp_path, k
 
 @pytest.mark.usefixtures("loaded")
 def test_an_interrupted_command_keeps_what_was_measured(capsys, tmp_path, monkeypatch):
-    measure, calls = specdemo.lab.measure, []
+    measure, calls = specdemo.lab.sweeps.measure, []
 
     def interrupted(*arguments):
         if len(calls) == 2:
@@ -123,7 +125,7 @@ def test_an_interrupted_command_keeps_what_was_measured(capsys, tmp_path, monkey
         calls.append(arguments)
         return measure(*arguments)
 
-    monkeypatch.setattr(specdemo.lab, "measure", interrupted)
+    monkeypatch.setattr(specdemo.lab.sweeps, "measure", interrupted)
     out = tmp_path / "out.json"
     assert main(["lab", DRAFT_COST, "--limit", "1", "--max-new-tokens", "4", "--out", str(out)]) == 130
     assert [point["x"] for point in json.loads(out.read_text())["points"]] == [1, 2]

@@ -7,7 +7,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from specdemo.lab_points import BEST, HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
+from specdemo.lab.points import BEST, HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
 from specdemo.metrics import theory_surface
 from specdemo.palette import THEMES
 from specdemo.plots import contrast_chart, sweep_chart, theory_chart, throughput_chart

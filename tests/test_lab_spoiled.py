@@ -7,13 +7,14 @@ import torch
 from test_distribution import FAILURE, PROMPT, acceptance, expected, p_value, sample, tables
 from tiny import TableRuntime, baseline_rounds, config_for, emitted, nearby, tiny_llama, tiny_pair
 
+from specdemo.calibrate import DRAFTED, REPEATS
 from specdemo.draft_model import slice_of_target
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import speculate
-from specdemo.lab import Setting, measure_setting
+from specdemo.lab.spoiled import MAX_REPEATS, NOISE_ROWS, NONE, Handicap, SpoiledRuntime, spoil, spoiled
+from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.limits import UserError, parse_config
 from specdemo.runtime import ModelRuntime
-from specdemo.spoiled import MAX_REPEATS, NOISE_ROWS, NONE, Handicap, SpoiledRuntime, spoil, spoiled
 from specdemo.trace import Round, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -144,12 +145,22 @@ def test_a_spoiled_pair_writes_the_targets_text(head, drafter):
     assert noisy.alpha < plain.alpha
 
 
-def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone():
+def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypatch):
     pair = tiny_pair()
     config = parse_config({"prompt": "x", "max_new_tokens": 8})
+    passes = []
+    forward = ModelRuntime.forward
+
+    def counted(runtime, ids):
+        passes.append(runtime.model is pair.draft)
+        return forward(runtime, ids)
+
+    pair.calibrate(config, 4)
+    monkeypatch.setattr(ModelRuntime, "forward", counted)
     dear = spoiled(pair, Handicap(repeats=8)).calibrate(config, 4)
+    assert sum(passes) == 8 * (REPEATS + 1) * DRAFTED, "the draft's passes are measured as they will be made"
+    assert len(passes) - sum(passes) == REPEATS + 1, "the target's only follow the text"
     plain = pair.calibrate(config, 4)
-    assert dear.c > 3 * plain.c
     assert replace(dear, c=plain.c) == plain
     assert spoiled(pair, NONE) is pair
 

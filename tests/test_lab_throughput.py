@@ -7,11 +7,8 @@ import torch
 from tiny import tiny_llama, tiny_pair
 
 from specdemo.draft_model import slice_of_target
-from specdemo.lab import measure_setting
-from specdemo.limits import UserError
-from specdemo.llama import FusedLlama
-from specdemo.metrics import expected_tokens
-from specdemo.throughput import (
+from specdemo.lab.sweeps import measure_setting
+from specdemo.lab.throughput import (
     REPEATS,
     FusedBatch,
     PlainBatch,
@@ -20,6 +17,9 @@ from specdemo.throughput import (
     median_seconds,
     throughput,
 )
+from specdemo.limits import UserError
+from specdemo.llama import FusedLlama
+from specdemo.metrics import expected_tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS, CAPACITY = 3, 64
@@ -61,7 +61,7 @@ def test_costs_are_medians_after_a_first_pass_that_does_not_count(monkeypatch):
     clock = iter(
         [0.0, 100.0] + [float(value) for i in range(REPEATS) for value in (200 + i, 200 + i + (i + 1))]
     )
-    monkeypatch.setattr("specdemo.throughput.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("specdemo.lab.throughput.time.perf_counter", lambda: next(clock))
     assert median_seconds([lambda: torch.zeros(1, 1, 1)]) == [3.0]
 
 
@@ -102,7 +102,7 @@ def test_acceptance_is_measured_where_none_is_given(monkeypatch):
         )
         return measured[-1]
 
-    monkeypatch.setattr("specdemo.throughput.measure_setting", measure)
+    monkeypatch.setattr("specdemo.lab.throughput.measure_setting", measure)
     (point,) = throughput(tiny_pair(), ThroughputPlan(k=2, rows=(2,)))
     assert point.alpha == measured[0].alpha
 

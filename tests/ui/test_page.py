@@ -5,7 +5,17 @@ from typing import Any
 
 import pytest
 from replay import edited, faster, recorded, rounds
-from visitor import assert_figures, emitted, figures, plain_text, press, run_to_end, text_of, tokens
+from visitor import (
+    assert_figures,
+    emitted,
+    figures,
+    plain_text,
+    press,
+    receive_run,
+    run_to_end,
+    text_of,
+    tokens,
+)
 
 from specdemo.limits import UserError, parse_config
 from specdemo.ui.page import EXAMPLES
@@ -63,8 +73,7 @@ def test_headline_figures_are_the_totals_of_the_last_event(played, recording):
 def test_figures_follow_the_rounds_that_have_been_played(open_page, service):
     service.events = faster(service.events, 4)
     page = open_page()
-    page.click("#run")
-    page.wait_for_selector("#run:enabled")
+    receive_run(page)
     assert service.served == len(service.events) - 2, "all rounds have arrived"
     page.wait_for_function("document.querySelector('[data-figure=passes]').dataset.value >= 2")
     assert figures(page)["passes"] < len(rounds(service.events)), "few are played"

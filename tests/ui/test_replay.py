@@ -144,6 +144,16 @@ def test_each_pace_has_its_words_and_its_speed(played):
         press(page, "play")
 
 
+def test_the_closing_sentence_stands_at_the_end_only(played):
+    page = played("greedy")
+    sentence = page.locator("[data-role=sentence]")
+    assert sentence.is_visible()
+    press(page, "to-start")
+    assert sentence.is_hidden()
+    press(page, "play", "play", "to-end")
+    assert sentence.is_visible()
+
+
 def test_play_at_the_end_begins_anew(played):
     page = played("greedy")
     everything = len(tokens(page))

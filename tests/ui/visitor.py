@@ -23,11 +23,16 @@ COLUMN = """([strip, count, index]) =>
     (index + 0.5) * Math.min(18, strip.clientWidth / count)"""
 
 
-def run_to_end(page: Any) -> None:
-    """Press Run and let the whole recording appear."""
+def receive_run(page: Any) -> None:
+    """Press Run and wait until all of it has arrived, played or not."""
     page.click("#run")
     page.wait_for_selector("#run:disabled")
     page.wait_for_selector("#run:enabled")
+
+
+def run_to_end(page: Any) -> None:
+    """Press Run and let the whole recording appear."""
+    receive_run(page)
     page.click("[data-role=to-end]")
     page.wait_for_selector(".sd[data-state=ended]")
 

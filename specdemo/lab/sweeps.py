@@ -2,7 +2,7 @@
 
 A point is measured as the bench measures: one race per prompt, baseline and speculative lane interleaved
 on clocks of their own. Points are yielded as they are finished; ending the generator, or ``stop``, loses
-no more than the one under way. Which settings make a sweep is said in ``lab_plans``.
+no more than the one under way. Which settings make a sweep is said in ``plans``.
 """
 
 import statistics
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from specdemo.bench import measure, quartiles
 from specdemo.engine import never
-from specdemo.lab_points import SweepPoint
+from specdemo.lab.points import SweepPoint
+from specdemo.lab.spoiled import NONE, Handicap, spoiled
 from specdemo.metrics import Totals
 from specdemo.pair import Pair, Stop
-from specdemo.spoiled import NONE, Handicap, spoiled
 from specdemo.trace import AUTO, Calibration, RunConfig
 
 
@@ -39,7 +39,7 @@ class SweepPlan:
     """What a sweep measures.
 
     Attributes:
-        name: One of ``lab_points.SWEEPS``.
+        name: One of ``points.SWEEPS``.
         title, axis: What to call the sweep and its axis.
         settings: In the order in which they are measured.
     """

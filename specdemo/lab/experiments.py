@@ -5,13 +5,13 @@ from typing import Any, NamedTuple
 
 from specdemo.bench import Prompt, environment
 from specdemo.engine import never
-from specdemo.lab import Setting, sweep
-from specdemo.lab_contrasts import contrast_plan, contrasts
-from specdemo.lab_plans import Request, sweep_plan
-from specdemo.lab_points import CONTRASTS, THROUGHPUT, Point
+from specdemo.lab.contrasts import contrast_plan, contrasts
+from specdemo.lab.plans import Request, sweep_plan
+from specdemo.lab.points import CONTRASTS, THROUGHPUT, TITLES, Point
+from specdemo.lab.spoiled import MODEL, require_draft_model
+from specdemo.lab.sweeps import Setting, sweep
+from specdemo.lab.throughput import ThroughputPlan, throughput
 from specdemo.pair import Pair, Stop
-from specdemo.spoiled import MODEL, require_draft_model
-from specdemo.throughput import ThroughputPlan, throughput
 from specdemo.trace import RunConfig
 
 
@@ -19,11 +19,14 @@ class Experiment(NamedTuple):
     """Something about to be measured.
 
     Attributes:
+        title, axis: What to call it and its axis; only sweeps have one.
         points: Yields each point when it is measured.
         expected: How many there will be.
-        about: For ``lab_points.points_json``.
+        about: For ``points.points_json``.
     """
 
+    title: str
+    axis: str
     points: Iterator[Point]
     expected: int
     about: dict[str, Any]
@@ -36,7 +39,7 @@ def experiment(
     prompts: Sequence[Prompt] | None = None,
     stop: Stop = never,
 ) -> Experiment:
-    """Prepare one of ``lab_points.EXPERIMENTS``; everything is checked here, nothing is measured yet.
+    """Prepare one of ``points.EXPERIMENTS``; everything is checked here, nothing is measured yet.
 
     Args:
         request: Settings that all runs have in common; contrasts take ``max_new_tokens`` and ``seed`` of
@@ -51,15 +54,17 @@ def experiment(
     if name == CONTRASTS:
         plan = contrast_plan(pair, request)
         settings = [side for _, *sides in plan for side in sides if side is not None]
-        return Experiment(contrasts(pair, plan, stop), 2 * len(plan), _about(name, pair, settings))
+        about = _about(name, pair, settings)
+        return Experiment(TITLES[name], "", contrasts(pair, plan, stop), 2 * len(plan), about)
     if name == THROUGHPUT:
         require_draft_model(pair, MODEL)
         batches = ThroughputPlan(k=request.get("k", RunConfig.k))
-        facts = {"experiment": name} | environment(pair) | {"capacity": batches.capacity}
-        return Experiment(throughput(pair, batches, stop), len(batches.rows), facts)
+        about = {"experiment": name} | environment(pair) | {"capacity": batches.capacity}
+        return Experiment(TITLES[name], "", throughput(pair, batches, stop), len(batches.rows), about)
     sweeping = sweep_plan(name, pair, prompts, request)
-    settings = list(sweeping.settings)
-    return Experiment(sweep(pair, sweeping, stop), len(settings), _about(name, pair, settings))
+    about = _about(name, pair, sweeping.settings)
+    points = sweep(pair, sweeping, stop)
+    return Experiment(sweeping.title, sweeping.axis, points, len(sweeping.settings), about)
 
 
 def _about(name: str, pair: Pair, settings: Sequence[Setting]) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 from specdemo.bench import Prompt
 from specdemo.engine import never
-from specdemo.lab import Setting, measure_setting
-from specdemo.lab_plans import Request, configs_for, shipped_prompts
-from specdemo.lab_points import BEST, HELPS, HURTS, LESS, ContrastPoint, SweepPoint
+from specdemo.lab.plans import Request, configs_for, shipped_prompts
+from specdemo.lab.points import BEST, HELPS, HURTS, LESS, ContrastPoint, SweepPoint
+from specdemo.lab.spoiled import NONE, Handicap
+from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.limits import MAX_K, SCRIPTED
 from specdemo.metrics import RoundShape, theoretical_speedup
 from specdemo.pair import Pair, Stop
-from specdemo.spoiled import NONE, Handicap
 
 K = 3
 """Draft length of both sides, where that is not what they differ in."""

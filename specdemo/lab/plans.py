@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specdemo import lab_points
 from specdemo.bench import Prompt, read_prompts
-from specdemo.lab import Setting, SweepPlan
+from specdemo.lab import points
+from specdemo.lab.spoiled import Handicap, require_draft_model
+from specdemo.lab.sweeps import Setting, SweepPlan
 from specdemo.limits import DRAFTERS, MAX_K, SCRIPTED, UserError, parse_config
 from specdemo.models import ASSETS
 from specdemo.pair import STEPPING, Pair
-from specdemo.spoiled import Handicap, require_draft_model
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
 
 PROMPTS = 3
@@ -31,7 +31,7 @@ def sweep_plan(
     """A sweep by name, checked as a whole before anything is measured.
 
     Args:
-        name: One of ``lab_points.SWEEPS``.
+        name: One of ``points.SWEEPS``.
         prompts: What to write; by default a few of the shipped ones.
         request: What all runs have in common: any of a run's settings but prompt and mode. What the
             sweep varies is not looked at.
@@ -41,12 +41,12 @@ def sweep_plan(
     """
     if name not in _PLANS:
         raise UserError(f"Unknown sweep {name!r}; choose one of: {', '.join(_PLANS)}.")
-    title, axis, vary = _PLANS[name]
+    axis, vary = _PLANS[name]
     if prompts is None:
-        prompts = shipped_prompts(PROMPTS_BY_CATEGORY if name == lab_points.CATEGORY else PROMPTS)
+        prompts = shipped_prompts(PROMPTS_BY_CATEGORY if name == points.CATEGORY else PROMPTS)
     if not prompts:
         raise UserError("A sweep needs at least one prompt.")
-    return SweepPlan(name, title, axis, vary(pair, prompts, request or {}))
+    return SweepPlan(name, points.TITLES[name], axis, vary(pair, prompts, request or {}))
 
 
 def shipped_prompts(limit: int | None = None) -> list[Prompt]:
@@ -140,11 +140,12 @@ def _of_a_draft_model(pair: Pair, prompts: Sequence[Prompt], request: Request) -
     return configs
 
 
-_PLANS: dict[str, tuple[str, str, Vary]] = {
-    lab_points.DRAFT_LENGTH: ("Draft length", "draft length k", _lengths),
-    lab_points.TEMPERATURE: ("Temperature", "temperature", _temperatures),
-    lab_points.CATEGORY: ("Kind of text", "", _categories),
-    lab_points.DRAFTER: ("Way to draft", "", _drafters),
-    lab_points.DRAFT_QUALITY: ("Draft quality", "noise in the draft", _qualities),
-    lab_points.DRAFT_COST: ("Draft cost", "times each draft step is made", _costs),
+_PLANS: dict[str, tuple[str, Vary]] = {
+    points.DRAFT_LENGTH: ("draft length k", _lengths),
+    points.TEMPERATURE: ("temperature", _temperatures),
+    points.CATEGORY: ("", _categories),
+    points.DRAFTER: ("", _drafters),
+    points.DRAFT_QUALITY: ("noise in the draft", _qualities),
+    points.DRAFT_COST: ("times each draft step is made", _costs),
 }
+"""Sweep -> what its axis is called, and how its settings are made."""

@@ -22,6 +22,16 @@ CONTRASTS = "contrasts"
 THROUGHPUT = "throughput"
 EXPERIMENTS = (*SWEEPS, CONTRASTS, THROUGHPUT)
 """Everything that can be asked of the lab, by name."""
+TITLES = {
+    DRAFT_LENGTH: "Draft length",
+    TEMPERATURE: "Temperature",
+    CATEGORY: "Kind of text",
+    DRAFTER: "Way to draft",
+    DRAFT_QUALITY: "Draft quality",
+    DRAFT_COST: "Draft cost",
+    CONTRASTS: "What helps, what hurts",
+    THROUGHPUT: "Speedup of a batch",
+}
 BEST, LESS = "works best when", "works less well when"
 """The two groups of contrasts; their titles complete the sentence."""
 HELPS, HURTS = "helps", "hurts"

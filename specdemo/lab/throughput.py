@@ -20,15 +20,15 @@ from torch import Tensor, nn
 from specdemo.attention import attend, group_mask
 from specdemo.engine import never
 from specdemo.execution import PlainExecution
-from specdemo.lab import Setting, measure_setting
-from specdemo.lab_plans import PROMPTS, configs_for, shipped_prompts
-from specdemo.lab_points import ThroughputPoint
+from specdemo.lab.plans import PROMPTS, configs_for, shipped_prompts
+from specdemo.lab.points import ThroughputPoint
+from specdemo.lab.spoiled import MODEL
+from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.limits import MAX_K, UserError
 from specdemo.llama import FusedLlama
 from specdemo.metrics import RoundShape, theoretical_speedup
 from specdemo.pair import Pair, Stop
 from specdemo.runtime import CAPACITY_STEP
-from specdemo.spoiled import MODEL
 from specdemo.trace import RunConfig
 
 ROWS = (1, 2, 4, 8, 16)

@@ -1,0 +1,1 @@
+"""What sets the speedup: measured sweeps, contrasts and batches. Knows no page."""

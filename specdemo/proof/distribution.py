@@ -1,0 +1,194 @@
+"""Does speculation draw from the target's distribution? Two samples compared as samples.
+
+No token has to agree: many short continuations are drawn each way (``draws``), and the test asks
+whether one distribution gives both.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from specdemo.engine import never
+from specdemo.limits import MAX_SEED, UserError
+from specdemo.pair import UNPADDED, Pair, Stop
+from specdemo.proof.draws import DistributionProgress, MemoisedLanes, Samples, counts_of
+from specdemo.proof.statistics import chi_square, permutation_noise
+from specdemo.rules import Control
+from specdemo.runtime import ModelRuntime
+from specdemo.trace import AUTO, Rule, RunConfig
+
+DRAWS = 2_000
+MOST_DRAWS = 10_000
+MOST_PREFIXES = 1_024
+"""Most texts whose logits are kept, per model: 100 MB at 50,000 tokens in bf16."""
+PERMUTATIONS = 1_000
+PROGRESS_S = 0.1
+SIGNIFICANCE = 1e-4
+"""p-values under this say that the distributions differ; by chance, one in ten thousand tests does."""
+LEAST_ALPHA, MOST_ALPHA = 0.3, 0.8
+"""Outside, nearly every draft is refused or kept, and a wrong way of doing either hardly shows."""
+
+EXAMPLE = MappingProxyType(
+    {
+        "prompt": "The weather today is",
+        "mode": "raw",
+        "temperature": 1.0,
+        "top_k": 8,
+        "max_new_tokens": 3,
+    }
+)
+"""A request for the embedded pair."""
+
+
+@dataclass(frozen=True)
+class DistributionResult(DistributionProgress):
+    """The finished test.
+
+    Attributes:
+        control: The wrong rule that drew the speculative sample; None for the true one.
+        noise_mean, noise_high: Mean and 99th percentile of the distance that chance alone makes.
+        chi_square, degrees, p_value: The test of homogeneity.
+        rejected: Whether the samples come from different distributions: p under ``SIGNIFICANCE``.
+        alpha_in_range: Whether α lies where agreement of the samples means something.
+        caveat: A sentence where the samples agree but α is out of that range; empty otherwise.
+    """
+
+    control: Control | None
+    noise_mean: float
+    noise_high: float
+    chi_square: float
+    degrees: int
+    p_value: float
+    rejected: bool
+    alpha_in_range: bool
+    caveat: str
+
+
+def distribution_test(
+    pair: Pair, config: RunConfig, draws: int = DRAWS, control: Control | None = None, stop: Stop = never
+) -> Iterator[DistributionProgress | DistributionResult]:
+    """Draw ``draws`` continuations with and without drafts and compare the two samples.
+
+    Args:
+        config: Rejection or shared noise, a fixed k, top-k on; ``max_new_tokens`` is the length of a
+            continuation. ``EXAMPLE`` goes through ``limits.parse_config``. Draw i has the seed
+            ``seed`` + i, the i-th of the baseline ``seed`` + ``draws`` + i.
+        control: Draw the speculative sample by this wrong rule, which the test should notice.
+        stop: Asked before every draw; True ends the test without a result.
+
+    Yields:
+        The samples so far, about ten times a second, and the result last.
+
+    Raises:
+        UserError: The settings do not suit the test.
+    """
+    _require_suitable(pair, config, draws, control)
+    prompt_ids = pair.prompt_ids(config)
+    row_floor = pair.calibrate(config, len(prompt_ids)).row_floor
+    lanes = MemoisedLanes(
+        ModelRuntime(pair.target, row_floor or UNPADDED),
+        ModelRuntime(pair.draft, id_map=pair.id_map),
+        prompt_ids,
+        config,
+        pair.eos_ids,
+        control,
+    )
+    yield from compare_draws(lanes, draws, stop)
+
+
+def compare_draws(
+    lanes: MemoisedLanes, draws: int, stop: Stop = never
+) -> Iterator[DistributionProgress | DistributionResult]:
+    """:func:`distribution_test` on lanes that are there already."""
+    samples, first = Samples(lanes, draws), lanes.config.seed
+    since = time.perf_counter()
+    for index in range(draws):
+        if stop():
+            return
+        samples.draw(_seed(first + index), _seed(first + draws + index))
+        passed = time.perf_counter() - since
+        if passed >= PROGRESS_S:
+            samples.seconds += passed
+            yield samples.progress()
+            since = time.perf_counter()
+    samples.seconds += time.perf_counter() - since
+    yield _result(samples.progress(), lanes)
+
+
+def distribution_sentence(result: DistributionResult) -> str:
+    """What the test found, in one plain sentence, and its caveat."""
+    distance = (
+        f"total variation {result.total_variation:.3f}, by chance {result.noise_mean:.3f} "
+        f"and seldom over {result.noise_high:.3f}; χ² p = {result.p_value:.2g}"
+    )
+    if result.rejected:
+        return f"Not the target's distribution: {distance}."
+    return f"No difference in {result.draws:,} draws each way: {distance}. {result.caveat}".rstrip()
+
+
+def control_named(name: str | None) -> Control | None:
+    """The wrong rule of that name; None for none.
+
+    Raises:
+        UserError: There is no such rule.
+    """
+    if name is None:
+        return None
+    try:
+        return Control(name)
+    except ValueError:
+        raise UserError(f"Unknown control {name[:40]!r}; choose one of: {', '.join(Control)}.") from None
+
+
+def _result(samples: DistributionProgress, lanes: MemoisedLanes) -> DistributionResult:
+    left, right = counts_of(samples.continuations)
+    test = chi_square(left, right)
+    noise = permutation_noise(left, right, PERMUTATIONS, lanes.config.seed)
+    rejected = test.p_value < SIGNIFICANCE
+    in_range = samples.alpha is not None and LEAST_ALPHA <= samples.alpha <= MOST_ALPHA
+    return DistributionResult(
+        **vars(samples),
+        control=lanes.control,
+        noise_mean=noise.mean,
+        noise_high=noise.high,
+        chi_square=test.statistic,
+        degrees=test.degrees,
+        p_value=test.p_value,
+        rejected=rejected,
+        alpha_in_range=in_range,
+        caveat="" if in_range or rejected else _caveat(samples.alpha),
+    )
+
+
+def _caveat(alpha: float | None) -> str:
+    if alpha is None:
+        return "That shows nothing: no drafted token was compared."
+    return (
+        f"That shows little: the draft was right {alpha:.0%} of the time, and only from {LEAST_ALPHA:.0%} "
+        f"to {MOST_ALPHA:.0%} would a wrong rule stand out."
+    )
+
+
+def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Control | None) -> None:
+    """Refuse what cannot be memoised, would not be a test, or takes too long."""
+    if config.rule is Rule.GREEDY:
+        raise UserError("Greedy decoding draws nothing; raise the temperature.")
+    if control is not None and config.rule is not Rule.REJECTION:
+        raise UserError("The controls break rejection sampling; choose the rejection rule.")
+    if config.drafter != "draft-model" or pair.draft is None:
+        raise UserError("The distribution test needs a draft model as its drafter; choose a pair with one.")
+    if config.k == AUTO:
+        raise UserError("The distribution test needs a fixed draft length; choose a number for k.")
+    if not 1 <= draws <= MOST_DRAWS:
+        raise UserError(f"The number of draws must be from 1 to {MOST_DRAWS:,}.")
+    if config.max_new_tokens < 2:
+        raise UserError("A continuation of one token leaves nothing to draft; ask for at least 2.")
+    # A prefix ends in tokens that either model allows.
+    prefixes = (2 * config.top_k) ** (config.max_new_tokens - 1)
+    if not 0 < prefixes <= MOST_PREFIXES:
+        raise UserError("Too many continuations to tell apart; set top-k to 8 and the length to 3, or less.")
+
+
+def _seed(number: int) -> int:
+    return number % (MAX_SEED + 1)

@@ -1,0 +1,17 @@
+"""The proof on the real embedded pair: the true rule passes, a wrong one is noticed."""
+
+import pytest
+
+from specdemo.limits import parse_config
+from specdemo.proof.distribution import EXAMPLE, distribution_test
+from specdemo.rules import Control
+
+DRAWS = 400
+
+
+@pytest.mark.parametrize("control", [None, Control.ACCEPT_EVERYTHING])
+def test_the_example_tells_right_from_wrong(embedded_pair, control):
+    *_, found = distribution_test(embedded_pair, parse_config(EXAMPLE), DRAWS, control)
+    assert found.rejected is (control is not None), found.p_value
+    assert found.alpha_in_range is (control is None), found.alpha
+    assert found.passes_saved > 5 * found.passes

@@ -1,0 +1,99 @@
+"""The two-sample statistics against scipy, against their definitions, and against chance."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2_contingency
+
+from specdemo.proof.statistics import (
+    LEAST_EXPECTED,
+    chi_square,
+    merged_cells,
+    permutation_noise,
+    total_variation,
+)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def sample(shares: torch.Tensor, size: int, generator: torch.Generator) -> list[int]:
+    """Counts of ``size`` draws."""
+    drawn = torch.multinomial(shares, size, replacement=True, generator=generator)
+    return torch.bincount(drawn, minlength=len(shares)).tolist()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_p_value_is_scipys_on_tables_of_all_kinds(seed):
+    generator = torch.Generator().manual_seed(seed)
+    cells = 2 + 7 * seed
+    left = torch.randint(20, 400, (cells,), generator=generator)
+    right = left + torch.randint(0, 1 + 3 * seed, (cells,), generator=generator)
+    found = chi_square(left.tolist(), right.tolist())
+    wanted = chi2_contingency([left.tolist(), right.tolist()], correction=False)
+    assert found.degrees == wanted.dof == cells - 1
+    assert found.statistic == pytest.approx(wanted.statistic, rel=1e-9)
+    assert found.p_value == pytest.approx(wanted.pvalue, rel=1e-7)
+
+
+@pytest.mark.parametrize("shift", [20, 60, 120, 200])
+def test_the_p_value_is_scipys_far_out_in_the_tail(shift):
+    left, right = [400 + shift, 400 - shift, 200], [400 - shift, 400 + shift, 900]
+    wanted = chi2_contingency([left, right], correction=False).pvalue
+    assert chi_square(left, right).p_value == pytest.approx(wanted, rel=1e-6, abs=1e-300)
+
+
+counts = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=30)
+
+
+@given(counts.filter(lambda cells: all(sum(side) for side in zip(*cells, strict=True))))
+def test_merging_keeps_every_draw_and_leaves_no_rare_cell_beside_another(cells):
+    left, right = zip(*cells, strict=True)
+    merged = merged_cells(left, right)
+    assert [sum(side) for side in zip(*merged, strict=True)] == [sum(left), sum(right)]
+    share = min(sum(left), sum(right)) / (sum(left) + sum(right))
+    assert len(merged) == 1 or all(sum(cell) * share >= LEAST_EXPECTED for cell in merged)
+    common = [cell for cell in cells if sum(cell) * share >= LEAST_EXPECTED]
+    assert len(merged) >= len(common), "a cell that is common enough stays"
+
+
+def test_one_cell_leaves_nothing_to_compare():
+    found = chi_square([50], [70])
+    assert (found.statistic, found.degrees, found.p_value) == (0.0, 0, 1.0)
+    assert chi_square([3, 1, 2], [1, 2, 2]).degrees == 0
+
+
+def test_p_values_of_one_distribution_are_spread_evenly():
+    generator = torch.Generator().manual_seed(5)
+    shares = torch.rand(60, generator=generator) ** 4
+    values = [
+        chi_square(sample(shares, 800, generator), sample(shares, 500, generator)).p_value for _ in range(600)
+    ]
+    for level in (0.05, 0.25, 0.5, 0.75):
+        below = sum(value < level for value in values) / len(values)
+        assert below == pytest.approx(level, abs=4 * (level * (1 - level) / len(values)) ** 0.5)
+
+
+def test_total_variation_by_hand():
+    assert total_variation([10, 0], [0, 5]) == 1.0
+    assert total_variation([2, 4, 6], [1, 2, 3]) == 0.0
+    assert total_variation([6, 4], [3, 7]) == pytest.approx(0.3)
+
+
+def test_samples_of_one_distribution_exceed_the_noise_about_once_in_a_hundred():
+    generator = torch.Generator().manual_seed(3)
+    shares = torch.rand(25, generator=generator)
+    trials, over, distances, means = 400, 0, [], []
+    for trial in range(trials):
+        left, right = sample(shares, 150, generator), sample(shares, 100, generator)
+        noise = permutation_noise(left, right, 200, seed=trial)
+        distances.append(total_variation(left, right))
+        means.append(noise.mean)
+        over += distances[-1] > noise.high
+    assert 1 <= over <= 12, over
+    assert sum(distances) == pytest.approx(sum(means), rel=0.02)
+
+
+def test_samples_of_two_distributions_exceed_the_noise():
+    noise = permutation_noise([60, 40, 20], [20, 40, 60], 200, seed=0)
+    assert 0 < noise.mean < noise.high < total_variation([60, 40, 20], [20, 40, 60])
