@@ -42,22 +42,26 @@ class Service:
                 self._thread.start()
 
     def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
-        """Check a request, wait for models and device, and run it.
+        """One run: the events of ``LiveRun``."""
+        config = parse_config(raw)
+        yield from self.work(lambda pair: LiveRun(pair, config, stop).events(), stop)
+
+    def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
+        """Wait for models and device, then do a job on them.
 
         Yields:
-            ``progress`` events (``text``, ``fraction``) while waiting, then the events of ``LiveRun``.
+            ``progress`` events (``text``, ``fraction``) while waiting, then those of the job.
 
         Raises:
-            UserError: The request is bad, the models could not be loaded, or the run failed.
+            UserError: The models could not be loaded, or the job was refused or failed.
         """
-        config = parse_config(raw)
         pair = yield from self._wait_for_pair(stop)
         if pair is None:
             return
         with self._device_slot:
             try:
                 yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
-                yield from LiveRun(pair, config, stop).events()
+                yield from job(pair)
             except torch.OutOfMemoryError as error:
                 raise UserError(
                     "The device ran out of memory; ask for fewer tokens or a shorter prompt."

@@ -5,7 +5,7 @@ and knows none.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -13,10 +13,14 @@ import gradio as gr
 from specdemo import limits
 from specdemo.limits import UserError
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.ui import jobs, traces
 from specdemo.ui import stage as stage_ui
-from specdemo.ui import traces
 from specdemo.ui.address import settings_from
-from specdemo.ui.runs import EventSource, Stops, error_line, explain_failure, first_line, ndjson
+from specdemo.ui.component import component
+from specdemo.ui.jobs import QUIET
+from specdemo.ui.lab_tab import build_lab
+from specdemo.ui.proof_tab import build_proof
+from specdemo.ui.runs import EventSource, Stops, error_line
 
 TITLE = "Speculative decoding, live"
 HEADER = (
@@ -36,7 +40,6 @@ DRAFTER_LABELS = {
     "early-exit": "early exit",
 }
 DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
-QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
 class Example(NamedTuple):
@@ -91,13 +94,20 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
     stops = Stops()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEADER, js_on_load=None, apply_default_css=False)
-        with gr.Column(elem_id="controls"):
-            controls, run_button, stop_button = _controls(drafters)
+        with gr.Tabs(elem_id="tabs") as tabs:
+            with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
+                controls, run_button, stop_button = _controls(drafters)
+            with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
+                component("lessons", "lessons.js", "mountLessons")
+            with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
+                proving = build_proof(service)
+            with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
+                measuring = build_lab(service)
         stage = stage_ui.build_stage()
         _keep_consistent(controls)
-        _wire_address(page, controls, stage)
-        _wire_run(service, stops, controls, stage, (run_button, stop_button))
-        page.unload(_leaver(stops))
+        _wire_address(page, tabs, controls, stage)
+        jobs.wire(stops, run_endpoint(service, stops), controls, stage, (run_button, stop_button))
+        page.unload(jobs.leaver(stops, proving, measuring))
     return page.queue(max_size=MAX_WAITING, api_open=False)
 
 
@@ -224,15 +234,16 @@ def temperature_for(rule: str, temperature: float) -> float:
     return temperature if temperature >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
 
 
-def _wire_address(page: gr.Blocks, controls: Controls, stage: gr.HTML) -> None:
+def _wire_address(page: gr.Blocks, tabs: gr.Tabs, controls: Controls, stage: gr.HTML) -> None:
     def load(request: gr.Request) -> list[Any]:
+        tab = gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
         try:
             settings = settings_from(request.query_params, DEFAULTS.prompt)
         except UserError as error:
-            return [*[gr.skip()] * len(controls), error_line(str(error))]
-        return [*widget_values(settings), gr.skip()]
+            return [tab, *[gr.skip()] * len(controls), error_line(str(error))]
+        return [tab, *widget_values(settings), gr.skip()]
 
-    page.load(load, None, [*controls, stage], **QUIET)
+    page.load(load, None, [tabs, *controls, stage], **QUIET)
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:
@@ -243,45 +254,7 @@ def widget_values(settings: Mapping[str, Any]) -> list[Any]:
     return [values.get(name, gr.skip()) for name in Controls._fields]
 
 
-def _wire_run(
-    service: EventSource,
-    stops: Stops,
-    controls: Controls,
-    stage: gr.HTML,
-    buttons: tuple[gr.Button, gr.Button],
-) -> None:
-    run_button, stop_button = buttons
-
-    def begin(request: gr.Request) -> tuple[str, gr.Button, gr.Button]:
-        stops.begin(_session(request))
-        return first_line(), gr.Button(interactive=False), gr.Button(interactive=True)
-
-    def finish() -> tuple[gr.Button, gr.Button]:
-        return gr.Button(interactive=True), gr.Button(interactive=False)
-
-    def failed(shown: str) -> tuple[str, gr.Button, gr.Button]:
-        return explain_failure(shown), *finish()
-
-    def stop(request: gr.Request) -> None:
-        stops.stop(_session(request))
-
-    pressed = run_button.click(begin, None, [stage, *buttons], **QUIET)
-    running = pressed.then(
-        run_endpoint(service, stops),
-        list(controls),
-        stage,
-        api_name="run",
-        preprocess=False,
-        concurrency_limit=1,
-        show_progress="hidden",
-    )
-    # In Gradio 6 ``then`` follows success only.
-    running.success(finish, None, list(buttons), **QUIET)
-    running.failure(failed, stage, [stage, *buttons], **QUIET)
-    stop_button.click(stop, None, None, **QUIET)
-
-
-def run_endpoint(service: EventSource, stops: Stops) -> Any:
+def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
     """The function behind the Run button and the API endpoint ``run``."""
 
     def run(
@@ -319,26 +292,6 @@ def run_endpoint(service: EventSource, stops: Stops) -> Any:
             "baseline": baseline,
             "draft_alone": draft_alone,
         }
-        session = _session(request)
-        event = stops.current(session)
-        try:
-            yield from ndjson(service, raw, event.is_set)
-        except UserError as error:
-            # The stage already shows the sentence; visible=False spares the page a second copy.
-            raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
-        finally:
-            stops.leave(session, event)
+        yield from jobs.stream(stops, request, lambda stop: service.stream(raw, stop))
 
     return run
-
-
-def _session(request: gr.Request) -> str:
-    return request.session_hash or ""
-
-
-def _leaver(stops: Stops) -> Any:
-    def leave(request: gr.Request) -> None:
-        stops.stop(_session(request))
-        stops.leave(_session(request))
-
-    return leave

@@ -5,7 +5,7 @@ The text a run yields only ever grows, so that Gradio's diff sends just the new 
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Protocol
 
@@ -21,11 +21,21 @@ about 3%. The browser plays rounds at their recorded pace all the same."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
 
-class EventSource(Protocol):
-    """What the page needs of ``service.Service``."""
+Events = Generator[dict[str, Any]]
+"""Of one job; raises ``UserError``."""
 
-    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
-        """The events of one run; raises ``UserError``."""
+
+class EventSource(Protocol):
+    """What the page needs of ``service.Service``: the events of each kind of job."""
+
+    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+        """One run."""
+
+    def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+        """One audit or distribution test."""
+
+    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+        """One experiment of the lab."""
 
 
 class Stops:
@@ -62,20 +72,15 @@ def first_line() -> str:
     return _line(WAITING)
 
 
-def ndjson(
-    service: EventSource,
-    raw: Mapping[str, Any],
-    stop: Callable[[], bool],
-    clock: Callable[[], float] = time.monotonic,
-) -> Iterator[str]:
-    """One run as text that grows by whole lines, at most one update per ``MIN_GAP_S``, none lost.
+def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
+    """One job as text that grows by whole lines, at most one update per ``MIN_GAP_S``, none lost.
 
     Raises:
         UserError: After an ``error`` line that holds the same sentence has been yielded.
     """
     text, sent, due = first_line(), "", clock()
     try:
-        with closing(service.stream(raw, stop)) as events:
+        with closing(source) as events:
             for event in events:
                 text += _line(event)
                 if clock() >= due:

@@ -1,10 +1,5 @@
-"""The stage: a Gradio HTML component whose constant template our own JavaScript brings to life.
+"""The stage: where runs are watched. Its component, the page's files and Plotly's; no CDN."""
 
-Its value is the NDJSON of a run. Text of visitors and models never passes through a template: the
-browser parses the lines and writes text nodes only. Serves its own files and Plotly's, no CDN.
-"""
-
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +11,9 @@ from starlette.staticfiles import StaticFiles
 
 from specdemo.palette import css_variables
 from specdemo.plots import MARK_LIFT, skeletons
+from specdemo.ui.component import PREFIX, STATIC, component
 
-STATIC = Path(__file__).parent / "static"
-PREFIX = "specdemo-static"
+STYLE_SHEETS = ("page", "stage", "learn", "proof", "lab")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
 """Modules import each other by bare names, so a browser must ask after an update; a 304 costs nothing."""
@@ -26,25 +21,17 @@ REVALIDATE = {"Cache-Control": "no-cache"}
 
 def build_stage() -> gr.HTML:
     """The component; stream NDJSON into its value."""
-    return gr.HTML(
-        value="",
-        html_template=(STATIC / "stage.html").read_text(encoding="utf-8"),
-        js_on_load=_mount_script(),
-        apply_default_css=False,
-        elem_id="stage",
-    )
+    return component("stage", "stage.js", "mount", settings())
 
 
 def head() -> str:
-    """What the stage needs in the document's head: the palette as CSS variables, and the style sheet."""
-    return (
-        f"<style>{css_variables()}</style>"
-        f'<link rel="stylesheet" href="{PREFIX}/page.css"><link rel="stylesheet" href="{PREFIX}/stage.css">'
-    )
+    """What the page needs in the document's head: the palette as CSS variables, and the style sheets."""
+    sheets = [f'<link rel="stylesheet" href="{PREFIX}/{name}.css">' for name in STYLE_SHEETS]
+    return "".join([f"<style>{css_variables()}</style>", *sheets])
 
 
 def routes() -> list[BaseRoute]:
-    """Where the browser finds the stage's files."""
+    """Where the browser finds the page's files."""
     return [
         Route(f"/{PREFIX}/plotly.min.js", _plotly),
         Mount(f"/{PREFIX}", _Revalidated(directory=STATIC)),
@@ -54,15 +41,6 @@ def routes() -> list[BaseRoute]:
 def settings() -> dict[str, Any]:
     """What the stage's JavaScript takes from Python, wherever it is mounted."""
     return {"figures": skeletons(), "markLift": MARK_LIFT}
-
-
-def _mount_script() -> str:
-    passed = json.dumps(settings())
-    return (
-        f"const base = new URL('{PREFIX}/', document.baseURI);"
-        f"import(new URL('stage.js', base))"
-        f".then((module) => module.mount({{element, props, watch, base, settings: {passed}}}));"
-    )
 
 
 def _plotly(_request: Any) -> Response:

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ class Counting:
         self.count, self.fault, self.cost = count, fault, cost
         self.now = 0.0
 
-    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    def stream(self) -> Iterator[dict[str, Any]]:
         """The events."""
         for number in range(self.count):
             self.now += self.cost
@@ -29,7 +29,7 @@ class Counting:
 
 def texts(source: Counting) -> Iterator[str]:
     """The updates of one run on the source's own clock."""
-    return ndjson(source, {}, lambda: False, clock=lambda: source.now)
+    return ndjson(source.stream(), clock=lambda: source.now)
 
 
 def numbers(text: str) -> list[int]:

@@ -15,12 +15,20 @@ import { pairWords, roundWords, ruleWords } from "./words.js";
 
 const SPOKEN_GAP_MS = 3000;
 
+let mounted = null;
+
+/** The one stage of the page, for whoever has it show something; null before it is there. */
+export function stageOfPage() {
+  return mounted;
+}
+
 /** Called once by the Gradio component. */
 export function mount({ element, props, watch, base, settings }) {
   const stage = new Stage(element.querySelector(".sd"), { base, ...settings });
   const feed = () => stage.feed(props.value ?? "");
   watch("value", feed);
   feed();
+  mounted = stage;
   stage.toolbar.offerRecordings(new URL(location.href).searchParams.get("trace"));
 }
 
@@ -83,11 +91,27 @@ class Stage {
     this.player.play();
   }
 
+  /**
+   * Show a recording as a lesson asks for it: `focus` leaves one lane in sight, `pace` is as the buttons have it,
+   * `hold` waits at the start, `round` opens that round (from 0).
+   */
+  async present({ recording, focus, pace, hold, round }) {
+    await this.toolbar.playRecording(recording);
+    if (focus) this.root.dataset.focus = focus;
+    if (pace) this.transport.setPace(pace);
+    if (hold) {
+      this.player.pause();
+      this.player.seek(0);
+    }
+    if (round !== undefined) this.selection.open(round);
+  }
+
   /** Empty, ready for a run. */
   begin() {
     this.player?.pause();
     this.live = false;
     this.recording = null;
+    delete this.root.dataset.focus;
     this.spoken = 0;
     this.failure = null;
     this.waiting = null;

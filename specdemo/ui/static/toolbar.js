@@ -25,7 +25,7 @@ export class Toolbar {
 
   /** Fill the menu of shipped recordings, and play the one named in the address. */
   async offerRecordings(wanted) {
-    if (wanted) await this.play(() => fetchRecording(this.base, wanted), wanted);
+    if (wanted) await this.playRecording(wanted);
     const recordings = await listRecordings(this.base).catch(() => []);
     const last = this.roles.recordings.lastElementChild;
     for (const { name, title, device } of recordings) {
@@ -34,6 +34,11 @@ export class Toolbar {
       last.before(option);
     }
     if (wanted && recordings.some(({ name }) => name === wanted)) this.roles.recordings.value = wanted;
+  }
+
+  /** Play a shipped recording. */
+  playRecording(name) {
+    return this.play(() => fetchRecording(this.base, name), name);
   }
 
   async play(fetchText, recording) {
@@ -52,7 +57,7 @@ export class Toolbar {
         recordings.value = "";
         file.click();
       } else if (recordings.value) {
-        this.play(() => fetchRecording(this.base, recordings.value), recordings.value);
+        this.playRecording(recordings.value);
       }
     });
     file.addEventListener("change", () => {

@@ -38,12 +38,17 @@ export class Transport {
     });
     for (const radio of this.paces) {
       radio.addEventListener("change", () => {
-        this.takePace(radio);
-        stage.player.pace = this.pace;
-        this.showState();
+        this.setPace(radio.value);
         remember(PACE_KEY, radio.value);
       });
     }
+  }
+
+  /** `value` is that of a pace button; not remembered. */
+  setPace(value) {
+    this.takePace(this.paces.find((radio) => radio.value === value));
+    this.stage.player.pace = this.pace;
+    this.showState();
   }
 
   takePace(radio) {

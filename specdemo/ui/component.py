@@ -1,0 +1,34 @@
+"""What the page shows beside Gradio's widgets: constant templates that our own modules bring to life.
+
+A component's value is NDJSON, or nothing. Text of visitors and models never passes through a template: the
+browser parses the lines and writes text nodes only.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+STATIC = Path(__file__).parent / "static"
+PREFIX = "specdemo-static"
+
+
+def component(name: str, module: str, function: str, settings: dict[str, Any] | None = None) -> gr.HTML:
+    """The template ``NAME.html``, handed to a function of ``module`` once it is on the page.
+
+    The function is given one object: ``element`` (what holds the template), ``props`` and ``watch``
+    (the value and its changes, as Gradio has them), ``base`` (where the static files are) and ``settings``.
+    """
+    passed = json.dumps(settings or {})
+    return gr.HTML(
+        value="",
+        html_template=(STATIC / f"{name}.html").read_text(encoding="utf-8"),
+        js_on_load=(
+            f"const base = new URL('{PREFIX}/', document.baseURI);"
+            f"import(new URL('{module}', base))"
+            f".then((module) => module.{function}({{element, props, watch, base, settings: {passed}}}));"
+        ),
+        apply_default_css=False,
+        elem_id=name,
+    )

@@ -1,0 +1,11 @@
+"""The tab "Is it the same?"."""
+
+from specdemo.ui.component import component
+from specdemo.ui.runs import EventSource, Stops
+
+
+def build_proof(service: EventSource) -> Stops:
+    """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    stops = Stops()
+    component("proof", "proof.js", "mountProof")
+    return stops

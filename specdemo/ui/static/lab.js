@@ -1,0 +1,4 @@
+// Lab
+
+/** Called once by the Gradio component. */
+export function mountLab({ element }) {}
