@@ -17,17 +17,19 @@ PREFIX = "specdemo-static"
 def component(name: str, module: str, function: str, settings: dict[str, Any] | None = None) -> gr.HTML:
     """The template ``NAME.html``, handed to a function of ``module`` once it is on the page.
 
-    The function is given one object: ``element`` (what holds the template), ``props`` and ``watch``
-    (the value and its changes, as Gradio has them), ``base`` (where the static files are) and ``settings``.
+    The function is given one object: ``element`` (what holds the template), ``props``, ``watch`` and
+    ``trigger`` (value, its changes and events, as Gradio has them), ``base`` (where the static files are)
+    and ``settings``.
     """
     passed = json.dumps(settings or {})
+    given = f"element, props, watch, trigger, base, settings: {passed}"
     return gr.HTML(
         value="",
         html_template=(STATIC / f"{name}.html").read_text(encoding="utf-8"),
         js_on_load=(
             f"const base = new URL('{PREFIX}/', document.baseURI);"
             f"import(new URL('{module}', base))"
-            f".then((module) => module.{function}({{element, props, watch, base, settings: {passed}}}));"
+            f".then((module) => module.{function}({{{given}}}));"
         ),
         apply_default_css=False,
         elem_id=name,

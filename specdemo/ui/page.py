@@ -6,7 +6,9 @@ and knows none.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
 import gradio as gr
 
@@ -40,6 +42,8 @@ DRAFTER_LABELS = {
     "early-exit": "early exit",
 }
 DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
+PLAIN_SETTINGS = {key: value for key, value in asdict(DEFAULTS).items() if key != "script"}
+"""What a lesson's run has where it asks for nothing else."""
 
 
 class Example(NamedTuple):
@@ -98,7 +102,7 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
             with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
                 controls, run_button, stop_button = _controls(drafters)
             with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
-                component("lessons", "lessons.js", "mountLessons")
+                lessons = component("lessons", "lessons.js", "mountLessons")
             with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
                 proving = build_proof(service)
             with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
@@ -106,6 +110,7 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
         stage = stage_ui.build_stage()
         _keep_consistent(controls)
         _wire_address(page, tabs, controls, stage)
+        _wire_lessons(lessons, controls)
         jobs.wire(stops, run_endpoint(service, stops), controls, stage, (run_button, stop_button))
         page.unload(jobs.leaver(stops, proving, measuring))
     return page.queue(max_size=MAX_WAITING, api_open=False)
@@ -244,6 +249,18 @@ def _wire_address(page: gr.Blocks, tabs: gr.Tabs, controls: Controls, stage: gr.
         return [tab, *widget_values(settings), gr.skip()]
 
     page.load(load, None, [tabs, *controls, stage], **QUIET)
+
+
+def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
+    """A lesson asks for a run by an address's settings: they go into the widgets, and Run is pressed."""
+
+    def prepare(asked: gr.EventData) -> list[Any]:
+        parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))
+        settings = PLAIN_SETTINGS | settings_from(parameters, DEFAULTS.prompt)
+        return widget_values(settings)
+
+    prepared = lessons.submit(prepare, None, list(controls), **QUIET)
+    prepared.success(None, js="() => document.querySelector('#run').click()")
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-// The lessons: one page at a time, each with buttons that have the stage show something.
+// The lessons: one page at a time, each with buttons that have the stage show a recording or a run.
 
 import { element } from "./dom.js";
 import { recall, remember } from "./memory.js";
@@ -7,12 +7,13 @@ import { stageOfPage } from "./stage.js";
 const LESSONS_SEEN_KEY = "specdemo-lessons";
 
 /** Called once by the Gradio component. */
-export function mountLessons({ element: host }) {
-  new Lessons(host.querySelector(".sd-learn"));
+export function mountLessons({ element: host, trigger }) {
+  const lessons = new Lessons(host.querySelector(".sd-learn"), (address) => trigger("submit", { address }));
+  lessons.followRuns(document.querySelector("#stop"));
 }
 
 class Lessons {
-  constructor(root) {
+  constructor(root, run) {
     this.root = root;
     this.pages = [...root.querySelectorAll("[data-lesson]")];
     this.seen = new Set((recall(LESSONS_SEEN_KEY) ?? "").split(",").filter(Boolean));
@@ -24,7 +25,22 @@ class Lessons {
     for (const button of root.querySelectorAll("[data-show]")) {
       button.addEventListener("click", () => stageOfPage().present(JSON.parse(button.dataset.show)));
     }
+    for (const button of root.querySelectorAll("[data-run]")) {
+      button.addEventListener("click", () => run(button.dataset.run));
+    }
     this.go(lessonIn(location.search, this.pages.length), false);
+  }
+
+  /** While a run can be stopped, offer that in place of starting one; `stop` is the page's own button. */
+  followRuns(stop) {
+    const end = this.root.querySelector("[data-role=end-run]");
+    const show = () => {
+      end.hidden = stop.disabled;
+      this.root.toggleAttribute("data-busy", !stop.disabled);
+    };
+    new MutationObserver(show).observe(stop, { attributeFilter: ["disabled"] });
+    end.addEventListener("click", () => stop.click());
+    show();
   }
 
   dot(page, index) {

@@ -69,8 +69,13 @@ class Stage {
   /** The live value only grows during a run; anything else is the beginning of another one. */
   feed(value) {
     if (value === this.seen) return;
-    const goesOn = this.live && value.startsWith(this.seen);
-    if (!goesOn) {
+    const goesOn = this.seen !== "" && value.startsWith(this.seen);
+    if (goesOn && this.recorded) {
+      // The rest of a run that a recording has taken the place of.
+      this.seen = value;
+      return;
+    }
+    if (!goesOn || !this.live) {
       this.seen = "";
       this.begin();
       this.live = true;
@@ -86,8 +91,10 @@ class Stage {
   /** Play a finished run from its events; `recording` is its name where it is a shipped one. */
   load(text, recording) {
     this.begin();
+    this.recorded = true;
     this.recording = recording;
     for (const event of parseEvents(text)) this.take(event);
+    if (recording) this.root.dataset.recording = recording;
     this.player.play();
   }
 
@@ -110,8 +117,9 @@ class Stage {
   begin() {
     this.player?.pause();
     this.live = false;
+    this.recorded = false;
     this.recording = null;
-    delete this.root.dataset.focus;
+    for (const told of ["recording", "focus"]) delete this.root.dataset[told];
     this.spoken = 0;
     this.failure = null;
     this.waiting = null;

@@ -42,6 +42,7 @@ export class Toolbar {
   }
 
   async play(fetchText, recording) {
+    document.querySelector("#stop:enabled")?.click(); // nobody would see the rest of that run
     try {
       this.stage.load(await fetchText(), recording);
     } catch (error) {

@@ -1,0 +1,256 @@
+"""Six lessons: each shows on the stage what it says, with a recording and live, one after the other."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from conftest import Pages
+from replay import ReplayService
+from visitor import figures, press, tokens
+
+from specdemo import recordings
+from specdemo.limits import parse_config
+from specdemo.models import offered_drafters
+from specdemo.ui.address import settings_from
+from specdemo.ui.component import STATIC
+from specdemo.ui.page import DEFAULTS, build_page, launch_options
+
+LESSONS = 6
+BUSY = "[data-role=end-run]:not([hidden])"
+
+
+@pytest.fixture(scope="module")
+def school() -> Iterator[str]:
+    """The address of a page with the recordings that ship, around a service of its own."""
+    page = build_page(ReplayService(), offered_drafters())
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    yield address
+    page.close()
+
+
+@pytest.fixture
+def lesson(browser: Any, school: str) -> Iterator[Callable[..., Any]]:
+    """``lesson(number)``: a page opened at this lesson."""
+    pages = Pages(browser, school)
+
+    def opened(number: int, **how: Any) -> Any:
+        page = pages.open(query=f"lesson={number}", **how)
+        page.wait_for_selector(f"[data-lesson='{number}'][data-current]")
+        return page
+
+    yield opened
+    pages.close()
+
+
+def show(page: Any, number: int, nth: int = 0) -> None:
+    """Press the nth button of a lesson that shows a recording, and wait until it is there."""
+    page.evaluate("document.querySelector('.sd').removeAttribute('data-recording')")
+    button = page.locator(f"[data-lesson='{number}'] [data-show]").nth(nth)
+    asked = json.loads(button.get_attribute("data-show"))
+    button.click()
+    page.wait_for_selector(f".sd[data-recording={asked['recording']}]")
+    if "round" in asked:
+        page.wait_for_selector("[data-role=microscope]:visible")
+
+
+def statuses(page: Any) -> list[tuple[str, str]]:
+    """What stands in the speculative lane, as (text, status)."""
+    return [(text, "rejected" if rejected else status) for text, status, rejected, _ in tokens(page)]
+
+
+def current(page: Any) -> str:
+    """The title of the lesson that is read."""
+    return page.inner_text("[data-lesson][data-current] h2")
+
+
+def test_one_walks_through_all_six(lesson):
+    page = lesson(1)
+    titles = []
+    for number in range(1, LESSONS + 1):
+        titles.append(current(page))
+        assert page.locator("[data-lesson]:visible").count() == 1
+        assert page.get_attribute(".sd-dot[aria-current]", "aria-label").startswith(f"Lesson {number}:")
+        for nth in range(page.locator(f"[data-lesson='{number}'] [data-show]").count()):
+            show(page, number, nth)
+        if number < LESSONS:
+            page.click("[data-go=next]")
+            assert f"lesson={number + 1}" in page.url
+    assert len(set(titles)) == LESSONS
+    assert page.locator("[data-go=next]").is_disabled()
+    for _ in range(LESSONS - 1):
+        page.click("[data-go=back]")
+    assert current(page) == titles[0]
+    assert page.locator("[data-go=back]").is_disabled()
+
+
+def test_the_first_shows_five_passes_for_five_tokens(lesson):
+    page = lesson(1, pace=1)
+    show(page, 1)
+    assert not page.locator("[data-lane=speculative]").is_visible()
+    press(page, "to-end")
+    written = "".join(text for text, *_ in tokens(page, "baseline"))
+    assert written.replace("↵", "").startswith("```python\ndef fib")
+    assert page.inner_text("[data-role=pace-text]") == "shown at 10 tokens a second"
+
+
+def test_the_second_shows_the_same_five_in_one_pass(lesson):
+    page = lesson(2)
+    show(page, 2)
+    assert not page.locator("[data-lane=baseline]").is_visible()
+    press(page, "round-on")
+    assert [status for _, status in statuses(page)] == ["accepted"] * 4 + ["bonus"]
+    assert figures(page)["passes"] == 1
+    show(page, 2, 1)
+    assert page.inner_text("[data-role=microscope-title]").startswith("Round 1: 4 of 4 accepted")
+    press(page, "microscope-close")
+    assert page.locator("[data-lane=baseline]").is_visible(), "a button that does not hide a lane shows both"
+
+
+def test_the_third_shows_the_three_fates(lesson):
+    page = lesson(3)
+    show(page, 3)
+    cards = page.inner_text("[data-role=microscope-cards]")
+    said = re.findall(
+        r"(moved|to|Friday|afternoon|Thursday)\s+(accepted|rejected|discarded|corrected)", cards
+    )
+    fates = ["accepted", "accepted", "rejected", "discarded", "corrected"]
+    assert said == list(zip(["moved", "to", "Friday", "afternoon", "Thursday"], fates, strict=True))
+
+
+def test_the_fourth_shows_coin_and_residual_and_a_sampled_text_that_is_identical(lesson):
+    page = lesson(4)
+    show(page, 4)
+    cards = page.inner_text("[data-role=microscope-cards]")
+    assert "coin" in cards and "residual" in cards
+    show(page, 4, 1)
+    press(page, "to-end")
+    page.wait_for_selector(".sd[data-state=ended]")
+    assert figures(page)["identical"] is True
+
+
+def test_the_fifth_shows_a_gain_and_a_loss(lesson):
+    page = lesson(5)
+    speedups = []
+    for nth in (0, 1):
+        show(page, 5, nth)
+        press(page, "to-end")
+        page.wait_for_selector(".sd[data-state=ended]")
+        speedups.append(figures(page)["speedup"])
+    assert speedups[0] > 1.5 > 1 > speedups[1]
+
+
+def test_the_sixth_shows_where_the_draft_alone_departs(lesson):
+    page = lesson(6)
+    show(page, 6)
+    press(page, "to-end")
+    page.wait_for_selector(".sd[data-state=ended]")
+    assert page.inner_text("[data-label=departs]").startswith("leaves the target's text at token")
+    assert figures(page)["draft_alone_tokens_per_s"] > 3 * figures(page)["baseline_tokens_per_s"]
+
+
+def test_a_live_run_has_the_lessons_settings_and_no_other(open_page, service):
+    page = open_page(query="lesson=4&k=9&drafter=prompt-lookup")
+    button = page.locator("[data-lesson='4'] [data-run]")
+    asked = settings_from(dict(parse_qsl(button.get_attribute("data-run"))), DEFAULTS.prompt)
+    button.click()
+    page.wait_for_selector(".sd[data-state=playing]")
+    config = parse_config(service.requests[-1])
+    assert {key: getattr(config, key) for key in asked} == asked
+    assert (config.k, config.drafter) == (DEFAULTS.k, DEFAULTS.drafter), "what the address had set is gone"
+    assert page.input_value("#prompt textarea") == asked["prompt"]
+
+
+def test_a_live_run_can_be_stopped_from_the_lesson(open_page, service):
+    service.gap_s = 0.25
+    page = open_page(query="lesson=1", pace=1)
+    page.click("[data-lesson='1'] [data-run]")
+    page.wait_for_selector(BUSY)
+    assert page.locator("[data-run]:visible").count() == 0, "one run at a time"
+    page.wait_for_selector(".sd[data-state=playing]")
+    page.click(BUSY)
+    page.wait_for_selector(".sd[data-state=ended]")
+    assert service.served < len(service.events) - 10
+    page.wait_for_selector("[data-lesson='1'] [data-run]:visible")
+
+
+def test_a_recording_takes_the_place_of_a_run_which_ends(open_page, service):
+    service.gap_s = 0.25
+    page = open_page(pace=1)
+    page.click("#run")
+    page.wait_for_selector(".sd-token")
+    page.select_option("[data-role=recordings]", "paris")
+    page.wait_for_function("document.querySelector('[data-lane=draft]').checkVisibility()")
+    page.wait_for_selector("#run:enabled")
+    assert page.locator("[data-lane=draft]").is_visible(), "the run that was ended does not come back"
+    assert service.served < len(service.events) - 10
+    service.gap_s = 0.0
+    page.click("#run")
+    page.wait_for_selector("[data-lane=draft]", state="hidden")
+
+
+def test_what_was_read_is_remembered_and_an_address_opens_a_lesson(lesson):
+    page = lesson(4)
+    assert page.locator("[data-seen]").count() == 0
+    page.click("[data-go=next]")
+    page.get_by_label("Lesson 2:").click()
+    assert [dot.inner_text() for dot in page.locator("[data-seen]").all()] == ["2", "5"]
+    page.reload()
+    page.wait_for_selector("[data-lesson='2'][data-current]")
+    assert page.locator("[data-seen]").count() == 2
+
+
+def test_printed_all_six_follow_one_another_without_the_stage(lesson):
+    page = lesson(3)
+    page.emulate_media(media="print")
+    assert page.locator("[data-lesson]:visible").count() == LESSONS
+    assert not page.locator("#stage").is_visible()
+    assert page.locator(".sd-learn button:visible").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(lesson, theme):
+    found = Axe().run(lesson(5, theme=theme), context={"include": [[".sd-learn"], ["#tabs"]]})
+    grave = [one for one in found.response["violations"] if one["impact"] in ("serious", "critical")]
+    assert grave == [], [(one["id"], one["nodes"][0]["target"]) for one in grave]
+
+
+@pytest.mark.parametrize("number", range(1, LESSONS + 1))
+def test_nothing_is_cut_on_a_phone(lesson, number):
+    page = lesson(number, width=390, height=844)
+    reach = page.evaluate(
+        """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
+            .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
+    )
+    assert reach <= 390
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+class Buttons(HTMLParser):
+    """Collects what the buttons of the lessons ask for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shows: list[dict[str, Any]] = []
+        self.runs: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take the buttons' data."""
+        given = dict(attrs)
+        if show := given.get("data-show"):
+            self.shows.append(json.loads(show))
+        if run := given.get("data-run"):
+            self.runs.append(run)
+
+
+def test_every_button_asks_for_something_there_is():
+    buttons = Buttons()
+    buttons.feed((STATIC / "lessons.html").read_text(encoding="utf-8"))
+    assert {show["recording"] for show in buttons.shows} <= set(recordings.names())
+    assert len(buttons.runs) >= 4
+    for run in buttons.runs:
+        settings_from(dict(parse_qsl(run, strict_parsing=True)), DEFAULTS.prompt)
