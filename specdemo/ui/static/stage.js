@@ -106,10 +106,7 @@ class Stage {
     await this.toolbar.playRecording(recording);
     if (focus) this.root.dataset.focus = focus;
     if (pace) this.transport.setPace(pace);
-    if (hold) {
-      this.player.pause();
-      this.player.seek(0);
-    }
+    if (hold) this.player.pause(); // before the first frame, so at the start
     if (round !== undefined) this.selection.open(round);
   }
 
