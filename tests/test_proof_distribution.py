@@ -103,6 +103,12 @@ def test_where_nothing_was_compared_that_is_said():
     assert "no drafted token was compared" in distribution_sentence(found)
 
 
+def test_where_no_continuation_is_frequent_that_is_said():
+    found = result(lanes_for(), 4)
+    assert found.degrees == 0 and found.alpha_in_range and not found.rejected
+    assert "draw more" in distribution_sentence(found)
+
+
 def test_every_draw_is_in_the_histogram_and_the_record_is_plain_data():
     found = result(lanes_for(), 150)
     rows = found.continuations

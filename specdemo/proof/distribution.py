@@ -51,7 +51,7 @@ class DistributionResult(DistributionProgress):
         chi_square, degrees, p_value: The test of homogeneity.
         rejected: Whether the samples come from different distributions: p under ``SIGNIFICANCE``.
         alpha_in_range: Whether α lies where agreement of the samples means something.
-        caveat: A sentence where the samples agree but α is out of that range; empty otherwise.
+        caveat: A sentence where the samples agree but hardly could have differed; empty otherwise.
     """
 
     control: Control | None
@@ -157,13 +157,17 @@ def _result(samples: DistributionProgress, lanes: MemoisedLanes) -> Distribution
         p_value=test.p_value,
         rejected=rejected,
         alpha_in_range=in_range,
-        caveat="" if in_range or rejected else _caveat(samples.alpha),
+        caveat="" if rejected else _caveat(samples.alpha, test.degrees),
     )
 
 
-def _caveat(alpha: float | None) -> str:
+def _caveat(alpha: float | None, degrees: int) -> str:
     if alpha is None:
         return "That shows nothing: no drafted token was compared."
+    if degrees == 0:
+        return "That shows nothing: no continuation came often enough to be compared; draw more."
+    if LEAST_ALPHA <= alpha <= MOST_ALPHA:
+        return ""
     return (
         f"That shows little: the draft was right {alpha:.0%} of the time, and only from {LEAST_ALPHA:.0%} "
         f"to {MOST_ALPHA:.0%} would a wrong rule stand out."
