@@ -337,6 +337,14 @@ def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
     return _themed(lambda colours: _throughput(points, colours))
 
 
+def distribution_chart() -> Themed:
+    """Two bars a continuation, how often each way drew it; for the browser to fill.
+
+    The traces ``speculative`` and ``baseline`` hold counts (x) at places from 0 (y), which the browser names.
+    """
+    return _themed(_distribution)
+
+
 def _themed(draw: Callable[[Palette], go.Figure]) -> Themed:
     return {theme: _plain(draw(colours)) for theme, colours in THEMES.items()}
 
@@ -520,6 +528,27 @@ def _throughput(points: Sequence[ThroughputPoint], colours: Palette) -> go.Figur
     heading = f"v({points[0].k + 1}): a verifying pass, in plain ones" if points else "v"
     _panels(figure, TITLES[THROUGHPUT], "texts in the batch", colours, heading, {"rangemode": "tozero"})
     return figure.update_xaxes(type="log", tickvals=rows, ticktext=[str(value) for value in rows])
+
+
+def _distribution(colours: Palette) -> go.Figure:
+    fills = {SPECULATIVE: _fill(colours.accepted), BASELINE: _fill(colours.muted, "/")}
+    bars = [
+        go.Bar(
+            BLANK,
+            uid=lane,
+            name=LANE_NAMES[lane],
+            orientation="h",
+            marker=marker,
+            hovertemplate=f"%{{customdata}}<br>{LANE_NAMES[lane]}: %{{x:,}}<extra></extra>",
+        )
+        for lane, marker in fills.items()
+    ]
+    figure = go.Figure(bars)
+    figure.update_layout(_layout("How often each continuation was drawn", colours) | {"hovermode": "closest"})
+    figure.update_layout(barmode="group", bargap=0.28, bargroupgap=0.06)
+    figure.update_xaxes(_axis("draws", colours), rangemode="tozero", tickformat=",d")
+    figure.update_yaxes(_axis("", colours), autorange="reversed", showgrid=False, tickmode="array")
+    return figure
 
 
 def _panels(

@@ -11,6 +11,8 @@ from specdemo.fetch import Progress, printing
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.pair import Pair
+from specdemo.proof.events import proof_events
+from specdemo.proof.request import parse_proof
 
 POLL_S = 0.25
 
@@ -45,6 +47,11 @@ class Service:
         """One run: the events of ``LiveRun``."""
         config = parse_config(raw)
         yield from self.work(lambda pair: LiveRun(pair, config, stop).events(), stop)
+
+    def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """One audit or distribution test: the events of ``proof_events``."""
+        request = parse_proof(raw)
+        yield from self.work(lambda pair: proof_events(pair, request, stop), stop)
 
     def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
         """Wait for models and device, then do a job on them.

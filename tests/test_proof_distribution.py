@@ -109,6 +109,10 @@ def test_where_no_continuation_is_frequent_that_is_said():
     assert "draw more" in distribution_sentence(found)
 
 
+def test_a_probability_too_small_to_write_is_bounded():
+    assert "p < 1e-99." in distribution_sentence(replace(result(lanes_for(), 20), p_value=0.0))
+
+
 def test_every_draw_is_in_the_histogram_and_the_record_is_plain_data():
     found = result(lanes_for(), 150)
     rows = found.continuations
@@ -195,10 +199,13 @@ def test_closing_it_ends_the_drawing_at_once(monkeypatch):
     assert next(states, None) is None
 
 
-def test_a_request_to_stop_is_heard_before_every_draw():
+def test_a_request_to_stop_is_heard_before_every_draw_and_keeps_what_there_is():
     lanes = Recording.of()
-    assert [state for state in compare_draws(lanes, 1000, lambda: len(lanes.seeds[0]) == 5)] == []
-    assert len(lanes.seeds[1]) == 5
+    *_, found = compare_draws(lanes, 1000, lambda: len(lanes.seeds[0]) == 60)
+    assert isinstance(found, DistributionResult)
+    assert len(lanes.seeds[1]) == found.drawn == 60 and found.draws == 1000
+    assert "in 60 draws each way" in distribution_sentence(found)
+    assert list(compare_draws(Recording.of(), 1000, lambda: True)) == []
 
 
 @pytest.fixture(scope="module")

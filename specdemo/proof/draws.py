@@ -12,7 +12,7 @@ from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.metrics import LaneTally
 from specdemo.proof.memo import MemoRuntime, threads
-from specdemo.proof.statistics import total_variation
+from specdemo.proof.statistics import permutation_noise, total_variation
 from specdemo.rules import Control, rule_for, wrong_rule_for
 from specdemo.runtime import Runtime
 from specdemo.trace import Round, RunConfig
@@ -35,6 +35,7 @@ class DistributionProgress:
         drawn, draws: Continuations drawn each way, and how many it will be.
         continuations: What was drawn, the most frequent first.
         total_variation: Distance between the samples, 0 to 1.
+        noise_mean, noise_high: Mean and 99th percentile of the distance that chance alone makes.
         alpha: Accepted ÷ compared drafted tokens.
         seconds: Time spent drawing.
         passes, passes_saved: Passes both models made, and those a look-up replaced.
@@ -44,6 +45,8 @@ class DistributionProgress:
     draws: int
     continuations: tuple[Continuation, ...]
     total_variation: float
+    noise_mean: float
+    noise_high: float
     alpha: float | None
     seconds: float
     passes: int
@@ -107,6 +110,11 @@ class Samples:
         self._baseline: Counter[tuple[int, ...]] = Counter()
         self._tally = LaneTally()
 
+    @property
+    def drawn(self) -> int:
+        """Continuations drawn each way."""
+        return self._speculative.total()
+
     def draw(self, speculative_seed: int, baseline_seed: int) -> None:
         """One more of each."""
         with threads(1):
@@ -117,16 +125,20 @@ class Samples:
         self._speculative[_ids(rounds)] += 1
         self._baseline[_ids(alone)] += 1
 
-    def progress(self) -> DistributionProgress:
-        """What there is so far; at least one draw."""
+    def progress(self, permutations: int = 100) -> DistributionProgress:
+        """What there is so far; at least one draw. ``permutations`` say how well the noise is known."""
         drawn, other = self._speculative, self._baseline
         ordered = sorted(drawn.keys() | other.keys(), key=lambda ids: (-drawn[ids] - other[ids], ids))
         found = tuple(Continuation(ids, drawn[ids], other[ids]) for ids in ordered)
+        counts = counts_of(found)
+        noise = permutation_noise(*counts, permutations, self._lanes.config.seed)
         return DistributionProgress(
-            drawn=drawn.total(),
+            drawn=self.drawn,
             draws=self._draws,
             continuations=found,
-            total_variation=total_variation(*counts_of(found)),
+            total_variation=total_variation(*counts),
+            noise_mean=noise.mean,
+            noise_high=noise.high,
             alpha=self._tally.accepted / self._tally.compared if self._tally.compared else None,
             seconds=self.seconds,
             passes=self._lanes.passes,

@@ -48,34 +48,50 @@ def wire(
         endpoint: Takes the raw values of ``inputs`` and the request; its name is that of the API endpoint.
     """
     start_button, stop_button = buttons
+    wire_each(stops, endpoint, [(start_button, inputs)], shown, stop_button)
 
-    def begin(request: gr.Request) -> tuple[str, gr.Button, gr.Button]:
+
+def wire_each(
+    stops: Stops,
+    endpoint: Callable[..., Iterator[str]],
+    starts: Sequence[tuple[gr.Button, Sequence[gr.components.Component]]],
+    shown: gr.HTML,
+    stop_button: gr.Button,
+) -> None:
+    """:func:`wire` for several buttons that start the same thing, each from inputs of its own.
+
+    The API endpoint takes its defaults from the first one's inputs.
+    """
+    buttons = [*(button for button, _ in starts), stop_button]
+
+    def begin(request: gr.Request) -> list[Any]:
         stops.begin(session_of(request))
-        return first_line(), gr.Button(interactive=False), gr.Button(interactive=True)
+        return [first_line(), *[gr.Button(interactive=False) for _ in starts], gr.Button(interactive=True)]
 
-    def finish() -> tuple[gr.Button, gr.Button]:
-        return gr.Button(interactive=True), gr.Button(interactive=False)
+    def finish() -> list[gr.Button]:
+        return [*[gr.Button(interactive=True) for _ in starts], gr.Button(interactive=False)]
 
-    def failed(text: str) -> tuple[str, gr.Button, gr.Button]:
-        return explain_failure(text), *finish()
+    def failed(text: str) -> list[Any]:
+        return [explain_failure(text), *finish()]
 
     def stop(request: gr.Request) -> None:
         stops.stop(session_of(request))
 
-    pressed = start_button.click(begin, None, [shown, *buttons], **QUIET)
-    running = pressed.then(
-        endpoint,
-        list(inputs),
-        shown,
-        api_name=endpoint.__name__,
-        preprocess=False,
-        concurrency_limit=1,
-        concurrency_id=DEVICE,
-        show_progress="hidden",
-    )
-    # In Gradio 6 ``then`` follows success only.
-    running.success(finish, None, list(buttons), **QUIET)
-    running.failure(failed, shown, [shown, *buttons], **QUIET)
+    for place, (button, inputs) in enumerate(starts):
+        running = button.click(begin, None, [shown, *buttons], **QUIET).then(
+            endpoint,
+            list(inputs),
+            shown,
+            api_name=endpoint.__name__,
+            api_visibility="private" if place else "public",
+            preprocess=False,
+            concurrency_limit=1,
+            concurrency_id=DEVICE,
+            show_progress="hidden",
+        )
+        # In Gradio 6 ``then`` follows success only.
+        running.success(finish, None, buttons, **QUIET)
+        running.failure(failed, shown, [shown, *buttons], **QUIET)
     stop_button.click(stop, None, None, **QUIET)
 
 

@@ -1,11 +1,148 @@
-"""The tab "Is it the same?"."""
+"""The tab "Is it the same?": three proofs, each with its settings and its button, and what they show."""
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from specdemo.limits import GREEDY_BELOW, MAX_TEMPERATURE
+from specdemo.plots import distribution_chart
+from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
+from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
+from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.runs import EventSource, Stops
+
+CLAIM = (
+    "<p>What speculative decoding writes is <b>the target's own text</b>: the same tokens or, where they are "
+    "drawn by chance, draws from the same distribution. You need not believe it.</p>"
+)
+CARDS = {
+    Proof.GREEDY: (
+        "Token by token, greedy",
+        "Write each text twice, with drafts and without, always taking the target's first choice. "
+        "Every token has to agree.",
+    ),
+    Proof.SHARED_NOISE: (
+        "Token by token, sampled",
+        "Write each text twice at a temperature, both times with the same dice (shared noise). "
+        "Every token has to agree again.",
+    ),
+    Proof.DISTRIBUTION: (
+        "Same distribution",
+        "Rejection sampling throws its own dice, so no single text can show it. Draw three tokens thousands "
+        "of times both ways and compare how often each continuation comes. A wrong rule has to be caught.",
+    ),
+}
+RULES = [
+    ("the true rule", str(SampledBy.TRUE_RULE)),
+    ("accept everything (wrong on purpose)", str(SampledBy.ACCEPT_EVERYTHING)),
+    ("no residual (wrong on purpose)", str(SampledBy.NO_RESIDUAL)),
+]
 
 
 def build_proof(service: EventSource) -> Stops:
     """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
     stops = Stops()
-    component("proof", "proof.js", "mountProof")
+    _constant(CLAIM, "proof-claim")
+    with gr.Row(elem_id="proofs", equal_height=True):
+        with _card(Proof.GREEDY):
+            greedy_prompts = _prompts()
+            greedy = _start("Compare the texts", Proof.GREEDY)
+        with _card(Proof.SHARED_NOISE):
+            with gr.Row():
+                sampled_prompts = _prompts()
+                temperature = gr.Number(
+                    TEMPERATURE,
+                    label="Temperature",
+                    minimum=GREEDY_BELOW,
+                    maximum=MAX_TEMPERATURE,
+                    step=0.1,
+                    min_width=90,
+                )
+            sampled = _start("Compare the sampled texts", Proof.SHARED_NOISE)
+        with _card(Proof.DISTRIBUTION, scale=2):
+            rule = gr.Radio(
+                RULES, value=str(SampledBy.TRUE_RULE), label="Drafts are judged by", elem_id="proof-rule"
+            )
+            with gr.Row():
+                prompt = gr.Textbox(
+                    EXAMPLE["prompt"], label="Text to continue", max_lines=1, scale=3, min_width=150
+                )
+                draws = gr.Number(
+                    DRAWS, label="Draws each way", precision=0, minimum=1, maximum=MOST_DRAWS, min_width=110
+                )
+                drawn = _start("Draw and compare", Proof.DISTRIBUTION)
+    with gr.Column(elem_id="proof-results"):
+        stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="proof-stop")
+        shown = component("proof", "proof.js", "mountProof", {"figures": distribution_chart()})
+
+    def starting(start: gr.Button, proof: Proof, prompts: gr.Number) -> tuple[gr.Button, list[Any]]:
+        chosen = gr.Radio(list(map(str, Proof)), value=str(proof), label="proof", visible=False)
+        return start, [chosen, prompts, temperature, draws, rule, prompt]
+
+    starts = [
+        starting(drawn, Proof.DISTRIBUTION, greedy_prompts),
+        starting(greedy, Proof.GREEDY, greedy_prompts),
+        starting(sampled, Proof.SHARED_NOISE, sampled_prompts),
+    ]
+    jobs.wire_each(stops, proof_endpoint(service, stops), starts, shown, stop)
     return stops
+
+
+def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+    """The function behind the three buttons and the API endpoint ``prove``."""
+
+    def prove(
+        proof: str,
+        prompts: int,
+        temperature: float,
+        draws: int,
+        rule: str,
+        prompt: str,
+        request: gr.Request,
+    ) -> Iterator[str]:
+        """Check that speculative output is the target's own; yields the events as growing NDJSON.
+
+        Args:
+            proof: "greedy" or "shared-noise" compare texts token by token, "distribution" compares two
+                samples of short continuations. Only what the proof needs of the rest is looked at.
+            prompts: How many of the prompts that come with the program are compared (greedy, shared-noise).
+            temperature: Of the texts under shared-noise.
+            draws: Continuations drawn with drafts, and as many without (distribution).
+            rule: "true-rule", or "accept-everything" or "no-residual", which are wrong on purpose
+                (distribution).
+            prompt: The text that is continued (distribution).
+        """
+        raw = {
+            "proof": proof,
+            "prompts": prompts,
+            "temperature": temperature,
+            "draws": draws,
+            "rule": rule,
+            "prompt": prompt,
+        }
+        yield from jobs.stream(stops, request, lambda stop: service.prove(raw, stop))
+
+    return prove
+
+
+def _card(proof: Proof, scale: int = 1) -> gr.Column:
+    title, about = CARDS[proof]
+    with gr.Column(scale=scale, min_width=260, elem_classes="sd-proof-card") as card:
+        _constant(f"<h2>{title}</h2><p>{about}</p>", f"about-{proof}")
+    return card
+
+
+def _prompts() -> gr.Number:
+    return gr.Number(
+        PROMPTS, label="Prompts", precision=0, minimum=1, maximum=MOST_PROMPTS, scale=1, min_width=90
+    )
+
+
+def _start(label: str, proof: Proof) -> gr.Button:
+    return gr.Button(label, variant="primary", min_width=150, elem_id=f"prove-{proof}")
+
+
+def _constant(markup: str, name: str) -> None:
+    gr.HTML(markup, js_on_load=None, apply_default_css=False, elem_id=name, elem_classes="sd-proof-words")

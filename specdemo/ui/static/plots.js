@@ -5,12 +5,12 @@ import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 
 const PLOT_GAP_MS = 250;
 const PLOT_REST = 12; // drawing for t is followed by a rest of 12 t at least
-const PLOT_NARROW_PX = 480;
+export const PLOT_NARROW_PX = 480;
 const PLOT_NEAR = "400px";
 const PLOT_IN_SIGHT = 0.2; // a chart of which less is seen need not follow the run
 const PLOT_TAP_MS = 400;
 // The buttons by name: Plotly's own choice has one that sends the chart to a server.
-const PLOT_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
+export const PLOT_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
 const PLOT_DENSE_PX = { acceptance: 5, position: 90 }; // of a chart's width for each of its bars
 const ROUND_PLOTS = ["acceptance", "rates", "speedup", "position"];
 const CLOCK_PLOTS = ["race", "time"];
@@ -168,22 +168,27 @@ const browserPlotClock = {
   turn: () => new Promise((resolve) => setTimeout(resolve)),
 };
 
-function loadPlotly(base) {
+let plotlyOnItsWay = null;
+
+/** Plotly from our own server, once for all charts of a page. */
+export function loadPlotly(base) {
   if (window.Plotly) return Promise.resolve(window.Plotly);
-  return new Promise((resolve, reject) => {
+  plotlyOnItsWay ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = new URL("plotly.min.js", base).href;
     script.onload = () => resolve(window.Plotly);
     script.onerror = () => reject(new Error("Plotly did not load"));
     document.head.append(script);
   });
+  return plotlyOnItsWay;
 }
 
 function restylePlot(data, parts) {
   for (const trace of data) Object.assign(trace, parts[trace.uid]);
 }
 
-function plotTheme() {
+/** The page's theme, by which figures are filed. */
+export function plotTheme() {
   return document.body.classList.contains("dark") ? "dark" : "light";
 }
 

@@ -1,4 +1,226 @@
-// Is it the same?
+// The tab "Is it the same?": shows the events of one proof. Every figure is the server's, only formatted here.
+
+import { Chart, plotText } from "./chart.js";
+import { element, rolesOf } from "./dom.js";
+import { BASELINE, parseEvents, SPECULATIVE } from "./trace.js";
+import { percent } from "./words.js";
+
+const LEAST_P = 1e-99;
+const LABEL_LETTERS = 28;
+const LABEL_LETTERS_NARROW = 18;
+const BADGE_KINDS = { same: "same", caught: "same", different: "different", missed: "different" };
 
 /** Called once by the Gradio component. */
-export function mountProof({ element }) {}
+export function mountProof({ element: host, props, watch, base, settings }) {
+  const view = new ProofView(host.querySelector(".sd-proof"), { base, ...settings });
+  const feed = () => view.feed(props.value ?? "");
+  watch("value", feed);
+  feed();
+}
+
+class ProofView {
+  constructor(root, settings) {
+    this.root = root;
+    this.roles = rolesOf(root);
+    this.seen = "";
+    this.chart = new Chart(this.roles.chart, settings);
+  }
+
+  /** The value only grows during a proof; anything else is the beginning of another one. */
+  feed(value) {
+    if (value === this.seen) return;
+    if (!this.seen || !value.startsWith(this.seen)) {
+      this.seen = "";
+      this.begin();
+    }
+    const news = parseEvents(value.slice(this.seen.length));
+    this.seen = value;
+    // Of many samples that came together only the last is worth drawing.
+    const latest = news.findLast(({ type }) => type === "sample");
+    for (const event of news) if (event.type !== "sample" || event === latest) this.take(event);
+  }
+
+  begin() {
+    const { roles } = this;
+    this.start = null;
+    roles.rows.replaceChildren();
+    roles.live.textContent = "";
+    for (const role of ["audit", "samples", "reading", "error", "verdict", "progress"]) roles[role].hidden = true;
+    roles.hint.hidden = false;
+    this.root.dataset.state = "idle";
+  }
+
+  take(event) {
+    const takers = { progress: "progress", error: "fail", start: "open", row: "row", sample: "sample", end: "end" };
+    this[takers[event.type]](event);
+  }
+
+  progress({ text, fraction }) {
+    this.notice("progress");
+    this.root.dataset.state = "running";
+    this.roles["progress-text"].textContent = text;
+    const track = this.roles.progress.querySelector("[role=progressbar]");
+    track.setAttribute("aria-valuenow", Math.round(100 * fraction));
+    track.firstElementChild.style.width = `${100 * fraction}%`;
+  }
+
+  fail({ message }) {
+    this.roles.error.textContent = message;
+    this.notice("error");
+    this.root.dataset.state = "error";
+  }
+
+  open(start) {
+    this.start = start;
+    this.root.dataset.rule = start.rule ?? "";
+    const audited = start.proof !== "distribution";
+    this.roles.audit.hidden = !audited;
+    this.roles.samples.hidden = audited;
+    this.progress({ text: startWords(start), fraction: 0 });
+    if (!audited) this.showFigures({ drawn: 0, draws: start.draws });
+  }
+
+  row({ row, sentence }) {
+    const { roles, start } = this;
+    roles.rows.append(auditRow(row));
+    this.progress({ text: sentence, fraction: roles.rows.childElementCount / start.prompts });
+  }
+
+  sample(event) {
+    this.showSamples(event);
+    const { drawn, draws } = event;
+    this.progress({ text: startWords(this.start), fraction: drawn / draws });
+  }
+
+  end(event) {
+    const { roles } = this;
+    if (event.texts) this.showSamples(event);
+    roles.words.textContent = event.words;
+    roles.words.hidden = !event.words;
+    roles.words.dataset.kind = BADGE_KINDS[event.verdict] ?? "";
+    roles.sentence.textContent = event.sentence;
+    roles.reading.textContent = event.reading ?? "";
+    roles.reading.hidden = !event.reading;
+    roles.live.textContent = `${event.words} ${event.sentence}`;
+    this.root.dataset.verdict = event.verdict;
+    this.root.dataset.state = "ended";
+    this.notice("verdict");
+  }
+
+  notice(shown) {
+    for (const role of ["hint", "progress", "error", "verdict"]) this.roles[role].hidden = role !== shown;
+  }
+
+  showSamples(event) {
+    this.showFigures(event);
+    this.chart.show((figure, narrow) => fillBars(figure, event, narrow ? LABEL_LETTERS_NARROW : LABEL_LETTERS));
+  }
+
+  showFigures(event) {
+    const shown = figureWords(event, this.start);
+    for (const node of this.root.querySelectorAll("[data-figure-of]")) {
+      node.textContent = shown[node.dataset.figureOf];
+      node.dataset.value = event[node.dataset.figureOf] ?? null;
+    }
+    for (const role of ["alpha-words", "drawn-words", "passes-words", "band-words"]) this.roles[role].textContent = shown[role];
+    this.showBand(event);
+  }
+
+  showBand(event) {
+    const band = bandOf(event);
+    const { style } = this.roles.band;
+    this.roles.band.toggleAttribute("data-empty", !band);
+    for (const [name, share] of Object.entries(band ?? {})) style.setProperty(`--${name}`, `${100 * share}%`);
+    this.roles.band.toggleAttribute("data-outside", Boolean(band) && event.total_variation > event.noise_high);
+    const words = band ? `${decimals(event.total_variation)}; by chance alone up to ${decimals(event.noise_high)}` : "No samples yet";
+    this.roles.band.setAttribute("aria-label", words);
+  }
+}
+
+function auditRow(row) {
+  const { words, same } = rowWords(row);
+  const verdict = element("td", "", words);
+  verdict.dataset.same = same;
+  const prompt = element("th", "", row.prompt);
+  prompt.scope = "row";
+  prompt.title = row.prompt;
+  const tokens = element("td", "", String(row.tokens), element("span", "sd-proof-unit", " tokens"));
+  const speedup = element("td", "", row.speedup === null ? "–" : `${row.speedup.toFixed(2)}×`);
+  return element("tr", "", prompt, tokens, verdict, speedup);
+}
+
+/** What came of one prompt: `same`, and `words` that say where the texts part and how close a call that was. */
+export function rowWords({ identical, divergence, gap }) {
+  if (identical) return { same: true, words: "identical" };
+  const close = gap === null ? "" : `, where the target's top two are ${percent(gap)} apart`;
+  return { same: false, words: `part at token ${divergence + 1}${close}` };
+}
+
+/** What is being done, in a sentence. */
+export function startWords({ proof, prompts, temperature, max_new_tokens: tokens, draws, prompt, top_k: topK }) {
+  if (proof === "distribution") {
+    return `Drawing ${tokens} tokens after “${prompt}”, ${thousands(draws)} times each way (temperature ${temperature}, top-${topK})`;
+  }
+  const how = proof === "greedy" ? "greedily" : `at temperature ${temperature} with shared noise`;
+  return `Writing ${tokens} tokens after each of ${prompts} prompts, twice, ${how}`;
+}
+
+/** A p-value, as exact as it makes sense. */
+export function probability(value) {
+  if (value === null || value === undefined) return "–";
+  if (value < LEAST_P) return "<1e-99";
+  return value < 0.001 ? value.toExponential(0) : value.toFixed(value < 0.1 ? 3 : 2);
+}
+
+/**
+ * Where things stand on the scale of distances, 0 to 1: the `mean` and the `high` end of what chance makes, and
+ * the `mark` of the samples. The scale reaches a little beyond both; null before there are samples.
+ */
+export function bandOf({ total_variation: mark, noise_mean: mean, noise_high: high }) {
+  if (mark === undefined) return null;
+  const reach = 1.15 * Math.max(mark, 2 * high);
+  return { mark: mark / reach, mean: mean / reach, high: high / reach };
+}
+
+/** Every figure of the two samples by its role on the page. */
+export function figureWords(event, { rule }) {
+  const everything = rule === "accept-everything" ? " because this rule accepts all of them" : "";
+  const { drawn, draws, seconds, passes } = event;
+  const stopped = drawn < draws ? ` of ${thousands(draws)}` : "";
+  return {
+    total_variation: decimals(event.total_variation),
+    p_value: probability(event.p_value),
+    alpha: percentOrDash(event.alpha),
+    drawn: thousands(drawn),
+    passes_saved: thousands(event.passes_saved),
+    "alpha-words": `of compared drafts accepted (α)${everything}`,
+    "drawn-words": `draws${stopped} each way${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
+    "passes-words": `passes looked up${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
+    "band-words": `chance alone makes about ${decimals(event.noise_mean)}, seldom over ${decimals(event.noise_high)}`,
+  };
+}
+
+/** The bars of the most frequent continuations, and one pair for all the others. */
+export function fillBars({ data, layout }, { texts, others }, longest) {
+  const [kinds, ...counts] = others;
+  const rows = [...texts];
+  if (kinds) rows.push([`${thousands(kinds)} others`, ...counts]);
+  const places = rows.map((_, place) => place);
+  for (const [column, lane] of [SPECULATIVE, BASELINE].entries()) {
+    const customdata = rows.map(([text]) => plotText(text));
+    Object.assign(data.find(({ uid }) => uid === lane), { x: rows.map((row) => row[1 + column]), y: places, customdata });
+  }
+  Object.assign(layout.yaxis, { tickvals: places, ticktext: rows.map(([text]) => plotText(text.trim() || text, longest)) });
+}
+
+function thousands(count) {
+  return count === undefined ? "–" : count.toLocaleString("en");
+}
+
+function decimals(value) {
+  return value === undefined ? "–" : value.toFixed(3);
+}
+
+function percentOrDash(value) {
+  return value === null || value === undefined ? "–" : percent(value);
+}
