@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 import pytest
 
 from specdemo.palette import THEMES
-from specdemo.plots import NO_BASELINE, SELECTED, skeletons
+from specdemo.plots import NO_BASELINE, SELECTED, distribution_chart, skeletons
 
 FILLED = {
     "acceptance": ["accepted", "discarded", "corrected", "bonus"],
@@ -129,3 +129,14 @@ def test_the_other_looks_are_plotly_s_too(charts):
         assert bool(figure["narrow"]) == figure["layout"]["showlegend"]
         for part, look in figure["narrow"].items():
             go.Layout({part: figure["layout"][part] | look})
+
+
+def test_the_bars_of_two_samples_are_empty_and_told_apart_by_pattern(theme):
+    figure = distribution_chart()[theme]
+    bars = by_uid(figure)
+    assert list(bars) == ["speculative", "baseline"]
+    assert all(bar["orientation"] == "h" and bar["x"] == [None] for bar in bars.values())
+    patterns = {bar["marker"]["pattern"].get("shape") for bar in bars.values()}
+    assert len(patterns) == 2
+    assert figure["layout"]["barmode"] == "group" and figure["layout"]["showlegend"]
+    assert "legend" in figure["narrow"]

@@ -131,7 +131,8 @@ class Samples:
         ordered = sorted(drawn.keys() | other.keys(), key=lambda ids: (-drawn[ids] - other[ids], ids))
         found = tuple(Continuation(ids, drawn[ids], other[ids]) for ids in ordered)
         counts = counts_of(found)
-        noise = permutation_noise(*counts, permutations, self._lanes.config.seed)
+        with threads(1):
+            noise = permutation_noise(*counts, permutations, self._lanes.config.seed)
         return DistributionProgress(
             drawn=self.drawn,
             draws=self._draws,

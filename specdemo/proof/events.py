@@ -21,7 +21,7 @@ from specdemo.proof.distribution import DistributionResult, distribution_test
 from specdemo.proof.draws import DistributionProgress
 from specdemo.proof.request import Proof, ProofRequest, SampledBy
 
-SHOWN = 10
+SHOWN = 8
 """Most frequent continuations that are told apart on the page."""
 STOPPED = "Stopped before there was anything to compare."
 READINGS = {

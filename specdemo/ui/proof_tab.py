@@ -14,30 +14,29 @@ from specdemo.ui.component import component
 from specdemo.ui.runs import EventSource, Stops
 
 CLAIM = (
-    "<p>What speculative decoding writes is <b>the target's own text</b>: the same tokens or, where they are "
-    "drawn by chance, draws from the same distribution. You need not believe it.</p>"
+    "<p>Drafts change how fast the text is written, not what it says: it stays <b>the target's own</b>. "
+    "Do not believe it; check it.</p>"
 )
 CARDS = {
     Proof.GREEDY: (
         "Token by token, greedy",
-        "Write each text twice, with drafts and without, always taking the target's first choice. "
-        "Every token has to agree.",
+        "Write texts with drafts and without, always the target's first choice: every token has to agree.",
     ),
     Proof.SHARED_NOISE: (
         "Token by token, sampled",
-        "Write each text twice at a temperature, both times with the same dice (shared noise). "
-        "Every token has to agree again.",
+        "The same at a temperature, where both writers get the same dice (shared noise): "
+        "every token has to agree.",
     ),
     Proof.DISTRIBUTION: (
         "Same distribution",
-        "Rejection sampling throws its own dice, so no single text can show it. Draw three tokens thousands "
-        "of times both ways and compare how often each continuation comes. A wrong rule has to be caught.",
+        "Rejection sampling throws its own dice: compare thousands of short continuations drawn both ways. "
+        "The two rules that are wrong on purpose have to be caught.",
     ),
 }
 RULES = [
     ("the true rule", str(SampledBy.TRUE_RULE)),
-    ("accept everything (wrong on purpose)", str(SampledBy.ACCEPT_EVERYTHING)),
-    ("no residual (wrong on purpose)", str(SampledBy.NO_RESIDUAL)),
+    ("accept everything (wrong)", str(SampledBy.ACCEPT_EVERYTHING)),
+    ("no residual (wrong)", str(SampledBy.NO_RESIDUAL)),
 ]
 
 
@@ -46,32 +45,26 @@ def build_proof(service: EventSource) -> Stops:
     stops = Stops()
     _constant(CLAIM, "proof-claim")
     with gr.Row(elem_id="proofs", equal_height=True):
-        with _card(Proof.GREEDY):
-            greedy_prompts = _prompts()
-            greedy = _start("Compare the texts", Proof.GREEDY)
-        with _card(Proof.SHARED_NOISE):
-            with gr.Row():
-                sampled_prompts = _prompts()
-                temperature = gr.Number(
-                    TEMPERATURE,
-                    label="Temperature",
-                    minimum=GREEDY_BELOW,
-                    maximum=MAX_TEMPERATURE,
-                    step=0.1,
-                    min_width=90,
-                )
-            sampled = _start("Compare the sampled texts", Proof.SHARED_NOISE)
-        with _card(Proof.DISTRIBUTION, scale=2):
+        with _card(Proof.GREEDY), gr.Row():
+            greedy_prompts = _number("Prompts", PROMPTS, 1, MOST_PROMPTS)
+            greedy = _start("Compare", Proof.GREEDY)
+        with _card(Proof.SHARED_NOISE), gr.Row():
+            sampled_prompts = _number("Prompts", PROMPTS, 1, MOST_PROMPTS)
+            temperature = _number("Temperature", TEMPERATURE, GREEDY_BELOW, MAX_TEMPERATURE)
+            sampled = _start("Compare", Proof.SHARED_NOISE)
+        with _card(Proof.DISTRIBUTION):
             rule = gr.Radio(
-                RULES, value=str(SampledBy.TRUE_RULE), label="Drafts are judged by", elem_id="proof-rule"
+                RULES,
+                value=str(SampledBy.TRUE_RULE),
+                label="Rule that draws the speculative sample",
+                container=False,
+                elem_id="proof-rule",
             )
             with gr.Row():
                 prompt = gr.Textbox(
                     EXAMPLE["prompt"], label="Text to continue", max_lines=1, scale=3, min_width=150
                 )
-                draws = gr.Number(
-                    DRAWS, label="Draws each way", precision=0, minimum=1, maximum=MOST_DRAWS, min_width=110
-                )
+                draws = _number("Draws each way", DRAWS, 1, MOST_DRAWS)
                 drawn = _start("Draw and compare", Proof.DISTRIBUTION)
     with gr.Column(elem_id="proof-results"):
         stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="proof-stop")
@@ -127,21 +120,20 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
     return prove
 
 
-def _card(proof: Proof, scale: int = 1) -> gr.Column:
+def _card(proof: Proof) -> gr.Column:
     title, about = CARDS[proof]
-    with gr.Column(scale=scale, min_width=260, elem_classes="sd-proof-card") as card:
+    with gr.Column(min_width=260, elem_classes="sd-proof-card") as card:
         _constant(f"<h2>{title}</h2><p>{about}</p>", f"about-{proof}")
     return card
 
 
-def _prompts() -> gr.Number:
-    return gr.Number(
-        PROMPTS, label="Prompts", precision=0, minimum=1, maximum=MOST_PROMPTS, scale=1, min_width=90
-    )
+def _number(label: str, value: float, least: float, most: float) -> gr.Number:
+    step = 0.1 if value < 1 else 1
+    return gr.Number(value, label=label, minimum=least, maximum=most, step=step, min_width=60)
 
 
 def _start(label: str, proof: Proof) -> gr.Button:
-    return gr.Button(label, variant="primary", min_width=150, elem_id=f"prove-{proof}")
+    return gr.Button(label, variant="primary", min_width=90, elem_id=f"prove-{proof}")
 
 
 def _constant(markup: str, name: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from specdemo import trace_file
 from specdemo.events import replay_events
 from specdemo.limits import UserError, parse_config
+from specdemo.proof.request import Proof, parse_proof
 from specdemo.trace import SPECULATIVE, dump
 
 DATA = Path(__file__).parent / "data"
@@ -71,6 +72,12 @@ def _unfolded(trace: Event) -> list[Event]:
     return [json.loads(dump(event)) for event in replay_events(trace_file.load(dump(trace)))]
 
 
+def proved(name: str) -> list[Event]:
+    """A committed stream of a proof's events: what it shows and, of a distribution test, by which rule."""
+    lines = (DATA / f"proof_{name}.ndjson").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
 class ReplayService:
     """Stands in for ``service.Service``: checks requests the same way, then replays ``events``."""
 
@@ -84,6 +91,7 @@ class ReplayService:
         self.fault: str | None = None
         self.served = 0
         self.requests: list[Mapping[str, Any]] = []
+        self.proof: list[Event] | None = None
 
     def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
         """Yield the recording as if ``raw`` had been run, ending it when asked to."""
@@ -103,6 +111,22 @@ class ReplayService:
                 yield {**self.events[-1], "finish": "stopped", "sentence": "Stopped early."}
                 return
             yield event
+
+    def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """Yield ``proof``, or the recording of what was asked for, as a proof; its end when asked to stop."""
+        request = parse_proof(raw)
+        self.requests.append(raw)
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        distribution = request.proof is Proof.DISTRIBUTION
+        events = self.proof or proved(str(request.rule if distribution else request.proof).replace("-", "_"))
+        for event in events[:-1]:
+            time.sleep(self.gap_s)
+            if self.fault:
+                raise UserError(self.fault)
+            if stop():
+                break
+            yield event
+        yield events[-1]
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """``config`` with what the recording's rounds and lanes follow from."""

@@ -78,6 +78,7 @@ class ProofView {
     this.roles.samples.hidden = audited;
     this.progress({ text: startWords(start), fraction: 0 });
     if (!audited) this.showFigures({ drawn: 0, draws: start.draws });
+    this.root.scrollIntoView({ block: "nearest" }); // on a phone it stands far below the button
   }
 
   row({ row, sentence }) {

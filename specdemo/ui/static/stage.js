@@ -7,6 +7,7 @@ import { LaneView } from "./lanes.js";
 import { Player } from "./player.js";
 import { Plots } from "./plots.js";
 import { Selection } from "./selection.js";
+import { tabOpener } from "./tabs.js";
 import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
 import { BASELINE, DRAFT, parseEvents, SPECULATIVE, Trace } from "./trace.js";
@@ -226,7 +227,11 @@ class Stage {
     roles.sentence.textContent = sentence;
     roles.badge.hidden = !badge;
     roles.badge.dataset.kind = badge?.kind ?? "";
-    roles.badge.textContent = badge?.text ?? "";
+    const words = badge?.text ?? "";
+    if (roles.badge.textContent !== words) {
+      // No comparison of tokens can show that; the proof of distributions can.
+      roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
+    }
     if (roles.live.textContent !== sentence) roles.live.textContent = sentence;
   }
 

@@ -1,0 +1,284 @@
+"""The tab "Is it the same?": three proofs, what each shows, and what a visitor can do meanwhile."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from replay import Event, ReplayService, proved, recorded
+from visitor import run_to_end
+
+from specdemo.limits import UserError
+from specdemo.proof.request import parse_proof
+
+OURS = {"include": [["#tab-proof"]]}
+HOSTILE = "<img src=x onerror=document.title='pwned'><b>${alert(1)}{{x}}</b>"
+BARS = """chart => Object.fromEntries(chart.data.map(trace => [trace.uid, [...trace.x]]))"""
+NAMES = """() => [...document.querySelectorAll('[data-role=chart] .yaxislayer-above text')]
+    .map(text => text.textContent)"""
+FILLED = "role => document.querySelector(`[data-role=${role}]`).data?.[0].x.length > 1"
+WIDER = """width => [...document.querySelectorAll('#tab-proof *')].filter(node => {
+    const box = node.getBoundingClientRect();
+    return box.width && box.right > width + 1 && !node.closest('.sd-sr, svg'); })
+    .map(node => node.outerHTML.slice(0, 80))"""
+CUT = """() => [...document.querySelectorAll('#proofs :is(p, h2, button), .sd-proof :is(p, b, span, td)')]
+    .filter(node => node.scrollWidth > node.clientWidth + 1 && getComputedStyle(node).display !== 'inline')
+    .map(node => node.outerHTML.slice(0, 80))"""
+SMALL = """() => [...document.querySelectorAll('#tab-proof *')].filter(node => node.getClientRects().length
+    && [...node.childNodes].some(child => child.nodeType === Node.TEXT_NODE && child.textContent.trim())
+    && parseFloat(getComputedStyle(node).fontSize) < 16 && !node.closest('svg, .sd-sr, .sr-only'))
+    .map(node => node.outerHTML.slice(0, 80))"""
+
+
+@pytest.fixture
+def proof_page(open_page: Any) -> Any:
+    """``proof_page(...)``: a page at this tab."""
+
+    def opened(**how: Any) -> Any:
+        page = open_page(**how)
+        page.click("#tab-proof-button")
+        page.wait_for_selector("#prove-greedy:visible")
+        return page
+
+    return opened
+
+
+def prove(page: Any, proof: str, state: str = "ended") -> None:
+    """Press the button of a proof and wait."""
+    page.click(f"#prove-{proof}")
+    page.wait_for_selector(f".sd-proof[data-state={state}]")
+    page.wait_for_selector(f"#prove-{proof}:enabled")
+
+
+def figure(page: Any, name: str) -> Any:
+    """A figure of the two samples as it came."""
+    return json.loads(page.get_attribute(f"[data-figure-of={name}]", "data-value"))
+
+
+def texts_of(page: Any, part: str) -> list[str]:
+    """The texts of all such parts."""
+    return page.locator(part).all_inner_texts()
+
+
+def test_the_greedy_audit_shows_each_prompt_and_sums_up(proof_page, service):
+    page = proof_page()
+    page.fill("#proofs input >> nth=0", "4")
+    prove(page, "greedy")
+    assert service.requests[-1].items() >= {"proof": "greedy", "prompts": 4}.items()
+    rows = [event["row"] for event in proved("greedy") if event["type"] == "row"]
+    assert texts_of(page, "[data-role=rows] th") == [row["prompt"].replace("\n", " ") for row in rows]
+    assert texts_of(page, "[data-role=rows] td[data-same=true]") == ["identical"] * len(rows)
+    assert page.inner_text("[data-role=rows] tr >> nth=0 >> td:last-child") == f"{rows[0]['speedup']:.2f}×"
+    assert page.inner_text("[data-role=words]") == "Identical, token for token."
+    assert page.inner_text("[data-role=sentence]") == proved("greedy")[-1]["sentence"]
+    assert not page.is_visible("[data-role=samples]")
+
+
+def test_a_text_that_parts_is_shown_with_its_gap(proof_page, service):
+    service.proof = proved("greedy")
+    service.proof[2]["row"] |= {"identical": False, "divergence": 6, "gap": 0.0004, "prompt": HOSTILE}
+    service.proof[-1] |= {"verdict": "different", "words": "Not identical."}
+    page = proof_page()
+    prove(page, "greedy")
+    parting = page.locator("td[data-same=false]")
+    assert parting.inner_text() == "part at token 7, where the target's top two are <0.1% apart"
+    assert page.get_attribute("[data-role=words]", "data-kind") == "different"
+    assert page.text_content("[data-role=rows] tr >> nth=1 >> th") == HOSTILE
+    assert page.locator("#tab-proof img").count() == 0 and "pwned" not in page.title()
+
+
+def test_the_sampled_audit_takes_its_own_settings(proof_page, service):
+    page = proof_page()
+    page.fill("#proofs input >> nth=1", "3")
+    page.fill("#proofs input >> nth=2", "1.2")
+    prove(page, "shared-noise")
+    asked = {"proof": "shared-noise", "prompts": 3, "temperature": 1.2}
+    assert service.requests[-1].items() >= asked.items()
+    assert page.locator("[data-role=rows] tr").count() == 4
+    assert page.inner_text("[data-role=words]") == "Identical, token for token."
+
+
+def assert_samples_shown(page: Any, end: Event) -> None:
+    """Chart and figures are those of the last event."""
+    page.wait_for_function(FILLED, arg="chart")
+    page.wait_for_timeout(600)
+    [kinds, *others], texts = end["others"], end["texts"]
+    bars = page.eval_on_selector("[data-role=chart]", BARS)
+    assert bars["speculative"] == [text[1] for text in texts] + [others[0]] * bool(kinds)
+    assert bars["baseline"] == [text[2] for text in texts] + [others[1]] * bool(kinds)
+    for name in ("total_variation", "p_value", "alpha", "drawn", "passes_saved"):
+        assert figure(page, name) == end[name], name
+
+
+def test_the_true_rule_is_accepted(proof_page, service):
+    page = proof_page()
+    prove(page, "distribution")
+    end = proved("true_rule")[-1]
+    assert service.requests[-1] == {
+        "proof": "distribution",
+        "prompts": 8,
+        "temperature": 0.8,
+        "draws": 2000,
+        "rule": "true-rule",
+        "prompt": "A dog is",
+    }
+    assert_samples_shown(page, end)
+    assert page.inner_text("[data-role=words]") == "Accepted: no difference beyond chance."
+    assert page.get_attribute("[data-role=words]", "data-kind") == "same"
+    assert page.locator("[data-role=band][data-outside]").count() == 0
+    assert page.inner_text("[data-role=reading]") == end["reading"]
+    assert end["texts"][0][0].strip() in " ".join(page.evaluate(NAMES))
+
+
+@pytest.mark.parametrize(("place", "name"), [(1, "accept_everything"), (2, "no_residual")])
+def test_a_wrong_rule_is_caught(proof_page, service, place, name):
+    page = proof_page()
+    page.locator("#proof-rule label").nth(place).click()
+    prove(page, "distribution")
+    assert service.requests[-1]["rule"] == name.replace("_", "-")
+    assert_samples_shown(page, proved(name)[-1])
+    assert page.inner_text("[data-role=words]") == "Caught: not the target's distribution."
+    assert page.locator("[data-role=band][data-outside]").count() == 1
+    assert page.inner_text("[data-role=reading]") == proved(name)[-1]["reading"]
+
+
+def test_the_samples_are_seen_growing_and_stop_keeps_what_there_is(proof_page, service):
+    service.gap_s = 0.4
+    page = proof_page()
+    page.click("#prove-distribution")
+    page.wait_for_function("document.querySelector('[data-figure-of=drawn]').dataset.value > 0")
+    assert page.locator("#proofs button:enabled").count() == 0
+    before = figure(page, "drawn")
+    assert 0 < before < 2000 and figure(page, "p_value") is None
+    assert page.inner_text("[data-role=progress-text]").startswith("Drawing 3 tokens after “A dog is”")
+    stopped = proved("true_rule")[-1] | {"drawn": before, "sentence": "Stopped early."}
+    service.proof = [*proved("true_rule")[:-1], stopped]
+    page.click("#proof-stop")
+    page.wait_for_selector(".sd-proof[data-state=ended]")
+    page.wait_for_selector("#prove-distribution:enabled")
+    assert page.is_disabled("#proof-stop")
+    assert figure(page, "total_variation") is not None and page.is_visible("[data-role=chart] .main-svg")
+
+
+def test_a_second_proof_clears_the_first(proof_page):
+    page = proof_page()
+    prove(page, "distribution")
+    prove(page, "greedy")
+    assert page.is_visible("[data-role=audit]") and not page.is_visible("[data-role=samples]")
+    prove(page, "greedy")
+    assert page.locator("[data-role=rows] tr").count() == 4
+
+
+def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
+    service.proof = proved("true_rule")
+    for event in service.proof:
+        if event.get("texts"):
+            event["texts"][0][0] = HOSTILE
+    page = proof_page()
+    prove(page, "distribution")
+    page.wait_for_function(FILLED, arg="chart")
+    page.wait_for_timeout(600)
+    assert any(name.startswith("<img src=x") for name in page.evaluate(NAMES))
+    assert page.locator("#tab-proof img").count() == 0 and "pwned" not in page.title()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        (0, "900", "prompts must be from 1 to 48, not 900."),
+        (0, "", "prompts must be a whole number from 1 to 48, not None."),
+        (2, "0", "temperature must be from 0.001 to 2, not 0."),
+        (3, "99999", "draws must be from 1 to 10000, not 99999."),
+    ],
+)
+def test_bad_settings_get_one_sentence(proof_page, service, field, value, words):
+    page = proof_page()
+    page.fill(f"#proofs input[type=number] >> nth={field}", value)
+    prove(page, ("greedy", None, "shared-noise", "distribution")[field], "error")
+    assert page.inner_text("[data-role=error]:visible") == words
+    assert service.requests == []
+    page.fill(f"#proofs input[type=number] >> nth={field}", "1")
+    prove(page, ("greedy", None, "shared-noise", "distribution")[field])
+
+
+def test_the_badge_of_a_sampled_run_opens_this_tab(open_page, service):
+    service.events = recorded("rejection")
+    page = open_page()
+    run_to_end(page)
+    page.click("[data-role=badge] button")
+    page.wait_for_selector("#prove-distribution:visible")
+    page.click("#tab-run-button")
+    service.events = recorded("greedy")
+    run_to_end(page)
+    assert page.locator("[data-role=badge] button").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(proof_page, theme):
+    axe = Axe()
+    page = proof_page(theme=theme)
+
+    def look(state: str) -> None:
+        found = axe.run(page, context=OURS).response["violations"]
+        grave = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert grave == [], (state, [(v["id"], v["nodes"][0]["target"]) for v in grave])
+
+    look("idle")
+    prove(page, "greedy")
+    look("audited")
+    page.locator("#proof-rule label").nth(1).click()
+    prove(page, "distribution")
+    page.wait_for_function(FILLED, arg="chart")
+    look("caught")
+
+
+@pytest.mark.parametrize("size", [(1280, 720), (390, 844)], ids=str)
+def test_nothing_is_cut_or_small(proof_page, size):
+    width, height = size
+    page = proof_page(width=width, height=height)
+    for proof in ("greedy", "distribution"):
+        prove(page, proof)
+        assert page.evaluate("() => document.documentElement.scrollWidth") == width
+        assert page.evaluate(WIDER, width) == []
+        assert page.evaluate(CUT) == []
+        assert page.evaluate(SMALL) == []
+    page.wait_for_function(FILLED, arg="chart")
+    box = page.locator("[data-role=chart]").bounding_box()
+    assert box["width"] > (340 if width < 900 else 700)
+
+
+@pytest.fixture(scope="module")
+def client(url: str) -> Iterator[Any]:
+    """A client of the running page."""
+    yield Client(url, verbose=False)
+
+
+def test_the_endpoint_proves(client, service: ReplayService):
+    lines = client.predict(proof="greedy", prompts=4, api_name="/prove").splitlines()
+    events = [json.loads(line) for line in lines]
+    assert [event for event in events if event["type"] != "progress"] == proved("greedy")
+    client.predict(rule="no-residual", draws=500, api_name="/prove")
+    asked = {"proof": "distribution", "rule": "no-residual", "draws": 500, "prompt": "A dog is"}
+    assert service.requests[-1].items() >= asked.items()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"proof": "belief"}, {"draws": 0}, {"rule": "greedy"}, {"prompt": ""}], ids=str
+)
+def test_the_endpoint_refuses_with_the_sentence_of_the_limits(client, service, wrong):
+    with pytest.raises(UserError) as sentence:
+        parse_proof(wrong)
+    with pytest.raises(AppError) as refused:
+        client.predict(**wrong, api_name="/prove")
+    assert str(refused.value) == str(sentence.value)
+    assert service.requests == []
+
+
+def test_the_endpoint_s_arguments_are_described(client):
+    endpoint = client.view_api(return_format="dict")["named_endpoints"]["/prove"]
+    names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
+    assert names == ["proof", "prompts", "temperature", "draws", "rule", "prompt"]
+    assert "token by token" in endpoint["description"]
