@@ -17,7 +17,7 @@ from dataclasses import asdict
 from specdemo.events import Event
 from specdemo.pair import Pair, Stop
 from specdemo.proof.audit import audit, audit_sentence, listed_prompts, summarise
-from specdemo.proof.distribution import DistributionResult, distribution_test
+from specdemo.proof.distribution import SIGNIFICANCE, DistributionResult, distribution_test
 from specdemo.proof.draws import DistributionProgress
 from specdemo.proof.request import Proof, ProofRequest, SampledBy
 
@@ -87,6 +87,7 @@ def _distribution_events(pair: Pair, request: ProofRequest, stop: Stop) -> Itera
         "type": "start",
         "proof": request.proof,
         "draws": request.draws,
+        "significance": SIGNIFICANCE,
         "rule": request.rule,
         "prompt": config.prompt,
         "temperature": config.temperature,

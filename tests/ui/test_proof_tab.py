@@ -127,7 +127,7 @@ def test_the_true_rule_is_accepted(proof_page, service):
     }
     assert_samples_shown(page, end)
     assert page.inner_text("[data-role=words]") == "Accepted: no difference beyond chance."
-    assert page.get_attribute("[data-role=words]", "data-kind") == "same"
+    assert page.get_attribute("[data-role=words]", "data-kind") == "distribution"
     assert page.locator("[data-role=band][data-outside]").count() == 0
     assert page.inner_text("[data-role=reading]") == end["reading"]
     assert end["texts"][0][0].strip() in " ".join(page.evaluate(NAMES))
@@ -141,26 +141,27 @@ def test_a_wrong_rule_is_caught(proof_page, service, place, name):
     assert service.requests[-1]["rule"] == name.replace("_", "-")
     assert_samples_shown(page, proved(name)[-1])
     assert page.inner_text("[data-role=words]") == "Caught: not the target's distribution."
+    assert page.get_attribute("[data-role=words]", "data-kind") == "different"
     assert page.locator("[data-role=band][data-outside]").count() == 1
     assert page.inner_text("[data-role=reading]") == proved(name)[-1]["reading"]
 
 
 def test_the_samples_are_seen_growing_and_stop_keeps_what_there_is(proof_page, service):
-    service.gap_s = 0.4
+    service.gap_s = 0.6
+    service.proof = proved("true_rule")
+    service.proof[-1] |= {"drawn": 700}
     page = proof_page()
     page.click("#prove-distribution")
     page.wait_for_function("document.querySelector('[data-figure-of=drawn]').dataset.value > 0")
     assert page.locator("#proofs button:enabled").count() == 0
-    before = figure(page, "drawn")
-    assert 0 < before < 2000 and figure(page, "p_value") is None
+    assert 0 < figure(page, "drawn") < 2000 and figure(page, "p_value") is None
     assert page.inner_text("[data-role=progress-text]").startswith("Drawing 3 tokens after “A dog is”")
-    stopped = proved("true_rule")[-1] | {"drawn": before, "sentence": "Stopped early."}
-    service.proof = [*proved("true_rule")[:-1], stopped]
     page.click("#proof-stop")
     page.wait_for_selector(".sd-proof[data-state=ended]")
     page.wait_for_selector("#prove-distribution:enabled")
     assert page.is_disabled("#proof-stop")
-    assert figure(page, "total_variation") is not None and page.is_visible("[data-role=chart] .main-svg")
+    assert figure(page, "drawn") == 700 and figure(page, "p_value") is not None
+    assert page.inner_text("[data-role=drawn-words]").startswith("draws of 2,000 each way")
 
 
 def test_a_second_proof_clears_the_first(proof_page):

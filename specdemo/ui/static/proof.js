@@ -8,7 +8,8 @@ import { percent } from "./words.js";
 const LEAST_P = 1e-99;
 const LABEL_LETTERS = 28;
 const LABEL_LETTERS_NARROW = 18;
-const BADGE_KINDS = { same: "same", caught: "same", different: "different", missed: "different" };
+// Two samples are never equal; at best they are alike.
+const ALIKE = { same: "distribution", missed: "distribution" };
 
 /** Called once by the Gradio component. */
 export function mountProof({ element: host, props, watch, base, settings }) {
@@ -98,7 +99,8 @@ class ProofView {
     if (event.texts) this.showSamples(event);
     roles.words.textContent = event.words;
     roles.words.hidden = !event.words;
-    roles.words.dataset.kind = BADGE_KINDS[event.verdict] ?? "";
+    const same = event.texts ? ALIKE[event.verdict] : event.verdict;
+    roles.words.dataset.kind = same ?? "different";
     roles.sentence.textContent = event.sentence;
     roles.reading.textContent = event.reading ?? "";
     roles.reading.hidden = !event.reading;
@@ -123,7 +125,7 @@ class ProofView {
       node.textContent = shown[node.dataset.figureOf];
       node.dataset.value = event[node.dataset.figureOf] ?? null;
     }
-    for (const role of ["alpha-words", "drawn-words", "passes-words", "band-words"]) this.roles[role].textContent = shown[role];
+    for (const role of ["p-words", "alpha-words", "drawn-words", "passes-words", "band-words"]) this.roles[role].textContent = shown[role];
     this.showBand(event);
   }
 
@@ -184,8 +186,8 @@ export function bandOf({ total_variation: mark, noise_mean: mean, noise_high: hi
 }
 
 /** Every figure of the two samples by its role on the page. */
-export function figureWords(event, { rule }) {
-  const everything = rule === "accept-everything" ? " because this rule accepts all of them" : "";
+export function figureWords(event, { rule, significance }) {
+  const everything = rule === "accept-everything" ? ", as this rule has it" : "";
   const { drawn, draws, seconds, passes } = event;
   const stopped = drawn < draws ? ` of ${thousands(draws)}` : "";
   return {
@@ -194,6 +196,7 @@ export function figureWords(event, { rule }) {
     alpha: percentOrDash(event.alpha),
     drawn: thousands(drawn),
     passes_saved: thousands(event.passes_saved),
+    "p-words": event.p_value === undefined ? "χ² p-value, known when all is drawn" : `χ² p-value; under ${significance} they differ`,
     "alpha-words": `of compared drafts accepted (α)${everything}`,
     "drawn-words": `draws${stopped} each way${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
     "passes-words": `passes looked up${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,

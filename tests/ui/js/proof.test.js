@@ -60,13 +60,16 @@ test("figures are the server's, and unknown ones are dashes", () => {
   assert.equal(words.total_variation, "0.066");
   assert.equal(words.alpha, "58%");
   assert.equal(words.p_value, "–");
+  assert.match(words["p-words"], /known when all is drawn$/);
   assert.equal(words.passes_saved, "13,899");
   assert.equal(words["drawn-words"], "draws of 2,000 each way, in 11.4 s");
   assert.equal(words["passes-words"], "passes looked up, 47 computed");
   assert.equal(words["band-words"], "chance alone makes about 0.070, seldom over 0.093");
+  const judged = figureWords({ ...SAMPLES, p_value: 0.45 }, { rule: "true-rule", significance: 0.0001 });
+  assert.equal(judged["p-words"], "χ² p-value; under 0.0001 they differ");
   const none = figureWords({ drawn: 0, draws: 10 }, { rule: "accept-everything" });
   assert.deepEqual([none.total_variation, none.alpha, none.passes_saved], ["–", "–", "–"]);
-  assert.match(none["alpha-words"], /accepts all of them$/);
+  assert.match(none["alpha-words"], /, as this rule has it$/);
 });
 
 test("each way fills its bars, names in their places, and the rest is one pair", () => {
