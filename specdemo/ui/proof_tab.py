@@ -97,15 +97,11 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
     ) -> Iterator[str]:
         """Check that speculative output is the target's own; yields the events as growing NDJSON.
 
-        Args:
-            proof: "greedy" or "shared-noise" compare texts token by token, "distribution" compares two
-                samples of short continuations. Only what the proof needs of the rest is looked at.
-            prompts: How many of the prompts that come with the program are compared (greedy, shared-noise).
-            temperature: Of the texts under shared-noise.
-            draws: Continuations drawn with drafts, and as many without (distribution).
-            rule: "true-rule", or "accept-everything" or "no-residual", which are wrong on purpose
-                (distribution).
-            prompt: The text that is continued (distribution).
+        ``proof`` "greedy" or "shared-noise" compares texts token by token over so many of the shipped
+        ``prompts``, the latter at ``temperature``. "distribution" compares two samples of ``draws`` short
+        continuations of ``prompt``; ``rule`` draws the speculative one: "true-rule", or
+        "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
+        looked at.
         """
         raw = {
             "proof": proof,
@@ -128,8 +124,10 @@ def _card(proof: Proof) -> gr.Column:
 
 
 def _number(label: str, value: float, least: float, most: float) -> gr.Number:
-    step = 0.1 if value < 1 else 1
-    return gr.Number(value, label=label, minimum=least, maximum=most, step=step, min_width=60)
+    precision, step = (0, 1) if isinstance(value, int) else (None, 0.1)
+    return gr.Number(
+        value, label=label, minimum=least, maximum=most, precision=precision, step=step, min_width=60
+    )
 
 
 def _start(label: str, proof: Proof) -> gr.Button:

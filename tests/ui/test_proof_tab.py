@@ -282,4 +282,6 @@ def test_the_endpoint_s_arguments_are_described(client):
     endpoint = client.view_api(return_format="dict")["named_endpoints"]["/prove"]
     names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
     assert names == ["proof", "prompts", "temperature", "draws", "rule", "prompt"]
-    assert "token by token" in endpoint["description"]
+    assert all(f"``{name}``" in endpoint["description"] for name in names)
+    types = [parameter["python_type"]["type"] for parameter in endpoint["parameters"]]
+    assert types[1:4] == ["int", "float", "int"]
