@@ -62,7 +62,12 @@ def build_proof(service: EventSource) -> Stops:
             )
             with gr.Row():
                 prompt = gr.Textbox(
-                    EXAMPLE["prompt"], label="Text to continue", max_lines=1, scale=3, min_width=150
+                    EXAMPLE["prompt"],
+                    label="Text to continue",
+                    max_lines=1,
+                    scale=3,
+                    min_width=150,
+                    elem_id="proof-prompt",
                 )
                 draws = _number("Draws each way", DRAWS, 1, MOST_DRAWS)
                 drawn = _start("Draw and compare", Proof.DISTRIBUTION)
