@@ -16,6 +16,8 @@ from specdemo.proof.request import parse_proof
 
 OURS = {"include": [["#tab-proof"]]}
 HOSTILE = "<img src=x onerror=document.title='pwned'><b>${alert(1)}{{x}}</b>"
+MARKUP = "<i>a</i> &lt; <b>b</b>"
+"""What a chart takes for markup of its own."""
 BARS = """chart => Object.fromEntries(chart.data.map(trace => [trace.uid, [...trace.x]]))"""
 NAMES = """() => [...document.querySelectorAll('[data-role=chart] .yaxislayer-above text')]
     .map(text => text.textContent)"""
@@ -177,12 +179,13 @@ def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
     service.proof = proved("true_rule")
     for event in service.proof:
         if event.get("texts"):
-            event["texts"][0][0] = HOSTILE
+            event["texts"][0][0], event["texts"][1][0] = HOSTILE, MARKUP
     page = proof_page()
     prove(page, "distribution")
     page.wait_for_function(FILLED, arg="chart")
     page.wait_for_timeout(600)
-    assert any(name.startswith("<img src=x") for name in page.evaluate(NAMES))
+    names = page.evaluate(NAMES)
+    assert names[0].startswith("<img src=x") and names[1] == MARKUP
     assert page.locator("#tab-proof img").count() == 0 and "pwned" not in page.title()
 
 
