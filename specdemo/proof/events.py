@@ -35,7 +35,8 @@ READINGS = {
     ),
     SampledBy.NO_RESIDUAL: (
         "What replaces a refused guess is drawn from p itself. Accepted guesses have already given out what "
-        "both models like, so that comes too often, and what the target likes more than the draft too seldom."
+        "both models like, so that comes too often, and what the target likes far more than the draft "
+        "too seldom."
     ),
 }
 VERDICTS = {
