@@ -8,9 +8,11 @@ import torch
 
 from specdemo.events import Event
 from specdemo.fetch import Progress, printing
+from specdemo.game import parse_turn
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.pair import Pair
+from specdemo.turn import play_turn
 
 POLL_S = 0.25
 
@@ -45,6 +47,11 @@ class Service:
         """One run: the events of ``LiveRun``."""
         config = parse_config(raw)
         yield from self.work(lambda pair: LiveRun(pair, config, stop).events(), stop)
+
+    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """One turn of Play: the events of ``play_turn``."""
+        request = parse_turn(raw)
+        yield from self.work(lambda pair: play_turn(pair, request, stop), stop)
 
     def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
         """Wait for models and device, then do a job on them.

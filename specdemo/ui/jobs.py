@@ -41,11 +41,13 @@ def wire(
     inputs: Sequence[gr.components.Component],
     shown: gr.HTML,
     buttons: tuple[gr.Button, gr.Button],
+    asked: str | None = None,
 ) -> None:
     """Have the first button start ``endpoint`` into ``shown`` and the second one end it.
 
     Args:
         endpoint: Takes the raw values of ``inputs`` and the request; its name is that of the API endpoint.
+        asked: A JavaScript function that gives these values where no widget of Gradio's has them.
     """
     start_button, stop_button = buttons
 
@@ -67,6 +69,7 @@ def wire(
         endpoint,
         list(inputs),
         shown,
+        js=asked,
         api_name=endpoint.__name__,
         preprocess=False,
         concurrency_limit=1,
