@@ -184,7 +184,7 @@ def _draft(value: object) -> str:
 
 def _written(value: object) -> tuple[int, ...]:
     ids = [] if value is None else value
-    if not isinstance(ids, list) or not all(isinstance(token, int) and token >= 0 for token in ids):
+    if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
         raise UserError("written must be the list of token ids that the last turn returned.")
     if len(ids) > MAX_NEW_TOKENS:
         raise UserError(f"The game has written {len(ids):,} tokens; start a new one.")

@@ -16,7 +16,8 @@ from specdemo.trace import Mode, Round, RunConfig
 def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[Event]:
     """Have the target judge the players' drafts, and one of the draft model's of the same length.
 
-    Greedy. A draft is judged up to ``MAX_K`` tokens; what is longer is cut and said.
+    Greedy. A draft is judged up to ``MAX_K`` tokens, or as many as the target has room for; what is longer is
+    cut and said.
 
     Args:
         stop: Asked before every drafter; True ends the turn with none of it counted.
@@ -34,7 +35,8 @@ def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[
         if stop():
             return
         config = _config(request.text, len(scripts[player]), drafter=SCRIPTED, script=draft)
-        yield log.judged(player, _round(pair, config, prompt_ids), pair.pieces.text(scripts[player][MAX_K:]))
+        round_ = _round(pair, config, prompt_ids)
+        yield log.judged(player, round_, cut=pair.pieces.text(scripts[player][len(round_.drafted) :]))
     if stop():
         return
     config = _config(request.text, max(map(len, scripts.values())), drafter=pair.default_drafter)
