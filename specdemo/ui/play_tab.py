@@ -50,7 +50,7 @@ def build_play(service: EventSource) -> Stops:
     inputs = [
         gr.Textbox(label="The text the game began with", visible=False),
         gr.Textbox(label="What the first player puts behind it, its leading space included", visible=False),
-        gr.Textbox(label="The same of a second player; empty in a game for one", visible=False),
+        gr.Textbox("", label="The same of a second player; empty in a game for one", visible=False),
         gr.JSON([], label="Token ids written so far, as the last turn returned them", visible=False),
         gr.JSON({}, label="Drafter -> score, as the last turn returned them", visible=False),
     ]

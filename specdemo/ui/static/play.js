@@ -103,8 +103,18 @@ class Play {
 
   /** Another number of turns, which may end the game or have it go on. */
   bound() {
-    this.game.most = this.most();
-    if (!this.busy) this.ask(this.game.giveBack());
+    const { game } = this;
+    const wasOver = game.over;
+    game.most = this.most();
+    if (game.over === wasOver) this.showNumber();
+    else this.ask(game.giveBack());
+  }
+
+  showNumber() {
+    const { game } = this;
+    const count = game.turns.length;
+    const end = `The end, after ${count} ${count === 1 ? "turn" : "turns"}`;
+    this.roles.turn.textContent = game.over ? end : `Turn ${game.number} of ${game.most}`;
   }
 
   /** Have the next player draft, beginning with `drafts` where a turn came back, or show how the game ended. */
@@ -114,11 +124,12 @@ class Play {
     root.dataset.state = game.over ? "over" : "drafting";
     roles.form.hidden = game.over;
     roles.stop.disabled = true;
-    roles.draft.readOnly = false;
-    const [turns, end] = [game.turns.length, game.turns.at(-1)?.end];
-    roles.turn.textContent = game.over ? `The end, after ${turns} ${turns === 1 ? "turn" : "turns"}` : `Turn ${game.number} of ${game.most}`;
-    if (game.over) return this.say(`${end.sentence} ${end.finish ? "The text has ended. " : ""}`, end.closing);
-    this.prompt();
+    this.hold(false);
+    this.preview();
+    this.showNumber();
+    if (!game.over) return this.prompt();
+    const { sentence, finish, closing } = game.turns.at(-1).end;
+    this.say(`${sentence} ${finish ? "The text has ended. " : ""}`, closing);
   }
 
   /** An empty box for the player whose draft is next. */
@@ -164,6 +175,13 @@ class Play {
     } else if (event.key === "Backspace" && !draft.value) this.setSpace(false);
   }
 
+  /** Nothing changes while the target reads; the box keeps the focus. */
+  hold(held) {
+    this.roles.draft.readOnly = held;
+    this.roles.bar.inert = held;
+    this.roles.own.inert = held;
+  }
+
   submit() {
     const { roles, game } = this;
     if (this.busy || game.over) return;
@@ -178,7 +196,7 @@ class Play {
   send() {
     const { roles, root, game, pending } = this;
     root.dataset.state = "judging";
-    roles.draft.readOnly = true;
+    this.hold(true);
     roles.stop.disabled = false;
     if (game.players === 1) pending.dataset.verifying = "true";
     else {
