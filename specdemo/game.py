@@ -16,7 +16,7 @@ Nothing is kept between turns: the next one asks with this one's ``written`` and
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from specdemo.events import Event, PiecesOf, ids_in
 from specdemo.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError, parse_config, require_whole_characters
@@ -27,12 +27,21 @@ ONE = "one"
 TWO = "two"
 MODEL = "model"
 DRAFTERS = (ONE, TWO, MODEL)
+
+
+class Name(NamedTuple):
+    """What a drafter is called: by itself, and within a sentence."""
+
+    title: str
+    inside: str
+
+
 NAMES = {
-    "draft-model": "Draft model",
-    "feature-draft": "Feature draft",
-    "prompt-lookup": "Copying",
+    "draft-model": Name("Draft model", "the draft model"),
+    "feature-draft": Name("Feature draft", "the feature draft"),
+    "prompt-lookup": Name("Copying", "copying"),
 }
-"""What the drafter beside the players is called, by its kind."""
+"""The drafters that may stand beside the players, by kind."""
 MOST_COUNTED = 1_000_000
 _UNSEEN = {"\n": "a line break", "\t": "a tab", "": "nothing"}
 
@@ -77,7 +86,7 @@ class TurnLog:
 
     Args:
         request: The turn.
-        drafter: The kind of the drafter beside the players.
+        drafter: The kind of the drafter beside the players, one of ``NAMES``.
         pieces_of: ``pieces`` of any ids that will occur.
         text_of: Readable text of ids.
         specials: Ids of control tokens.
@@ -93,9 +102,9 @@ class TurnLog:
     ):
         self._request = request
         self._names = {
-            ONE: "You" if len(request.drafts) == 1 else "Player 1",
-            TWO: "Player 2",
-            MODEL: NAMES.get(drafter, drafter),
+            ONE: Name("You", "you") if len(request.drafts) == 1 else Name("Player 1", "player 1"),
+            TWO: Name("Player 2", "player 2"),
+            MODEL: NAMES[drafter],
         }
         self._pieces_of = pieces_of
         self._text_of = text_of
@@ -112,7 +121,7 @@ class TurnLog:
         return {
             "type": "judged",
             "player": player,
-            "name": self._names[player],
+            "name": self._names[player].title,
             "round": asdict(round_),
             "cut": cut,
             "score": asdict(score),
@@ -142,7 +151,7 @@ class TurnLog:
 
     def _told(self, player: str) -> str:
         """What became of one draft, in a sentence."""
-        round_, name = self._rounds[player], self._names[player]
+        round_, name = self._rounds[player], self._names[player].title
         if not round_.drafted:
             return f"{name}: nothing drafted."
         total = len(round_.drafted)
@@ -154,7 +163,7 @@ class TurnLog:
             wrong, right = round_.drafted[round_.accepted].id, round_.emission.id
             told += f"; instead of {self._quoted(wrong)} the target writes {self._quoted(right)}"
         if cut := self._cuts[player].strip():
-            told += f". The end, “{cut}”, was cut: a draft has {total} tokens at most"
+            told += f". The end, “{cut}”, was cut: a draft has {_count(total, 'token')} at most"
         return f"{told}."
 
     def _quoted(self, token: int) -> str:
@@ -164,8 +173,8 @@ class TurnLog:
     def _closing(self, tokens: int) -> str:
         """How the game stands, as its last sentence would say it."""
         one, *others = self._scores
-        rates = [f"{self._names[one]}: {_share(self._scores[one])} accepted"]
-        rates += [f"{_lowered(self._names[other])}: {_share(self._scores[other])}" for other in others]
+        rates = [f"{self._names[one].title}: {_share(self._scores[one])} accepted"]
+        rates += [f"{self._names[other].inside}: {_share(self._scores[other])}" for other in others]
         passes = _count(self._scores[one].rounds, "target pass", "target passes")
         text = _count(tokens, "token")
         return f"{', '.join(rates)}. {text} in {passes}; alone the target needs {tokens:,}."
@@ -209,10 +218,6 @@ def _scores(value: object) -> dict[str, Score]:
 
 def _share(score: Score) -> str:
     return "nothing" if score.alpha is None else f"{score.alpha:.0%}"
-
-
-def _lowered(name: str) -> str:
-    return f"the {name.lower()}" if name.endswith(("model", "draft")) else name.lower()
 
 
 def _count(number: int, singular: str, plural: str | None = None) -> str:

@@ -130,7 +130,7 @@ def test_what_cannot_be_seen_or_was_not_looked_at_is_named():
     log.judged(MODEL, round_of("", own="\n"))
     assert log.end()["sentence"] == (
         "You: 0 of 1 accepted; instead of a space the target writes a line break. "
-        "The end, “and more”, was cut: a draft has 1 tokens at most. Copying: nothing drafted."
+        "The end, “and more”, was cut: a draft has 1 token at most. Copying: nothing drafted."
     )
     assert "copying: nothing." in log.end()["closing"]
 
