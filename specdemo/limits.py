@@ -18,6 +18,7 @@ MAX_TEMPERATURE = 2.0
 MAX_TOP_K = 1_000
 MAX_SEED = 2**32 - 1
 MAX_SCRIPT_CHARS = MAX_PROMPT_CHARS
+MAX_DRAFT_CHARS = 400
 SCRIPTED = "scripted"
 DRAFTERS = (
     "draft-model",
@@ -86,7 +87,7 @@ def _prompt(raw: Mapping[str, Any]) -> str:
         raise UserError(f"The prompt has {len(prompt):,} characters; shorten it to {MAX_PROMPT_CHARS:,}.")
     if not prompt.strip():
         raise UserError("The prompt is empty; write something for the models to continue.")
-    _require_whole_characters("prompt", prompt)
+    require_whole_characters("prompt", prompt)
     return prompt
 
 
@@ -111,11 +112,16 @@ def _script(raw: Mapping[str, Any], drafter: str) -> str:
         raise UserError("The scripted drafter needs a script; write the text it should propose.")
     if len(script) > MAX_SCRIPT_CHARS:
         raise UserError(f"The script has {len(script):,} characters; shorten it to {MAX_SCRIPT_CHARS:,}.")
-    _require_whole_characters("script", script)
+    require_whole_characters("script", script)
     return script
 
 
-def _require_whole_characters(name: str, text: str) -> None:
+def require_whole_characters(name: str, text: str) -> None:
+    """Refuse text that is no Unicode.
+
+    Raises:
+        UserError: Half of a surrogate pair stands alone; ``name`` is what the text is called.
+    """
     if not text.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in text):
         raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
 

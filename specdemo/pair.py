@@ -111,6 +111,10 @@ class Pair:
             raise UserError("The prompt is empty; write something for the models to continue.")
         return ids
 
+    def script_ids(self, script: str) -> list[int]:
+        """What the ``scripted`` drafter proposes: the tokens of ``script`` by itself."""
+        return list(self.tokenizer(script, add_special_tokens=False)["input_ids"])
+
     def calibrate(self, config: RunConfig, prompt_tokens: int) -> Calibration:
         """Row floor and pass costs for a run of this size and drafter, measured on first use.
 
@@ -255,8 +259,7 @@ class Pair:
                 other = self._drafter(replace(config, drafter=STEPPING[config.drafter]), target, rule)
                 return LookupFirstDrafter(other, self.device, SHORTEST_COPY)
             case "scripted":
-                script = self.tokenizer(config.script, add_special_tokens=False)["input_ids"]
-                return ScriptedDrafter(script, self.device)
+                return ScriptedDrafter(self.script_ids(config.script), self.device)
         raise UserError(f"Unknown drafter {config.drafter!r}.")
 
     def _draft_loop(self, runtime: ModelRuntime, rule: VerificationRule) -> RecordedDraftLoop | None:

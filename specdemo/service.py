@@ -8,11 +8,13 @@ import torch
 
 from specdemo.events import Event
 from specdemo.fetch import Progress, printing
+from specdemo.game import parse_turn
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.pair import Pair
 from specdemo.proof.events import proof_events
 from specdemo.proof.request import parse_proof
+from specdemo.turn import play_turn
 
 POLL_S = 0.25
 
@@ -52,6 +54,11 @@ class Service:
         """One audit or distribution test: the events of ``proof_events``."""
         request = parse_proof(raw)
         yield from self.work(lambda pair: proof_events(pair, request, stop), stop)
+
+    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """One turn of Play: the events of ``play_turn``."""
+        request = parse_turn(raw)
+        yield from self.work(lambda pair: play_turn(pair, request, stop), stop)
 
     def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
         """Wait for models and device, then do a job on them.

@@ -5,9 +5,10 @@ has its own ``Stops``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
+from gradio.events import Dependency
 
 from specdemo.limits import UserError
 from specdemo.ui.runs import Events, Stops, explain_failure, first_line, ndjson
@@ -41,14 +42,16 @@ def wire(
     inputs: Sequence[gr.components.Component],
     shown: gr.HTML,
     buttons: tuple[gr.Button, gr.Button],
+    asked: str | None = None,
 ) -> None:
     """Have the first button start ``endpoint`` into ``shown`` and the second one end it.
 
     Args:
         endpoint: Takes the raw values of ``inputs`` and the request; its name is that of the API endpoint.
+        asked: A JavaScript function that gives these values where no widget of Gradio's has them.
     """
     start_button, stop_button = buttons
-    wire_each(stops, endpoint, [(start_button, inputs)], shown, stop_button)
+    wire_each(stops, endpoint, [(start_button, inputs)], shown, stop_button, asked)
 
 
 def wire_each(
@@ -57,6 +60,7 @@ def wire_each(
     starts: Sequence[tuple[gr.Button, Sequence[gr.components.Component]]],
     shown: gr.HTML,
     stop_button: gr.Button,
+    asked: str | None = None,
 ) -> None:
     """:func:`wire` for several buttons that start the same thing, each from inputs of its own.
 
@@ -74,25 +78,69 @@ def wire_each(
     def failed(text: str) -> list[Any]:
         return [explain_failure(text), *finish()]
 
-    def stop(request: gr.Request) -> None:
-        stops.stop(session_of(request))
-
     for place, (button, inputs) in enumerate(starts):
-        running = button.click(begin, None, [shown, *buttons], **QUIET).then(
-            endpoint,
-            list(inputs),
-            shown,
-            api_name=endpoint.__name__,
-            api_visibility="private" if place else "public",
-            preprocess=False,
-            concurrency_limit=1,
-            concurrency_id=DEVICE,
-            show_progress="hidden",
-        )
+        pressed = button.click(begin, None, [shown, *buttons], **QUIET)
+        running = _queued(pressed, endpoint, inputs, shown, asked, "private" if place else "public")
         # In Gradio 6 ``then`` follows success only.
         running.success(finish, None, buttons, **QUIET)
         running.failure(failed, shown, [shown, *buttons], **QUIET)
-    stop_button.click(stop, None, None, **QUIET)
+    stop_button.click(_stopper(stops), None, None, **QUIET)
+
+
+def wire_component(
+    stops: Stops,
+    endpoint: Callable[..., Iterator[str]],
+    inputs: Sequence[gr.components.Component],
+    shown: gr.HTML,
+    scripts: tuple[str, str],
+) -> None:
+    """The same for a component with buttons of its own: its event ``submit`` starts, ``stop`` ends.
+
+    Args:
+        endpoint, inputs, shown: As in :func:`wire`.
+        scripts: Two JavaScript functions: what the values of ``inputs`` are, as a list, and what to do when
+            the job is over, however it ended.
+    """
+    asked, settle = scripts
+
+    def begin(request: gr.Request) -> str:
+        stops.begin(session_of(request))
+        return first_line()
+
+    running = _queued(shown.submit(begin, None, shown, **QUIET), endpoint, inputs, shown, asked)
+    running.success(None, js=settle)
+    running.failure(explain_failure, shown, shown, **QUIET).then(None, js=settle)
+    shown.stop(_stopper(stops), None, None, **QUIET)
+
+
+def _queued(
+    pressed: Dependency,
+    endpoint: Callable[..., Iterator[str]],
+    inputs: Sequence[gr.components.Component],
+    shown: gr.HTML,
+    asked: str | None = None,
+    visibility: Literal["public", "private"] = "public",
+) -> Dependency:
+    """Have ``endpoint`` wait for the device once ``pressed`` is done."""
+    return pressed.then(
+        endpoint,
+        list(inputs),
+        shown,
+        js=asked,
+        api_name=endpoint.__name__,
+        api_visibility=visibility,
+        preprocess=False,
+        concurrency_limit=1,
+        concurrency_id=DEVICE,
+        show_progress="hidden",
+    )
+
+
+def _stopper(stops: Stops) -> Callable[[gr.Request], None]:
+    def stop(request: gr.Request) -> None:
+        stops.stop(session_of(request))
+
+    return stop
 
 
 def leaver(*kinds: Stops) -> Callable[[gr.Request], None]:

@@ -21,6 +21,7 @@ from specdemo.ui.address import settings_from
 from specdemo.ui.component import component
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.lab_tab import build_lab
+from specdemo.ui.play_tab import build_play
 from specdemo.ui.proof_tab import build_proof
 from specdemo.ui.runs import EventSource, Stops, error_line
 
@@ -98,11 +99,13 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
     stops = Stops()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEADER, js_on_load=None, apply_default_css=False)
-        with gr.Tabs(elem_id="tabs") as tabs:
+        with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
             with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
                 controls, run_button, stop_button = _controls(drafters)
             with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
                 lessons = component("lessons", "lessons.js", "mountLessons")
+            with gr.Tab("Play", id="play", elem_id="tab-play", render_children=True):
+                playing = build_play(service)
             with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
                 proving = build_proof(service)
             with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
@@ -112,7 +115,7 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
         _wire_address(page, tabs, controls, stage)
         _wire_lessons(lessons, controls)
         jobs.wire(stops, run_endpoint(service, stops), controls, stage, (run_button, stop_button))
-        page.unload(jobs.leaver(stops, proving, measuring))
+        page.unload(jobs.leaver(stops, playing, proving, measuring))
     return page.queue(max_size=MAX_WAITING, api_open=False)
 
 

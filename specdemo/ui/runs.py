@@ -31,6 +31,9 @@ class EventSource(Protocol):
     def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
         """One run."""
 
+    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+        """One turn of a game."""
+
     def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
         """One audit or distribution test."""
 

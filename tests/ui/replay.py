@@ -1,9 +1,10 @@
 """A service that replays recorded events instead of running models."""
 
+import base64
 import copy
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -11,9 +12,10 @@ from typing import Any
 
 from specdemo import trace_file
 from specdemo.events import replay_events
-from specdemo.limits import UserError, parse_config
+from specdemo.game import MODEL, ONE, TurnLog, parse_turn
+from specdemo.limits import MAX_K, UserError, parse_config
 from specdemo.proof.request import Proof, parse_proof
-from specdemo.trace import SPECULATIVE, dump
+from specdemo.trace import SPECULATIVE, Alternative, Emission, Finish, Round, Status, Token, dump
 
 DATA = Path(__file__).parent / "data"
 RECORDING = "paris"
@@ -78,6 +80,48 @@ def proved(name: str) -> list[Event]:
     return [json.loads(line) for line in lines]
 
 
+GAME_TEXT = " as soon as possible.\x04"
+"""What the target of a game writes; its last letter ends the text."""
+GAME_GUESS = " as so long as it takes"
+"""What the draft model of a game proposes, wherever it is asked."""
+
+
+def letters(ids: Iterable[int]) -> dict[int, str]:
+    """``pieces`` of tokens that are ASCII letters."""
+    return {token: base64.b64encode(bytes([token])).decode() for token in sorted(ids)}
+
+
+def text_of(ids: Iterable[int]) -> str:
+    """The text of such tokens."""
+    return bytes(ids).decode()
+
+
+def edited_by_target(draft: str, written: int) -> Round:
+    """A round of a game: every letter a token, the target as sure of each next one as of the last."""
+    ahead = GAME_TEXT[written:]
+    kept = next(
+        (i for i, (a, b) in enumerate(zip(draft, ahead, strict=False)) if a != b), min(len(draft), len(ahead))
+    )
+    ended = ahead[:kept].endswith("\x04")
+    drafted = tuple(
+        Token(
+            id=ord(letter),
+            q=1.0,
+            p=float(place < kept),
+            status=Status.ACCEPTED if place < kept else Status.DISCARDED,
+            compared=place < kept or (place == kept and not ended),
+            rejected=place == kept and not ended,
+            raw_p=0.75 if place < kept else 0.125,
+            target_top=(Alternative(ord(ahead[place]), 0.75),) if place < len(ahead) else (),
+        )
+        for place, letter in enumerate(draft)
+    )
+    status = Status.BONUS if kept == len(draft) else Status.CORRECTED
+    own = None if ended else Emission(ord(ahead[kept]), status, prob=1.0, raw_prob=0.75)
+    finish = Finish.EOS if ended or (own and ahead[kept] == "\x04") else Finish.STOPPED
+    return Round(0, written, drafted, own, 0.0, 0.0, 0.0, finish=finish, drafted_by="scripted")
+
+
 class ReplayService:
     """Stands in for ``service.Service``: checks requests the same way, then replays ``events``."""
 
@@ -127,6 +171,23 @@ class ReplayService:
                 break
             yield event
         yield events[-1]
+
+    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """One turn judged by a target that knows what comes next: ``GAME_TEXT``, letter by letter."""
+        request = parse_turn(raw)
+        self.requests.append(raw)
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        log = TurnLog(request, "draft-model", letters, text_of)
+        drafts = {**request.drafts, MODEL: GAME_GUESS[: len(request.drafts[ONE])]}
+        for player, draft in drafts.items():
+            time.sleep(self.gap_s)
+            if stop():
+                return
+            if self.fault:
+                raise UserError(self.fault)
+            round_ = edited_by_target(draft[:MAX_K], len(request.written))
+            yield log.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
+        yield log.end()
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """``config`` with what the recording's rounds and lanes follow from."""

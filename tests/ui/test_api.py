@@ -1,4 +1,4 @@
-"""The API endpoint ``run``: typed, bounded by the same limits, its refusals in one sentence."""
+"""The API endpoints ``run`` and ``play``: typed, bounded by the same limits, refusals in one sentence."""
 
 import json
 from typing import Any
@@ -7,6 +7,7 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
+from specdemo.game import parse_turn
 from specdemo.limits import UserError, parse_config
 
 GOOD = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_tokens": 32}
@@ -55,9 +56,34 @@ def test_a_bad_value_is_refused_with_the_sentence_of_the_limits(client, service,
 
 def test_parameters_have_the_names_of_the_configuration(client):
     described = client.view_api(return_format="dict")["named_endpoints"]
-    assert sorted(described) == ["/prove", "/run"], "and nothing of the page's own wiring"
+    assert sorted(described) == ["/play", "/prove", "/run"], "and nothing of the page's own wiring"
     names = [parameter["parameter_name"] for parameter in described["/run"]["parameters"]]
     expected = (
         "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline draft_alone"
     )
     assert names == expected.split()
+    names = [parameter["parameter_name"] for parameter in described["/play"]["parameters"]]
+    assert names == ["text", "draft", "second_draft", "written", "scores"]
+
+
+def test_a_game_is_played_turn_by_turn(client, service):
+    turn: dict[str, Any] = {"text": "I will get back to you", "draft": " as late"}
+    for written in (" as s", " as soon a"):
+        events = [json.loads(line) for line in client.predict(**turn, api_name="/play").splitlines()]
+        judged = {event["player"]: event["score"] for event in events if event["type"] == "judged"}
+        assert events[-1]["text"] == turn["text"] + written
+        turn |= {"draft": "oon ", "written": events[-1]["written"], "scores": judged}
+    assert judged["one"]["rounds"] == 2 and judged["one"]["accepted"] == 8
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"draft": " "}, {"written": "x"}, {"scores": {"me": {}}}, {"text": ""}], ids=str
+)
+def test_a_bad_turn_is_refused_with_the_sentence_of_the_game(client, service, wrong):
+    turn = {"text": "abc", "draft": " d", "second_draft": "", "written": [], "scores": {}, **wrong}
+    with pytest.raises(UserError) as sentence:
+        parse_turn(turn)
+    with pytest.raises(AppError) as refused:
+        client.predict(**turn, api_name="/play")
+    assert str(refused.value) == str(sentence.value)
+    assert service.requests == []

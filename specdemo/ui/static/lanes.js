@@ -184,7 +184,8 @@ class RoundNode {
   }
 }
 
-function tokenSpan(id, before, pieces) {
+/** A token as a span, and the bytes of a character that it leaves open. */
+export function tokenSpan(id, before, pieces) {
   const { text, tail } = pieces.decode(id, before);
   const span = document.createElement("span");
   span.className = "sd-token";

@@ -1,0 +1,268 @@
+"""The tab Play in the browser: a visitor drafts, a target that knows what comes next edits."""
+
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from replay import GAME_GUESS, GAME_TEXT
+
+from specdemo.game import parse_turn
+from specdemo.ui.play_tab import OPENINGS
+
+BOX = "#play-draft"
+TEXT = "[data-role=text]"
+NOTICE = ".sd-play [data-role=notice]"
+ERROR = ".sd-play [data-role=error]"
+TURNS = ".sd-play-turns > ol > li"
+TOKENS = """row => [...row.querySelectorAll('.sd-token')].map(({ textContent, dataset }) =>
+    [textContent, 'rejected' in dataset ? 'rejected' : dataset.status])"""
+SMALLEST = """() => Math.min(...[...document.querySelectorAll('.sd-play *')]
+    .filter(node => node.getClientRects().length && [...node.childNodes].some(child =>
+        child.nodeType === Node.TEXT_NODE && child.textContent.trim()) && !node.closest('.sd-chip, i'))
+    .map(node => parseFloat(getComputedStyle(node).fontSize)))"""
+OPENING = OPENINGS[0].text
+TABS = ["Run", "Learn", "Play", "Is it the same?", "Lab"]
+
+
+def open_game(open_page: Any, players: int = 1, turns: int = 6, **options: Any) -> Any:
+    """The page with a new game before its first turn."""
+    page = open_page(**options)
+    page.click("#tab-play-button")
+    page.wait_for_selector(".sd-play[data-players]")
+    if players == 2:
+        page.check("[name=sd-players][value='2']", force=True)
+    page.fill("[data-role=most]", str(turns))
+    page.press("[data-role=most]", "Tab")
+    return page
+
+
+def draft(page: Any, *drafts: str) -> None:
+    """Type each player's words and press Enter; waits for the verdict."""
+    before = page.locator(TURNS).count()
+    for words in drafts:
+        page.fill(BOX, words)
+        page.press(BOX, "Enter")
+    page.wait_for_function(f"document.querySelectorAll('{TURNS}').length === {before + 1}")
+
+
+def scores(page: Any) -> dict[str, list[str]]:
+    """The score board: name -> α, τ, streak as shown."""
+    rows = page.locator("[data-role=scores] tr").all()
+    return {row.locator("th").inner_text(): row.locator("td").all_inner_texts() for row in rows}
+
+
+def tokens(page: Any, turn: int, row: int) -> list[list[str]]:
+    """``[text, status]`` of a drafter's tokens in a turn, the latest being 0."""
+    return page.locator(TURNS).nth(turn).locator(".sd-play-row").nth(row).evaluate(TOKENS)
+
+
+def test_a_game_for_one_is_played_to_its_end(open_page, service):
+    page = open_game(open_page, turns=3)
+    draft(page, "as late")
+    assert page.inner_text(TEXT) == OPENING + " as s"
+    assert tokens(page, 0, 0) == [
+        *[[letter, "accepted"] for letter in " as "],
+        ["l", "rejected"],
+        ["s", "corrected"],
+        *[[letter, "discarded"] for letter in "ate"],
+    ]
+    assert [letter for letter, _ in tokens(page, 0, 1)[:6]] == list(GAME_GUESS[:6])
+    assert "p 75%" in page.locator(TURNS).inner_text() and "p 13%" in page.locator(TURNS).inner_text()
+    assert scores(page) == {"You": ["80%", "5.00", "4"], "Draft model": ["86%", "7.00", "6"]}
+    assert page.inner_text(NOTICE).startswith("You: 4 of 8 accepted; instead of “l” the target writes “s”.")
+    assert page.inner_text("[data-role=turn]") == "Turn 2 of 3"
+    page.press(BOX, "Backspace")
+    draft(page, "oon as p")
+    assert tokens(page, 0, 0)[-1] == ["o", "bonus"]
+    page.press(BOX, "Backspace")
+    draft(page, "ssible")
+    assert page.inner_text(TEXT) == OPENING + GAME_TEXT[:-1]
+    assert page.locator(TURNS).locator("h3").all_inner_texts() == ["Turn 3", "Turn 2", "Turn 1"]
+    assert page.inner_text("[data-role=turn]") == "The end, after 3 turns"
+    assert page.locator(BOX).is_hidden()
+    assert page.locator(f"{NOTICE} b").inner_text().startswith("You: 95% accepted, the draft model: ")
+    asked = [parse_turn(raw) for raw in service.requests]
+    assert [bytes(request.written).decode() for request in asked] == ["", " as s", " as soon as po"]
+    assert [request.scores["one"].compared for request in asked[1:]] == [5, 13]
+    page.click("[data-role=again]")
+    assert page.inner_text(TEXT) == OPENING and page.locator(TURNS).count() == 0
+    assert scores(page)["You"] == ["–", "–", "–"]
+
+
+def test_the_end_of_the_text_ends_the_game(open_page):
+    page = open_game(open_page)
+    draft(page, "as soon as")
+    draft(page, "possible.")
+    assert page.inner_text("[data-role=turn]") == "The end, after 2 turns"
+    assert "The text has ended." in page.inner_text(NOTICE)
+    page.fill("[data-role=most]", "20")
+    page.press("[data-role=most]", "Tab")
+    assert page.locator(BOX).is_hidden(), "more turns would not help"
+
+
+def test_two_players_draft_unseen_and_the_better_draft_stays(open_page, service):
+    page = open_game(open_page, players=2)
+    page.fill(BOX, "as late")
+    assert page.inner_text(TEXT) == OPENING + " as late", "as it would stand there"
+    page.press(BOX, "Enter")
+    assert page.input_value(BOX) == "" and "late" not in page.inner_text(".sd-play")
+    assert page.inner_text("[data-role=who]").startswith("Player 2's next words")
+    assert "hidden" in page.inner_text(NOTICE) and service.requests == []
+    page.fill(BOX, "as soon as")
+    page.press(BOX, "Enter")
+    page.wait_for_selector(TURNS)
+    assert page.locator(f"{TURNS} h4").all_inner_texts() == ["Player 1", "Player 2", "Draft model"]
+    assert page.inner_text(TEXT) == OPENING + " as soon as "
+    assert scores(page)["Player 2"] == ["100%", "12.00", "11"]
+    assert parse_turn(service.requests[0]).drafts == {"one": " as late", "two": " as soon as"}
+    assert page.inner_text("[data-role=who]").startswith("Player 1's next words")
+
+
+def test_it_is_played_with_the_keyboard_alone(open_page):
+    page = open_game(open_page)
+    page.focus(BOX)
+    page.keyboard.type("as soon")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(TURNS)
+    assert page.evaluate("document.activeElement.id") == "play-draft" and page.input_value(BOX) == ""
+    page.keyboard.type("a")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("b")
+    assert page.input_value(BOX) == "a\nb", "a line, not a turn"
+    page.fill("[data-role=most]", "1")
+    page.press("[data-role=most]", "Tab")
+    assert page.inner_text("[data-role=turn]") == "The end, after 1 turn"
+    page.fill("[data-role=most]", "2")
+    page.press("[data-role=most]", "Tab")
+    page.fill(BOX, "kept")
+    page.fill("[data-role=most]", "3")
+    page.press("[data-role=most]", "Tab")
+    assert page.inner_text("[data-role=turn]") == "Turn 2 of 3" and page.input_value(BOX) == "kept"
+    assert page.locator(NOTICE).get_attribute("aria-live") == "polite"
+
+
+def test_the_space_before_a_word_is_put_unless_it_is_taken_away(open_page, service):
+    page = open_game(open_page)
+    button = page.locator("[data-role=space]")
+    for words, seen in (("as", " as"), (" as", " as"), (", as", ", as"), ("  as", "  as")):
+        page.fill(BOX, words)
+        assert page.inner_text(TEXT) == OPENING + seen
+    page.fill(BOX, "")
+    page.press(BOX, "Backspace")
+    page.keyboard.type("as")
+    assert page.inner_text(TEXT) == OPENING + "as" and button.get_attribute("aria-pressed") == "false"
+    button.click()
+    assert page.inner_text(TEXT) == OPENING + " as" and button.get_attribute("aria-pressed") == "true"
+    button.click()
+    draft(page, "as")
+    assert service.requests[0]["draft"] == "as" and page.inner_text(TEXT) == OPENING + " "
+    assert button.is_disabled(), "there is one"
+    draft(page, "a")
+    assert service.requests[1]["draft"] == "a"
+    assert button.get_attribute("aria-pressed") == "true", "the next word begins with a space again"
+
+
+def test_bad_input_gets_a_sentence_and_the_game_goes_on(open_page, service):
+    page = open_game(open_page)
+    for empty in ("", "   "):
+        page.fill(BOX, empty)
+        page.press(BOX, "Enter")
+        assert page.inner_text(ERROR) == "The draft is empty; type the next few words."
+    assert service.requests == []
+    service.fault = "The device ran out of memory; ask for fewer tokens."
+    page.fill(BOX, "as soon")
+    page.press(BOX, "Enter")
+    page.wait_for_selector(f"{ERROR}:has-text('ran out of memory')")
+    assert page.input_value(BOX) == " as soon"
+    service.fault = None
+    page.press(BOX, "Enter")
+    page.wait_for_selector(TURNS)
+    assert page.locator(ERROR).is_hidden() and page.inner_text(TEXT) == OPENING + " as soon "
+    page.select_option("[data-role=opening]", "own")
+    page.click(".sd-play-own button")
+    assert page.inner_text(ERROR) == "The text is empty; write the beginning of one."
+
+
+def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, service):
+    service.gap_s = 1.0
+    page = open_game(open_page, players=2)
+    for words in ("as late", "as soon"):
+        page.fill(BOX, words)
+        page.press(BOX, "Enter")
+    page.wait_for_selector(".sd-play[data-state=judging]")
+    page.wait_for_selector("#play-stop:enabled", state="attached")
+    page.click(".sd-play [data-role=stop]")
+    page.wait_for_selector(".sd-play[data-state=drafting]")
+    assert page.inner_text(NOTICE).startswith("Stopped;")
+    assert page.inner_text("[data-role=turn]") == "Turn 1 of 6" and page.locator(TURNS).count() == 0
+    service.gap_s = 0.0
+    for player in (1, 2):
+        assert page.inner_text("[data-role=who]").startswith(f"Player {player}'s")
+        page.press(BOX, "Enter")
+    page.wait_for_selector(TURNS)
+    assert parse_turn(service.requests[-1]).drafts == {"one": " as late", "two": " as soon"}
+
+
+def test_hostile_text_is_shown_and_not_run(open_page, service):
+    hostile = "<img src=x onerror=alert(1)> ${alert(2)} {{x}}"
+    page = open_game(open_page)
+    page.select_option("[data-role=opening]", "own")
+    page.fill("#play-own", hostile)
+    page.click(".sd-play-own button")
+    draft(page, "<b onclick=alert(3)>${x}")
+    assert page.inner_text(TEXT) == hostile + " a"
+    assert page.locator(".sd-play :is(img, [onclick])").count() == 0
+    assert "cut: “alert(3)>${x}”" in page.inner_text(TURNS)
+    assert "The end, “alert(3)>${x}”, was cut" in page.inner_text(NOTICE)
+    assert service.requests[0]["text"] == hostile
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(open_page, theme):
+    axe = Axe()
+    page = open_game(open_page, turns=1, players=2, theme=theme)
+
+    def look(state: str) -> None:
+        found = axe.run(page, context={"include": [[".sd-play"], [".sd-header"]]}).response["violations"]
+        grave = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert grave == [], (state, [(v["id"], v["nodes"][0]["target"]) for v in grave])
+
+    look("at the start")
+    page.fill(BOX, " ")
+    page.press(BOX, "Enter")
+    look("with an error and a pending draft")
+    draft(page, "as late", "as soon")
+    look("at the end")
+
+
+def test_a_turn_fits_a_small_projector_and_a_phone(open_page):
+    page = open_game(open_page, players=2)
+    draft(page, "as late", "as soon")
+    for part in (TEXT, BOX, ".sd-play-scores", NOTICE, f"{TURNS}:first-child"):
+        box = page.locator(part).bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 720, part
+    assert page.evaluate(SMALLEST) >= 16
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert page.evaluate(SMALLEST) >= 16
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_all_tabs_are_seen_whole(open_page, width):
+    page = open_page(width=width)
+    tabs = page.locator("#tabs > .tab-wrapper button[role=tab]:visible")
+    assert tabs.all_inner_texts() == TABS
+    for tab in tabs.all():
+        box = tab.bounding_box()
+        assert box["x"] >= 0 and box["x"] + box["width"] <= width
+        assert tab.evaluate("node => node.scrollWidth <= node.clientWidth")
+    head = page.locator(".sd-header p").bounding_box()
+    first = tabs.first.bounding_box()
+    assert head["x"] + head["width"] <= first["x"] or head["y"] + head["height"] <= first["y"]
+
+
+def test_the_stage_is_not_shown_with_the_game(open_page):
+    page = open_game(open_page)
+    assert page.locator("#stage").is_hidden()
+    page.click("#tab-learn-button")
+    assert page.locator("#stage").is_visible() and page.locator(BOX).is_hidden()
