@@ -8,6 +8,8 @@ import torch
 
 from specdemo.events import Event
 from specdemo.fetch import Progress, printing
+from specdemo.lab.questions import QUESTIONS
+from specdemo.lab.quiz import number_in, quiz_events
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.pair import Pair
@@ -45,6 +47,11 @@ class Service:
         """One run: the events of ``LiveRun``."""
         config = parse_config(raw)
         yield from self.work(lambda pair: LiveRun(pair, config, stop).events(), stop)
+
+    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """One question of the quiz: the events of ``lab.quiz``."""
+        number = number_in(raw, len(QUESTIONS))
+        yield from self.work(lambda pair: quiz_events(pair, number, QUESTIONS[number - 1], stop), stop)
 
     def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
         """Wait for models and device, then do a job on them.
