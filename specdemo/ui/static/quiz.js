@@ -7,7 +7,7 @@ import { parseEvents } from "./trace.js";
 const KEY = "specdemo-quiz";
 const LETTERS = "ABCD";
 const SIGNS = { right: "✓", wrong: "✗", close: "≈" };
-const HEADS = { right: "As you predicted.", wrong: "Not as you predicted.", close: "No answer." };
+const HEADS = { right: "As you predicted.", wrong: "Not as you predicted.", close: "No verdict." };
 
 const parts = {};
 
@@ -135,7 +135,7 @@ class Quiz {
   }
 
   page({ text, setup, options }, index) {
-    const title = element("h3", "", element("small", "", `Question ${index + 1} of ${this.questions.length}`), text);
+    const title = element("h3", "", `${index + 1}. ${text}`);
     title.tabIndex = -1;
     const fieldset = element("fieldset", "", element("legend", "", "What do you predict?"));
     fieldset.append(...options.map((option, place) => this.option(index, option, place)));
