@@ -9,6 +9,8 @@ import torch
 from specdemo.events import Event
 from specdemo.fetch import Progress, printing
 from specdemo.game import parse_turn
+from specdemo.lab.questions import QUESTIONS
+from specdemo.lab.quiz import number_in, quiz_events
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.pair import Pair
@@ -59,6 +61,11 @@ class Service:
         """One turn of Play: the events of ``play_turn``."""
         request = parse_turn(raw)
         yield from self.work(lambda pair: play_turn(pair, request, stop), stop)
+
+    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """One question of the quiz: the events of ``lab.quiz``."""
+        number = number_in(raw, len(QUESTIONS))
+        yield from self.work(lambda pair: quiz_events(pair, number, QUESTIONS[number - 1], stop), stop)
 
     def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
         """Wait for models and device, then do a job on them.

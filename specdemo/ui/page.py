@@ -18,11 +18,12 @@ from specdemo.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui import jobs, traces
 from specdemo.ui import stage as stage_ui
 from specdemo.ui.address import settings_from
-from specdemo.ui.component import component
+from specdemo.ui.component import PREFIX, component
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.lab_tab import build_lab
 from specdemo.ui.play_tab import build_play
 from specdemo.ui.proof_tab import build_proof
+from specdemo.ui.quiz_tab import build_quiz
 from specdemo.ui.runs import EventSource, Stops, error_line
 
 TITLE = "Speculative decoding, live"
@@ -104,6 +105,7 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
                 controls, run_button, stop_button = _controls(drafters)
             with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
                 lessons = component("lessons", "lessons.js", "mountLessons")
+                asking = build_quiz(service)
             with gr.Tab("Play", id="play", elem_id="tab-play", render_children=True):
                 playing = build_play(service)
             with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
@@ -114,8 +116,9 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
         _keep_consistent(controls)
         _wire_address(page, tabs, controls, stage)
         _wire_lessons(lessons, controls)
+        _wire_class_link(lessons, controls)
         jobs.wire(stops, run_endpoint(service, stops), controls, stage, (run_button, stop_button))
-        page.unload(jobs.leaver(stops, playing, proving, measuring))
+        page.unload(jobs.leaver(stops, asking, playing, proving, measuring))
     return page.queue(max_size=MAX_WAITING, api_open=False)
 
 
@@ -264,6 +267,17 @@ def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
 
     prepared = lessons.submit(prepare, None, list(controls), **QUIET)
     prepared.success(None, js="() => document.querySelector('#run').click()")
+
+
+def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
+    """The lessons' button asks for a link; only Gradio knows what the widgets hold."""
+    module = f"new URL('{PREFIX}/classlink.js', document.baseURI)"
+    names = json.dumps(Controls._fields)
+    lessons.copy(
+        None,
+        list(controls),
+        js=f"async (...values) => {{ (await import({module})).copyClassLink({names}, values); return []; }}",
+    )
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:

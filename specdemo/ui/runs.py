@@ -40,6 +40,9 @@ class EventSource(Protocol):
     def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
         """One experiment of the lab."""
 
+    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+        """One question of the quiz."""
+
 
 class Stops:
     """Who asked for their run to end, by session.

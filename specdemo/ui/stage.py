@@ -13,7 +13,7 @@ from specdemo.palette import css_variables
 from specdemo.plots import MARK_LIFT, skeletons
 from specdemo.ui.component import PREFIX, STATIC, component
 
-STYLE_SHEETS = ("page", "stage", "learn", "play", "proof", "lab")
+STYLE_SHEETS = ("page", "stage", "learn", "quiz", "play", "proof", "lab")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
 """Modules import each other by bare names, so a browser must ask after an update; a 304 costs nothing."""

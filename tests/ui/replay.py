@@ -13,9 +13,23 @@ from typing import Any
 from specdemo import trace_file
 from specdemo.events import replay_events
 from specdemo.game import MODEL, ONE, TurnLog, parse_turn
+from specdemo.lab.questions import QUESTIONS
+from specdemo.lab.quiz import Outcome, number_in, side_event, start_event, verdict_event
 from specdemo.limits import MAX_K, UserError, parse_config
+from specdemo.metrics import Totals
 from specdemo.proof.request import Proof, parse_proof
-from specdemo.trace import SPECULATIVE, Alternative, Emission, Finish, Round, Status, Token, dump
+from specdemo.trace import (
+    BASELINE,
+    DRAFT,
+    SPECULATIVE,
+    Alternative,
+    Emission,
+    Finish,
+    Round,
+    Status,
+    Token,
+    dump,
+)
 
 DATA = Path(__file__).parent / "data"
 RECORDING = "paris"
@@ -122,6 +136,14 @@ def edited_by_target(draft: str, written: int) -> Round:
     return Round(0, written, drafted, own, 0.0, 0.0, 0.0, finish=finish, drafted_by="scripted")
 
 
+def planted(same: bool = True, **figures: Any) -> Outcome:
+    """An outcome of the quiz with these ``metrics.Totals``; ``same`` says whether all lanes agree."""
+    totals = recorded("greedy")[-1]["totals"] | {"alpha_compared": 0.5, "speedup": 1.5} | figures
+    other = [1, 2, 3, 4] if same else [1, 2, 9, 9]
+    ids = {BASELINE: [1, 2, 3, 4], SPECULATIVE: other, DRAFT: other}
+    return Outcome(Totals(**totals), ids, totals["speedup"])
+
+
 class ReplayService:
     """Stands in for ``service.Service``: checks requests the same way, then replays ``events``."""
 
@@ -136,6 +158,7 @@ class ReplayService:
         self.served = 0
         self.requests: list[Mapping[str, Any]] = []
         self.proof: list[Event] | None = None
+        self.outcomes: dict[str, tuple[Outcome, Outcome]] = {}
 
     def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
         """Yield the recording as if ``raw`` had been run, ending it when asked to."""
@@ -188,6 +211,26 @@ class ReplayService:
             round_ = edited_by_target(draft[:MAX_K], len(request.written))
             yield log.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
         yield log.end()
+
+    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """Yield the events of a question as if its sides had come out as ``outcomes`` has them."""
+        number = number_in(raw, len(QUESTIONS))
+        question = QUESTIONS[number - 1]
+        self.requests.append(raw)
+        self.served = 0
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        yield start_event(number, question, "a planted machine")
+        both = self.outcomes.get(question.name, (planted(), planted()))
+        for index, outcome in enumerate(both):
+            yield {"type": "progress", "text": "Measuring", "fraction": index / 2}
+            time.sleep(self.gap_s)
+            if self.fault:
+                raise UserError(self.fault)
+            if stop():
+                return
+            self.served += 1
+            yield side_event(number, question, index, outcome)
+        yield verdict_event(number, question, *both)
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """``config`` with what the recording's rounds and lanes follow from."""

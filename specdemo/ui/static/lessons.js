@@ -1,14 +1,18 @@
-// The lessons: one page at a time, each with buttons that have the stage show a recording or a run.
+// The lessons: one page at a time, each with buttons that have the stage show a recording or a run. The last is
+// the quiz, which has a place of its own (quiz.js).
 
 import { element } from "./dom.js";
 import { recall, remember } from "./memory.js";
 import { stageOfPage } from "./stage.js";
 
 const LESSONS_SEEN_KEY = "specdemo-lessons";
+const QUIZ = "quiz";
 
 /** Called once by the Gradio component. */
 export function mountLessons({ element: host, trigger }) {
-  const lessons = new Lessons(host.querySelector(".sd-learn"), (address) => trigger("submit", { address }));
+  const root = host.querySelector(".sd-learn");
+  const lessons = new Lessons(root, (address) => trigger("submit", { address }));
+  root.querySelector("[data-role=class-link]").addEventListener("click", () => trigger("copy"));
   lessons.followRuns(document.querySelector("#stop"));
 }
 
@@ -16,6 +20,7 @@ class Lessons {
   constructor(root, run) {
     this.root = root;
     this.pages = [...root.querySelectorAll("[data-lesson]")];
+    this.names = this.pages.map((page) => page.dataset.lesson);
     this.seen = new Set((recall(LESSONS_SEEN_KEY) ?? "").split(",").filter(Boolean));
     this.dots = this.pages.map((page, index) => this.dot(page, index));
     for (const button of root.querySelectorAll("[data-go]")) {
@@ -28,7 +33,7 @@ class Lessons {
     for (const button of root.querySelectorAll("[data-run]")) {
       button.addEventListener("click", () => run(button.dataset.run));
     }
-    this.go(lessonIn(location.search, this.pages.length), false);
+    this.go(lessonIn(location.search, this.names), false);
   }
 
   /** While a run can be stopped, offer that in place of starting one; `stop` is the page's own button. */
@@ -44,10 +49,11 @@ class Lessons {
   }
 
   dot(page, index) {
-    const button = element("button", "sd-dot", String(index + 1));
+    const isQuiz = page.dataset.lesson === QUIZ;
+    const button = element("button", "sd-dot", isQuiz ? "Quiz" : String(index + 1));
     button.type = "button";
     button.title = page.querySelector("h2").textContent;
-    button.setAttribute("aria-label", `Lesson ${index + 1}: ${button.title}`);
+    button.setAttribute("aria-label", isQuiz ? button.title : `Lesson ${index + 1}: ${button.title}`);
     button.addEventListener("click", () => this.go(index));
     this.root.querySelector("[data-role=lesson-dots]").append(element("li", "", button));
     return button;
@@ -56,31 +62,34 @@ class Lessons {
   go(index, byVisitor = true) {
     if (index < 0 || index >= this.pages.length) return;
     this.current = index;
+    const name = this.names[index];
+    this.root.dataset.at = name;
     this.pages.forEach((page, at) => page.toggleAttribute("data-current", at === index));
+    this.root.querySelector("[data-role=class-told]").textContent = "";
     if (byVisitor) {
-      this.seen.add(String(index + 1));
+      this.seen.add(name);
       remember(LESSONS_SEEN_KEY, [...this.seen].join());
-      noteInAddress(index + 1);
+      noteInAddress(name);
     }
     this.dots.forEach((dot, at) => {
       if (at === index) dot.setAttribute("aria-current", "step");
       else dot.removeAttribute("aria-current");
-      dot.toggleAttribute("data-seen", this.seen.has(String(at + 1)));
+      dot.toggleAttribute("data-seen", this.seen.has(this.names[at]));
     });
     this.root.querySelector("[data-go=back]").disabled = index === 0;
     this.root.querySelector("[data-go=next]").disabled = index === this.pages.length - 1;
   }
 }
 
-/** Which lesson an address names, from 0. */
-export function lessonIn(search, count) {
-  const named = Number(new URLSearchParams(search).get("lesson"));
-  return Number.isInteger(named) && named >= 1 && named <= count ? named - 1 : 0;
+/** Which of the lessons of these names an address asks for, from 0; the first where it asks for none. */
+export function lessonIn(search, names) {
+  return Math.max(0, names.indexOf(new URLSearchParams(search).get("lesson")));
 }
 
 // So that the address at hand is always a link to what is read.
-function noteInAddress(number) {
+function noteInAddress(name) {
   const url = new URL(location.href);
-  url.searchParams.set("lesson", number);
+  url.searchParams.set("lesson", name);
+  url.searchParams.delete("question");
   history.replaceState(history.state, "", url);
 }

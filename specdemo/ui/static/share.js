@@ -16,14 +16,37 @@ export function offlinePage(template, events) {
 
 /** The address that shows this run again: a recording by name, or the settings of a run. */
 export function linkTo(address, config, recording) {
+  const url = bareAddress(address);
+  if (recording) url.searchParams.set("trace", recording);
+  else addSettings(url, config);
+  return url.href;
+}
+
+/**
+ * The address that opens a lesson, or a question of the quiz, with these settings in the widgets, and plays the
+ * recording if there is one.
+ */
+export function classLink(address, { lesson, question }, config, recording) {
+  const url = bareAddress(address);
+  url.searchParams.set("lesson", lesson);
+  if (question) url.searchParams.set("question", question);
+  if (recording) url.searchParams.set("trace", recording);
+  addSettings(url, config);
+  return url.href;
+}
+
+// The page itself: nothing of what it showed but the theme.
+function bareAddress(address) {
   const url = new URL(address);
   url.hash = "";
   const theme = url.searchParams.get("__theme");
   url.search = "";
   if (theme) url.searchParams.set("__theme", theme);
-  if (recording) url.searchParams.set("trace", recording);
-  else for (const key of LINKED) if (config[key] !== undefined) url.searchParams.set(key, String(config[key]));
-  return url.href;
+  return url;
+}
+
+function addSettings(url, config) {
+  for (const key of LINKED) if (config[key] !== undefined) url.searchParams.set(key, String(config[key]));
 }
 
 /** A file name for a run: its prompt's first words and when it ran. */

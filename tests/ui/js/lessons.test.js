@@ -4,6 +4,7 @@ import { test } from "node:test";
 import { lessonIn } from "../../../specdemo/ui/static/lessons.js";
 
 test("an address names a lesson that there is, or the first", () => {
-  const named = ["?lesson=3", "?lesson=0", "?lesson=7", "?lesson=2.5", "?lesson=<b>", ""].map((search) => lessonIn(search, 6));
-  assert.deepEqual(named, [2, 0, 0, 0, 0, 0]);
+  const names = ["1", "2", "3", "quiz"];
+  const asked = ["?lesson=3", "?lesson=quiz", "?lesson=0", "?lesson=7", "?lesson=2.5", "?lesson=<b>", ""];
+  assert.deepEqual(asked.map((search) => lessonIn(search, names)), [2, 3, 0, 0, 0, 0, 0]);
 });
