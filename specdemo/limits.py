@@ -6,6 +6,7 @@ to the visitor, these are the rule.
 
 import math
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
@@ -17,6 +18,9 @@ MAX_TEMPERATURE = 2.0
 MAX_TOP_K = 1_000
 MAX_SEED = 2**32 - 1
 MAX_SCRIPT_CHARS = MAX_PROMPT_CHARS
+MAX_LAB_TOKENS = 96
+MAX_LAB_PROMPTS = 6
+"""Of each point of the lab: with both at their highest a sweep holds the device for some minutes."""
 SCRIPTED = "scripted"
 DRAFTERS = (
     "draft-model",
@@ -48,9 +52,9 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     unknown = sorted(set(map(str, raw)) - set(RunConfig.__dataclass_fields__))
     if unknown:
         raise UserError(f"Unknown setting {_show(unknown[0])}; leave it out.")
-    temperature = _number(raw, "temperature", 0.0, 0.0, MAX_TEMPERATURE)
+    temperature = number(raw, "temperature", 0.0, 0.0, MAX_TEMPERATURE)
     greedy = temperature < GREEDY_BELOW
-    rule = _choice(raw, "rule", Rule, Rule.GREEDY if greedy else Rule.REJECTION)
+    rule = choice(raw, "rule", Rule, Rule.GREEDY if greedy else Rule.REJECTION)
     if greedy != (rule is Rule.GREEDY):
         raise UserError(
             f"The {rule} rule needs a temperature above 0; raise the temperature or choose greedy."
@@ -62,16 +66,16 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
         raise UserError(f"Unknown drafter {_show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
     return RunConfig(
         prompt=_prompt(raw),
-        mode=_choice(raw, "mode", Mode, Mode.CHAT),
+        mode=choice(raw, "mode", Mode, Mode.CHAT),
         k=_draft_length(raw),
         temperature=0.0 if greedy else temperature,
-        top_k=_integer(raw, "top_k", 0, 0, MAX_TOP_K),
-        top_p=_number(raw, "top_p", 1.0, 0.01, 1.0),
+        top_k=integer(raw, "top_k", 0, 0, MAX_TOP_K),
+        top_p=number(raw, "top_p", 1.0, 0.01, 1.0),
         rule=rule,
         drafter=drafter,
         script=_script(raw, drafter),
-        seed=_integer(raw, "seed", 0, 0, MAX_SEED),
-        max_new_tokens=_integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
+        seed=integer(raw, "seed", 0, 0, MAX_SEED),
+        max_new_tokens=integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
         baseline=_flag(raw, "baseline", RunConfig.baseline),
         draft_alone=_flag(raw, "draft_alone", RunConfig.draft_alone),
     )
@@ -95,7 +99,7 @@ def _draft_length(raw: Mapping[str, Any]) -> Any:
         return AUTO
     if isinstance(value, str):
         raise UserError(f"k must be a whole number from 1 to {MAX_K}, or auto; not {_show(value)}.")
-    return _integer(raw, "k", RunConfig.k, 1, MAX_K)
+    return integer(raw, "k", RunConfig.k, 1, MAX_K)
 
 
 def _script(raw: Mapping[str, Any], drafter: str) -> str:
@@ -119,7 +123,8 @@ def _require_whole_characters(name: str, text: str) -> None:
         raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
 
 
-def _number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
+def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
+    """The finite number under ``key``, from ``low`` to ``high``; raises ``UserError``."""
     value = raw.get(key, default)
     if not _is_number(value):
         raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {_show(value)}.")
@@ -128,7 +133,8 @@ def _number(raw: Mapping[str, Any], key: str, default: float, low: float, high: 
     return float(value)
 
 
-def _integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
+def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
+    """The whole number under ``key``, from ``low`` to ``high``; raises ``UserError``."""
     value = raw.get(key, default)
     if not _is_number(value) or value != int(value):
         raise UserError(f"{key} must be a whole number from {low} to {high}, not {_show(value)}.")
@@ -151,7 +157,8 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _choice(raw: Mapping[str, Any], key: str, kind: type[Mode] | type[Rule], default: Any) -> Any:
+def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) -> Any:
+    """The member of ``kind`` that ``key`` names, ``default`` where it names none; raises ``UserError``."""
     value = raw.get(key)
     if value is None:
         return default

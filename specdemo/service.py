@@ -8,6 +8,8 @@ import torch
 
 from specdemo.events import Event
 from specdemo.fetch import Progress, printing
+from specdemo.lab.events import lab_events
+from specdemo.lab.request import parse_lab
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.pair import Pair
@@ -45,6 +47,11 @@ class Service:
         """One run: the events of ``LiveRun``."""
         config = parse_config(raw)
         yield from self.work(lambda pair: LiveRun(pair, config, stop).events(), stop)
+
+    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """One experiment of the lab: the events of ``lab_events``."""
+        request = parse_lab(raw)
+        yield from self.work(lambda pair: lab_events(pair, request, stop), stop)
 
     def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
         """Wait for models and device, then do a job on them.

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from specdemo.bench import Prompt, environment
 from specdemo.engine import never
+from specdemo.lab.conditions import CONTRASTS as ALL_CONTRASTS
 from specdemo.lab.contrasts import contrast_plan, contrasts
 from specdemo.lab.plans import Request, sweep_plan
 from specdemo.lab.points import CONTRASTS, THROUGHPUT, TITLES, Point
@@ -39,7 +40,7 @@ def experiment(
     prompts: Sequence[Prompt] | None = None,
     stop: Stop = never,
 ) -> Experiment:
-    """Prepare one of ``points.EXPERIMENTS``; everything is checked here, nothing is measured yet.
+    """Prepare one of ``points.EXPERIMENTS`` or one contrast; all is checked here, nothing is measured yet.
 
     Args:
         request: Settings that all runs have in common; contrasts take ``max_new_tokens`` and ``seed`` of
@@ -51,11 +52,12 @@ def experiment(
         UserError: There is no such experiment, a setting is out of bounds, or the pair lacks what it needs.
     """
     request = request or {}
-    if name == CONTRASTS:
-        plan = contrast_plan(pair, request)
+    asked = [contrast for contrast in ALL_CONTRASTS if name in (CONTRASTS, contrast.name)]
+    if asked:
+        plan = contrast_plan(pair, request, asked)
         settings = [side for _, *sides in plan for side in sides if side is not None]
-        about = _about(name, pair, settings)
-        return Experiment(TITLES[name], "", contrasts(pair, plan, stop), 2 * len(plan), about)
+        title = TITLES[name] if name == CONTRASTS else asked[0].title
+        return Experiment(title, "", contrasts(pair, plan, stop), 2 * len(plan), _about(name, pair, settings))
     if name == THROUGHPUT:
         require_draft_model(pair, MODEL)
         batches = ThroughputPlan(k=request.get("k", RunConfig.k))
