@@ -330,12 +330,19 @@ def theory_figure(
     return figure
 
 
-def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str) -> Themed:
+Spot = tuple[float | None, str]
+"""Where a point of a sweep belongs, before it is measured: ``x`` and ``label`` of ``SweepPoint``."""
+
+
+def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot]) -> Themed:
     """Speedup of every point with its quartiles, 1× and the theory; α below.
 
     Points with a number are joined by a line, those with a name stand behind them by themselves.
+
+    Args:
+        spots: Of all points there will be; ``points`` are the first of them.
     """
-    return _themed(lambda colours: _sweep(points, title, axis, colours))
+    return _themed(lambda colours: _sweep(points, title, axis, spots, colours))
 
 
 def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
@@ -363,9 +370,10 @@ def _theory_skeleton(theme: str) -> dict[str, Any]:
     colours = THEMES[theme]
     even = _line("break-even", "1×: as fast", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"})
     best = _line("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
-    run = _spot("run", "the last run", {"symbol": "star", "color": colours.accent}, colours)
-    chosen = _spot("chosen", "chosen", {"symbol": "circle", "color": colours.ink}, colours)
-    figure = go.Figure([_contours(colours), even, best, run, chosen])
+    ring = {"symbol": "circle-open", "size": 25, "color": colours.ink, "line": {"width": 4}}
+    star = {"symbol": "star", "size": 18, "color": colours.accent, "line": _outline(colours)}
+    spots = [_spot("chosen", "chosen", ring), _spot("run", "the last run", star)]
+    figure = go.Figure([_contours(colours), even, best, *spots])
     figure.update_layout(_layout("Speedup in theory", colours) | {"hovermode": "closest"})
     figure.update_xaxes(
         _axis("α: share of compared drafts accepted", colours), tickformat=".0%", range=[-0.01, 1.01]
@@ -395,14 +403,14 @@ def _points(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
     return {"x": [x for x, _ in points], "y": [y for _, y in points]}
 
 
-def _spot(uid: str, name: str, marker: dict[str, Any], colours: Palette) -> go.Scatter:
+def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
     """A marked point of α and k."""
     return go.Scatter(
         BLANK,
         uid=uid,
         name=name,
         mode="markers",
-        marker={"size": 19, "line": _outline(colours)} | marker,
+        marker=marker,
         hovertemplate=f"{name}: α %{{x:.0%}}, k %{{y:.3~g}}<extra></extra>",
         cliponaxis=False,
     )
@@ -438,8 +446,11 @@ def _heights(surface: TheorySurface, colours: Palette) -> dict[str, Any]:
     }
 
 
-def _sweep(points: Sequence[SweepPoint], title: str, axis: str, colours: Palette) -> go.Figure:
-    placed = list(zip(_places(points), points, strict=True))
+def _sweep(
+    points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot], colours: Palette
+) -> go.Figure:
+    places = _places(spots)
+    placed = list(zip(places, points, strict=False))
     numbered = [pair for pair in placed if pair[1].x is not None]
     named = [pair for pair in placed if pair[1].x is None]
     traces = _sweep_traces("", "circle", numbered, colours) if numbered else []
@@ -450,7 +461,10 @@ def _sweep(points: Sequence[SweepPoint], title: str, axis: str, colours: Palette
     figure = go.Figure(traces)
     _panels(figure, title, axis, colours, "α: compared drafts accepted", {"tickformat": ".0%", "dtick": 0.5})
     figure.update_layout(yaxis2_range=[-0.04, 1.04])
-    return figure.update_xaxes(tickvals=[x for x, _ in placed], ticktext=[_tick(p) for _, p in placed])
+    if places:  # the axis holds still while points come
+        edge = (places[-1] - places[0]) / 25 or 1
+        figure.update_xaxes(range=[places[0] - edge, places[-1] + edge])
+    return figure.update_xaxes(tickvals=places, ticktext=[_tick(spot) for spot in spots])
 
 
 def _sweep_traces(
@@ -476,19 +490,20 @@ def _sweep_traces(
     return traces
 
 
-def _places(points: Sequence[SweepPoint]) -> list[float]:
+def _places(spots: Sequence[Spot]) -> list[float]:
     """Where each point stands on the axis: at its number, or, one apart, behind the last one."""
     places: list[float] = []
-    behind = max((point.x for point in points if point.x is not None), default=0.0)
-    for point in points:
-        if point.x is None:
+    behind = max((x for x, _ in spots if x is not None), default=0.0)
+    for x, _ in spots:
+        if x is None:
             behind += 1
-        places.append(behind if point.x is None else point.x)
+        places.append(behind if x is None else x)
     return places
 
 
-def _tick(point: SweepPoint) -> str:
-    return point.label if point.x is None else f"{point.x:g}"
+def _tick(spot: Spot) -> str:
+    x, label = spot
+    return label if x is None else f"{x:g}"
 
 
 def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]:

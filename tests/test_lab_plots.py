@@ -20,6 +20,7 @@ POINTS = [
     replace(POINT, x=2.0, label="k = 2", speedup=1.5, speedup_q1=1.4, speedup_q3=1.9, alpha=0.4),
     replace(POINT, x=None, label="auto", speedup=1.6, alpha=None),
 ]
+SPOTS = [(point.x, point.label) for point in POINTS] + [(None, "later")]
 SIDES = [
     ContrastPoint(
         name, BEST, f"when {name}", "Because.", side, replace(POINT, label=f"{name} {side}", runs=runs)
@@ -29,7 +30,7 @@ SIDES = [
 BATCHES = [ThroughputPoint(n, 3, 0.5, 0.01, 0.02, 1.0 + n / 10, 0.1, 2.0 / n, 1.0, 1.0) for n in (1, 2, 8)]
 DRAWN = {
     "theory": {theme: theory_figure(theme, SURFACE, (0.4, 3), (0.6, 2.5)) for theme in THEMES},
-    "sweep": sweep_chart(POINTS, "Draft length", "draft length k"),
+    "sweep": sweep_chart(POINTS, "Draft length", "draft length k", SPOTS),
     "contrast": contrast_chart(SIDES),
     "throughput": throughput_chart(BATCHES),
     "oracle": oracle_chart(OracleLength((0, 3, 0, 1, 3), (False, True, False, False, False), 1.1, 1.4)),
@@ -110,7 +111,9 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
     ]
     assert symbols == ["circle", "circle-open", "diamond", "diamond-open"]
     assert [uid for uid, trace in traces.items() if trace["showlegend"]] == ["speedup", "theory"]
-    assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "auto"]
+    assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "auto", "later"]
+    low, high = figure["layout"]["xaxis"]["range"]
+    assert low < 1 and high > 4, "room for what is not measured yet"
     assert figure["layout"]["xaxis"]["title"]["text"] == "draft length k"
     (line,) = figure["layout"]["shapes"]
     assert line["y0"] == line["y1"] == 1
@@ -118,7 +121,7 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
 
 def test_points_with_names_only_stand_side_by_side():
     named = [replace(POINT, x=None, label=label) for label in ("code", "lists")]
-    figure = sweep_chart(named, "Kind of text", "")["dark"]
+    figure = sweep_chart(named, "Kind of text", "", [(None, "code"), (None, "lists")])["dark"]
     traces = by_uid(figure)
     assert traces["speedup-named"]["x"] == [1, 2] and traces["speedup-named"]["mode"] == "markers"
     assert [uid for uid, trace in traces.items() if trace["showlegend"]] == ["speedup-named", "theory-named"]
@@ -126,7 +129,7 @@ def test_points_with_names_only_stand_side_by_side():
 
 
 def test_charts_of_nothing_yet_can_be_drawn():
-    for themed in (sweep_chart([], "Title", "axis"), contrast_chart([]), throughput_chart([])):
+    for themed in (sweep_chart([], "Title", "axis", []), contrast_chart([]), throughput_chart([])):
         for figure in themed.values():
             go.Figure(data=figure["data"], layout=figure["layout"])
 

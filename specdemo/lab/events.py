@@ -93,7 +93,7 @@ def _outcome(points: Sequence[Point]) -> dict[str, Any] | None:
 
 def _chart(name: str, planned: Experiment, points: Sequence[Any]) -> Themed | None:
     if name in SWEEPS:
-        return sweep_chart(points, planned.title, planned.axis)
+        return sweep_chart(points, planned.title, planned.axis, planned.spots)
     if name == THROUGHPUT:
         return throughput_chart(points)
     return contrast_chart(points) if name == CONTRASTS else None

@@ -4,7 +4,6 @@ Symbols as in ``metrics``. The verification cost has one number here, the growth
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 from specdemo.limits import MAX_K, UserError, integer, number
@@ -67,9 +66,8 @@ def parse_theory(raw: Mapping[str, Any]) -> TheoryRequest:
     )
 
 
-@lru_cache(maxsize=256)
 def theory_answer(request: TheoryRequest) -> dict[str, Any]:
-    """Headline numbers of the chosen point and the ``figure`` around it; not to be changed, it is kept."""
+    """Headline numbers of the chosen point and the ``figure`` around it."""
     v = linear_costs(request.growth, MAX_K)
     alpha, shape = request.alpha, RoundShape(request.k, request.k * request.c, v[request.k])
     best = best_length(alpha, request.c, v)

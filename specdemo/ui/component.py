@@ -18,7 +18,8 @@ def component(name: str, module: str, function: str, settings: dict[str, Any] | 
     """The template ``NAME.html``, handed to a function of ``module`` once it is on the page.
 
     The function is given one object: ``element`` (what holds the template), ``props`` and ``watch``
-    (the value and its changes, as Gradio has them), ``base`` (where the static files are) and ``settings``.
+    (the value and its changes, as Gradio has them), ``trigger`` (to tell Gradio of an event), ``base`` (where
+    the static files are) and ``settings``.
     """
     passed = json.dumps(settings or {})
     return gr.HTML(
@@ -27,7 +28,8 @@ def component(name: str, module: str, function: str, settings: dict[str, Any] | 
         js_on_load=(
             f"const base = new URL('{PREFIX}/', document.baseURI);"
             f"import(new URL('{module}', base))"
-            f".then((module) => module.{function}({{element, props, watch, base, settings: {passed}}}));"
+            f".then((module) => module.{function}("
+            f"{{element, props, watch, trigger, base, settings: {passed}}}));"
         ),
         apply_default_css=False,
         elem_id=name,

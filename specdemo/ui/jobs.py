@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gradio as gr
+from gradio.events import Dependency
 
 from specdemo.limits import UserError
 from specdemo.ui.runs import Events, Stops, explain_failure, first_line, ndjson
@@ -62,21 +63,61 @@ def wire(
     def stop(request: gr.Request) -> None:
         stops.stop(session_of(request))
 
-    pressed = start_button.click(begin, None, [shown, *buttons], **QUIET)
-    running = pressed.then(
+    running = _run(start_button.click(begin, None, [shown, *buttons], **QUIET), endpoint, inputs, shown)
+    # In Gradio 6 ``then`` follows success only.
+    running.success(finish, None, list(buttons), **QUIET)
+    running.failure(failed, shown, [shown, *buttons], **QUIET)
+    stop_button.click(stop, None, None, **QUIET)
+
+
+def wire_component(
+    stops: Stops,
+    endpoint: Callable[..., Iterator[str]],
+    inputs: Sequence[gr.components.Component],
+    shown: gr.HTML,
+    scripts: tuple[str, str],
+) -> None:
+    """The same for a component with buttons of its own: its event ``submit`` starts, ``stop`` ends.
+
+    Args:
+        endpoint, inputs, shown: As in :func:`wire`.
+        scripts: Two JavaScript functions: what the values of ``inputs`` are, as a list, and what to do when
+            the job is over, however it ended.
+    """
+    values, settle = scripts
+
+    def begin(request: gr.Request) -> str:
+        stops.begin(session_of(request))
+        return first_line()
+
+    def stop(request: gr.Request) -> None:
+        stops.stop(session_of(request))
+
+    running = _run(shown.submit(begin, None, shown, **QUIET), endpoint, inputs, shown, values)
+    running.success(None, js=settle)
+    running.failure(explain_failure, shown, shown, **QUIET).then(None, js=settle)
+    shown.stop(stop, None, None, **QUIET)
+
+
+def _run(
+    pressed: Dependency,
+    endpoint: Callable[..., Iterator[str]],
+    inputs: Sequence[gr.components.Component],
+    shown: gr.HTML,
+    values: str | None = None,
+) -> Dependency:
+    """Queue ``endpoint`` behind ``pressed``; ``values`` is JavaScript that stands in for the inputs' own."""
+    return pressed.then(
         endpoint,
         list(inputs),
         shown,
+        js=values,
         api_name=endpoint.__name__,
         preprocess=False,
         concurrency_limit=1,
         concurrency_id=DEVICE,
         show_progress="hidden",
     )
-    # In Gradio 6 ``then`` follows success only.
-    running.success(finish, None, list(buttons), **QUIET)
-    running.failure(failed, shown, [shown, *buttons], **QUIET)
-    stop_button.click(stop, None, None, **QUIET)
 
 
 def leaver(*kinds: Stops) -> Callable[[gr.Request], None]:

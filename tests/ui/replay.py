@@ -1,4 +1,4 @@
-"""A service that replays recorded events instead of running models."""
+"""A service that replays recorded runs, and lets the lab measure a tiny pair, instead of running models."""
 
 import copy
 import json
@@ -9,9 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tiny import tiny_pair
+
 from specdemo import trace_file
 from specdemo.events import replay_events
+from specdemo.lab.events import lab_events
+from specdemo.lab.request import parse_lab
 from specdemo.limits import UserError, parse_config
+from specdemo.pair import Pair
 from specdemo.trace import SPECULATIVE, dump
 
 DATA = Path(__file__).parent / "data"
@@ -71,6 +76,11 @@ def _unfolded(trace: Event) -> list[Event]:
     return [json.loads(dump(event)) for event in replay_events(trace_file.load(dump(trace)))]
 
 
+@cache
+def _measured_pair() -> Pair:
+    return tiny_pair()
+
+
 class ReplayService:
     """Stands in for ``service.Service``: checks requests the same way, then replays ``events``."""
 
@@ -102,6 +112,19 @@ class ReplayService:
             if event["type"] == "round" and stop():
                 yield {**self.events[-1], "finish": "stopped", "sentence": "Stopped early."}
                 return
+            yield event
+
+    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """Measure a tiny pair, a point at a time."""
+        request = parse_lab(raw)
+        self.requests.append(raw)
+        self.served = 0
+        for event in lab_events(_measured_pair(), request, stop):
+            if event["type"] == "point":
+                time.sleep(self.gap_s)
+                self.served += 1
+            if self.fault and self.served > 1:
+                raise UserError(self.fault)
             yield event
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:

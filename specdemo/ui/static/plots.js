@@ -10,7 +10,7 @@ const PLOT_NEAR = "400px";
 const PLOT_IN_SIGHT = 0.2; // a chart of which less is seen need not follow the run
 const PLOT_TAP_MS = 400;
 // The buttons by name: Plotly's own choice has one that sends the chart to a server.
-const PLOT_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
+export const PLOT_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
 const PLOT_DENSE_PX = { acceptance: 5, position: 90 }; // of a chart's width for each of its bars
 const ROUND_PLOTS = ["acceptance", "rates", "speedup", "position"];
 const CLOCK_PLOTS = ["race", "time"];
@@ -168,23 +168,35 @@ const browserPlotClock = {
   turn: () => new Promise((resolve) => setTimeout(resolve)),
 };
 
-function loadPlotly(base) {
+let plotlyComing = null;
+
+/** Plotly, from our own server, once. */
+export function loadPlotly(base) {
   if (window.Plotly) return Promise.resolve(window.Plotly);
-  return new Promise((resolve, reject) => {
+  plotlyComing ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = new URL("plotly.min.js", base).href;
     script.onload = () => resolve(window.Plotly);
     script.onerror = () => reject(new Error("Plotly did not load"));
     document.head.append(script);
   });
+  return plotlyComing;
 }
 
 function restylePlot(data, parts) {
   for (const trace of data) Object.assign(trace, parts[trace.uid]);
 }
 
-function plotTheme() {
+/** The theme that is shown: "light" or "dark". */
+export function plotTheme() {
   return document.body.classList.contains("dark") ? "dark" : "light";
+}
+
+/** Lay a chart out for its room; `narrow` is what Python has changed where that is little. */
+export function fitPlot(layout, narrow, { width, height }) {
+  Object.assign(layout, { width, height });
+  if (width < PLOT_NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
+  if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
 }
 
 /**
@@ -330,9 +342,8 @@ export class Plots {
     const room = data.find(({ uid }) => uid === "room");
     room.x.push(reach.x);
     room.y.push(reach.y ?? room.y[0]);
-    Object.assign(layout, { width, height, uirevision: this.run });
-    if (width < PLOT_NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
-    if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
+    layout.uirevision = this.run;
+    fitPlot(layout, narrow, { width, height });
     for (const shape of layout.shapes ?? []) if (shape.name === "selected") this.place(shape);
     for (const note of layout.annotations ?? []) {
       if (note.name === "no-baseline") note.visible = Boolean(this.trace?.start) && !this.trace.lanes.has(BASELINE);
