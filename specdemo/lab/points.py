@@ -181,9 +181,7 @@ def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
     if max(ratio, 1 / ratio) < CLOSE:
         return Outcome("close", "Too close to tell: within 5% of each other.")
     if ratio < 1:
-        return Outcome(
-            "unexpected", f"Not as expected: here the other side is {1 / ratio:.1f} times as fast."
-        )
+        return Outcome("unexpected", f"Not as expected: the other side is {1 / ratio:.1f} times as fast.")
     return Outcome("expected", f"As expected: {ratio:.1f} times as fast as the other side.")
 
 
