@@ -8,6 +8,7 @@ from typing import Any
 
 from specdemo import recordings, trace_file
 from specdemo.events import replay_events, replay_lines
+from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.points import EXPERIMENTS, points_csv, points_json
 from specdemo.limits import DRAFTERS, UserError, parse_config
 from specdemo.terminal import TerminalView
@@ -106,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
 
     lab = commands.add_parser("lab", help="measure what sets the speedup, one condition at a time")
     lab.set_defaults(command=_lab)
-    lab.add_argument("experiment", choices=EXPERIMENTS, metavar="SWEEP", help=", ".join(EXPERIMENTS))
+    measured = (*EXPERIMENTS, *CONDITIONS)
+    lab.add_argument("experiment", choices=measured, metavar="SWEEP", help=", ".join(measured))
     lab.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv")
     _add_pair_options(lab)
     lab.add_argument("--drafter", metavar="NAME", help=", ".join(DRAFTERS))

@@ -177,7 +177,7 @@ class Tally:
         base_rate = _ratio(base.tokens, base.seconds)
         rate = _ratio(spec.tokens, spec.seconds)
         unpadded = base_rate and base_rate * credit
-        shape = self._shape()
+        shape = self.shape()
         alpha = _ratio(spec.accepted, spec.compared)
         divergence, departs = self._partings()
         return Totals(
@@ -228,8 +228,8 @@ class Tally:
         reference = BASELINE if self.lanes[BASELINE].tokens else SPECULATIVE
         return self._lanes_apart.position(), self._draft_apart[reference].position()
 
-    def _shape(self) -> "RoundShape | None":
-        """The speculative lane's average round, whatever decided its length."""
+    def shape(self) -> "RoundShape | None":
+        """The speculative lane's average round, whatever decided its length; None without costs or drafts."""
         lane = self.lanes[SPECULATIVE]
         if self.calibration is None or not lane.drafted:
             return None
@@ -280,11 +280,16 @@ class Score:
 
 def fold(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Totals:
     """The figures of finished lanes."""
+    return tallied(lanes, rule, calibration).totals()
+
+
+def tallied(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Tally:
+    """The tally of finished lanes."""
     tally = Tally(rule, calibration)
     for name, rounds in lanes.items():
         for round_ in rounds:
             tally.add(name, round_)
-    return tally.totals()
+    return tally
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
@@ -361,6 +366,16 @@ def best_length(alpha: float, c: float, v: Sequence[float]) -> int:
     return max(range(len(v)), key=lambda k: theoretical_speedup(alpha, RoundShape(k, k * c, v[k])))
 
 
+def linear_costs(growth: float, k: int) -> tuple[float, ...]:
+    """v(n) = 1 + growth·(n − 1) for the verification of 0 to ``k`` drafted tokens, as in ``Calibration``.
+
+    Args:
+        growth: What each further token adds to a pass: 0 if verification is free, 1 if every token costs as
+            much as a pass of its own.
+    """
+    return tuple(1.0 + growth * drafted for drafted in range(k + 1))
+
+
 @dataclass(frozen=True)
 class TheorySurface:
     """The theory over a grid of acceptance rates and draft lengths.
@@ -402,16 +417,21 @@ class OracleLength:
 
     Attributes:
         lengths: Of each round the tokens an all-knowing drafter would have drafted.
-        open_ended: Rounds whose draft was accepted whole: how much further the target would have
+        whole: Of each round whether its draft was accepted whole: how much further the target would have
             agreed is not known, so there the drafted length counts as the best.
         s_cost: Predicted speedup of the rounds as they fell (``Totals.s_cost``).
         s_oracle: The same with the oracle's lengths. A lower bound while any round is open-ended.
     """
 
     lengths: tuple[int, ...]
-    open_ended: int
+    whole: tuple[bool, ...]
     s_cost: float | None
     s_oracle: float | None
+
+    @property
+    def open_ended(self) -> int:
+        """How many rounds could have gone on."""
+        return sum(self.whole)
 
 
 def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLength:
@@ -421,19 +441,20 @@ def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLe
     these drafted it emits the same m tokens and the next round begins at the same place, so the round
     costs (m − 1)·c + v(m) instead of k·c + v(k + 1), and no other round changes. That much the record
     proves. What it cannot tell is how far agreement would have gone behind a draft accepted whole
-    (``open_ended``), nor what other rounds longer drafts would have led to; neither is guessed.
+    (``whole``), nor what other rounds longer drafts would have led to; neither is guessed.
     """
     lengths: list[int] = []
-    tokens, open_ended, cost, least = 0, 0, 0.0, 0.0
+    whole: list[bool] = []
+    tokens, cost, least = 0, 0.0, 0.0
     for round_ in rounds:
         drafted, needed = len(round_.drafted), len(round_.emitted) - 1
         lengths.append(needed)
         tokens += needed + 1
-        open_ended += drafted > 0 and needed == drafted
+        whole.append(0 < drafted == needed)
         cost += round_.draft_steps * calibration.c + calibration.v[drafted]
         # Copied tokens take no step; a drafted one takes one.
         least += min(round_.draft_steps, needed) * calibration.c + calibration.v[needed]
-    return OracleLength(tuple(lengths), open_ended, _ratio(tokens, cost), _ratio(tokens, least))
+    return OracleLength(tuple(lengths), tuple(whole), _ratio(tokens, cost), _ratio(tokens, least))
 
 
 def _at(v: Sequence[float], k: float) -> float:

@@ -6,7 +6,10 @@ names of lanes and statuses but no round, computes no figure, and knows no UI.
 """
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
+from copy import deepcopy
+from functools import cache
 from typing import Any
 
 import plotly.graph_objects as go
@@ -21,7 +24,8 @@ from specdemo.lab.points import (
     SweepPoint,
     ThroughputPoint,
 )
-from specdemo.metrics import TheorySurface
+from specdemo.limits import MAX_K
+from specdemo.metrics import OracleLength, TheorySurface
 from specdemo.palette import THEMES, Palette
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Status
 
@@ -309,22 +313,36 @@ Themed = dict[str, dict[str, Any]]
 """Theme -> figure in plain JSON values, as in ``skeletons()``."""
 
 
-def theory_chart(surface: TheorySurface, run: tuple[float, float] | None = None) -> Themed:
-    """Speedup in theory over α and k, with the lines where it pays and where it is best.
+def theory_figure(
+    theme: str, surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None = None
+) -> dict[str, Any]:
+    """Speedup in theory over α and k, with the lines where it pays and where it is best; of one theme.
 
     Args:
         surface: From ``metrics.theory_surface``.
-        run: α and mean draft length of a run, to be marked.
+        chosen: α and draft length to be marked.
+        run: α and mean draft length of a run, to be marked too.
     """
-    return _themed(lambda colours: _theory(surface, run, colours))
+    figure = deepcopy(_theory_skeleton(theme))
+    points = _theory_points(surface, chosen, run, THEMES[theme])
+    for trace in figure["data"]:
+        trace |= points[trace["uid"]]
+    return figure
 
 
-def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str) -> Themed:
+Spot = tuple[float | None, str]
+"""Where a point of a sweep belongs, before it is measured: ``x`` and ``label`` of ``SweepPoint``."""
+
+
+def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot]) -> Themed:
     """Speedup of every point with its quartiles, 1× and the theory; α below.
 
     Points with a number are joined by a line, those with a name stand behind them by themselves.
+
+    Args:
+        spots: Of all points there will be; ``points`` are the first of them.
     """
-    return _themed(lambda colours: _sweep(points, title, axis, colours))
+    return _themed(lambda colours: _sweep(points, title, axis, spots, colours))
 
 
 def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
@@ -345,52 +363,72 @@ def distribution_chart() -> Themed:
     return _themed(_distribution)
 
 
+def oracle_chart(oracle: OracleLength) -> Themed:
+    """How often each draft length would have been the best one of its round."""
+    return _themed(lambda colours: _oracle(oracle, colours))
+
+
 def _themed(draw: Callable[[Palette], go.Figure]) -> Themed:
     return {theme: _plain(draw(colours)) for theme, colours in THEMES.items()}
 
 
-def _theory(surface: TheorySurface, run: tuple[float, float] | None, colours: Palette) -> go.Figure:
+@cache
+def _theory_skeleton(theme: str) -> dict[str, Any]:
+    """The figure without a point in it: Plotly takes ten times as long to make one as to fill it."""
+    colours = THEMES[theme]
+    even = _line("break-even", "1×: as fast", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"})
+    best = _line("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
+    ring = {"symbol": "circle-open", "size": 25, "color": colours.ink, "line": {"width": 4}}
+    star = {"symbol": "star", "size": 18, "color": colours.accent, "line": _outline(colours)}
+    spots = [_spot("chosen", "chosen", ring), _spot("run", "the last run", star)]
+    figure = go.Figure([_contours(colours), even, best, *spots])
+    figure.update_layout(_layout("Speedup in theory", colours) | {"hovermode": "closest"})
+    figure.update_xaxes(
+        _axis("α: share of compared drafts accepted", colours), tickformat=".0%", range=[-0.01, 1.01]
+    )
+    figure.update_yaxes(_axis("draft length k", colours), dtick=1, tickformat="d", range=[0.6, MAX_K + 0.4])
+    return _plain(figure)
+
+
+def _theory_points(
+    surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None, colours: Palette
+) -> dict[str, dict[str, Any]]:
+    """What the traces of the skeleton show, by uid."""
     reached = [
         (alpha, k) for alpha, k in zip(surface.break_even, surface.ks, strict=True) if alpha is not None
     ]
     pays = [(alpha, k) for alpha, k in zip(surface.alphas, surface.best, strict=True) if k]
-    even = _curve("break-even", "1×: as fast", reached, {"color": colours.ink, "dash": "dash"})
-    best = _curve("best", "best k", pays, {"color": colours.corrected, "shape": "hv"})
-    figure = go.Figure([_contours(surface, colours), even, best])
-    if run is not None:
-        marker = {"symbol": "star", "size": 18, "color": colours.accent, "line": _outline(colours)}
-        hover = "this run: α %{x:.0%}, k %{y:.1f}<extra></extra>"
-        figure.add_scatter(
-            uid="run",
-            name="this run",
-            x=run[:1],
-            y=run[1:],
-            mode="markers",
-            marker=marker,
-            hovertemplate=hover,
-        )
-    figure.update_layout(_layout("Speedup in theory", colours) | {"hovermode": "closest"})
-    figure.update_xaxes(
-        _axis("α: share of compared drafts accepted", colours), tickformat=".0%", range=[0, 1]
+    return {
+        "theory-surface": _heights(surface, colours),
+        "break-even": _points(reached),
+        "best": _points(pays),
+        "run": _points([run]) if run else {"visible": False},
+        "chosen": _points([chosen]),
+    }
+
+
+def _points(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    return {"x": [x for x, _ in points], "y": [y for _, y in points]}
+
+
+def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
+    """A marked point of α and k."""
+    return go.Scatter(
+        BLANK,
+        uid=uid,
+        name=name,
+        mode="markers",
+        marker=marker,
+        hovertemplate=f"{name}: α %{{x:.0%}}, k %{{y:.3~g}}<extra></extra>",
+        cliponaxis=False,
     )
-    figure.update_yaxes(_axis("draft length k", colours), dtick=1, tickformat="d")
-    return figure
 
 
-def _contours(surface: TheorySurface, colours: Palette) -> go.Contour:
+def _contours(colours: Palette) -> go.Contour:
     """Lines of equal speedup; what is slower than the target alone is tinted like what was refused."""
-    highest = max(max(row) for row in surface.speedups)
-    even = min(1.0 / highest, 1.0)
-    slower, faster = f"{colours.rejected}66", f"{colours.accepted}66"
-    scale = [[0.0, slower], [even, colours.surface], [1.0, faster if even < 1.0 else colours.surface]]
     return go.Contour(
         uid="theory-surface",
-        x=surface.alphas,
-        y=surface.ks,
-        z=surface.speedups,
         zmin=0.0,
-        zmax=max(highest, 1.0),
-        colorscale=scale,
         showscale=False,
         contours={"showlabels": True, "labelformat": ".3~g", "labelfont": {"size": FONT_SIZE}},
         line={"width": 2, "color": colours.muted},
@@ -399,14 +437,28 @@ def _contours(surface: TheorySurface, colours: Palette) -> go.Contour:
     )
 
 
-def _curve(uid: str, name: str, points: list[tuple[float, int]], line: dict[str, Any]) -> go.Scatter:
-    hover = f"{name}: α %{{x:.0%}}, k %{{y}}"
-    x, y = [x for x, _ in points], [y for _, y in points]
-    return _line(uid, name, hover, line).update(x=x, y=y)
+def _heights(surface: TheorySurface, colours: Palette) -> dict[str, Any]:
+    highest = max(max(row) for row in surface.speedups)
+    even = min(1.0 / highest, 1.0)
+    slower, faster = f"{colours.rejected}66", f"{colours.accepted}66"
+    return {
+        "x": list(surface.alphas),
+        "y": list(surface.ks),
+        "z": [list(row) for row in surface.speedups],
+        "zmax": max(highest, 1.0),
+        "colorscale": [
+            [0.0, slower],
+            [even, colours.surface],
+            [1.0, faster if even < 1.0 else colours.surface],
+        ],
+    }
 
 
-def _sweep(points: Sequence[SweepPoint], title: str, axis: str, colours: Palette) -> go.Figure:
-    placed = list(zip(_places(points), points, strict=True))
+def _sweep(
+    points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot], colours: Palette
+) -> go.Figure:
+    places = _places(spots)
+    placed = list(zip(places, points, strict=False))
     numbered = [pair for pair in placed if pair[1].x is not None]
     named = [pair for pair in placed if pair[1].x is None]
     traces = _sweep_traces("", "circle", numbered, colours) if numbered else []
@@ -417,7 +469,10 @@ def _sweep(points: Sequence[SweepPoint], title: str, axis: str, colours: Palette
     figure = go.Figure(traces)
     _panels(figure, title, axis, colours, "α: compared drafts accepted", {"tickformat": ".0%", "dtick": 0.5})
     figure.update_layout(yaxis2_range=[-0.04, 1.04])
-    return figure.update_xaxes(tickvals=[x for x, _ in placed], ticktext=[_tick(p) for _, p in placed])
+    if places:  # the axis holds still while points come
+        edge = (places[-1] - places[0]) / 25 or 1
+        figure.update_xaxes(range=[places[0] - edge, places[-1] + edge])
+    return figure.update_xaxes(tickvals=places, ticktext=[_tick(spot) for spot in spots])
 
 
 def _sweep_traces(
@@ -443,19 +498,20 @@ def _sweep_traces(
     return traces
 
 
-def _places(points: Sequence[SweepPoint]) -> list[float]:
+def _places(spots: Sequence[Spot]) -> list[float]:
     """Where each point stands on the axis: at its number, or, one apart, behind the last one."""
     places: list[float] = []
-    behind = max((point.x for point in points if point.x is not None), default=0.0)
-    for point in points:
-        if point.x is None:
+    behind = max((x for x, _ in spots if x is not None), default=0.0)
+    for x, _ in spots:
+        if x is None:
             behind += 1
-        places.append(behind if point.x is None else point.x)
+        places.append(behind if x is None else x)
     return places
 
 
-def _tick(point: SweepPoint) -> str:
-    return point.label if point.x is None else f"{point.x:g}"
+def _tick(spot: Spot) -> str:
+    x, label = spot
+    return label if x is None else f"{x:g}"
 
 
 def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]:
@@ -549,6 +605,25 @@ def _distribution(colours: Palette) -> go.Figure:
     figure.update_xaxes(_axis("draws", colours), rangemode="tozero", tickformat=",d")
     figure.update_yaxes(_axis("", colours), autorange="reversed", showgrid=False, tickmode="array")
     return figure
+
+
+def _oracle(oracle: OracleLength, colours: Palette) -> go.Figure:
+    told, whole = Counter(), Counter()
+    for length, is_whole in zip(oracle.lengths, oracle.whole, strict=True):
+        (whole if is_whole else told)[length] += 1
+    lengths = list(range(max(oracle.lengths, default=0) + 1))
+    figure = go.Figure()
+    for uid, name, counts, marker in (
+        ("told", "just so long", told, _fill(colours.accepted)),
+        ("whole", "at least so long", whole, _fill(colours.bonus, "/")),
+    ):
+        hover = f"k %{{x}} {name}: %{{y}} rounds<extra></extra>"
+        counted = [counts[length] for length in lengths]
+        figure.add_bar(uid=uid, name=name, x=lengths, y=counted, marker=marker, hovertemplate=hover)
+    figure.update_layout(_layout("Best draft length of each round", colours) | {"hovermode": "closest"})
+    figure.update_layout(barmode="stack", bargap=0.18)
+    figure.update_xaxes(_axis("drafted tokens that paid", colours), dtick=1, tickformat="d", showgrid=False)
+    return figure.update_yaxes(_axis("rounds", colours), tickformat="d", rangemode="tozero")
 
 
 def _panels(

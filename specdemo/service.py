@@ -9,8 +9,10 @@ import torch
 from specdemo.events import Event
 from specdemo.fetch import Progress, printing
 from specdemo.game import parse_turn
+from specdemo.lab.events import lab_events
 from specdemo.lab.questions import QUESTIONS
 from specdemo.lab.quiz import number_in, quiz_events
+from specdemo.lab.request import parse_lab
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.pair import Pair
@@ -66,6 +68,11 @@ class Service:
         """One question of the quiz: the events of ``lab.quiz``."""
         number = number_in(raw, len(QUESTIONS))
         yield from self.work(lambda pair: quiz_events(pair, number, QUESTIONS[number - 1], stop), stop)
+
+    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """One experiment of the lab: the events of ``lab_events``."""
+        request = parse_lab(raw)
+        yield from self.work(lambda pair: lab_events(pair, request, stop), stop)
 
     def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
         """Wait for models and device, then do a job on them.

@@ -5,9 +5,10 @@ import dataclasses
 import pytest
 from tiny import tiny_pair
 
-from specdemo.lab.contrasts import CONTRASTS, K, contrast_plan, contrasts
+from specdemo.lab.conditions import CONTRASTS, K
+from specdemo.lab.contrasts import contrast_plan, contrasts
+from specdemo.lab.handicap import NONE
 from specdemo.lab.points import BEST, HELPS, HURTS, LESS
-from specdemo.lab.spoiled import NONE
 from specdemo.limits import MAX_K, UserError
 from specdemo.metrics import expected_tokens
 from specdemo.trace import Rule

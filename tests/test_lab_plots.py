@@ -8,9 +8,9 @@ import plotly.graph_objects as go
 import pytest
 
 from specdemo.lab.points import BEST, HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
-from specdemo.metrics import theory_surface
+from specdemo.metrics import OracleLength, theory_surface
 from specdemo.palette import THEMES
-from specdemo.plots import contrast_chart, sweep_chart, theory_chart, throughput_chart
+from specdemo.plots import contrast_chart, oracle_chart, sweep_chart, theory_figure, throughput_chart
 
 V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
 SURFACE = theory_surface(0.1, V)
@@ -20,6 +20,7 @@ POINTS = [
     replace(POINT, x=2.0, label="k = 2", speedup=1.5, speedup_q1=1.4, speedup_q3=1.9, alpha=0.4),
     replace(POINT, x=None, label="auto", speedup=1.6, alpha=None),
 ]
+SPOTS = [(point.x, point.label) for point in POINTS] + [(None, "later")]
 SIDES = [
     ContrastPoint(
         name, BEST, f"when {name}", "Because.", side, replace(POINT, label=f"{name} {side}", runs=runs)
@@ -28,10 +29,11 @@ SIDES = [
 ]
 BATCHES = [ThroughputPoint(n, 3, 0.5, 0.01, 0.02, 1.0 + n / 10, 0.1, 2.0 / n, 1.0, 1.0) for n in (1, 2, 8)]
 DRAWN = {
-    "theory": theory_chart(SURFACE, (0.6, 2.5)),
-    "sweep": sweep_chart(POINTS, "Draft length", "draft length k"),
+    "theory": {theme: theory_figure(theme, SURFACE, (0.4, 3), (0.6, 2.5)) for theme in THEMES},
+    "sweep": sweep_chart(POINTS, "Draft length", "draft length k", SPOTS),
     "contrast": contrast_chart(SIDES),
     "throughput": throughput_chart(BATCHES),
+    "oracle": oracle_chart(OracleLength((0, 3, 0, 1, 3), (False, True, False, False, False), 1.1, 1.4)),
 }
 
 
@@ -74,6 +76,8 @@ def test_the_theory_has_break_even_best_length_and_the_run(charts):
     paying = [(alpha, k) for alpha, k in zip(SURFACE.alphas, SURFACE.best, strict=True) if k > 0]
     assert list(zip(best["x"], best["y"], strict=True)) == paying
     assert (run["x"], run["y"]) == ([0.6], [2.5])
+    assert (traces["chosen"]["x"], traces["chosen"]["y"]) == ([0.4], [3])
+    assert run["marker"]["symbol"] != traces["chosen"]["marker"]["symbol"]
     assert even["line"]["dash"] == "dash" != best["line"].get("dash")
 
 
@@ -85,9 +89,9 @@ def test_one_times_stands_at_the_paper_s_own_colour(charts):
 
 
 def test_a_theory_that_never_pays_can_be_drawn_and_a_run_left_out():
-    figure = theory_chart(theory_surface(4.0, V))["light"]
+    figure = theory_figure("light", theory_surface(4.0, V), (0.4, 3))
     assert by_uid(figure)["break-even"]["x"] == [] == by_uid(figure)["best"]["x"]
-    assert "run" not in by_uid(figure)
+    assert by_uid(figure)["run"]["visible"] is False
     go.Figure(data=figure["data"], layout=figure["layout"])
 
 
@@ -107,7 +111,9 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
     ]
     assert symbols == ["circle", "circle-open", "diamond", "diamond-open"]
     assert [uid for uid, trace in traces.items() if trace["showlegend"]] == ["speedup", "theory"]
-    assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "auto"]
+    assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "auto", "later"]
+    low, high = figure["layout"]["xaxis"]["range"]
+    assert low < 1 and high > 4, "room for what is not measured yet"
     assert figure["layout"]["xaxis"]["title"]["text"] == "draft length k"
     (line,) = figure["layout"]["shapes"]
     assert line["y0"] == line["y1"] == 1
@@ -115,7 +121,7 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
 
 def test_points_with_names_only_stand_side_by_side():
     named = [replace(POINT, x=None, label=label) for label in ("code", "lists")]
-    figure = sweep_chart(named, "Kind of text", "")["dark"]
+    figure = sweep_chart(named, "Kind of text", "", [(None, "code"), (None, "lists")])["dark"]
     traces = by_uid(figure)
     assert traces["speedup-named"]["x"] == [1, 2] and traces["speedup-named"]["mode"] == "markers"
     assert [uid for uid, trace in traces.items() if trace["showlegend"]] == ["speedup-named", "theory-named"]
@@ -123,7 +129,7 @@ def test_points_with_names_only_stand_side_by_side():
 
 
 def test_charts_of_nothing_yet_can_be_drawn():
-    for themed in (sweep_chart([], "Title", "axis"), contrast_chart([]), throughput_chart([])):
+    for themed in (sweep_chart([], "Title", "axis", []), contrast_chart([]), throughput_chart([])):
         for figure in themed.values():
             go.Figure(data=figure["data"], layout=figure["layout"])
 
@@ -148,3 +154,10 @@ def test_throughput_shows_the_speedup_and_its_price_by_batch_size(charts):
     assert traces["batch-v"]["y"] == [1.1, 1.2, 1.8] and traces["batch-v"]["yaxis"] == "y2"
     assert figure["layout"]["xaxis"]["ticktext"] == ["1", "2", "8"]
     assert any("v(4)" in note["text"] for note in figure["layout"]["annotations"])
+
+
+def test_the_oracle_counts_rounds_by_their_best_length(charts):
+    traces = by_uid(charts["oracle"])
+    assert traces["told"]["x"] == traces["whole"]["x"] == [0, 1, 2, 3]
+    assert (traces["told"]["y"], traces["whole"]["y"]) == ([2, 1, 0, 1], [0, 0, 0, 1])
+    assert traces["told"]["marker"]["pattern"]["shape"] != traces["whole"]["marker"]["pattern"]["shape"]

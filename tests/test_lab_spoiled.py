@@ -11,7 +11,8 @@ from specdemo.calibrate import DRAFTED, REPEATS
 from specdemo.draft_model import slice_of_target
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import speculate
-from specdemo.lab.spoiled import MAX_REPEATS, NOISE_ROWS, NONE, Handicap, SpoiledRuntime, spoil, spoiled
+from specdemo.lab.handicap import MAX_REPEATS, NONE, Handicap
+from specdemo.lab.spoiled import NOISE_ROWS, SpoiledRuntime, spoil, spoiled
 from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.limits import UserError, parse_config
 from specdemo.runtime import ModelRuntime

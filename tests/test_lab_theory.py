@@ -80,7 +80,7 @@ def test_the_oracle_drafts_as_far_as_the_target_agreed():
     rounds = [round_(4, 2), round_(4, 0), round_(4, 4), round_(0, 0), round_(3, 2, own=False)]
     found = oracle_length(rounds, COSTS)
     assert found.lengths == (2, 0, 4, 0, 1)
-    assert found.open_ended == 1
+    assert found.whole == (False, False, True, False, False) and found.open_ended == 1
     tokens, fallen = 3 + 1 + 5 + 1 + 2, 3 * (0.4 + V[4]) + 1.0 + (0.3 + V[3])
     assert found.s_cost == pytest.approx(tokens / fallen)
     assert found.s_cost == pytest.approx(fold({SPECULATIVE: rounds}, Rule.GREEDY, COSTS).s_cost)
@@ -101,4 +101,4 @@ def test_the_oracle_is_never_slower(drafts):
 
 def test_no_rounds_have_no_oracle():
     found = oracle_length([], COSTS)
-    assert (found.lengths, found.open_ended, found.s_cost, found.s_oracle) == ((), 0, None, None)
+    assert (found.lengths, found.whole, found.s_cost, found.s_oracle) == ((), (), None, None)

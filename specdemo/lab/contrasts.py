@@ -1,140 +1,19 @@
-"""Eight conditions on which speculation wins or loses, each shown by a run that helps and one that hurts.
+"""Measure the two sides of each condition in ``conditions``."""
 
-The two sides of a contrast differ in as little as possible. One side is computed instead of run, and says
-so: a loaded target cannot be made to verify one token at a time.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from specdemo.bench import Prompt
 from specdemo.engine import never
+from specdemo.lab.conditions import COMPUTED, CONTRASTS, PROMPTS, Contrast, K, Side
+from specdemo.lab.handicap import NONE
 from specdemo.lab.plans import Request, configs_for, shipped_prompts
-from specdemo.lab.points import BEST, HELPS, HURTS, LESS, ContrastPoint, SweepPoint
-from specdemo.lab.spoiled import NONE, Handicap
+from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint
+from specdemo.lab.spoiled import MODEL, require_draft_model
 from specdemo.lab.sweeps import Setting, measure_setting
-from specdemo.limits import MAX_K, SCRIPTED
 from specdemo.metrics import RoundShape, theoretical_speedup
 from specdemo.pair import Pair, Stop
-
-K = 3
-"""Draft length of both sides, where that is not what they differ in."""
-PROMPTS = 2
-"""Of each side."""
-PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
-"""Categories of the shipped prompts."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One side of a contrast.
-
-    Attributes:
-        label: What is special about it.
-        category: Of the shipped prompts, whose first ``PROMPTS`` are written.
-        handicap: What is done to the draft model.
-        change: Settings of a run that are not those of the other contrasts.
-    """
-
-    label: str
-    category: str
-    handicap: Handicap = NONE
-    change: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """One condition and how it is shown.
-
-    Attributes:
-        name, group, title, expected: As in ``ContrastPoint``.
-        helps, hurts: The two sides; ``hurts`` is None where it is computed from the other one, as if a
-            pass over n tokens cost as much as n passes.
-    """
-
-    name: str
-    group: str
-    title: str
-    expected: str
-    helps: Side
-    hurts: Side | None
-
-
-CONTRASTS = (
-    Contrast(
-        "cheap-draft",
-        BEST,
-        "drafting is cheap",
-        "Every drafted token costs a draft step, kept or not. With each step made eight times over, the same "
-        "guesses cost more than the target passes they save.",
-        Side("each step made once", STOCK),
-        Side("each step made 8 times", STOCK, Handicap(repeats=8)),
-    ),
-    Contrast(
-        "aligned-draft",
-        BEST,
-        "the draft thinks like the target",
-        "A guess that the target shares is a target pass saved. Noise in the draft's scores turns such "
-        "guesses into others at the same price.",
-        Side("the draft as it is", STOCK),
-        Side("60% noise in the draft", STOCK, Handicap(noise=0.6)),
-    ),
-    Contrast(
-        "predictable-text",
-        BEST,
-        "the next tokens are predictable",
-        "Where one continuation stands out both models find it. At temperature 1.5 the target draws from "
-        "many, and which it will be is not for a draft to know.",
-        Side("always the likeliest token", STOCK),
-        Side("drawn at temperature 1.5", STOCK, change={"temperature": 1.5}),
-    ),
-    Contrast(
-        "parallel-verification",
-        BEST,
-        "many tokens are checked in one pass",
-        "A pass over a few tokens reads the target's weights once, like a pass over one. If it took as long "
-        "as one pass for each of them (computed, not run), no draft could ever save anything.",
-        Side("one pass for all", STOCK),
-        None,
-    ),
-    Contrast(
-        "creative-task",
-        LESS,
-        "the task is creative",
-        "A stock letter can go on in few ways, an invented story in many. Told at temperature 1, it takes "
-        "turns that the draft does not foresee.",
-        Side("stock letters", STOCK),
-        Side("a poem and a story, at temperature 1", INVENTED, change={"temperature": 1.0}),
-    ),
-    Contrast(
-        "different-distribution",
-        LESS,
-        "draft and target weigh tokens differently",
-        "A drawn token is kept with probability min(1, p/q), so what counts is how far the two distributions "
-        "overlap. A draft whose scores are divided by 3 has the same favourites and bets too little on them.",
-        Side("as sure as it has learnt to be", STOCK, change={"temperature": 0.8}),
-        Side("its scores divided by 3", STOCK, Handicap(temperature=3.0), {"temperature": 0.8}),
-    ),
-    Contrast(
-        "wrong-guesses",
-        LESS,
-        "the draft guesses wrong",
-        "Wrong words are proposed here at no cost at all. Still each round puts out a single token, after a "
-        "pass that checked them in vain: at best as fast as the target alone.",
-        Side("the draft's guesses", PLAIN),
-        Side("always wrong", PLAIN, change={"drafter": SCRIPTED, "script": "banana umbrella " * 100}),
-    ),
-    Contrast(
-        "overhead",
-        LESS,
-        "drafting and checking eat up the gain",
-        f"The guess at place {MAX_K} counts only if all before it were right. Most of a long draft is thrown "
-        "away, but all of it is drafted and checked.",
-        Side("k = 2", PLAIN, change={"k": 2}),
-        Side(f"k = {MAX_K}", PLAIN, change={"k": MAX_K}),
-    ),
-)
 
 
 class PlannedContrast(NamedTuple):
@@ -145,27 +24,33 @@ class PlannedContrast(NamedTuple):
     hurts: Setting | None
 
 
-def contrast_plan(pair: Pair, request: Request | None = None) -> tuple[PlannedContrast, ...]:
+def contrast_plan(
+    pair: Pair, request: Request | None = None, chosen: Sequence[Contrast] = CONTRASTS
+) -> tuple[PlannedContrast, ...]:
     """The contrasts that a pair can show: without a draft model, those that handicap it are left out.
 
     Args:
         request: ``max_new_tokens`` and ``seed`` of all runs.
+        chosen: Which contrasts, in which order.
 
     Raises:
-        UserError: A setting is out of bounds.
+        UserError: A setting is out of bounds, or the pair can show none of those chosen.
     """
     prompts = shipped_prompts()
     common = {**(request or {}), "drafter": pair.default_drafter, "k": K, "temperature": 0.0, "rule": None}
 
     def setting(side: Side) -> Setting:
-        chosen: list[Prompt] = [prompt for prompt in prompts if prompt.category == side.category][:PROMPTS]
-        return Setting(None, side.label, configs_for(pair, chosen, common, side.change), side.handicap)
+        written: list[Prompt] = [prompt for prompt in prompts if prompt.category == side.category][:PROMPTS]
+        return Setting(None, side.label, configs_for(pair, written, common, side.change), side.handicap)
 
-    return tuple(
+    plan = tuple(
         PlannedContrast(contrast, setting(contrast.helps), contrast.hurts and setting(contrast.hurts))
-        for contrast in CONTRASTS
+        for contrast in chosen
         if pair.draft is not None or contrast.hurts is None or contrast.hurts.handicap == NONE
     )
+    if not plan:
+        require_draft_model(pair, MODEL)
+    return plan
 
 
 def contrasts(pair: Pair, plan: Sequence[PlannedContrast], stop: Stop = never) -> Iterator[ContrastPoint]:
@@ -200,7 +85,7 @@ def _one_by_one(measured: SweepPoint) -> SweepPoint:
     alone = measured.baseline_tokens_per_s
     return replace(
         measured,
-        label="one pass for each",
+        label=COMPUTED,
         runs=0,
         speedup=speedup,
         speedup_q1=None,

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from specdemo.bench import Prompt, environment
 from specdemo.engine import never
+from specdemo.lab.conditions import CONTRASTS as ALL_CONTRASTS
 from specdemo.lab.contrasts import contrast_plan, contrasts
 from specdemo.lab.plans import Request, sweep_plan
 from specdemo.lab.points import CONTRASTS, THROUGHPUT, TITLES, Point
@@ -19,7 +20,8 @@ class Experiment(NamedTuple):
     """Something about to be measured.
 
     Attributes:
-        title, axis: What to call it and its axis; only sweeps have one.
+        title: What to call it.
+        axis, spots: What the axis is called, and ``x`` and ``label`` of all points; of sweeps only.
         points: Yields each point when it is measured.
         expected: How many there will be.
         about: For ``points.points_json``.
@@ -27,6 +29,7 @@ class Experiment(NamedTuple):
 
     title: str
     axis: str
+    spots: tuple[tuple[float | None, str], ...]
     points: Iterator[Point]
     expected: int
     about: dict[str, Any]
@@ -39,7 +42,7 @@ def experiment(
     prompts: Sequence[Prompt] | None = None,
     stop: Stop = never,
 ) -> Experiment:
-    """Prepare one of ``points.EXPERIMENTS``; everything is checked here, nothing is measured yet.
+    """Prepare one of ``points.EXPERIMENTS`` or one contrast; all is checked here, nothing is measured yet.
 
     Args:
         request: Settings that all runs have in common; contrasts take ``max_new_tokens`` and ``seed`` of
@@ -51,20 +54,24 @@ def experiment(
         UserError: There is no such experiment, a setting is out of bounds, or the pair lacks what it needs.
     """
     request = request or {}
-    if name == CONTRASTS:
-        plan = contrast_plan(pair, request)
+    asked = [contrast for contrast in ALL_CONTRASTS if name in (CONTRASTS, contrast.name)]
+    if asked:
+        plan = contrast_plan(pair, request, asked)
         settings = [side for _, *sides in plan for side in sides if side is not None]
-        about = _about(name, pair, settings)
-        return Experiment(TITLES[name], "", contrasts(pair, plan, stop), 2 * len(plan), about)
+        title = TITLES[name] if name == CONTRASTS else asked[0].title
+        return Experiment(
+            title, "", (), contrasts(pair, plan, stop), 2 * len(plan), _about(name, pair, settings)
+        )
     if name == THROUGHPUT:
         require_draft_model(pair, MODEL)
         batches = ThroughputPlan(k=request.get("k", RunConfig.k))
         about = {"experiment": name} | environment(pair) | {"capacity": batches.capacity}
-        return Experiment(TITLES[name], "", throughput(pair, batches, stop), len(batches.rows), about)
+        return Experiment(TITLES[name], "", (), throughput(pair, batches, stop), len(batches.rows), about)
     sweeping = sweep_plan(name, pair, prompts, request)
     about = _about(name, pair, sweeping.settings)
     points = sweep(pair, sweeping, stop)
-    return Experiment(sweeping.title, sweeping.axis, points, len(sweeping.settings), about)
+    spots = tuple((setting.x, setting.label) for setting in sweeping.settings)
+    return Experiment(sweeping.title, sweeping.axis, spots, points, len(spots), about)
 
 
 def _about(name: str, pair: Pair, settings: Sequence[Setting]) -> dict[str, Any]:

@@ -5,17 +5,16 @@ from typing import Any
 
 from specdemo.bench import Prompt, read_prompts
 from specdemo.lab import points
-from specdemo.lab.spoiled import Handicap, require_draft_model
+from specdemo.lab.handicap import Handicap
+from specdemo.lab.request import NEW_TOKENS, PROMPTS
+from specdemo.lab.spoiled import require_draft_model
 from specdemo.lab.sweeps import Setting, SweepPlan
 from specdemo.limits import DRAFTERS, MAX_K, SCRIPTED, UserError, parse_config
 from specdemo.models import ASSETS
 from specdemo.pair import STEPPING, Pair
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
 
-PROMPTS = 3
 PROMPTS_BY_CATEGORY = 12
-NEW_TOKENS = 32
-"""With these a sweep takes about a minute on two CPU cores."""
 TEMPERATURES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
 NOISES = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
 REPEATS = (1, 2, 3, 4, 6, 8, 12, 16)
@@ -52,6 +51,13 @@ def sweep_plan(
 def shipped_prompts(limit: int | None = None) -> list[Prompt]:
     """The shipped prompt set, or ``limit`` of it, spread over its categories."""
     return read_prompts(ASSETS / "prompts.jsonl", limit)
+
+
+def prompts_by_category(count: int) -> list[Prompt]:
+    """So many of the shipped prompts of every category."""
+    prompts = shipped_prompts()
+    of = {category: [p for p in prompts if p.category == category] for category in _categories_of(prompts)}
+    return [prompt for members in of.values() for prompt in members[:count]]
 
 
 def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tuple[RunConfig, ...]:
@@ -101,8 +107,12 @@ def _temperatures(pair: Pair, prompts: Sequence[Prompt], request: Request) -> tu
 def _categories(pair: Pair, prompts: Sequence[Prompt], request: Request) -> tuple[Setting, ...]:
     return tuple(
         Setting(None, category, configs_for(pair, [p for p in prompts if p.category == category], request))
-        for category in dict.fromkeys(prompt.category for prompt in prompts)
+        for category in _categories_of(prompts)
     )
+
+
+def _categories_of(prompts: Sequence[Prompt]) -> list[str]:
+    return list(dict.fromkeys(prompt.category for prompt in prompts))
 
 
 def _drafters(pair: Pair, prompts: Sequence[Prompt], request: Request) -> tuple[Setting, ...]:

@@ -7,7 +7,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from specdemo.trace import dump
 
@@ -155,6 +155,34 @@ class ThroughputPoint:
 
 
 Point = SweepPoint | ContrastPoint | ThroughputPoint
+
+
+class Outcome(NamedTuple):
+    """Whether the two sides of a contrast fell as expected.
+
+    Attributes:
+        kind: "expected", "close" or "unexpected".
+        text: The same in a sentence.
+    """
+
+    kind: str
+    text: str
+
+
+CLOSE = 1.05
+"""Speedups nearer to each other than by this factor are not told apart."""
+
+
+def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
+    """Compare the speedups of the side that should help and the one that should hurt."""
+    if helps.speedup is None or hurts.speedup is None:
+        return Outcome("close", "Not to be told: a speedup is missing.")
+    ratio = helps.speedup / hurts.speedup
+    if max(ratio, 1 / ratio) < CLOSE:
+        return Outcome("close", "Too close to tell: within 5% of each other.")
+    if ratio < 1:
+        return Outcome("unexpected", f"Not as expected: the other side is {1 / ratio:.1f} times as fast.")
+    return Outcome("expected", f"As expected: {ratio:.1f} times as fast as the other side.")
 
 
 def points_csv(points: Sequence[Point]) -> str:

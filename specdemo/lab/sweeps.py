@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from specdemo.bench import measure, quartiles
 from specdemo.engine import never
+from specdemo.lab.handicap import NONE, Handicap
 from specdemo.lab.points import SweepPoint
-from specdemo.lab.spoiled import NONE, Handicap, spoiled
+from specdemo.lab.spoiled import spoiled
 from specdemo.metrics import Totals
 from specdemo.pair import Pair, Stop
 from specdemo.trace import AUTO, Calibration, RunConfig

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from specdemo.attention import attend, group_mask
 from specdemo.engine import never
 from specdemo.execution import PlainExecution
-from specdemo.lab.plans import PROMPTS, configs_for, shipped_prompts
+from specdemo.lab.plans import configs_for, shipped_prompts
 from specdemo.lab.points import ThroughputPoint
+from specdemo.lab.request import PROMPTS
 from specdemo.lab.spoiled import MODEL
 from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.limits import MAX_K, UserError

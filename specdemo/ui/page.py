@@ -15,7 +15,7 @@ import gradio as gr
 from specdemo import limits
 from specdemo.limits import UserError
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
-from specdemo.ui import jobs, traces
+from specdemo.ui import jobs, lab_routes, traces
 from specdemo.ui import stage as stage_ui
 from specdemo.ui.address import settings_from
 from specdemo.ui.component import PREFIX, component
@@ -129,7 +129,7 @@ def launch_options() -> dict[str, Any]:
     return {
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=fonts, font_mono=mono),
         "head": stage_ui.head(),
-        "app_kwargs": {"routes": [*traces.routes(), *stage_ui.routes()]},
+        "app_kwargs": {"routes": [*traces.routes(), *lab_routes.routes(), *stage_ui.routes()]},
         "footer_links": ["api"],
         "run_history": False,
         "enable_monitoring": False,

@@ -4,6 +4,7 @@ A run is answered as the NDJSON that its decoding streamed. Keeps nothing of any
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 
@@ -15,7 +16,7 @@ from starlette.routing import BaseRoute, Route
 from specdemo import recordings, trace_file
 from specdemo.events import replay_lines
 from specdemo.limits import UserError
-from specdemo.trace import dump
+from specdemo.trace import Run, dump
 from specdemo.ui import stage
 from specdemo.ui.offline import player_page
 
@@ -36,14 +37,14 @@ def routes() -> list[BaseRoute]:
 
 
 def _listed(_request: Request) -> Response:
-    return _json([asdict(recording) for recording in recordings.listed()])
+    return json_reply([asdict(recording) for recording in recordings.listed()])
 
 
 def _recording(request: Request) -> Response:
     try:
         return _events(_recorded(request.path_params["name"]))
     except UserError as error:
-        return _refusal(404, error)
+        return refusal(404, error)
 
 
 @cache
@@ -52,15 +53,20 @@ def _recorded(name: str) -> bytes:
 
 
 async def _unfold(request: Request) -> Response:
+    return await of_posted_run(request, lambda run: _events(replay_lines(run).encode()))
+
+
+async def of_posted_run(request: Request, answer: Callable[[Run], Response]) -> Response:
+    """What ``answer`` makes of the trace file that was posted, or the sentence that refuses it."""
     try:
         body = await _body(request)
     except ClientDisconnect:
         return Response(status_code=400)
     try:
         async with _slots:
-            return _events(await run_in_threadpool(_checked, body))
+            return await run_in_threadpool(lambda: answer(trace_file.load(body)))
     except UserError as error:
-        return _refusal(413 if len(body) > trace_file.MAX_BYTES else 400, error)
+        return refusal(413 if len(body) > trace_file.MAX_BYTES else 400, error)
 
 
 async def _body(request: Request) -> bytes:
@@ -73,10 +79,6 @@ async def _body(request: Request) -> bytes:
     return bytes(body)
 
 
-def _checked(body: bytes) -> bytes:
-    return replay_lines(trace_file.load(body)).encode()
-
-
 def _player(_request: Request) -> Response:
     return HTMLResponse(player_page(), headers=stage.REVALIDATE)
 
@@ -85,9 +87,11 @@ def _events(lines: bytes) -> Response:
     return Response(lines, media_type="application/x-ndjson", headers=stage.REVALIDATE)
 
 
-def _json(value: object, status: int = 200) -> Response:
+def json_reply(value: object, status: int = 200) -> Response:
+    """``value`` as JSON."""
     return Response(dump(value), status, media_type="application/json", headers=stage.REVALIDATE)
 
 
-def _refusal(status: int, error: UserError) -> Response:
-    return _json({"error": str(error)}, status)
+def refusal(status: int, error: UserError) -> Response:
+    """The sentence, where the browser looks for it."""
+    return json_reply({"error": str(error)}, status)

@@ -1,22 +1,27 @@
-"""A service that replays recorded events instead of running models."""
+"""A service that replays recorded runs, and lets the lab measure a tiny pair, instead of running models."""
 
 import base64
 import copy
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tiny import tiny_pair
+
 from specdemo import trace_file
 from specdemo.events import replay_events
 from specdemo.game import MODEL, ONE, TurnLog, parse_turn
+from specdemo.lab.events import lab_events
 from specdemo.lab.questions import QUESTIONS
 from specdemo.lab.quiz import Outcome, number_in, side_event, start_event, verdict_event
+from specdemo.lab.request import parse_lab
 from specdemo.limits import MAX_K, UserError, parse_config
 from specdemo.metrics import Totals
+from specdemo.pair import Pair
 from specdemo.proof.request import Proof, parse_proof
 from specdemo.trace import (
     BASELINE,
@@ -144,6 +149,11 @@ def planted(same: bool = True, **figures: Any) -> Outcome:
     return Outcome(Totals(**totals), ids, totals["speedup"])
 
 
+@cache
+def _measured_pair() -> Pair:
+    return tiny_pair()
+
+
 class ReplayService:
     """Stands in for ``service.Service``: checks requests the same way, then replays ``events``."""
 
@@ -231,6 +241,20 @@ class ReplayService:
             self.served += 1
             yield side_event(number, question, index, outcome)
         yield verdict_event(number, question, *both)
+
+    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+        """Measure a tiny pair on little text, whatever was asked for."""
+        asked = parse_lab(raw)
+        request = replace(asked, settings={**asked.settings, "max_new_tokens": 4}, prompts=1)
+        self.requests.append(raw)
+        self.served = 0
+        for event in lab_events(_measured_pair(), request, stop):
+            if event["type"] == "point":
+                time.sleep(self.gap_s)
+                self.served += 1
+            if self.fault and self.served > 1:
+                raise UserError(self.fault)
+            yield event
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """``config`` with what the recording's rounds and lanes follow from."""

@@ -56,7 +56,8 @@ def test_a_bad_value_is_refused_with_the_sentence_of_the_limits(client, service,
 
 def test_parameters_have_the_names_of_the_configuration(client):
     described = client.view_api(return_format="dict")["named_endpoints"]
-    assert sorted(described) == ["/play", "/prove", "/quiz", "/run"], "and nothing of the page's own wiring"
+    expected = ["/measure", "/play", "/prove", "/quiz", "/run"]
+    assert sorted(described) == expected, "and nothing of the page's own wiring"
     names = [parameter["parameter_name"] for parameter in described["/run"]["parameters"]]
     expected = (
         "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline draft_alone"

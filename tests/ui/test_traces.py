@@ -110,7 +110,8 @@ def test_at_most_two_files_are_unfolded_at_once(client, monkeypatch):
             together -= 1
         return body
 
-    monkeypatch.setattr(traces, "_checked", slowly)
+    monkeypatch.setattr(traces.trace_file, "load", slowly)
+    monkeypatch.setattr(traces, "replay_lines", bytes.decode)
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda _: client.post("/specdemo-traces", content=b"x"), range(6)))
     assert [answer.status_code for answer in answers] == [200] * 6

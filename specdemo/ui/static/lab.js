@@ -1,4 +1,77 @@
-// Lab
+// The lab's conductor: one job at a time, whose events go to the section that asked for it.
+// Every figure is the server's; the sections only format.
+
+import { BatchSection, ConditionsSection } from "./lab_conditions.js";
+import { LastRun } from "./lab_run.js";
+import { SweepSection } from "./lab_sweep.js";
+import { OracleSection, TheorySection } from "./lab_theory.js";
+import { parseEvents } from "./trace.js";
 
 /** Called once by the Gradio component. */
-export function mountLab({ element }) {}
+export function mountLab({ element, props, watch, trigger, base, settings }) {
+  const root = element.querySelector(".sd-lab");
+  const lab = new Lab(root, { base, settings, trigger, value: () => props.value ?? "" });
+  root.lab = lab; // where the scripts of lab_tab.py find it
+  watch("value", () => lab.feed());
+}
+
+class Lab {
+  constructor(root, { base, settings, trigger, value }) {
+    this.root = root;
+    this.inputs = settings.inputs;
+    this.trigger = trigger;
+    this.value = value;
+    this.seen = "";
+    this.section = null;
+    const part = (name) => root.querySelector(`[data-section=${name}]`);
+    const run = new LastRun(base);
+    this.theory = new TheorySection(part("theory"), base, run);
+    this.oracle = new OracleSection(part("oracle"), base, run);
+    const job = { base, settings, start: (section, request) => this.start(section, request), stop: () => trigger("stop") };
+    this.jobs = [
+      new SweepSection(part("sweep"), job),
+      new ConditionsSection(part("conditions"), job),
+      new BatchSection(part("throughput"), job),
+    ];
+  }
+
+  /** What Gradio is to send: the values of the endpoint's inputs; null where one does not matter. */
+  values() {
+    return this.inputs.map((name) => this.request[name] ?? null);
+  }
+
+  start(section, request) {
+    if (this.section) return;
+    this.section = section;
+    this.request = request;
+    this.seen = "";
+    this.stale = this.value();
+    this.free(false);
+    section.bar.begin();
+    this.trigger("submit");
+  }
+
+  /** The value grows during a job by whole lines; until the first ones it is still that of the job before. */
+  feed() {
+    const text = this.value();
+    if (!this.section || text === this.stale) return;
+    this.stale = null;
+    const news = text.slice(this.seen.length);
+    this.seen = text;
+    for (const event of parseEvents(news)) this.section.take(event);
+  }
+
+  /** The job is over, however it ended. */
+  settle() {
+    setTimeout(() => {
+      this.feed();
+      this.section?.bar.settle();
+      this.section = null;
+      this.free(true);
+    });
+  }
+
+  free(free) {
+    for (const button of this.root.querySelectorAll("[data-start]")) button.disabled = !free;
+  }
+}

@@ -192,6 +192,13 @@ export function plotTheme() {
   return document.body.classList.contains("dark") ? "dark" : "light";
 }
 
+/** Lay a chart out for its room; `narrow` is what Python has changed where that is little. */
+export function fitPlot(layout, narrow, { width, height }) {
+  Object.assign(layout, { width, height });
+  if (width < PLOT_NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
+  if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
+}
+
 /**
  * The charts of a page: the `[data-plot]` nodes under `root`. `onSelect(index)` is called with the round that
  * was clicked. `figures` and `markLift` come from the server.
@@ -335,9 +342,8 @@ export class Plots {
     const room = data.find(({ uid }) => uid === "room");
     room.x.push(reach.x);
     room.y.push(reach.y ?? room.y[0]);
-    Object.assign(layout, { width, height, uirevision: this.run });
-    if (width < PLOT_NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
-    if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
+    layout.uirevision = this.run;
+    fitPlot(layout, narrow, { width, height });
     for (const shape of layout.shapes ?? []) if (shape.name === "selected") this.place(shape);
     for (const note of layout.annotations ?? []) {
       if (note.name === "no-baseline") note.visible = Boolean(this.trace?.start) && !this.trace.lanes.has(BASELINE);

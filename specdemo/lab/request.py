@@ -1,0 +1,61 @@
+"""What a visitor may ask the lab, checked in one place for the page and the API. Knows no model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from specdemo.lab.conditions import CONDITIONS
+from specdemo.lab.points import CATEGORY, DRAFTER, EXPERIMENTS, SWEEPS
+from specdemo.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError, integer, parse_config
+from specdemo.trace import Mode
+
+PROMPTS = 3
+NEW_TOKENS = 32
+"""With these a sweep takes about a minute on two CPU cores."""
+RUN_SETTINGS = ("k", "temperature", "max_new_tokens", "seed")
+SETTINGS = ("experiment", *RUN_SETTINGS, "prompts", "prompt", "mode")
+
+
+@dataclass(frozen=True)
+class LabRequest:
+    """A checked request.
+
+    Attributes:
+        experiment: One of ``points.EXPERIMENTS`` or of ``conditions.CONDITIONS``.
+        settings: Those of a run that were asked for.
+        prompts: How many shipped prompts each point of a sweep writes.
+        prompt, mode: The visitor's own prompt in their place, or nothing.
+    """
+
+    experiment: str
+    settings: Mapping[str, Any]
+    prompts: int
+    prompt: str
+    mode: Mode
+
+
+def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
+    """Turn an untrusted mapping into a ``LabRequest``; None stands for what was not asked.
+
+    Raises:
+        UserError: A key is unknown, a value has the wrong type or is out of bounds, or two contradict.
+    """
+    raw = {key: value for key, value in raw.items() if value is not None}
+    if unknown := sorted(set(raw) - set(SETTINGS)):
+        raise UserError(f"Unknown setting {unknown[0]!r}; leave it out.")
+    experiment = raw.get("experiment")
+    known = (*EXPERIMENTS, *CONDITIONS)
+    if not isinstance(experiment, str) or experiment not in known:
+        raise UserError(f"There is no such experiment; choose one of: {', '.join(known)}.")
+    tokens = integer(raw, "max_new_tokens", NEW_TOKENS, 1, MAX_LAB_TOKENS)
+    settings = {key: raw[key] for key in RUN_SETTINGS if key in raw} | {"max_new_tokens": tokens}
+    if experiment == DRAFTER:
+        settings.pop("k", None)  # each as long as it thinks right: no fixed k is fair to all
+    prompt = raw.get("prompt", "")
+    config = parse_config({**settings, "prompt": prompt if prompt != "" else "-", "mode": raw.get("mode")})
+    if prompt and experiment not in SWEEPS:
+        raise UserError("This is measured on prompts of its own; leave the prompt empty.")
+    if prompt and experiment == CATEGORY:
+        raise UserError("A prompt is of one kind only; leave it empty to compare the kinds that are shipped.")
+    prompts = integer(raw, "prompts", PROMPTS, 1, MAX_LAB_PROMPTS)
+    return LabRequest(experiment, settings, prompts, prompt, config.mode)

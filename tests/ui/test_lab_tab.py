@@ -1,0 +1,301 @@
+"""The tab Lab in the browser, measuring a tiny pair: sweeps, conditions, batches, theory, the last run."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from replay import recorded
+from test_looks import WIDER
+from visitor import receive_run
+
+from specdemo.lab.plans import TEMPERATURES
+from specdemo.lab.request import parse_lab
+from specdemo.limits import UserError
+from specdemo.palette import THEMES
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+SWEEP, CONDITIONS = "[data-section=sweep]", "[data-section=conditions]"
+BATCHES, ORACLE = "[data-section=throughput]", "[data-section=oracle]"
+ROWS = f"{SWEEP} tbody tr"
+THEORY_DRAWN = "[data-role=theory-chart].js-plotly-plot"
+CHART = "(role) => document.querySelector(`[data-role=${role}]`)"
+TRACES = f"""role => Object.fromEntries((({CHART})(role).data ?? [])
+    .map(({{ uid, x, y, visible }}) => [uid, {{ x: [...(x ?? [])], y: [...(y ?? [])], visible }}]))"""
+ANSWER_MS = """() => new Promise(done => {
+    const slider = document.querySelector('[data-slider=alpha]'), from = performance.now();
+    new MutationObserver(() => done(performance.now() - from))
+        .observe(document.querySelector('[data-role=theory-speedup]'), { childList: true });
+    slider.value = 0.9;
+    slider.dispatchEvent(new Event('input', { bubbles: true })); })"""
+FONT_SIZES = """all => all.filter(node => node.textContent.trim() && !node.closest('svg'))
+    .map(node => parseFloat(getComputedStyle(node).fontSize))"""
+WATCH_CHART = """() => { const node = document.querySelector('[data-role=sweep-chart]');
+    window.emptied = 0;
+    new MutationObserver(() => { window.emptied += !node.querySelector('.main-svg'); })
+        .observe(node, { childList: true, subtree: true }); }"""
+
+
+@pytest.fixture
+def open_lab(open_page: Callable[..., Any]) -> Callable[..., Any]:
+    """Open pages on the tab Lab, ready, with settings that measure fast."""
+
+    def open_on_lab(**options: Any) -> Any:
+        page = open_page(**options)
+        show_lab(page)
+        page.fill("[name=max_new_tokens]", "4")
+        page.fill("[name=prompts]", "1")
+        return page
+
+    return open_on_lab
+
+
+def show_lab(page: Any) -> None:
+    """Go to the tab and wait for its first chart."""
+    page.click("#tab-lab-button")
+    page.wait_for_selector(THEORY_DRAWN)
+
+
+def vary(page: Any, name: str) -> None:
+    """Choose a sweep and start it."""
+    page.check(f"[name=experiment][value={name}]", force=True)
+    page.click(f"{SWEEP} [data-start]")
+
+
+def settled(page: Any, section: str, state: str = "over") -> None:
+    """Wait until a section's job has ended."""
+    page.wait_for_selector(f"{section} [data-job][data-state={state}]")
+
+
+def traces(page: Any, role: str) -> dict[str, Any]:
+    """What a chart shows, by uid."""
+    return page.evaluate(TRACES, role)
+
+
+def saved(page: Any, section: str, kind: str) -> str:
+    """The text of the file that a visitor saves."""
+    with page.expect_download() as download:
+        page.click(f"{section} [data-save={kind}]")
+    assert download.value.suggested_filename.endswith(f".{kind}")
+    return Path(download.value.path()).read_text(encoding="utf-8")
+
+
+def test_a_sweep_grows_point_by_point_and_is_taken_away(open_lab, service):
+    service.gap_s = 0.3
+    page = open_lab()
+    page.evaluate(WATCH_CHART)
+    vary(page, "draft-cost")
+    page.wait_for_function(f"document.querySelector('{SWEEP} .sd-job-text').textContent === '3 of 8 points'")
+    assert page.locator(ROWS).count() == 3
+    assert page.locator(f"{CONDITIONS} [data-start]:enabled").count() == 0, "one job at a time"
+    assert page.locator(f"{SWEEP} [data-save]:visible").count() == 0
+    settled(page, SWEEP)
+    assert page.inner_text(f"{SWEEP} .sd-job-text") == "All 8 points are measured."
+    assert page.evaluate("window.emptied") <= 1, "drawn once, then in place"
+    assert traces(page, "sweep-chart")["speedup"]["x"] == [1, 2, 3, 4, 6, 8, 12, 16]
+    rows = list(csv.DictReader(saved(page, SWEEP, "csv").splitlines()))
+    points = json.loads(saved(page, SWEEP, "json"))["points"]
+    assert [float(row["x"]) for row in rows] == [point["x"] for point in points] == [1, 2, 3, 4, 6, 8, 12, 16]
+    shown = page.locator(f"{ROWS} td:nth-child(2)").all_inner_texts()
+    assert shown == [f"{point['speedup']:.2f}×" for point in points]
+    assert (
+        service.requests[-1].items()
+        >= {"experiment": "draft-cost", "max_new_tokens": 4, "prompts": 1}.items()
+    )
+    assert page.locator("[data-start]:disabled").count() == 0
+
+
+def test_stop_keeps_what_was_measured_and_the_next_sweep_works(open_lab, service):
+    service.gap_s = 0.4
+    page = open_lab()
+    vary(page, "draft-length")
+    page.wait_for_function(f"document.querySelectorAll('{ROWS}').length >= 2")
+    page.click(f"{SWEEP} [data-stop]")
+    settled(page, SWEEP)
+    kept = page.locator(ROWS).count()
+    assert 2 <= kept < 13
+    assert page.inner_text(f"{SWEEP} .sd-job-text") == f"Stopped; {kept} of 13 points are measured."
+    assert saved(page, SWEEP, "csv").count("\n") == kept + 1
+    service.gap_s = 0
+    vary(page, "temperature")
+    settled(page, SWEEP)
+    labels = [f"T = {temperature:g}" for temperature in TEMPERATURES]
+    assert page.locator(f"{ROWS} th").all_inner_texts() == labels
+
+
+def test_what_a_sweep_varies_cannot_be_set(open_lab, service):
+    page = open_lab()
+    page.check("[name=experiment][value=temperature]", force=True)
+    assert page.is_disabled("[name=temperature]") and page.is_enabled("[name=k]")
+    page.fill("[name=k]", "2")
+    page.fill("[name=prompt]", "<b>mine</b>")
+    vary(page, "category")
+    assert page.is_disabled("[name=prompt]")
+    settled(page, SWEEP)
+    asked = service.requests[-1]
+    assert (asked["k"], asked["prompt"], asked["mode"]) == (2, None, None)
+    assert page.locator(ROWS).count() == 6
+
+
+def test_two_visitors_wait_for_each_other_and_both_get_theirs(open_lab, service):
+    service.gap_s = 0.25
+    one, other = open_lab(), open_lab()
+    vary(one, "draft-cost")
+    one.wait_for_selector(ROWS)
+    vary(other, "temperature")
+    assert other.inner_text(f"{SWEEP} .sd-job-text") == "Waiting for the models"
+    assert other.locator(ROWS).count() == 0
+    settled(one, SWEEP)
+    settled(other, SWEEP)
+    assert [page.locator(ROWS).count() for page in (one, other)] == [8, 6]
+
+
+def test_a_condition_shows_both_sides_and_says_how_it_came_out(open_lab):
+    page = open_lab()
+    card = page.locator("[data-condition=parallel-verification]")
+    assert card.locator("b").all_inner_texts() == ["–", "–"] and not card.locator(".sd-outcome").is_visible()
+    card.locator("[data-start]").click()
+    settled(page, CONDITIONS)
+    points = json.loads(saved(page, CONDITIONS, "json"))["points"]
+    assert card.locator("b").all_inner_texts() == [f"{point['speedup']:.2f}×" for point in points]
+    assert "(computed)" in card.locator("[data-side=hurts]").inner_text()
+    assert card.locator(".sd-outcome").get_attribute("data-kind") in ("expected", "unexpected", "close")
+    assert page.locator("[data-condition=overhead] b").all_inner_texts() == ["–", "–"]
+
+
+def test_all_conditions_and_batches_run_by_one_button_each(open_lab):
+    page = open_lab()
+    page.click(f"{CONDITIONS} [data-job] [data-start]")
+    settled(page, CONDITIONS)
+    assert page.locator(".sd-outcome[data-kind]").count() == 8
+    assert "–" not in page.locator(".sd-sides b").all_inner_texts()
+    page.wait_for_selector("[data-role=conditions-chart].js-plotly-plot")
+    page.click(f"{BATCHES} [data-start]")
+    settled(page, BATCHES)
+    assert traces(page, "throughput-chart")["batch-speedup"]["x"] == [1, 2, 4, 8, 16]
+
+
+def test_the_last_run_is_a_star_and_sets_the_sliders(open_page, service):
+    service.events = recorded("greedy")
+    page = open_page()
+    show_lab(page)
+    assert traces(page, "theory-chart")["run"]["visible"] is False
+    page.click("[data-role=take-run]")
+    page.wait_for_function(
+        "document.querySelector('[data-role=run-told]').textContent.includes('no finished run')"
+    )
+    page.click("#tab-run-button")
+    receive_run(page)
+    page.click("#tab-lab-button")
+    page.wait_for_function(
+        f"({TRACES})('theory-chart').run.x.length === 1 && ({TRACES})('theory-chart').run.x[0] > 0"
+    )
+    totals = service.events[-1]["totals"]
+    star = traces(page, "theory-chart")["run"]
+    assert star["x"] == [pytest.approx(totals["alpha_compared"])] and 3 < star["y"][0] <= 4
+    page.click("[data-role=take-run]")
+    page.wait_for_function("document.querySelector('[data-slider=alpha]').value === '0.44'")
+    told = page.inner_text("[data-role=run-told]")
+    assert f"{totals['speedup']:.2f}× measured" in told and f"{totals['s_theory']:.2f}× in theory" in told
+    page.wait_for_function(f"Math.abs(({TRACES})('theory-chart').chosen.x[0] - 0.44) < 0.001")
+    page.click("[data-role=ask-oracle]")
+    page.wait_for_selector("[data-role=oracle-chart].js-plotly-plot")
+    assert page.inner_text("[data-role=oracle-cost]") == f"{totals['s_cost']:.2f}×"
+    assert float(page.inner_text("[data-role=oracle-best]")[:-1]) > totals["s_cost"]
+
+
+def test_sliders_answer_at_once_and_follow_the_theme(open_lab):
+    page = open_lab()
+    assert min(page.evaluate(ANSWER_MS.replace("0.9", value)) for value in ("0.9", "0.2", "0.8")) < 100
+    page.wait_for_function(f"({TRACES})('theory-chart').chosen.x[0] === 0.8")
+    page.evaluate("document.body.classList.add('dark')")
+    paper = "document.querySelector('[data-role=theory-chart]').layout.paper_bgcolor"
+    page.wait_for_function(f"{paper} === '{THEMES['dark'].surface}'")
+
+
+def test_bad_input_gets_one_sentence_and_the_button_back(open_lab, service):
+    page = open_lab()
+    page.fill("[name=prompts]", "99")
+    vary(page, "draft-quality")
+    settled(page, SWEEP, "failed")
+    with pytest.raises(UserError) as sentence:
+        parse_lab({"experiment": "draft-quality", "prompts": 99})
+    assert page.inner_text(f"{SWEEP} .sd-job-text") == str(sentence.value)
+    assert service.requests == []
+    page.fill("[name=prompts]", "1")
+    vary(page, "draft-quality")
+    settled(page, SWEEP)
+    assert page.locator(ROWS).count() == 8
+
+
+def test_a_fault_on_the_way_is_told_and_the_points_stay(open_lab, service):
+    service.fault = "The device ran out of memory."
+    page = open_lab()
+    vary(page, "draft-cost")
+    settled(page, SWEEP, "failed")
+    assert page.inner_text(f"{SWEEP} .sd-job-text") == service.fault
+    assert page.locator(ROWS).count() == 1
+
+
+def test_the_api_measures_and_refuses_with_the_same_sentence(url, service):
+    client = Client(url, verbose=False)
+    asked = {"experiment": "overhead", "max_new_tokens": 4}
+    events = [json.loads(line) for line in client.predict(**asked, api_name="/measure").splitlines()]
+    kinds = [event["type"] for event in events if event["type"] != "progress"]
+    assert kinds == ["experiment", "point", "point", "end"]
+    for wrong in ({"experiment": "nonsense"}, {"prompts": 1.5}, {"k": "four"}, {"mode": "shout"}):
+        with pytest.raises(UserError) as sentence:
+            parse_lab({**asked, **wrong})
+        with pytest.raises(AppError) as refused:
+            client.predict(**{**asked, **wrong}, api_name="/measure")
+        assert str(refused.value) == str(sentence.value)
+    described = client.view_api(return_format="dict")["named_endpoints"]["/measure"]["parameters"]
+    assert [parameter["parameter_name"] for parameter in described] == [
+        *("experiment", "k", "temperature", "max_new_tokens", "prompts", "prompt", "mode", "seed")
+    ]
+    assert all(parameter["parameter_has_default"] for parameter in described)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious_in_the_lab(open_lab, theme):
+    axe = Axe()
+    page = open_lab(theme=theme)
+
+    def look(state: str) -> None:
+        found = axe.run(page, context={"include": [[".sd-lab"]]}).response["violations"]
+        grave = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert grave == [], (state, [(v["id"], v["nodes"][0]["target"]) for v in grave])
+
+    look("before")
+    vary(page, "draft-cost")
+    page.wait_for_selector(ROWS)
+    look("measuring")
+    settled(page, SWEEP)
+    page.click("[data-condition=wrong-guesses] [data-start]")
+    settled(page, CONDITIONS)
+    look("with results")
+    page.fill("[name=prompts]", "99")
+    vary(page, "draft-cost")
+    settled(page, SWEEP, "failed")
+    look("refused")
+
+
+def test_the_theory_fits_a_small_projector_and_all_of_it_a_phone(open_lab):
+    page = open_lab()
+    box = page.locator("[data-section=theory]").bounding_box()
+    assert box["y"] >= 0 and box["y"] + box["height"] <= 720
+    assert min(page.eval_on_selector_all(".sd-lab *", FONT_SIZES)) >= 16
+    phone = open_lab(width=390, height=844)
+    vary(phone, "draft-length")
+    settled(phone, SWEEP)
+    phone.click("[data-condition=overhead] [data-start]")
+    settled(phone, CONDITIONS)
+    assert phone.evaluate("() => document.documentElement.scrollWidth") == 390
+    assert phone.evaluate(WIDER, 390) == []
+    for part in phone.locator(".sd-lab-card").all():
+        assert part.bounding_box()["width"] > 340, "one column"
