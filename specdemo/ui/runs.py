@@ -89,7 +89,7 @@ def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Itera
         with closing(source) as events:
             for event in events:
                 text += _line(event)
-                if clock() >= due:
+                if clock() >= due or event["type"] != "round":  # the others are few
                     yield text
                     sent, due = text, clock() + MIN_GAP_S
     except UserError as error:

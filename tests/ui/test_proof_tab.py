@@ -51,8 +51,9 @@ def proof_page(open_page: Any) -> Any:
 def prove(page: Any, proof: str, state: str = "ended") -> None:
     """Press the button of a proof and wait."""
     page.click(f"#prove-{proof}")
-    page.wait_for_selector(f".sd-proof[data-state={state}]")
+    page.wait_for_selector(f"#prove-{proof}:disabled")
     page.wait_for_selector(f"#prove-{proof}:enabled")
+    page.wait_for_selector(f".sd-proof[data-state={state}]")
 
 
 def figure(page: Any, name: str) -> Any:

@@ -1,63 +1,64 @@
-// One chart of Python's figures on one node: drawn in the page's theme and width, seldom, and only while it is seen.
+// One chart of Python's figures on one node: drawn in the page's theme and in the room there is.
 
-import { loadPlotly, PLOT_CONFIG, PLOT_NARROW_PX, PlotPacer, plotTheme } from "./plots.js";
+import { fitPlot, loadPlotly, PLOT_CONFIG, PLOT_NARROW_PX, plotTheme } from "./plots.js";
 
 export class Chart {
-  /** `figures` come from Python, by theme. Nothing is loaded or drawn before the first `show`. */
-  constructor(node, { base, figures }) {
+  /** Nothing is loaded or drawn before the first `show`. */
+  constructor(node, base) {
     this.node = node;
     this.base = base;
+    this.subject = 0;
+    new ResizeObserver(([{ contentRect }]) => {
+      this.room = contentRect;
+      this.draw();
+    }).observe(node);
+    new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
+  }
+
+  /**
+   * `figures` come from Python, by theme. `fill(figure, narrow)` may complete a copy of one: its `data` and
+   * `layout` are Plotly's. The zoom stays while the subject does.
+   */
+  show(figures, fill = () => {}) {
     this.figures = figures;
-    this.width = 0;
-    this.stale = false;
-    this.pacer = new PlotPacer({ due: () => this.due(), draw: () => this.draw() });
-    new ResizeObserver(([{ contentRect }]) => this.resize(contentRect.width)).observe(node);
-    new MutationObserver(() => this.outdate()).observe(document.body, { attributeFilter: ["class"] });
-    document.addEventListener("visibilitychange", () => this.pacer.wake());
-  }
-
-  /** `fill(figure, narrow)` completes a copy of the theme's figure: its `data` and `layout` are Plotly's. */
-  show(fill) {
     this.fill = fill;
-    this.loading ??= loadPlotly(this.base).then(
-      (plotly) => {
-        this.plotly = plotly;
-        this.pacer.wake();
-      },
-      () => {
-        this.node.textContent = "The chart could not be loaded.";
-      },
-    );
-    this.outdate();
+    return this.draw();
   }
 
-  resize(width) {
-    if (width === this.width) return;
-    this.width = width;
-    this.outdate();
+  /** Another subject comes next. */
+  renew() {
+    this.subject += 1;
   }
 
-  outdate() {
-    this.stale = Boolean(this.fill);
-    this.pacer.wake();
-  }
-
-  due() {
-    return this.stale && this.plotly && this.width && !document.hidden ? ["chart"] : [];
-  }
-
+  // While one drawing goes on, at most one more is wanted: of what is latest then.
   async draw() {
-    this.stale = false;
-    const again = this.node.classList.contains("js-plotly-plot");
-    const narrow = this.width < PLOT_NARROW_PX;
-    const figure = structuredClone(this.figures[plotTheme()]);
-    const { data, layout } = figure;
-    Object.assign(layout, { width: this.width, height: this.node.clientHeight });
-    if (narrow) for (const part of Object.keys(figure.narrow)) Object.assign(layout[part], figure.narrow[part]);
-    if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
-    this.fill({ data, layout }, narrow);
-    await this.plotly.react(this.node, data, layout, PLOT_CONFIG);
-    return again;
+    if (!this.figures || !this.room?.width) return;
+    this.stale = true;
+    this.drawing ??= this.drawUntilFresh();
+    await this.drawing;
+  }
+
+  async drawUntilFresh() {
+    try {
+      const plotly = await loadPlotly(this.base);
+      while (this.stale) {
+        this.stale = false;
+        await this.drawOnce(plotly);
+      }
+    } catch {
+      this.node.textContent = "The chart could not be drawn.";
+    } finally {
+      this.drawing = null;
+    }
+  }
+
+  async drawOnce(plotly) {
+    const { data, layout, narrow } = structuredClone(this.figures[plotTheme()]);
+    layout.uirevision = this.subject;
+    fitPlot(layout, narrow, this.room);
+    this.fill({ data, layout }, this.room.width < PLOT_NARROW_PX);
+    if (!this.node.classList.contains("js-plotly-plot")) this.node.replaceChildren();
+    await plotly.react(this.node, data, layout, PLOT_CONFIG);
   }
 }
 

@@ -1,7 +1,7 @@
 // The eight conditions, each with a button and both its sides, and the batches: jobs of one button.
 
 import { element, rolesOf } from "./dom.js";
-import { LabChart } from "./lab_chart.js";
+import { Chart } from "./chart.js";
 import { JobBar } from "./lab_job.js";
 import { shownAs, sideWords } from "./lab_words.js";
 
@@ -12,7 +12,7 @@ export class ConditionsSection {
   constructor(node, { base, settings, start, stop }) {
     this.roles = rolesOf(node);
     this.bar = new JobBar(node.querySelector("[data-job]"), { stop });
-    this.chart = new LabChart(this.roles["conditions-chart"], base);
+    this.chart = new Chart(this.roles["conditions-chart"], base);
     node.querySelector("[data-job] [data-start]").addEventListener("click", () => start(this, { experiment: ALL_CONDITIONS }));
     const asked = (name) => start(this, { experiment: name });
     this.cards = new Map(settings.conditions.map((condition) => [condition.name, new ConditionCard(condition, () => asked(condition.name))]));
@@ -86,7 +86,7 @@ function conditionSide(side) {
 export class BatchSection {
   constructor(node, { base, start, stop }) {
     this.bar = new JobBar(node.querySelector("[data-job]"), { stop });
-    this.chart = new LabChart(rolesOf(node)["throughput-chart"], base);
+    this.chart = new Chart(rolesOf(node)["throughput-chart"], base);
     node.querySelector("[data-start]").addEventListener("click", () => start(this, { experiment: BATCHES }));
   }
 

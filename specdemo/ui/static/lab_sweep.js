@@ -1,7 +1,7 @@
 // Measured sweeps: a form, a chart and a table that grow point by point.
 
 import { element, rolesOf } from "./dom.js";
-import { LabChart } from "./lab_chart.js";
+import { Chart } from "./chart.js";
 import { JobBar } from "./lab_job.js";
 import { cellsOf, requestOf } from "./lab_words.js";
 
@@ -12,7 +12,7 @@ export class SweepSection {
     this.roles = rolesOf(node);
     this.form = node.querySelector("form");
     this.bar = new JobBar(node.querySelector("[data-job]"), { stop });
-    this.chart = new LabChart(this.roles["sweep-chart"], base);
+    this.chart = new Chart(this.roles["sweep-chart"], base);
     for (const sweep of settings.sweeps) this.roles.sweeps.append(sweepChoice(sweep));
     for (const [name, value] of Object.entries(settings.defaults)) this.form.elements[name].value = value;
     for (const [name, value] of Object.entries(settings.limits)) this.form.elements[name].max = value;

@@ -1,7 +1,7 @@
 // Theory: the surface that sliders move about in, and what an all-knowing drafter would have made of the last run.
 
 import { rolesOf } from "./dom.js";
-import { LabChart } from "./lab_chart.js";
+import { Chart } from "./chart.js";
 import { answerOf, NO_RUN } from "./lab_run.js";
 import { runWords, shownAs, sliderWords, slidersOf } from "./lab_words.js";
 import { plotTheme } from "./plots.js";
@@ -14,7 +14,7 @@ export class TheorySection {
     this.base = base;
     this.run = run;
     this.sliders = new Map([...node.querySelectorAll("[data-slider]")].map((slider) => [slider.dataset.slider, slider]));
-    this.chart = new LabChart(this.roles["theory-chart"], base);
+    this.chart = new Chart(this.roles["theory-chart"], base);
     for (const slider of this.sliders.values()) slider.addEventListener("input", () => this.refresh());
     this.roles["take-run"].addEventListener("click", () => this.take());
     new MutationObserver(() => this.figure?.theme !== plotTheme() && this.refresh()).observe(document.body, { attributeFilter: ["class"] });
@@ -94,7 +94,7 @@ export class OracleSection {
   constructor(node, base, run) {
     this.roles = rolesOf(node);
     this.run = run;
-    this.chart = new LabChart(this.roles["oracle-chart"], base);
+    this.chart = new Chart(this.roles["oracle-chart"], base);
     this.roles["ask-oracle"].addEventListener("click", () => this.ask());
   }
 

@@ -20,11 +20,12 @@ export function mountProof({ element: host, props, watch, base, settings }) {
 }
 
 class ProofView {
-  constructor(root, settings) {
+  constructor(root, { base, figures }) {
     this.root = root;
     this.roles = rolesOf(root);
     this.seen = "";
-    this.chart = new Chart(this.roles.chart, settings);
+    this.figures = figures;
+    this.chart = new Chart(this.roles.chart, base);
   }
 
   /** The value only grows during a proof; anything else is the beginning of another one. */
@@ -116,7 +117,7 @@ class ProofView {
 
   showSamples(event) {
     this.showFigures(event);
-    this.chart.show((figure, narrow) => fillBars(figure, event, narrow ? LABEL_LETTERS_NARROW : LABEL_LETTERS));
+    this.chart.show(this.figures, (figure, narrow) => fillBars(figure, event, narrow ? LABEL_LETTERS_NARROW : LABEL_LETTERS));
   }
 
   showFigures(event) {
