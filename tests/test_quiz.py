@@ -150,6 +150,9 @@ def test_a_question_runs_both_sides_and_judges_their_figures(pair, number):
     values = {f["label"]: f["value"] for f in events[2]["figures"]}
     if question.name in ("noise", "cost", "chance"):
         assert values["Tokens that are the target's own"] == 1.0
+    if question.name == "noise":
+        accepted = [event["figures"][0]["value"] for event in events[1:3]]
+        assert accepted[1] < accepted[0], "the draft is under its handicap"
     if question.name == "chance":
         assert events[-1]["option"] == 2
     if question.name == "alone":
