@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from replay import RECORDING, ReplayService, recorded, trace_of
+from replay import RECORDING, recorded, trace_of
+from stand_in import StandIn
 from visitor import run_to_end
 
 from specdemo import recordings
@@ -35,20 +36,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def replay() -> ReplayService:
+def replay() -> StandIn:
     """The one service behind the one page; use ``service``, which resets it."""
-    return ReplayService()
+    return StandIn()
 
 
 @pytest.fixture
-def service(replay: ReplayService) -> ReplayService:
+def service(replay: StandIn) -> StandIn:
     """The replay service as new."""
     replay.reset()
     return replay
 
 
 @pytest.fixture(scope="session")
-def url(replay: ReplayService, tmp_path_factory: Any) -> Iterator[str]:
+def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     """The address of the running page, which ships one recording whatever the program does."""
     folder = tmp_path_factory.mktemp("recordings")
     entry = {"name": RECORDING, "title": "Paris", "about": "Shared noise, with the draft alone."}
@@ -117,7 +118,7 @@ class Pages:
 
 
 @pytest.fixture
-def open_page(browser: Any, url: str, service: ReplayService) -> Iterator[Callable[..., Any]]:
+def open_page(browser: Any, url: str, service: StandIn) -> Iterator[Callable[..., Any]]:
     """Open pages of one's own: ``open_page(...)`` as ``Pages.open``."""
     pages = Pages(browser, url)
     yield pages.open
@@ -127,7 +128,7 @@ def open_page(browser: Any, url: str, service: ReplayService) -> Iterator[Callab
 class SharedPage:
     """One page for many tests, each of which finds a recording at its end and nothing else touched."""
 
-    def __init__(self, page: Any, replay: ReplayService):
+    def __init__(self, page: Any, replay: StandIn):
         self._page = page
         self._replay = replay
         self._shown: str | None = None
@@ -153,7 +154,7 @@ class SharedPage:
 
 
 @pytest.fixture(scope="module")
-def shared_page(browser: Any, url: str, replay: ReplayService) -> Iterator[SharedPage]:
+def shared_page(browser: Any, url: str, replay: StandIn) -> Iterator[SharedPage]:
     """Behind ``played``."""
     pages = Pages(browser, url)
     replay.reset()

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from conftest import Pages
-from replay import ReplayService
+from stand_in import StandIn
 from visitor import figures, press, tokens
 
 from specdemo import recordings
@@ -27,7 +27,7 @@ BUSY = "[data-role=end-run]:not([hidden])"
 @pytest.fixture(scope="module")
 def school() -> Iterator[str]:
     """The address of a page with the recordings that ship, around a service of its own."""
-    page = build_page(ReplayService(), offered_drafters())
+    page = build_page(StandIn(), offered_drafters())
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
     yield address
     page.close()

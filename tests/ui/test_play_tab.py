@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from replay import GAME_GUESS, GAME_TEXT
+from stand_in import GAME_GUESS, GAME_TEXT
 
 from specdemo.game import parse_turn
 from specdemo.ui.play_tab import OPENINGS

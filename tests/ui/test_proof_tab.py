@@ -8,7 +8,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from replay import Event, ReplayService, proved, recorded
+from replay import Event, proved, recorded
+from stand_in import StandIn
 from visitor import run_to_end
 
 from specdemo.limits import UserError
@@ -261,7 +262,7 @@ def client(url: str) -> Iterator[Any]:
     yield Client(url, verbose=False)
 
 
-def test_the_endpoint_proves(client, service: ReplayService):
+def test_the_endpoint_proves(client, service: StandIn):
     lines = client.predict(proof="greedy", prompts=4, api_name="/prove").splitlines()
     events = [json.loads(line) for line in lines]
     assert [event for event in events if event["type"] != "progress"] == proved("greedy")

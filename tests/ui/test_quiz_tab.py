@@ -9,7 +9,8 @@ from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from playwright.sync_api import expect
-from replay import RECORDING, planted
+from replay import RECORDING
+from stand_in import planted
 from visitor import run_to_end
 
 from specdemo.lab.questions import QUESTIONS
