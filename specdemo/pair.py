@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import transformers
@@ -70,6 +70,7 @@ class Pair:
     pieces: PieceTable
     feature_draft: FeatureDraft | None = None
     calibrations: dict[tuple[int, str], Calibration] = field(default_factory=dict)
+    _verifier: ClassVar[type[ModelRuntime]] = ModelRuntime
 
     @property
     def device(self) -> torch.device:
@@ -233,7 +234,7 @@ class Pair:
         """The speculative lane's target runtime, tapped only where the drafter reads its states."""
         reads = STEPPING.get(drafter) == "feature-draft" and self.feature_draft is not None
         taps = self.feature_draft.config.taps if reads else ()
-        runtime = ModelRuntime(self.target, row_floor or UNPADDED, taps=taps)
+        runtime = self._verifier(self.target, row_floor or UNPADDED, taps=taps)
         runtime.prepare(capacity, MAX_K + 1)
         return runtime
 

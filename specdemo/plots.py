@@ -556,9 +556,7 @@ def _contrast(points: Sequence[ContrastPoint], colours: Palette) -> go.Figure:
 
 
 def _bar_label(point: SweepPoint) -> str:
-    if point.speedup is None:
-        return ""
-    return f"{point.speedup:.2f}×" if point.runs else f"{point.speedup:.2f}× computed"
+    return "" if point.speedup is None else f"{point.speedup:.2f}×"
 
 
 def _throughput(points: Sequence[ThroughputPoint], colours: Palette) -> go.Figure:

@@ -134,11 +134,11 @@ def test_charts_of_nothing_yet_can_be_drawn():
             go.Figure(data=figure["data"], layout=figure["layout"])
 
 
-def test_contrasts_are_pairs_of_bars_and_say_what_is_computed(charts):
+def test_contrasts_are_pairs_of_bars(charts):
     traces = by_uid(charts["contrast"])
     for side in (HELPS, HURTS):
         assert traces[side]["y"] == ["when a", "when b"] and traces[side]["x"] == [1.25, 1.25]
-    assert traces[HURTS]["text"] == ["1.25×", "1.25× computed"]
+    assert traces[HURTS]["text"] == ["1.25×", "1.25×"]
     assert traces[HELPS]["customdata"] == ["a helps", "b helps"]
     patterns = {traces[side]["marker"]["pattern"]["shape"] for side in (HELPS, HURTS)}
     assert len(patterns) == 2

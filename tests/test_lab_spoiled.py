@@ -12,7 +12,7 @@ from specdemo.draft_model import slice_of_target
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import speculate
 from specdemo.lab.handicap import MAX_REPEATS, NONE, Handicap
-from specdemo.lab.spoiled import NOISE_ROWS, SpoiledRuntime, spoil, spoiled
+from specdemo.lab.spoiled import NOISE_ROWS, OneByOneRuntime, SpoiledRuntime, spoil, spoiled
 from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.limits import UserError, parse_config
 from specdemo.runtime import ModelRuntime
@@ -144,6 +144,39 @@ def test_a_spoiled_pair_writes_the_targets_text(head, drafter):
     noisy = measure_setting(pair, Setting(1, "", (config,), Handicap(noise=1.0)))
     assert plain.identical and noisy.identical
     assert noisy.alpha < plain.alpha
+
+
+def test_a_target_that_checks_one_by_one_takes_a_pass_a_token_and_says_the_same(monkeypatch):
+    target, ids = tiny_llama(50, seed=1), torch.tensor([4, 5, 6, 7])
+    passes, single = [], ModelRuntime.forward
+
+    def counted(self, ids):
+        passes.append(len(ids))
+        return single(self, ids)
+
+    monkeypatch.setattr(ModelRuntime, "forward", counted)
+    logits = []
+    for runtime in (ModelRuntime(target), OneByOneRuntime(target)):
+        runtime.begin(256)
+        runtime.prefill(torch.tensor(TEXT))
+        logits.append(runtime.forward(ids))
+        assert runtime.length == len(TEXT) + len(ids)
+    torch.testing.assert_close(*logits)
+    assert passes == [4, 1, 1, 1, 1]
+
+
+def test_a_pair_that_checks_one_by_one_keeps_its_draft_and_its_text():
+    pair = tiny_pair()
+    slow = spoiled(pair, Handicap(one_by_one=True))
+    config = parse_config({"prompt": "x", "max_new_tokens": 16, "k": 3})
+    ids = pair.prompt_ids(config)
+    assert untimed(list(slow.speculative_lane(config, ids))) == untimed(
+        list(pair.speculative_lane(config, ids))
+    )
+    costs, plain = slow.calibrate(config, len(ids)), pair.calibrate(config, len(ids))
+    assert costs.v == tuple(range(1, len(plain.v) + 1))
+    assert (costs.step_s, costs.row_floor) == (plain.step_s, plain.row_floor)
+    assert not Handicap(one_by_one=True).of_draft and Handicap(repeats=2, one_by_one=True).of_draft
 
 
 def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypatch):

@@ -1,7 +1,6 @@
 """Eight conditions on which speculation wins or loses, each shown by a run that helps and one that hurts.
 
-The two sides of a contrast differ in as little as possible. One side is computed instead of run, and says
-so: a loaded target cannot be made to verify one token at a time. Says what is compared; measuring is in
+The two sides of a contrast differ in as little as possible. Says what is compared; measuring is in
 ``contrasts``. No torch.
 """
 
@@ -17,8 +16,6 @@ K = 3
 """Draft length of both sides, where that is not what they differ in."""
 PROMPTS = 2
 """Of each side."""
-COMPUTED = "one pass for each"
-"""What is special about the side that is computed."""
 PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
 """Categories of the shipped prompts."""
 
@@ -30,7 +27,7 @@ class Side:
     Attributes:
         label: What is special about it.
         category: Of the shipped prompts, whose first ``PROMPTS`` are written.
-        handicap: What is done to the draft model.
+        handicap: What is done to the pair.
         change: Settings of a run that are not those of the other contrasts.
     """
 
@@ -46,8 +43,7 @@ class Contrast:
 
     Attributes:
         name, group, title, expected: As in ``ContrastPoint``.
-        helps, hurts: The two sides; ``hurts`` is None where it is computed from the other one, as if a
-            pass over n tokens cost as much as n passes.
+        helps, hurts: The two sides.
     """
 
     name: str
@@ -55,7 +51,7 @@ class Contrast:
     title: str
     expected: str
     helps: Side
-    hurts: Side | None
+    hurts: Side
 
 
 CONTRASTS = (
@@ -90,10 +86,10 @@ CONTRASTS = (
         "parallel-verification",
         BEST,
         "many tokens are checked in one pass",
-        "A pass over a few tokens reads the target's weights once, like a pass over one. If it took as long "
-        "as one pass for each of them (computed, not run), no draft could ever save anything.",
+        "A pass over a few tokens reads the target's weights once, like a pass over one. Where every token "
+        "needs a pass of its own to be checked, no draft can ever save anything.",
         Side("one pass for all", STOCK),
-        None,
+        Side("one pass for each", STOCK, Handicap(one_by_one=True)),
     ),
     Contrast(
         "creative-task",

@@ -1,18 +1,15 @@
 """Measure the two sides of each condition in ``conditions``."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from specdemo.bench import Prompt
 from specdemo.engine import never
-from specdemo.lab.conditions import COMPUTED, CONTRASTS, PROMPTS, Contrast, K, Side
-from specdemo.lab.handicap import NONE
+from specdemo.lab.conditions import CONTRASTS, PROMPTS, Contrast, K, Side
 from specdemo.lab.plans import Request, configs_for, shipped_prompts
 from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint
 from specdemo.lab.spoiled import MODEL, require_draft_model
 from specdemo.lab.sweeps import Setting, measure_setting
-from specdemo.metrics import RoundShape, theoretical_speedup
 from specdemo.pair import Pair, Stop
 
 
@@ -21,7 +18,7 @@ class PlannedContrast(NamedTuple):
 
     contrast: Contrast
     helps: Setting
-    hurts: Setting | None
+    hurts: Setting
 
 
 def contrast_plan(
@@ -44,9 +41,9 @@ def contrast_plan(
         return Setting(None, side.label, configs_for(pair, written, common, side.change), side.handicap)
 
     plan = tuple(
-        PlannedContrast(contrast, setting(contrast.helps), contrast.hurts and setting(contrast.hurts))
+        PlannedContrast(contrast, setting(contrast.helps), setting(contrast.hurts))
         for contrast in chosen
-        if pair.draft is not None or contrast.hurts is None or contrast.hurts.handicap == NONE
+        if pair.draft is not None or not contrast.hurts.handicap.of_draft
     )
     if not plan:
         require_draft_model(pair, MODEL)
@@ -67,7 +64,7 @@ def contrasts(pair: Pair, plan: Sequence[PlannedContrast], stop: Stop = never) -
         if better is None:
             return
         yield _side(contrast, HELPS, better)
-        worse = _one_by_one(better) if hurts is None else measure_setting(pair, hurts, stop)
+        worse = measure_setting(pair, hurts, stop)
         if worse is None:
             return
         yield _side(contrast, HURTS, worse)
@@ -75,24 +72,3 @@ def contrasts(pair: Pair, plan: Sequence[PlannedContrast], stop: Stop = never) -
 
 def _side(contrast: Contrast, side: str, point: SweepPoint) -> ContrastPoint:
     return ContrastPoint(contrast.name, contrast.group, contrast.title, contrast.expected, side, point)
-
-
-def _one_by_one(measured: SweepPoint) -> SweepPoint:
-    """What theory leaves of a measured point if verifying K drafted tokens cost K + 1 passes: v(n) = n."""
-    speedup = None
-    if measured.alpha is not None and measured.c is not None:
-        speedup = theoretical_speedup(measured.alpha, RoundShape(K, K * measured.c, K + 1))
-    alone = measured.baseline_tokens_per_s
-    return replace(
-        measured,
-        label=COMPUTED,
-        runs=0,
-        speedup=speedup,
-        speedup_q1=None,
-        speedup_q3=None,
-        tokens_per_s=None if speedup is None or alone is None else speedup * alone,
-        v=K + 1.0,
-        s_theory=speedup,
-        s_cost=None,
-        identical=None,
-    )

@@ -57,7 +57,7 @@ def experiment(
     asked = [contrast for contrast in ALL_CONTRASTS if name in (CONTRASTS, contrast.name)]
     if asked:
         plan = contrast_plan(pair, request, asked)
-        settings = [side for _, *sides in plan for side in sides if side is not None]
+        settings = [side for _, *sides in plan for side in sides]
         title = TITLES[name] if name == CONTRASTS else asked[0].title
         return Experiment(
             title, "", (), contrasts(pair, plan, stop), 2 * len(plan), _about(name, pair, settings)

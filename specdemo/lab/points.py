@@ -45,7 +45,7 @@ class SweepPoint:
     Attributes:
         x: Its place on the sweep's axis; None where the setting has a name instead of a number.
         label: What to call it.
-        runs: Prompts measured, each in a race of its own; 0 where the figures are computed.
+        runs: Prompts measured, each in a race of its own.
         speedup, tokens_per_s, baseline_tokens_per_s, s_theory, s_cost, tau: As in ``metrics.Totals``.
         speedup_q1, speedup_q3: Quartiles of the speedup over the prompts.
         alpha: Acceptance rate per compared token.
@@ -82,7 +82,7 @@ class SweepPoint:
             _shown("{:.1f} tok/s", self.tokens_per_s),
             _shown("alone {:.1f}", self.baseline_tokens_per_s),
             _shown("theory {:.2f}×", self.s_theory),
-            f"({self.runs} runs)" if self.runs else "(computed)",
+            f"({self.runs} runs)",
         )
         return "  ".join(parts)
 

@@ -1,11 +1,11 @@
-"""A draft model made worse or dearer on purpose: what quality and cost of a draft are worth, one at a time.
+"""A pair made worse or dearer on purpose: what quality and cost of a draft are worth, and verifying at once.
 
-The handicap sits between the draft model and whoever asks it. What a drafter draws from, and reports as
+A draft's handicap sits between the model and whoever asks it. What a drafter draws from, and reports as
 its q, is therefore the handicapped distribution, and the output stays exactly the target's.
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import lru_cache
 
 import torch
@@ -26,7 +26,7 @@ NOISE_SEED = 0
 
 
 def spoiled(pair: Pair, handicap: Handicap) -> Pair:
-    """``pair`` with its draft model under ``handicap``; the pair itself where there is none."""
+    """``pair`` under ``handicap``; the pair itself where there is none."""
     return pair if handicap == NONE else _SpoiledPair(pair, handicap)
 
 
@@ -50,16 +50,30 @@ class _SpoiledPair(Pair):
         self.calibrations = {}
         self._pair = pair
         self._handicap = handicap
+        if handicap.one_by_one:
+            self._verifier = OneByOneRuntime
 
     def _target_costs(self, capacity: int) -> Calibration:
-        return self._pair._target_costs(capacity)
+        costs = self._pair._target_costs(capacity)
+        if not self._handicap.one_by_one:
+            return costs
+        return replace(costs, v=tuple(float(passes) for passes in range(1, len(costs.v) + 1)))
 
     def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
-        if config.drafter != MODEL or self.draft is None:
+        if config.drafter != MODEL or self.draft is None or not self._handicap.of_draft:
             return super()._drafter(config, target, rule)
         runtime = ModelRuntime(self.draft, id_map=self.id_map)
         runtime.prepare(target.capacity, DRAFT_ROWS)
         return DraftModelDrafter(SpoiledRuntime(runtime, self._handicap))
+
+
+class OneByOneRuntime(ModelRuntime):
+    """A target that cannot check tokens together: every one takes a pass of its own."""
+
+    @torch.inference_mode()
+    def forward(self, ids: Tensor) -> Tensor:
+        """Append ``ids`` [n] in n passes, return logits [n, V]."""
+        return torch.cat([ModelRuntime.forward(self, token) for token in ids.split(1)])
 
 
 class SpoiledRuntime:

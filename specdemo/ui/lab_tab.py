@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from specdemo.lab.conditions import COMPUTED, CONDITIONS, CONTRASTS
+from specdemo.lab.conditions import CONDITIONS, CONTRASTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
 from specdemo.lab.request import NEW_TOKENS, PROMPTS
 from specdemo.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
@@ -44,7 +44,7 @@ def settings(inputs: list[str]) -> dict[str, Any]:
                 "title": contrast.title,
                 "expected": contrast.expected,
                 "helps": contrast.helps.label,
-                "hurts": contrast.hurts.label if contrast.hurts else COMPUTED,
+                "hurts": contrast.hurts.label,
             }
             for contrast in CONTRASTS
         ],

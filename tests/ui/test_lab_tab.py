@@ -163,7 +163,7 @@ def test_a_condition_shows_both_sides_and_says_how_it_came_out(open_lab):
     settled(page, CONDITIONS)
     points = json.loads(saved(page, CONDITIONS, "json"))["points"]
     assert card.locator("b").all_inner_texts() == [f"{point['speedup']:.2f}×" for point in points]
-    assert "(computed)" in card.locator("[data-side=hurts]").inner_text()
+    assert "one pass for each" in card.locator("[data-side=hurts]").inner_text()
     assert card.locator(".sd-outcome").get_attribute("data-kind") in ("expected", "unexpected", "close")
     assert page.locator("[data-condition=overhead] b").all_inner_texts() == ["–", "–"]
 

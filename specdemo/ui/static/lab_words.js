@@ -35,10 +35,10 @@ export function cellsOf({ label, speedup, s_theory: theory, alpha, tau, tokens_p
 }
 
 /** What one side of a condition is, and the figures under its speedup. */
-export function sideWords({ label, alpha, tau, c, runs }) {
+export function sideWords({ label, alpha, tau, c }) {
   const cost = c === null ? "–" : Number(c.toPrecision(2));
   const pairs = [["α", shownAs.share(alpha)], ["τ", shownAs.two(tau)], ["c", cost]];
-  return [runs ? label : `${label} (computed)`, pairs.map((pair) => pair.join("\u00a0")).join(" · ")];
+  return [label, pairs.map((pair) => pair.join("\u00a0")).join(" · ")];
 }
 
 const NUMBER_FIELDS = ["max_new_tokens", "prompts", "k", "temperature"];

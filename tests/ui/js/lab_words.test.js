@@ -11,10 +11,10 @@ test("figures are rounded, and what is not defined is a dash", () => {
   assert.deepEqual(Object.values(shownAs).map((shown) => shown(null)), ["–", "–", "–", "–"]);
 });
 
-test("a side says what it is, and whether it was computed", () => {
+test("a side says what it is", () => {
   const plain = (words) => words.map((text) => text.replaceAll("\u00a0", " "));
   assert.deepEqual(plain(sideWords(POINT)), ["k = 4", "α 66% · τ 2.00 · c 0.053"]);
-  assert.deepEqual(plain(sideWords({ ...POINT, runs: 0, c: null })), ["k = 4 (computed)", "α 66% · τ 2.00 · c –"]);
+  assert.deepEqual(plain(sideWords({ ...POINT, c: null })), ["k = 4", "α 66% · τ 2.00 · c –"]);
 });
 
 test("a run sets the sliders as far as they reach", () => {
