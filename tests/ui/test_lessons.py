@@ -10,33 +10,25 @@ from urllib.parse import parse_qsl
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from conftest import Pages
-from stand_in import StandIn
 from visitor import figures, press, tokens
 
 from specdemo import recordings
 from specdemo.limits import parse_config
-from specdemo.models import offered_drafters
 from specdemo.ui.address import settings_from
 from specdemo.ui.component import STATIC
-from specdemo.ui.page import DEFAULTS, build_page, launch_options
+from specdemo.ui.page import DEFAULTS
 
+SHIPPED = recordings.FOLDER
+"""Where they are, whatever other tests put in their place."""
 LESSONS = 6
 BUSY = "[data-role=end-run]:not([hidden])"
 
 
-@pytest.fixture(scope="module")
-def school() -> Iterator[str]:
-    """The address of a page with the recordings that ship, around a service of its own."""
-    page = build_page(StandIn(), offered_drafters())
-    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
-    yield address
-    page.close()
-
-
 @pytest.fixture
-def lesson(browser: Any, school: str) -> Iterator[Callable[..., Any]]:
-    """``lesson(number)``: a page opened at this lesson."""
-    pages = Pages(browser, school)
+def lesson(browser: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+    """``lesson(number)``: a page opened at this lesson, with the recordings that ship."""
+    monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
+    pages = Pages(browser, url)
 
     def opened(number: int, **how: Any) -> Any:
         page = pages.open(query=f"lesson={number}", **how)
@@ -248,7 +240,8 @@ class Buttons(HTMLParser):
             self.runs.append(run)
 
 
-def test_every_button_asks_for_something_there_is():
+def test_every_button_asks_for_something_there_is(monkeypatch):
+    monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
     buttons = Buttons()
     buttons.feed((STATIC / "lessons.html").read_text(encoding="utf-8"))
     assert {show["recording"] for show in buttons.shows} <= set(recordings.names())
