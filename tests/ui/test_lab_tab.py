@@ -216,6 +216,8 @@ def test_sliders_answer_at_once_and_follow_the_theme(open_lab):
     page.evaluate("document.body.classList.add('dark')")
     paper = "document.querySelector('[data-role=theory-chart]').layout.paper_bgcolor"
     page.wait_for_function(f"{paper} === '{THEMES['dark'].surface}'")
+    chart = page.locator("[data-role=theory-chart]")
+    assert chart.locator(".main-svg").count() and "could not" not in chart.inner_text()
 
 
 def test_bad_input_gets_one_sentence_and_the_button_back(open_lab, service):

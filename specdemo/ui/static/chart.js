@@ -53,7 +53,9 @@ export class Chart {
   }
 
   async drawOnce(plotly) {
-    const { data, layout, narrow } = structuredClone(this.figures[plotTheme()]);
+    const figure = this.figures[plotTheme()];
+    if (!figure) return; // made for the other theme; whoever made it makes another
+    const { data, layout, narrow } = structuredClone(figure);
     layout.uirevision = this.subject;
     fitPlot(layout, narrow, this.room);
     this.fill({ data, layout }, this.room.width < PLOT_NARROW_PX);

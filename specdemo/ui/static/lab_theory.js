@@ -17,7 +17,7 @@ export class TheorySection {
     this.chart = new Chart(this.roles["theory-chart"], base);
     for (const slider of this.sliders.values()) slider.addEventListener("input", () => this.refresh());
     this.roles["take-run"].addEventListener("click", () => this.take());
-    new MutationObserver(() => this.figure?.theme !== plotTheme() && this.refresh()).observe(document.body, { attributeFilter: ["class"] });
+    new MutationObserver(() => this.theme !== plotTheme() && this.refresh()).observe(document.body, { attributeFilter: ["class"] });
     // The tab is hidden at first, and there may be another run whenever it is opened again.
     new IntersectionObserver((changes) => changes.some(({ isIntersecting }) => isIntersecting) && this.look()).observe(node);
   }
@@ -85,7 +85,7 @@ export class TheorySection {
     roles["theory-cost"].textContent = shownAs.two(cost);
     roles["theory-best"].textContent = best ? String(best) : "none";
     roles["theory-best-label"].textContent = best ? `best draft length at this α: ${shownAs.times(most)}` : "no draft pays at this α";
-    this.figure = { theme };
+    this.theme = theme;
     return this.chart.show({ [theme]: figure });
   }
 }
