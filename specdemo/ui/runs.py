@@ -18,6 +18,8 @@ MIN_GAP_S = 1 / 6
 Whoever reads them may share the decoder's cores: at 15 a second streaming cost it a tenth of its speed, at 6
 about 3%. The browser plays rounds at their recorded pace all the same."""
 
+FREQUENT = frozenset({"round", "progress"})
+"""Types of events that a job may yield as often as once a round; any other is sent at once."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
 
@@ -89,7 +91,7 @@ def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Itera
         with closing(source) as events:
             for event in events:
                 text += _line(event)
-                if clock() >= due or event["type"] != "round":  # the others are few
+                if clock() >= due or event["type"] not in FREQUENT:
                     yield text
                     sent, due = text, clock() + MIN_GAP_S
     except UserError as error:

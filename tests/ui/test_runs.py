@@ -12,17 +12,17 @@ from specdemo.ui.runs import MIN_GAP_S, Stops, explain_failure, first_line, ndjs
 
 
 class Counting:
-    """Yields numbered events of ``cost`` seconds each, then raises ``fault`` if there is one."""
+    """Yields numbered events of a ``kind``, ``cost`` seconds each, then raises ``fault`` if there is one."""
 
-    def __init__(self, count: int, fault: Exception | None = None, cost: float = 0.0):
-        self.count, self.fault, self.cost = count, fault, cost
+    def __init__(self, count: int, fault: Exception | None = None, cost: float = 0.0, kind: str = "round"):
+        self.count, self.fault, self.cost, self.kind = count, fault, cost, kind
         self.now = 0.0
 
     def stream(self) -> Iterator[dict[str, Any]]:
         """The events."""
         for number in range(self.count):
             self.now += self.cost
-            yield {"type": "round", "number": number}
+            yield {"type": self.kind, "number": number}
         if self.fault:
             raise self.fault
 
@@ -44,11 +44,17 @@ def test_text_only_grows_and_begins_as_the_press_of_run_left_it():
     assert numbers(updates[-1]) == list(range(50))
 
 
-def test_updates_are_throttled_and_the_last_is_never_lost():
-    source = Counting(1000, cost=MIN_GAP_S / 50)
+@pytest.mark.parametrize("kind", ["round", "progress"])
+def test_updates_are_throttled_and_the_last_is_never_lost(kind):
+    source = Counting(1000, cost=MIN_GAP_S / 50, kind=kind)
     updates = list(texts(source))
     assert len(updates) <= source.now / MIN_GAP_S + 2
     assert numbers(updates[-1]) == list(range(1000))
+
+
+def test_what_comes_seldom_is_sent_at_once():
+    updates = list(texts(Counting(3, cost=0.0, kind="experiment")))
+    assert [numbers(text) for text in updates] == [[0], [0, 1], [0, 1, 2]]
 
 
 @pytest.mark.parametrize("fault", [UserError("Too long; shorten it."), RuntimeError("boom")])
