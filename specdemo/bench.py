@@ -18,6 +18,7 @@ from tqdm import tqdm
 from specdemo.engine import never
 from specdemo.limits import MAX_K, UserError, parse_config
 from specdemo.metrics import Totals, fold
+from specdemo.models import ASSETS
 from specdemo.pair import Pair, Stop, versions
 from specdemo.race import race
 from specdemo.trace import AUTO, BASELINE, SPECULATIVE, Mode, Round, Rule, RunConfig, dump
@@ -67,6 +68,11 @@ class Settings:
             for drafter in self.drafters
             for k in self.ks
         ]
+
+
+def shipped_prompts(limit: int | None = None) -> list[Prompt]:
+    """The prompts that come with the program, or ``limit`` of them, spread over their categories."""
+    return read_prompts(ASSETS / "prompts.jsonl", limit)
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:

@@ -317,8 +317,8 @@ def _lab(options: argparse.Namespace) -> int:
     """Print each point as it is measured; an interrupted experiment is written as far as it got."""
     if options.out and options.out.suffix not in (".json", ".csv"):
         raise UserError("--out takes a file that ends in .json or .csv.")
+    from specdemo.bench import shipped_prompts
     from specdemo.lab.experiments import experiment
-    from specdemo.lab.plans import shipped_prompts
 
     asked = ("drafter", "k", "temperature", "rule", "max_new_tokens", "seed")
     request = {name: getattr(options, name) for name in asked if getattr(options, name) is not None}

@@ -19,7 +19,14 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from specdemo.events import Event, PiecesOf, ids_in
-from specdemo.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError, parse_config, require_whole_characters
+from specdemo.limits import (
+    MAX_DRAFT_CHARS,
+    MAX_NEW_TOKENS,
+    UserError,
+    parse_config,
+    require_known,
+    require_whole_characters,
+)
 from specdemo.metrics import Score
 from specdemo.trace import Finish, Mode, Round
 
@@ -72,8 +79,7 @@ def parse_turn(raw: Mapping[str, Any]) -> TurnRequest:
     Raises:
         UserError: A key is unknown, or a value has the wrong type or is out of bounds.
     """
-    if unknown := sorted(set(map(str, raw)) - {"text", "draft", "second_draft", "written", "scores"}):
-        raise UserError(f"Unknown setting {unknown[0][:40]!r}; leave it out.")
+    require_known(raw, ("text", "draft", "second_draft", "written", "scores"))
     text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
     drafts = {ONE: _draft(raw.get("draft"))}
     if raw.get("second_draft"):

@@ -5,7 +5,7 @@ to the visitor, these are the rule.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -50,9 +50,7 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     Raises:
         UserError: A key is unknown, or a value has the wrong type, is out of bounds, or contradicts another.
     """
-    unknown = sorted(set(map(str, raw)) - set(RunConfig.__dataclass_fields__))
-    if unknown:
-        raise UserError(f"Unknown setting {_show(unknown[0])}; leave it out.")
+    require_known(raw, RunConfig.__dataclass_fields__)
     temperature = number(raw, "temperature", 0.0, 0.0, MAX_TEMPERATURE)
     greedy = temperature < GREEDY_BELOW
     rule = choice(raw, "rule", Rule, Rule.GREEDY if greedy else Rule.REJECTION)
@@ -117,6 +115,16 @@ def _script(raw: Mapping[str, Any], drafter: str) -> str:
         raise UserError(f"The script has {len(script):,} characters; shorten it to {MAX_SCRIPT_CHARS:,}.")
     require_whole_characters("script", script)
     return script
+
+
+def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse a mapping with other keys than ``known``.
+
+    Raises:
+        UserError: Names the first of them.
+    """
+    if unknown := sorted(set(map(str, raw)) - set(known)):
+        raise UserError(f"Unknown setting {_show(unknown[0])}; leave it out.")
 
 
 def require_whole_characters(name: str, text: str) -> None:

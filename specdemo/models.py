@@ -16,10 +16,10 @@ from specdemo.draft_model import is_reduced_draft, load_draft
 from specdemo.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.fetch import Progress, embedded_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
-from specdemo.limits import DRAFTERS, SCRIPTED, UserError
+from specdemo.limits import UserError
 from specdemo.llama import FusedLlama, can_fuse
 from specdemo.packed import CPU_PRECISIONS, DTYPES, linear_share, pack_linears
-from specdemo.pair import STEPPING, Pair
+from specdemo.pair import Pair, drafters_with
 from specdemo.text import PieceTable
 
 EMBEDDED = "embedded"
@@ -99,12 +99,7 @@ def offered_drafters(
     target: str = EMBEDDED, draft: str = EMBEDDED, feature_draft: str | None = None
 ) -> tuple[str, ...]:
     """The drafter kinds that a visitor of such a pair can choose from; arguments as for ``load_pair``."""
-    lacking = set()
-    if draft == NONE:
-        lacking.add("draft-model")
-    if _feature_folder(target, feature_draft) is None:
-        lacking.add("feature-draft")
-    return tuple(name for name in DRAFTERS if name != SCRIPTED and STEPPING.get(name) not in lacking)
+    return drafters_with(draft != NONE, _feature_folder(target, feature_draft) is not None)
 
 
 def executable(model: nn.Module, precision: str, head_precision: str | None = None) -> nn.Module:

@@ -20,7 +20,7 @@ from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, Scri
 from specdemo.engine import autoregress, never, run_capacity, speculate
 from specdemo.feature_draft import FeatureDraft, FeatureDrafter, FeatureRuntime
 from specdemo.lengths import length_for
-from specdemo.limits import MAX_K, UserError
+from specdemo.limits import DRAFTERS, MAX_K, SCRIPTED, UserError
 from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.race import race
 from specdemo.recorded_draft import RecordedDraftLoop
@@ -274,6 +274,14 @@ class Pair:
             raise
         except RuntimeError:  # what torch raises for whatever cannot be recorded; the passes still are
             return None
+
+
+def drafters_with(draft: bool, feature_draft: bool) -> tuple[str, ...]:
+    """The drafter kinds, the scripted one apart, for which a pair has what they need."""
+    lacking = {
+        name for name, there in (("draft-model", draft), ("feature-draft", feature_draft)) if not there
+    }
+    return tuple(name for name in DRAFTERS if name != SCRIPTED and STEPPING.get(name) not in lacking)
 
 
 def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:

@@ -7,8 +7,8 @@ import pytest
 from tiny import tiny_pair
 
 import specdemo.lab.sweeps
-from specdemo.bench import Bench, Prompt, Settings, measure
-from specdemo.lab.plans import NOISES, REPEATS, TEMPERATURES, configs_for, shipped_prompts, sweep_plan
+from specdemo.bench import Bench, Prompt, Settings, measure, shipped_prompts
+from specdemo.lab.plans import NOISES, REPEATS, TEMPERATURES, configs_for, sweep_plan
 from specdemo.lab.points import (
     CATEGORY,
     DRAFT_COST,

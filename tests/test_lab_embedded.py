@@ -2,8 +2,9 @@
 
 import pytest
 
+from specdemo.bench import shipped_prompts
 from specdemo.lab.handicap import Handicap
-from specdemo.lab.plans import configs_for, shipped_prompts
+from specdemo.lab.plans import configs_for
 from specdemo.lab.points import DRAFT_LENGTH
 from specdemo.lab.sweeps import Setting, SweepPlan, measure_setting, sweep
 from specdemo.lab.throughput import ThroughputPlan, throughput

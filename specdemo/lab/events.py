@@ -14,10 +14,10 @@ Each event is a plain dictionary with a ``type``:
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specdemo.bench import Prompt
+from specdemo.bench import Prompt, shipped_prompts
 from specdemo.events import Event
 from specdemo.lab.experiments import Experiment, experiment
-from specdemo.lab.plans import prompts_by_category, shipped_prompts
+from specdemo.lab.plans import prompts_by_category
 from specdemo.lab.points import (
     CATEGORY,
     CONTRASTS,

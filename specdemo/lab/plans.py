@@ -1,17 +1,16 @@
-"""Which settings make a sweep. Says what is measured; measuring is in ``lab``."""
+"""Which settings make a sweep. Says what is measured; measuring is in ``sweeps``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specdemo.bench import Prompt, read_prompts
+from specdemo.bench import Prompt, shipped_prompts
 from specdemo.lab import points
 from specdemo.lab.handicap import Handicap
 from specdemo.lab.request import NEW_TOKENS, PROMPTS
 from specdemo.lab.spoiled import require_draft_model
 from specdemo.lab.sweeps import Setting, SweepPlan
-from specdemo.limits import DRAFTERS, MAX_K, SCRIPTED, UserError, parse_config
-from specdemo.models import ASSETS
-from specdemo.pair import STEPPING, Pair
+from specdemo.limits import MAX_K, UserError, parse_config
+from specdemo.pair import Pair, drafters_with
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
 
 PROMPTS_BY_CATEGORY = 12
@@ -48,11 +47,6 @@ def sweep_plan(
     return SweepPlan(name, points.TITLES[name], axis, vary(pair, prompts, request or {}))
 
 
-def shipped_prompts(limit: int | None = None) -> list[Prompt]:
-    """The shipped prompt set, or ``limit`` of it, spread over its categories."""
-    return read_prompts(ASSETS / "prompts.jsonl", limit)
-
-
 def prompts_by_category(count: int) -> list[Prompt]:
     """So many of the shipped prompts of every category."""
     prompts = shipped_prompts()
@@ -80,10 +74,7 @@ def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tu
 
 def available_drafters(pair: Pair) -> list[str]:
     """Drafter kinds that need nothing the pair lacks, without the scripted one."""
-    lacking = {"draft-model"} if pair.draft is None else set()
-    if pair.feature_draft is None:
-        lacking.add("feature-draft")
-    return [name for name in DRAFTERS if name != SCRIPTED and STEPPING.get(name) not in lacking]
+    return list(drafters_with(pair.draft is not None, pair.feature_draft is not None))
 
 
 def _lengths(pair: Pair, prompts: Sequence[Prompt], request: Request) -> tuple[Setting, ...]:

@@ -5,6 +5,7 @@ is told about. Edges between options are chosen where the embedded pair is far f
 """
 
 from specdemo.bench import Prompt
+from specdemo.lab.handicap import Handicap
 from specdemo.lab.quiz import (
     ALPHA,
     KEPT,
@@ -18,7 +19,6 @@ from specdemo.lab.quiz import (
     band,
     kept_by,
 )
-from specdemo.lab.spoiled import Handicap
 from specdemo.limits import MAX_K
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Mode, Rule
 

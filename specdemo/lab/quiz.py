@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 from specdemo.bench import Prompt
 from specdemo.engine import never
 from specdemo.events import Event
+from specdemo.lab.handicap import NONE, Handicap
 from specdemo.lab.plans import configs_for
-from specdemo.lab.spoiled import NONE, Handicap, require_draft_model, spoiled
+from specdemo.lab.spoiled import require_draft_model, spoiled
 from specdemo.lab.sweeps import Setting
 from specdemo.limits import UserError
 from specdemo.metrics import Totals, fold

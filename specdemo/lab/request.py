@@ -6,7 +6,7 @@ from typing import Any
 
 from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.points import CATEGORY, DRAFTER, EXPERIMENTS, SWEEPS
-from specdemo.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError, integer, parse_config
+from specdemo.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError, integer, parse_config, require_known
 from specdemo.trace import Mode
 
 PROMPTS = 3
@@ -41,8 +41,7 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
         UserError: A key is unknown, a value has the wrong type or is out of bounds, or two contradict.
     """
     raw = {key: value for key, value in raw.items() if value is not None}
-    if unknown := sorted(set(raw) - set(SETTINGS)):
-        raise UserError(f"Unknown setting {unknown[0]!r}; leave it out.")
+    require_known(raw, SETTINGS)
     experiment = raw.get("experiment")
     known = (*EXPERIMENTS, *CONDITIONS)
     if not isinstance(experiment, str) or experiment not in known:

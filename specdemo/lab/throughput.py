@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdemo.attention import attend, group_mask
+from specdemo.bench import shipped_prompts
 from specdemo.engine import never
 from specdemo.execution import PlainExecution
-from specdemo.lab.plans import configs_for, shipped_prompts
+from specdemo.lab.plans import configs_for
 from specdemo.lab.points import ThroughputPoint
 from specdemo.lab.request import PROMPTS
 from specdemo.lab.spoiled import MODEL

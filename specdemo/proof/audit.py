@@ -7,11 +7,10 @@ anew and is left to ``distribution``.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from specdemo.bench import Prompt, read_prompts
+from specdemo.bench import Prompt, shipped_prompts
 from specdemo.engine import never
 from specdemo.limits import UserError, parse_config
 from specdemo.metrics import Tally
-from specdemo.models import ASSETS
 from specdemo.pair import Pair, Stop
 from specdemo.trace import Finish, Mode, Rule, RunConfig
 
@@ -79,7 +78,7 @@ def listed_prompts(limit: int) -> list[Prompt]:
     """
     if limit < 1:
         raise UserError("An audit needs at least 1 prompt.")
-    return read_prompts(ASSETS / "prompts.jsonl", limit)
+    return shipped_prompts(limit)
 
 
 def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop = never) -> Iterator[AuditRow]:
