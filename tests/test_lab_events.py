@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tiny import tiny_pair
+from tiny import service_of, tiny_pair
 
 import specdemo.lab.experiments
 from specdemo.lab.conditions import CONDITIONS
@@ -190,7 +190,7 @@ def test_a_bad_request_gets_one_sentence_before_any_model_is_waited_for(wrong, w
 
 
 def test_the_service_measures_on_its_pair(pair):
-    service = Service(lambda _progress: pair)
+    service = service_of(pair)
     seen = list(service.measure({"experiment": "overhead", **SHORT}, lambda: False))
     kinds = [event["type"] for event in seen if event["type"] != "progress"]
     assert kinds == ["experiment", "point", "point", "end"]

@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from tiny import tiny_pair
+from tiny import service_of, tiny_pair
 
 from specdemo.events import replay_events
 from specdemo.limits import UserError, parse_config
@@ -111,7 +111,7 @@ def test_a_failed_load_is_said_and_the_next_request_tries_again(pair):
 
 
 def test_faults_become_sentences_and_the_next_run_works(pair, monkeypatch):
-    service = Service(lambda progress: pair)
+    service = service_of(pair)
     with pytest.raises(UserError, match="k must be from"):
         list(service.stream({**REQUEST, "k": 99}, lambda: False))
     healthy = pair.target.lm_head.weight.data.clone()

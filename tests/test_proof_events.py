@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from tiny import tiny_pair
+from tiny import service_of, tiny_pair
 
 from specdemo.limits import UserError
 from specdemo.proof import distribution
@@ -12,7 +12,6 @@ from specdemo.proof.distribution import DRAWS, EXAMPLE
 from specdemo.proof.events import READINGS, SHOWN, STOPPED, proof_events
 from specdemo.proof.request import PROMPTS, Proof, SampledBy, parse_proof
 from specdemo.rules import Control
-from specdemo.service import Service
 from specdemo.trace import Rule, dump
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -128,7 +127,7 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(raw, words):
 
 
 def test_the_service_proves_on_its_pair(pair):
-    service = Service(lambda progress: pair)
+    service = service_of(pair)
     events = list(service.prove({"proof": "greedy", "prompts": 1}, lambda: False))
     kinds = [event["type"] for event in events if event["type"] != "progress"]
     assert kinds == ["start", "row", "end"]

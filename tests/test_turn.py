@@ -4,11 +4,10 @@ import itertools
 import string
 
 import pytest
-from tiny import tiny_pair
+from tiny import service_of, tiny_pair
 
 from specdemo.game import MODEL, ONE, TWO, parse_turn
 from specdemo.limits import MAX_K, UserError, parse_config
-from specdemo.service import Service
 from specdemo.trace import Finish, RunConfig, Status
 from specdemo.turn import play_turn
 
@@ -158,7 +157,7 @@ def test_stop_ends_a_turn_before_the_next_drafter_and_counts_none_of_it(pair, as
 
 
 def test_the_service_plays_and_refuses_in_words(pair):
-    service = Service(lambda progress: pair)
+    service = service_of(pair)
     *_, end = service.play({"text": "abc", "draft": "x"}, lambda: False)
     assert end["type"] == "turn"
     with pytest.raises(UserError, match="draft is empty"):

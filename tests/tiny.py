@@ -14,6 +14,7 @@ from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.pair import Pair
 from specdemo.runtime import ModelRuntime
+from specdemo.service import Service
 from specdemo.text import PieceTable
 from specdemo.trace import Mode, Round, Rule, RunConfig
 
@@ -157,3 +158,8 @@ def tiny_pair(seed: int = 0, noise: float = 0.05) -> Pair:
         precision="fp32",
         pieces=PieceTable(tokenizer),
     )
+
+
+def service_of(pair: Pair) -> Service:
+    """The real service around a pair that needs no loading."""
+    return Service(lambda _progress: pair)
