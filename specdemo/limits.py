@@ -62,7 +62,7 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
         )
     drafter = raw.get("drafter", DRAFTERS[0])
     if drafter not in DRAFTERS:
-        raise UserError(f"Unknown drafter {_show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
+        raise UserError(f"Unknown drafter {show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
     return RunConfig(
         prompt=_prompt(raw),
         mode=choice(raw, "mode", Mode, Mode.CHAT),
@@ -97,14 +97,14 @@ def _draft_length(raw: Mapping[str, Any]) -> Any:
     if value == AUTO:
         return AUTO
     if isinstance(value, str):
-        raise UserError(f"k must be a whole number from 1 to {MAX_K}, or auto; not {_show(value)}.")
+        raise UserError(f"k must be a whole number from 1 to {MAX_K}, or auto; not {show(value)}.")
     return integer(raw, "k", RunConfig.k, 1, MAX_K)
 
 
 def _script(raw: Mapping[str, Any], drafter: str) -> str:
     script = raw.get("script", "")
     if not isinstance(script, str):
-        raise UserError(f"script must be text, not {_show(script)}.")
+        raise UserError(f"script must be text, not {show(script)}.")
     if drafter != SCRIPTED:
         if script:
             raise UserError("A script needs the scripted drafter; choose it or leave the script out.")
@@ -124,7 +124,7 @@ def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
         UserError: Names the first of them.
     """
     if unknown := sorted(set(map(str, raw)) - set(known)):
-        raise UserError(f"Unknown setting {_show(unknown[0])}; leave it out.")
+        raise UserError(f"Unknown setting {show(unknown[0])}; leave it out.")
 
 
 def require_whole_characters(name: str, text: str) -> None:
@@ -141,9 +141,9 @@ def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: f
     """The finite number under ``key``, from ``low`` to ``high``; raises ``UserError``."""
     value = raw.get(key, default)
     if not _is_number(value):
-        raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {_show(value)}.")
+        raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {show(value)}.")
     if not low <= value <= high:
-        raise UserError(f"{key} must be from {low:g} to {high:g}, not {_show(value)}.")
+        raise UserError(f"{key} must be from {low:g} to {high:g}, not {show(value)}.")
     return float(value)
 
 
@@ -151,16 +151,16 @@ def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int)
     """The whole number under ``key``, from ``low`` to ``high``; raises ``UserError``."""
     value = raw.get(key, default)
     if not _is_number(value) or value != int(value):
-        raise UserError(f"{key} must be a whole number from {low} to {high}, not {_show(value)}.")
+        raise UserError(f"{key} must be a whole number from {low} to {high}, not {show(value)}.")
     if not low <= value <= high:
-        raise UserError(f"{key} must be from {low} to {high}, not {_show(value)}.")
+        raise UserError(f"{key} must be from {low} to {high}, not {show(value)}.")
     return int(value)
 
 
 def _flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
     value = raw.get(key, default)
     if not isinstance(value, bool):
-        raise UserError(f"{key} must be true or false, not {_show(value)}.")
+        raise UserError(f"{key} must be true or false, not {show(value)}.")
     return value
 
 
@@ -178,11 +178,11 @@ def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) 
         return default
     names = [str(member) for member in kind]
     if not isinstance(value, str) or value not in names:
-        raise UserError(f"{key} must be one of: {', '.join(names)}; not {_show(value)}.")
+        raise UserError(f"{key} must be one of: {', '.join(names)}; not {show(value)}.")
     return kind(value)
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
     """``value`` for a message, short and on one line, whatever it is."""
     if isinstance(value, list | dict | tuple | set):
         return f"a {type(value).__name__}"

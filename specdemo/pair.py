@@ -192,6 +192,12 @@ class Pair:
             lanes[DRAFT] = self.draft_lane(config, prompt_ids, stop)
         return race(lanes)
 
+    def drop_recordings(self) -> None:
+        """Let go of recorded passes and the memory they hold; later runs record anew."""
+        for model in (self.target, self.draft):
+            if getattr(model, "recorded", None) is not None:
+                model.recorded = None
+
     def warm_up(self) -> None:
         """Run every kind of pass once, so that no visitor's first run pays for it."""
         config = RunConfig(

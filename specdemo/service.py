@@ -1,124 +1,182 @@
-"""The running app's one pair of models: loaded once, lent to one run at a time, faults put into words."""
+"""The running app's models, lent to one job at a time: what may be asked of them, faults put into words."""
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import torch
 
 from specdemo.events import Event
-from specdemo.fetch import Progress, printing
 from specdemo.game import parse_turn
 from specdemo.lab.events import lab_events
 from specdemo.lab.questions import QUESTIONS
 from specdemo.lab.quiz import number_in, quiz_events
 from specdemo.lab.request import parse_lab
 from specdemo.limits import UserError, parse_config
+from specdemo.line import Bounds, Line, Stop
 from specdemo.live import LiveRun
+from specdemo.offer import Offer
 from specdemo.pair import Pair
 from specdemo.proof.events import proof_events
 from specdemo.proof.request import parse_proof
+from specdemo.shelf import Loader, Shelf, drop_unused
 from specdemo.turn import play_turn
 
-POLL_S = 0.25
+Work = Callable[[Pair, Stop], Iterator[Event]]
+Perform = Callable[[Pair, str, Mapping[str, Any], Stop], Iterator[Event]]
+"""Does the job of a kind on a pair: :func:`perform`, or one that has another process do it."""
+
+
+class LostDeviceError(UserError):
+    """The device no longer holds what it was given."""
+
+
+def _run(raw: Mapping[str, Any]) -> Work:
+    config = parse_config(raw)
+    return lambda pair, stop: LiveRun(pair, config, stop).events()
+
+
+def _prove(raw: Mapping[str, Any]) -> Work:
+    request = parse_proof(raw)
+    return lambda pair, stop: proof_events(pair, request, stop)
+
+
+def _play(raw: Mapping[str, Any]) -> Work:
+    request = parse_turn(raw)
+    return lambda pair, stop: play_turn(pair, request, stop)
+
+
+def _quiz(raw: Mapping[str, Any]) -> Work:
+    number = number_in(raw, len(QUESTIONS))
+    return lambda pair, stop: quiz_events(pair, number, QUESTIONS[number - 1], stop)
+
+
+def _measure(raw: Mapping[str, Any]) -> Work:
+    request = parse_lab(raw)
+    return lambda pair, stop: lab_events(pair, request, stop)
+
+
+KINDS: Mapping[str, Callable[[Mapping[str, Any]], Work]] = {
+    "run": _run,
+    "prove": _prove,
+    "play": _play,
+    "quiz": _quiz,
+    "measure": _measure,
+}
+"""What can be asked for: each checks a request and says what is to be done."""
+
+
+def perform(pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
+    """Do one job; what can go wrong on a device is said in a sentence, and leaves it fit for the next one.
+
+    Raises:
+        UserError: The job was refused or failed.
+        LostDeviceError: The device failed; the pair is of no more use.
+    """
+    told: UserError
+    try:
+        yield from KINDS[kind](raw)(pair, stop)
+        return
+    except FloatingPointError as error:
+        told = UserError(f"The run was ended because {error}; try another precision.")
+    except (RuntimeError, MemoryError) as error:
+        if not (_lacks_memory(error) or isinstance(error, torch.AcceleratorError)):
+            raise
+        told = _told_of_device(error)
+    # Behind the handlers: a traceback holds on to the very tensors that have to go.
+    pair.drop_recordings()
+    drop_unused()
+    raise told
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether an allocation failed; on CPU torch has no class of its own for that."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _told_of_device(error: Exception) -> UserError:
+    if _lacks_memory(error):
+        return UserError(
+            "The device ran out of memory; ask for fewer tokens or a shorter prompt, or try again later."
+        )
+    reason = str(error).splitlines()[0][:120]
+    return LostDeviceError(
+        f"The device failed ({reason}); the models are being loaded anew, please try again in a minute."
+    )
 
 
 class Service:
-    """Holds the pair that visitors share.
+    """Holds what visitors share: the models and the line before the device.
 
     Args:
-        loader: Loads the pair, reporting progress; called in a background thread by :meth:`load`,
-            and again on the next request if it failed.
+        loader: Loads a pair by name.
+        offer: Which pairs may be asked for.
+        bounds: How long the line may grow and a job may last.
+        performer: Does the jobs.
     """
 
-    def __init__(self, loader: Callable[[Progress], Pair]):
-        self._loader = loader
-        self._print = printing()
-        self._device_slot = threading.Lock()
-        self._loading = threading.Lock()
-        self._progress: tuple[str, float] = ("Starting", 0.0)
-        self._pair: Pair | None = None
-        self._thread: threading.Thread | None = None
-        self._failure: UserError | None = None
+    def __init__(
+        self,
+        loader: Loader,
+        offer: Offer | None = None,
+        bounds: Bounds | None = None,
+        performer: Perform = perform,
+    ):
+        self._offer = offer or Offer()
+        self._shelf = Shelf(loader, self._offer.home)
+        self._line = Line(bounds)
+        self._perform = performer
 
     def load(self) -> None:
-        """Begin loading in the background, unless it is loaded or under way."""
-        with self._loading:
-            if self._pair is None and (self._thread is None or not self._thread.is_alive()):
-                self._failure = None
-                self._thread = threading.Thread(target=self._load, name="load-pair", daemon=True)
-                self._thread.start()
+        """Begin loading the home pair in the background, unless it is loaded or under way."""
+        self._shelf.begin()
 
-    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+    def stream(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
         """One run: the events of ``LiveRun``."""
-        config = parse_config(raw)
-        yield from self.work(lambda pair: LiveRun(pair, config, stop).events(), stop)
+        return self._job("run", raw, stop, pair)
 
-    def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+    def prove(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
         """One audit or distribution test: the events of ``proof_events``."""
-        request = parse_proof(raw)
-        yield from self.work(lambda pair: proof_events(pair, request, stop), stop)
+        return self._job("prove", raw, stop, pair)
 
-    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+    def play(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
         """One turn of Play: the events of ``play_turn``."""
-        request = parse_turn(raw)
-        yield from self.work(lambda pair: play_turn(pair, request, stop), stop)
+        return self._job("play", raw, stop, pair)
 
-    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+    def quiz(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
         """One question of the quiz: the events of ``lab.quiz``."""
-        number = number_in(raw, len(QUESTIONS))
-        yield from self.work(lambda pair: quiz_events(pair, number, QUESTIONS[number - 1], stop), stop)
+        return self._job("quiz", raw, stop, pair)
 
-    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Iterator[Event]:
+    def measure(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
         """One experiment of the lab: the events of ``lab_events``."""
-        request = parse_lab(raw)
-        yield from self.work(lambda pair: lab_events(pair, request, stop), stop)
+        return self._job("measure", raw, stop, pair)
 
-    def work(self, job: Callable[[Pair], Iterator[Event]], stop: Callable[[], bool]) -> Iterator[Event]:
-        """Wait for models and device, then do a job on them.
+    def _job(self, kind: str, raw: Mapping[str, Any], stop: Stop, asked: Any) -> Iterator[Event]:
+        """Check a request, wait for models and device, then do the job.
+
+        Args:
+            asked: The name of the pair, as untrusted as the rest.
 
         Yields:
             ``progress`` events (``text``, ``fraction``) while waiting, then those of the job.
 
         Raises:
-            UserError: The models could not be loaded, or the job was refused or failed.
+            UserError: The request was refused, the models could not be loaded, the line is full, or the job
+                failed.
         """
-        pair = yield from self._wait_for_pair(stop)
-        if pair is None:
+        KINDS[kind](raw)  # refused before anything is waited for
+        loan = yield from self._shelf.borrow(self._offer.named(asked), stop)
+        if loan is None:
             return
-        with self._device_slot:
-            try:
-                yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
-                yield from job(pair)
-            except torch.OutOfMemoryError as error:
-                raise UserError(
-                    "The device ran out of memory; ask for fewer tokens or a shorter prompt."
-                ) from error
-            except FloatingPointError as error:
-                raise UserError(f"The run was ended because {error}; try another precision.") from error
-
-    def _wait_for_pair(self, stop: Callable[[], bool]) -> Iterator[Event]:
-        self.load()
-        while self._pair is None:
-            thread = self._thread
-            if stop():
-                return None
-            if thread is not None:
-                thread.join(POLL_S)
-            if self._failure is not None:
-                raise self._failure
-            text, fraction = self._progress
-            yield {"type": "progress", "text": text, "fraction": fraction}
-        return self._pair
-
-    def _load(self) -> None:
         try:
-            self._pair = self._loader(self._report)
-        except UserError as error:
-            self._failure = error
-        except Exception as error:  # a thread's exception would vanish and leave every visitor waiting
-            self._failure = UserError(f"The models could not be loaded ({type(error).__name__}: {error}).")
+            yield from self._line.events(kind, lambda ended: self._on(loan.pair, kind, raw, ended), stop)
+        except LostDeviceError:
+            self._shelf.forget(loan.pair)
+            raise
+        finally:
+            loan.give_back()
 
-    def _report(self, text: str, fraction: float) -> None:
-        self._progress = (text, fraction)
-        self._print(text, fraction)
+    def _on(self, pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        with closing(self._perform(pair, kind, raw, stop)) as events:  # type: ignore[type-var]
+            yield from events

@@ -180,7 +180,7 @@ def test_drafters_are_compared_at_lengths_of_their_own():
     ids=str,
 )
 def test_a_bad_request_gets_one_sentence_before_any_model_is_waited_for(wrong, words):
-    def never_loaded(_progress: Any) -> Any:
+    def never_loaded(_name: str, _progress: Any) -> Any:
         raise AssertionError
 
     service = Service(never_loaded)

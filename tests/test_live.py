@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from tiny import service_of, tiny_pair
+from tiny import tiny_pair
 
 from specdemo.events import replay_events
 from specdemo.limits import UserError, parse_config
@@ -82,7 +82,7 @@ def test_a_replay_needs_neither_torch_nor_models():
 def test_the_service_waits_for_the_models_and_runs(pair):
     release = threading.Event()
 
-    def load(progress):
+    def load(name, progress):
         progress("Fetching", 0.5)
         release.wait(10)
         return pair
@@ -98,7 +98,7 @@ def test_the_service_waits_for_the_models_and_runs(pair):
 def test_a_failed_load_is_said_and_the_next_request_tries_again(pair):
     attempts = []
 
-    def load(progress):
+    def load(name, progress):
         attempts.append(1)
         if len(attempts) == 1:
             raise UserError("The file is missing; put it back.")
@@ -107,18 +107,6 @@ def test_a_failed_load_is_said_and_the_next_request_tries_again(pair):
     service = Service(load)
     with pytest.raises(UserError, match="put it back"):
         list(service.stream(REQUEST, lambda: False))
-    assert list(service.stream(REQUEST, lambda: False))[-1]["type"] == "end"
-
-
-def test_faults_become_sentences_and_the_next_run_works(pair, monkeypatch):
-    service = service_of(pair)
-    with pytest.raises(UserError, match="k must be from"):
-        list(service.stream({**REQUEST, "k": 99}, lambda: False))
-    healthy = pair.target.lm_head.weight.data.clone()
-    pair.target.lm_head.weight.data[:] = float("nan")
-    with pytest.raises(UserError, match="NaN"):
-        list(service.stream(REQUEST, lambda: False))
-    pair.target.lm_head.weight.data[:] = healthy
     assert list(service.stream(REQUEST, lambda: False))[-1]["type"] == "end"
 
 

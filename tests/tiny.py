@@ -162,4 +162,4 @@ def tiny_pair(seed: int = 0, noise: float = 0.05) -> Pair:
 
 def service_of(pair: Pair) -> Service:
     """The real service around a pair that needs no loading."""
-    return Service(lambda _progress: pair)
+    return Service(lambda _name, _progress: pair)

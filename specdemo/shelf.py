@@ -1,0 +1,181 @@
+"""The pairs in memory: one at home, which stays, and room for one guest at a time.
+
+A guest stays while anybody uses it; who asks for another one waits until then, in order of arrival. Pairs
+are loaded by threads of their own, so that nobody who has what they need waits for a download. Knows no
+models, only how to have them loaded.
+"""
+
+import gc
+import threading
+from collections.abc import Callable, Generator
+from typing import NamedTuple
+
+from specdemo.events import Event
+from specdemo.fetch import Progress, printing
+from specdemo.limits import UserError
+from specdemo.line import Stop
+from specdemo.pair import Pair
+
+POLL_S = 0.25
+
+Loader = Callable[[str, Progress], Pair]
+"""Loads the pair of a name, reporting progress; raises ``UserError``."""
+
+
+class Shelf:
+    """Lends pairs by name.
+
+    Args:
+        loader: Called in a thread of its own, and again on the next request if it failed.
+        home: The name of the pair that stays.
+    """
+
+    def __init__(self, loader: Loader, home: str):
+        self._loader = loader
+        self._changed = threading.Condition()
+        self._home = _Held(home, loader)
+        self._guest: _Held | None = None
+        self._asking: list[object] = []
+
+    def begin(self) -> None:
+        """Begin loading the pair at home, unless it is loaded or under way."""
+        self._home.begin()
+
+    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, "Loan | None"]:
+        """Wait until the pair of that name is loaded; to be given back.
+
+        Yields:
+            ``progress`` events meanwhile.
+
+        Returns:
+            The loan, or None where ``stop`` said True.
+
+        Raises:
+            UserError: The pair could not be loaded.
+        """
+        held = yield from self._seated(name, stop)
+        if held is None:
+            return None
+        pair = None
+        try:
+            pair = yield from held.loaded(stop)
+        finally:
+            if pair is None:
+                self._given_back(held)
+        return None if pair is None else Loan(pair, lambda: self._given_back(held))
+
+    def forget(self, pair: Pair) -> None:
+        """Have a pair loaded anew when it is next asked for: the device has lost what it held."""
+        for held in (self._home, self._guest):
+            if held is not None and held.pair is pair:
+                held.pair = None
+
+    def _seated(self, name: str, stop: Stop) -> Generator[Event, None, "_Held | None"]:
+        if name == self._home.name:
+            with self._changed:
+                self._home.users += 1
+            return self._home
+        ticket = object()
+        with self._changed:
+            self._asking.append(ticket)
+        try:
+            while (held := self._seat(ticket, name)) is None:
+                if stop():
+                    return None
+                yield {"type": "progress", "text": "Other visitors still use other models", "fraction": 0.0}
+                with self._changed:
+                    self._changed.wait(POLL_S)
+            return held
+        finally:
+            with self._changed:
+                self._asking.remove(ticket)
+
+    def _seat(self, ticket: object, name: str) -> "_Held | None":
+        """The guest of that name with one more user, if it is this ticket's turn and there is room."""
+        with self._changed:
+            if self._asking[0] is not ticket:
+                return None
+            if self._guest is None or self._guest.name != name:
+                if self._guest is not None and (self._guest.users or self._guest.loading):
+                    return None
+                self._guest = None
+                drop_unused()
+                self._guest = _Held(name, self._loader)
+            self._guest.users += 1
+            return self._guest
+
+    def _given_back(self, held: "_Held") -> None:
+        with self._changed:
+            held.users -= 1
+            self._changed.notify_all()
+
+
+class Loan(NamedTuple):
+    """A pair while somebody uses it, and the way to say that they do no more."""
+
+    pair: Pair
+    give_back: Callable[[], None]
+
+
+class _Held:
+    """One pair of the shelf: loading, loaded, or failed to load."""
+
+    def __init__(self, name: str, loader: Loader):
+        self.name = name
+        self.pair: Pair | None = None
+        self.users = 0
+        self._loader = loader
+        self._print = printing()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._progress = ("Starting", 0.0)
+        self._failure: UserError | None = None
+
+    @property
+    def loading(self) -> bool:
+        """Whether a thread is at it."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def begin(self) -> None:
+        """Load it, unless it is loaded or under way."""
+        with self._lock:
+            if self.pair is None and not self.loading:
+                self._failure = None
+                self._thread = threading.Thread(target=self._load, name=f"load {self.name}", daemon=True)
+                self._thread.start()
+
+    def loaded(self, stop: Stop) -> Generator[Event, None, Pair | None]:
+        """Wait for the pair; None where ``stop`` said True."""
+        self.begin()
+        while (pair := self.pair) is None:
+            thread = self._thread
+            if stop():
+                return None
+            if thread is not None:
+                thread.join(POLL_S)
+            if self._failure is not None:
+                raise self._failure
+            text, fraction = self._progress
+            yield {"type": "progress", "text": text, "fraction": fraction}
+        return pair
+
+    def _load(self) -> None:
+        try:
+            self.pair = self._loader(self.name, self._report)
+        except UserError as error:
+            self._failure = error
+        except Exception as error:  # a thread's exception would vanish and leave every visitor waiting
+            self._failure = UserError(f"The models could not be loaded ({type(error).__name__}: {error}).")
+
+    def _report(self, text: str, fraction: float) -> None:
+        self._progress = (text, fraction)
+        self._print(text, fraction)
+
+
+def drop_unused() -> None:
+    """Give memory that nothing refers to back to its device."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

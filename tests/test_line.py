@@ -1,0 +1,257 @@
+"""One device, many visitors: order, bounds, and a device that is free again whatever becomes of a visitor."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from specdemo.limits import UserError
+from specdemo.line import ABANDONED_S, Bounds, Line
+
+
+def never() -> bool:
+    return False
+
+
+class Visitor:
+    """Asks for a job and reads its events on a thread of its own."""
+
+    def __init__(self, line: Line, job: Any, stop: Any = never, kind: str = "run"):
+        self.events: list[Any] = []
+        self.failure: Exception | None = None
+        self._source = line.events(kind, job, stop)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            for event in self._source:
+                self.events.append(event)
+        except Exception as error:
+            self.failure = error
+
+    def wait(self) -> "Visitor":
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return self
+
+
+class Gate:
+    """A job of one event before the gate and one behind it."""
+
+    def __init__(self, name: str = "gate"):
+        self.name = name
+        self.begun = threading.Event()
+        self.open = threading.Event()
+        self.ended = False
+        self.threads: set[int] = set()
+
+    def __call__(self, stop: Any) -> Iterator[Any]:
+        try:
+            self.begun.set()
+            self.threads.add(threading.get_ident())
+            yield {"type": "first", "name": self.name}
+            while not self.open.wait(0.01) and not stop():
+                pass
+            yield {"type": "last", "stopped": stop()}
+        finally:
+            self.ended = True
+
+
+def free(line: Line) -> bool:
+    """Whether a job gets the device at once."""
+    return [event["type"] for event in line.events("check", lambda stop: iter_one(), never)] == ["only"]
+
+
+def iter_one() -> Iterator[Any]:
+    yield {"type": "only"}
+
+
+def until(condition: Any) -> None:
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_jobs_are_done_one_at_a_time_in_order_of_arrival_on_one_thread():
+    line, done = Line(), []
+
+    def job(name: int) -> Any:
+        def work(stop: Any) -> Iterator[Any]:
+            done.append(("begin", name, threading.get_ident()))
+            yield {"type": "only"}
+            done.append(("end", name, threading.get_ident()))
+
+        return work
+
+    gate = Gate()
+    first = Visitor(line, gate)
+    gate.begun.wait(5)
+    others = []
+    for name in range(5):
+        others.append(Visitor(line, job(name)))
+        until(lambda: len(line._waiting) == len(others))
+    gate.open.set()
+    for visitor in (first, *others):
+        visitor.wait()
+    assert [(what, name) for what, name, _ in done] == [(w, n) for n in range(5) for w in ("begin", "end")]
+    assert {thread for *_, thread in done} == gate.threads
+
+
+def test_who_waits_is_told_their_place_and_about_how_long():
+    line = Line()
+    gates = [Gate() for _ in range(3)]
+    visitors = []
+    for waiting, gate in enumerate(gates):
+        visitors.append(Visitor(line, gate))
+        until(lambda waiting=waiting: len(line._waiting) == waiting)
+        gates[0].begun.wait(5)
+    until(lambda: visitors[2].events and visitors[1].events)
+    assert (
+        visitors[1].events[0]["ahead"] == 1 and "one visitor is before you" in visitors[1].events[0]["text"]
+    )
+    assert (
+        visitors[2].events[0]["ahead"] == 2 and "2 visitors are before you" in visitors[2].events[0]["text"]
+    )
+    assert visitors[2].events[0]["wait_s"] >= visitors[1].events[0]["wait_s"] > 0
+    gates[0].open.set()
+    gates[1].begun.wait(5)
+    until(lambda: visitors[2].events[-1].get("ahead") == 1)
+    for gate in gates:
+        gate.open.set()
+    assert [visitor.wait().events[-1]["type"] for visitor in visitors] == ["last"] * 3
+
+
+def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
+    now = [0.0]
+    line = Line(clock=lambda: now[0])
+
+    def takes(seconds: float) -> Any:
+        def work(stop: Any) -> Iterator[Any]:
+            now[0] += seconds
+            yield {"type": "only"}
+
+        return work
+
+    for seconds in (100.0, 100.0, 200.0):
+        list(line.events("sweep", takes(seconds), never))
+        until(lambda: line._running is None)
+    gate = Gate()
+    holder = Visitor(line, gate, kind="sweep")
+    gate.begun.wait(5)
+    now[0] += 30
+    waiting = Visitor(line, takes(0), kind="other")
+    until(lambda: waiting.events)
+    assert waiting.events[0]["wait_s"] == 100  # 0.7·100 + 0.3·200 = 130, of which 30 are over
+    gate.open.set()
+    holder.wait(), waiting.wait()
+
+
+def test_a_full_line_refuses_at_once_and_says_when_to_come_back():
+    line = Line(Bounds(most_waiting=2))
+    gate = Gate()
+    held = [Visitor(line, gate)]
+    gate.begun.wait(5)
+    held += [Visitor(line, lambda stop: iter_one()) for _ in range(2)]
+    until(lambda: len(line._waiting) == 2)
+    with pytest.raises(UserError, match=r"queue is full: 2 are waiting .* try again in about \d+ s\.$"):
+        next(line.events("run", gate, never))
+    gate.open.set()
+    assert all(visitor.wait().failure is None for visitor in held) and free(line)
+
+
+def test_stop_while_waiting_leaves_the_line():
+    line, gate, stop = Line(), Gate(), threading.Event()
+    first = Visitor(line, gate)
+    gate.begun.wait(5)
+    never_begun = Gate()
+    second = Visitor(line, never_begun, stop.is_set)
+    until(lambda: len(line._waiting) == 1)
+    stop.set()
+    assert second.wait().events[-1]["text"] == "Stopped before it began"
+    assert not line._waiting and not never_begun.begun.is_set()
+    gate.open.set()
+    first.wait()
+    assert free(line)
+
+
+def test_stop_ends_the_job_under_way():
+    line, gate, stop = Line(), Gate(), threading.Event()
+    visitor = Visitor(line, gate, stop.is_set)
+    gate.begun.wait(5)
+    stop.set()
+    assert visitor.wait().events[-1] == {"type": "last", "stopped": True}
+
+
+@pytest.mark.parametrize("taken", [1, 2])
+def test_who_leaves_frees_the_device_before_the_next_event(taken):
+    line, gate = Line(), Gate()
+    gate.open.set() if taken == 2 else None
+    source = line.events("run", gate, never)
+    for _ in range(taken):
+        next(source)
+    source.close()
+    until(lambda: gate.ended)
+    assert free(line)
+
+
+def test_who_leaves_while_waiting_is_not_worked_for():
+    line, gate, unwanted = Line(), Gate(), Gate()
+    holder = Visitor(line, gate)
+    gate.begun.wait(5)
+    source = line.events("run", unwanted, never)
+    assert next(source)["ahead"] == 1
+    source.close()
+    gate.open.set()
+    holder.wait()
+    assert free(line) and not unwanted.begun.is_set()
+
+
+def test_a_job_waits_until_its_last_event_is_taken():
+    line, computed = Line(), []
+
+    def work(stop: Any) -> Iterator[Any]:
+        for number in range(3):
+            computed.append(number)
+            yield {"type": "number", "number": number}
+
+    source = line.events("run", work, never)
+    for number in range(3):
+        assert next(source)["number"] == number
+        time.sleep(0.05)
+        assert computed == list(range(number + 1))
+    assert not list(source)
+
+
+def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
+    monkeypatch.setattr("specdemo.line.ABANDONED_S", 0.1)
+    line, gate = Line(), Gate()
+    source = line.events("run", gate, never)
+    next(source)
+    until(lambda: gate.ended)
+    assert free(line) and ABANDONED_S >= 30
+
+
+def test_the_time_limit_ends_a_job_keeps_what_it_did_and_says_so():
+    line = Line(Bounds(most_seconds=0.1))
+    events = []
+    with pytest.raises(UserError, match=r"time limit of 0\.1 s ended this, what was done until then is kept"):
+        for event in line.events("run", Gate(), never):
+            events.append(event)
+    assert [event["type"] for event in events] == ["first", "last"] and events[-1]["stopped"]
+    assert free(line)
+
+
+@pytest.mark.parametrize("failure", [UserError("No."), ValueError("inside"), KeyboardInterrupt()])
+def test_a_failure_reaches_its_visitor_and_nobody_else(failure):
+    def work(stop: Any) -> Iterator[Any]:
+        yield {"type": "first"}
+        raise failure
+
+    line = Line()
+    with pytest.raises(type(failure)):
+        list(line.events("run", work, never))
+    assert free(line)

@@ -1,0 +1,155 @@
+"""Pairs in memory: the one at home stays, guests take turns, failures are told and tried again."""
+
+import threading
+from typing import Any
+
+import pytest
+
+from specdemo.limits import UserError
+from specdemo.shelf import Shelf
+
+HOME = "home"
+
+
+def never() -> bool:
+    return False
+
+
+class Models:
+    """A loader of stand-in pairs that remembers what it loaded."""
+
+    def __init__(self) -> None:
+        self.loaded: list[str] = []
+        self.failing: list[str] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, name: str, progress: Any) -> Any:
+        progress(f"Loading {name}", 0.5)
+        assert self.gate.wait(5)
+        if name in self.failing:
+            self.failing.remove(name)
+            raise UserError(f"{name} is not there; name another.")
+        self.loaded.append(name)
+        return (name, len(self.loaded))
+
+
+@pytest.fixture
+def models() -> Models:
+    return Models()
+
+
+@pytest.fixture
+def shelf(models: Models) -> Shelf:
+    return Shelf(models, HOME)
+
+
+def borrow(shelf: Shelf, name: str, stop: Any = never) -> Any:
+    """Borrow to the end of waiting."""
+    return finished(shelf.borrow(name, stop))
+
+
+def finished(waiting: Any) -> Any:
+    """What waiting came to."""
+    while True:
+        try:
+            next(waiting)
+        except StopIteration as over:
+            return over.value
+
+
+def texts(waiting: Any, count: int) -> list[str]:
+    return [next(waiting)["text"] for _ in range(count)]
+
+
+def test_the_pair_at_home_is_loaded_once_and_stays(shelf, models):
+    shelf.begin()
+    first, second = borrow(shelf, HOME), borrow(shelf, HOME)
+    assert first.pair is second.pair
+    first.give_back(), second.give_back()
+    borrow(shelf, "guest").give_back()
+    assert borrow(shelf, HOME).pair is first.pair and models.loaded == [HOME, "guest"]
+
+
+def test_progress_is_told_while_loading(shelf, models):
+    models.gate.clear()
+    waiting = shelf.borrow(HOME, never)
+    assert texts(waiting, 2)[-1] == f"Loading {HOME}"
+    models.gate.set()
+    assert borrow(shelf, HOME).pair
+
+
+def test_a_guest_stays_for_the_next_who_asks_for_it(shelf, models):
+    borrow(shelf, "a").give_back()
+    again = borrow(shelf, "a")
+    assert models.loaded == ["a"]
+    both = borrow(shelf, "a")
+    assert both.pair is again.pair
+
+
+def test_another_guest_waits_until_nobody_uses_the_first(shelf, models):
+    using = borrow(shelf, "a")
+    waiting = shelf.borrow("b", never)
+    assert "Other visitors still use other models" in texts(waiting, 2)
+    assert models.loaded == ["a"]
+    using.give_back()
+    assert finished(waiting).pair[0] == "b" and models.loaded == ["a", "b"]
+
+
+def test_guests_are_served_in_order_of_arrival_even_if_a_later_one_is_there(shelf, models):
+    using = borrow(shelf, "a")
+    other = shelf.borrow("b", never)
+    next(other)
+    again = shelf.borrow("a", never)
+    assert texts(again, 1) == ["Other visitors still use other models"]
+    assert borrow(shelf, HOME).pair  # home is never in the way
+    other.close()
+    assert finished(again).pair is using.pair
+
+
+def test_stop_ends_waiting_and_leaves_no_user_behind(shelf, models):
+    using = borrow(shelf, "a")
+    assert borrow(shelf, "b", lambda: True) is None
+    using.give_back()
+    models.gate.clear()
+    assert borrow(shelf, "b", lambda: True) is None
+    models.gate.set()
+    assert borrow(shelf, "c").pair[0] == "c"
+
+
+def test_a_guest_that_is_still_being_loaded_is_not_put_away(shelf, models):
+    models.gate.clear()
+    gone = shelf.borrow("a", never)
+    next(gone)
+    gone.close()
+    waiting = shelf.borrow("b", never)
+    next(waiting)
+    assert shelf._guest.name == "a"
+    models.gate.set()
+    assert finished(waiting).pair[0] == "b" and models.loaded == ["a", "b"]
+
+
+def test_a_failed_load_is_told_and_tried_again(shelf, models):
+    models.failing = ["a", HOME]
+    for name in ("a", HOME):
+        with pytest.raises(UserError, match=f"{name} is not there"):
+            borrow(shelf, name)
+        assert borrow(shelf, name).pair[0] == name
+    assert shelf._home.users == shelf._guest.users == 1
+
+
+def test_an_unforeseen_failure_while_loading_is_a_sentence_too():
+    def loader(name: str, progress: Any) -> Any:
+        raise ZeroDivisionError("of all things")
+
+    with pytest.raises(UserError, match=r"could not be loaded \(ZeroDivisionError: of all things\)"):
+        borrow(Shelf(loader, HOME), HOME)
+
+
+def test_a_forgotten_pair_is_loaded_anew_but_only_that_one(shelf, models):
+    first = borrow(shelf, HOME)
+    shelf.forget(first.pair)
+    second = borrow(shelf, HOME)
+    assert second.pair != first.pair
+    shelf.forget(first.pair)
+    assert borrow(shelf, HOME).pair is second.pair
