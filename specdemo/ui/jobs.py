@@ -1,9 +1,11 @@
 """What a pair of buttons does: one starts a job on the device and streams its events, one ends it.
 
-Every job of the page waits in one queue for one device. A visitor has at most one of each kind; each kind
-has its own ``Stops``.
+Every job of the page waits in the service's one line for one device; Gradio's own queue only hands them on. A
+visitor has at most one of each kind; each kind has its own ``Stops``. How a job ended is shown without asking
+the server, which may be the reason.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
@@ -11,10 +13,19 @@ import gradio as gr
 from gradio.events import Dependency
 
 from specdemo.limits import UserError
-from specdemo.ui.runs import Events, Stops, explain_failure, first_line, ndjson
+from specdemo.ui.runs import Events, Stops, first_line, ndjson
 
 DEVICE = "device"
-"""The concurrency group of all jobs: one at a time, whoever asked and for what."""
+"""The concurrency group of all jobs."""
+BUSY = "The server takes no more at the moment; please try again in a minute."
+CUT = "The connection was lost before the end; please run it again."
+EXPLAIN = f"""(shown) => {{
+    const told = JSON.parse(shown.trimEnd().split("\\n").at(-1) || "{{}}");
+    if (told.type === "error") return shown;
+    const message = shown === {json.dumps(first_line())} ? {json.dumps(BUSY)} : {json.dumps(CUT)};
+    return shown + JSON.stringify({{ type: "error", message }}) + "\\n";
+}}"""
+"""What is shown after a failure: the sentence it came with, or why there is none."""
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
@@ -48,7 +59,8 @@ def wire(
 
     Args:
         endpoint: Takes the raw values of ``inputs`` and the request; its name is that of the API endpoint.
-        asked: A JavaScript function that gives these values where no widget of Gradio's has them.
+        asked: A JavaScript function that gives these values, but the last one (which pair is to do it), where
+            no widget of Gradio's has them.
     """
     start_button, stop_button = buttons
     wire_each(stops, endpoint, [(start_button, inputs)], shown, stop_button, asked)
@@ -72,18 +84,15 @@ def wire_each(
         stops.begin(session_of(request))
         return [first_line(), *[gr.Button(interactive=False) for _ in starts], gr.Button(interactive=True)]
 
-    def finish() -> list[gr.Button]:
-        return [*[gr.Button(interactive=True) for _ in starts], gr.Button(interactive=False)]
-
-    def failed(text: str) -> list[Any]:
-        return [explain_failure(text), *finish()]
-
+    at_rest = json.dumps([*[_enabled(True)] * len(starts), _enabled(False)])
     for place, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
         running = _queued(pressed, endpoint, inputs, shown, asked, "private" if place else "public")
         # In Gradio 6 ``then`` follows success only.
-        running.success(finish, None, buttons, **QUIET)
-        running.failure(failed, shown, [shown, *buttons], **QUIET)
+        running.success(None, None, buttons, js=f"() => {at_rest}", **QUIET)
+        running.failure(
+            None, shown, [shown, *buttons], js=f"(shown) => [({EXPLAIN})(shown), ...{at_rest}]", **QUIET
+        )
     stop_button.click(_stopper(stops), None, None, **QUIET)
 
 
@@ -98,8 +107,8 @@ def wire_component(
 
     Args:
         endpoint, inputs, shown: As in :func:`wire`.
-        scripts: Two JavaScript functions: what the values of ``inputs`` are, as a list, and what to do when
-            the job is over, however it ended.
+        scripts: Two JavaScript functions: what the values of ``inputs`` but the last are, as a list, and what
+            to do when the job is over, however it ended.
     """
     asked, settle = scripts
 
@@ -109,7 +118,7 @@ def wire_component(
 
     running = _queued(shown.submit(begin, None, shown, **QUIET), endpoint, inputs, shown, asked)
     running.success(None, js=settle)
-    running.failure(explain_failure, shown, shown, **QUIET).then(None, js=settle)
+    running.failure(None, shown, shown, js=EXPLAIN, **QUIET).then(None, js=settle)
     shown.stop(_stopper(stops), None, None, **QUIET)
 
 
@@ -126,14 +135,19 @@ def _queued(
         endpoint,
         list(inputs),
         shown,
-        js=asked,
+        js=asked and f"async (...values) => [...(await ({asked})()), values.at(-1)]",
         api_name=endpoint.__name__,
         api_visibility=visibility,
         preprocess=False,
-        concurrency_limit=1,
+        concurrency_limit=None,
         concurrency_id=DEVICE,
         show_progress="hidden",
     )
+
+
+def _enabled(interactive: bool) -> dict[str, Any]:
+    """What a script returns to change a button."""
+    return {"__type__": "update", "interactive": interactive}
 
 
 def _stopper(stops: Stops) -> Callable[[gr.Request], None]:

@@ -21,12 +21,12 @@ LAB = "document.querySelector('#lab .sd-lab').lab"
 SCRIPTS = (f"() => {LAB}.values()", f"() => ({LAB}.settle(), [])")
 
 
-def build_lab(service: EventSource) -> Stops:
+def build_lab(service: EventSource, pair: gr.Dropdown) -> Stops:
     """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
     stops = Stops()
     inputs = _inputs()
     shown = component("lab", "lab.js", "mountLab", settings(list(inputs)))
-    jobs.wire_component(stops, measure_endpoint(service, stops), list(inputs.values()), shown, SCRIPTS)
+    jobs.wire_component(stops, measure_endpoint(service, stops), [*inputs.values(), pair], shown, SCRIPTS)
     return stops
 
 
@@ -80,6 +80,7 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         prompt: str,
         mode: str,
         seed: int,
+        pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
         """Measure what sets the speedup; yields the experiment's events as growing NDJSON.
@@ -87,7 +88,8 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
         contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
         hold for all points of a sweep unless it varies them. ``prompts`` shipped prompts are written at each
-        point, or one's own ``prompt``, continued or answered as ``mode`` says (raw or chat).
+        point, or one's own ``prompt``, continued or answered as ``mode`` says (raw or chat). ``pair``
+        names the models, where there are several.
         """
         raw = {
             "experiment": experiment,
@@ -99,6 +101,6 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
             "mode": mode,
             "seed": seed,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.measure(raw, stop))
+        yield from jobs.stream(stops, request, lambda stop: service.measure(raw, stop, pair))
 
     return measure

@@ -14,6 +14,8 @@ import gradio as gr
 
 from specdemo import limits
 from specdemo.limits import UserError
+from specdemo.offer import Offer
+from specdemo.pair import drafters_with
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui import jobs, lab_routes, traces
 from specdemo.ui import stage as stage_ui
@@ -31,7 +33,8 @@ HEADER = (
     f'<header class="sd-header"><h1>{TITLE}</h1><p>A small <b>draft</b> model guesses k tokens; '
     "the large <b>target</b> model checks them all in one pass.</p></header>"
 )
-MAX_WAITING = 20
+MOST_THREADS = 100
+"""Every visitor who waits for the device, or for models, holds a thread that mostly sleeps."""
 SAMPLING_TEMPERATURE = 0.8
 """Where the temperature goes when a visitor picks a sampling rule at temperature 0."""
 
@@ -88,38 +91,44 @@ class Controls(NamedTuple):
     top_p: gr.Slider
     baseline: gr.Checkbox
     draft_alone: gr.Checkbox
+    pair: gr.Dropdown
 
 
-def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:1]) -> gr.Blocks:
+def build_page(
+    service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:1], offer: Offer | None = None
+) -> gr.Blocks:
     """The whole page around one service.
 
     Args:
         service: Decodes.
-        drafters: The kinds to choose from, as far as the pair has what they need.
+        drafters: The kinds to choose from, as far as the pair at home has what they need.
+        offer: The pairs to choose from.
     """
+    offer = offer or Offer()
     stops = Stops()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEADER, js_on_load=None, apply_default_css=False)
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
             with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
-                controls, run_button, stop_button = _controls(drafters)
+                controls, run_button, stop_button = _controls(drafters, offer)
             with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
                 lessons = component("lessons", "lessons.js", "mountLessons")
-                asking = build_quiz(service)
+                asking = build_quiz(service, controls.pair)
             with gr.Tab("Play", id="play", elem_id="tab-play", render_children=True):
-                playing = build_play(service)
+                playing = build_play(service, controls.pair)
             with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
-                proving = build_proof(service)
+                proving = build_proof(service, controls.pair)
             with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
-                measuring = build_lab(service)
+                measuring = build_lab(service, controls.pair)
         stage = stage_ui.build_stage()
         _keep_consistent(controls)
-        _wire_address(page, tabs, controls, stage)
+        _offer_drafters(controls, drafters, offer)
+        _wire_address(page, tabs, controls, stage, offer)
         _wire_lessons(lessons, controls)
         _wire_class_link(lessons, controls)
         jobs.wire(stops, run_endpoint(service, stops), controls, stage, (run_button, stop_button))
         page.unload(jobs.leaver(stops, asking, playing, proving, measuring))
-    return page.queue(max_size=MAX_WAITING, api_open=False)
+    return page.queue(max_size=MOST_THREADS, api_open=False)
 
 
 def launch_options() -> dict[str, Any]:
@@ -131,6 +140,7 @@ def launch_options() -> dict[str, Any]:
         "head": stage_ui.head(),
         "app_kwargs": {"routes": [*traces.routes(), *lab_routes.routes(), *stage_ui.routes()]},
         "footer_links": ["api"],
+        "max_threads": MOST_THREADS,
         "run_history": False,
         "enable_monitoring": False,
         "ssr_mode": False,
@@ -139,7 +149,7 @@ def launch_options() -> dict[str, Any]:
     }
 
 
-def _controls(drafters: Sequence[str]) -> tuple[Controls, gr.Button, gr.Button]:
+def _controls(drafters: Sequence[str], offer: Offer) -> tuple[Controls, gr.Button, gr.Button]:
     with gr.Row(elem_id="ask", equal_height=True):
         prompt = gr.Textbox(
             value=DEFAULTS.prompt,
@@ -168,7 +178,7 @@ def _controls(drafters: Sequence[str]) -> tuple[Controls, gr.Button, gr.Button]:
         for example in EXAMPLES:
             _example_button(example, prompt, mode)
     with gr.Row(elem_id="settings"):
-        widgets = _settings(drafters)
+        widgets = _settings(drafters, offer)
     return Controls(prompt, mode, *widgets), run_button, stop_button
 
 
@@ -179,9 +189,9 @@ def _example_button(example: Example, prompt: gr.Textbox, mode: gr.Radio) -> Non
     )
 
 
-def _settings(drafters: Sequence[str]) -> tuple[gr.components.Component, ...]:
+def _settings(drafters: Sequence[str], offer: Offer) -> tuple[gr.components.Component, ...]:
     drafter = gr.Dropdown(
-        [(DRAFTER_LABELS[name], name) for name in drafters],
+        _labelled(drafters),
         value=DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0],
         label="Drafter",
         min_width=160,
@@ -220,7 +230,21 @@ def _settings(drafters: Sequence[str]) -> tuple[gr.components.Component, ...]:
             label="run the draft alone as well",
             interactive=DEFAULTS.drafter in drafters,  # which says that there is a draft model
         )
-    return drafter, k, auto, temperature, rule, length, seed, top_k, top_p, baseline, draft_alone
+        pair = _pair_choice(offer)
+    return drafter, k, auto, temperature, rule, length, seed, top_k, top_p, baseline, draft_alone, pair
+
+
+def _pair_choice(offer: Offer) -> gr.Dropdown:
+    """Which models are to do it; not shown where there is nothing to choose."""
+    return gr.Dropdown(
+        [(title, name) for name, title in offer.titles.items()] or [offer.home],
+        value=offer.home,
+        label="Models" if not offer.any_model else "Models, or any two as TARGET/ID, DRAFT/ID",
+        allow_custom_value=offer.any_model,
+        visible=offer.any_model or len(offer.titles) > 1,
+        min_width=260,
+        elem_id="pair",
+    )
 
 
 def _keep_consistent(controls: Controls) -> None:
@@ -229,6 +253,26 @@ def _keep_consistent(controls: Controls) -> None:
     )
     controls.auto.input(lambda auto: gr.Slider(interactive=not auto), controls.auto, controls.k, **QUIET)
     controls.rule.input(temperature_for, [controls.rule, controls.temperature], controls.temperature, **QUIET)
+
+
+def _offer_drafters(controls: Controls, at_home: Sequence[str], offer: Offer) -> None:
+    """Pairs other than the one at home have a draft model and nothing else to draft with."""
+    guests = drafters_with(draft=True, feature_draft=False)
+
+    def choices(pair: str, drafter: str) -> list[Any]:
+        names = at_home if pair == offer.home else guests
+        return [
+            gr.Dropdown(_labelled(names), value=drafter if drafter in names else names[0]),
+            gr.Checkbox(interactive=DEFAULTS.drafter in names),
+        ]
+
+    controls.pair.change(
+        choices, [controls.pair, controls.drafter], [controls.drafter, controls.draft_alone], **QUIET
+    )
+
+
+def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
+    return [(DRAFTER_LABELS[name], name) for name in drafters]
 
 
 def rule_for(temperature: float, rule: str) -> str:
@@ -245,11 +289,13 @@ def temperature_for(rule: str, temperature: float) -> float:
     return temperature if temperature >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
 
 
-def _wire_address(page: gr.Blocks, tabs: gr.Tabs, controls: Controls, stage: gr.HTML) -> None:
+def _wire_address(page: gr.Blocks, tabs: gr.Tabs, controls: Controls, stage: gr.HTML, offer: Offer) -> None:
     def load(request: gr.Request) -> list[Any]:
         tab = gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
         try:
             settings = settings_from(request.query_params, DEFAULTS.prompt)
+            if "pair" in request.query_params:
+                settings["pair"] = offer.named(request.query_params["pair"])
         except UserError as error:
             return [tab, *[gr.skip()] * len(controls), error_line(str(error))]
         return [tab, *widget_values(settings), gr.skip()]
@@ -305,12 +351,14 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
         top_p: float,
         baseline: bool,
         draft_alone: bool,
+        pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
         """Decode a prompt with and without drafts; yields the run's events as growing NDJSON.
 
         ``auto`` lets the decoder choose each draft's length; ``k`` is then not looked at. ``baseline``
-        races the target alone, ``draft_alone`` runs the draft model by itself as well.
+        races the target alone, ``draft_alone`` runs the draft model by itself as well. ``pair`` names the
+        models, where there are several to choose from.
         """
         raw = {
             "prompt": prompt,
@@ -326,6 +374,6 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
             "baseline": baseline,
             "draft_alone": draft_alone,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.stream(raw, stop))
+        yield from jobs.stream(stops, request, lambda stop: service.stream(raw, stop, pair))
 
     return run

@@ -35,7 +35,7 @@ OPENINGS = (
 )
 
 
-def build_play(service: EventSource) -> Stops:
+def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
     """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
     stops = Stops()
     settings = {
@@ -53,6 +53,7 @@ def build_play(service: EventSource) -> Stops:
         gr.Textbox("", label="The same of a second player; empty in a game for one", visible=False),
         gr.JSON([], label="Token ids written so far, as the last turn returned them", visible=False),
         gr.JSON({}, label="Drafter -> score, as the last turn returned them", visible=False),
+        pair,
     ]
     jobs.wire(stops, play_endpoint(service, stops), inputs, board, (send, stop), asked=ASKED)
     return stops
@@ -67,6 +68,7 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         second_draft: str,
         written: list[int],
         scores: dict[str, Any],
+        pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
         """Have the target edit your drafts and one of the draft model's; yields events as growing NDJSON.
@@ -75,7 +77,7 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         space where a word begins. The target's first choices are kept, the first token it would put
         differently is corrected, the rest is discarded. A ``judged`` event tells each drafter's round and
         score, the last event, ``turn``, the text and what to pass as ``written`` next; pass the ``score`` of
-        each ``judged`` event as ``scores[player]``.
+        each ``judged`` event as ``scores[player]``. ``pair`` names the models, where there are several.
         """
         raw = {
             "text": text,
@@ -84,6 +86,6 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
             "written": written,
             "scores": scores,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.play(raw, stop))
+        yield from jobs.stream(stops, request, lambda stop: service.play(raw, stop, pair))
 
     return play

@@ -40,7 +40,7 @@ RULES = [
 ]
 
 
-def build_proof(service: EventSource) -> Stops:
+def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
     """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
     stops = Stops()
     _constant(CLAIM, "proof-claim")
@@ -77,7 +77,7 @@ def build_proof(service: EventSource) -> Stops:
 
     def starting(start: gr.Button, proof: Proof, prompts: gr.Number) -> tuple[gr.Button, list[Any]]:
         chosen = gr.Radio(list(map(str, Proof)), value=str(proof), label="proof", visible=False)
-        return start, [chosen, prompts, temperature, draws, rule, prompt]
+        return start, [chosen, prompts, temperature, draws, rule, prompt, pair]
 
     starts = [
         starting(drawn, Proof.DISTRIBUTION, greedy_prompts),
@@ -98,6 +98,7 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         draws: int,
         rule: str,
         prompt: str,
+        pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
         """Check that speculative output is the target's own; yields the events as growing NDJSON.
@@ -106,7 +107,7 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         ``prompts``, the latter at ``temperature``. "distribution" compares two samples of ``draws`` short
         continuations of ``prompt``; ``rule`` draws the speculative one: "true-rule", or
         "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
-        looked at.
+        looked at. ``pair`` names the models, where there are several.
         """
         raw = {
             "proof": proof,
@@ -116,7 +117,7 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
             "rule": rule,
             "prompt": prompt,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.prove(raw, stop))
+        yield from jobs.stream(stops, request, lambda stop: service.prove(raw, stop, pair))
 
     return prove
 

@@ -14,7 +14,7 @@ from specdemo.ui.component import component
 from specdemo.ui.runs import EventSource, Stops
 
 
-def build_quiz(service: EventSource) -> Stops:
+def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
     """The widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
     stops = Stops()
     with gr.Column(elem_id="quiz"):
@@ -25,7 +25,7 @@ def build_quiz(service: EventSource) -> Stops:
                 gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="quiz-stop"),
             )
         results = component("quiz-results", "quiz.js", "mountResults")
-    jobs.wire(stops, quiz_endpoint(service, stops), [asked], results, buttons)
+    jobs.wire(stops, quiz_endpoint(service, stops), [asked, pair], results, buttons)
     return stops
 
 
@@ -45,11 +45,12 @@ def shown_questions() -> list[dict[str, Any]]:
 def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
     """The function behind the button "Run it" and the API endpoint ``quiz``."""
 
-    def quiz(question: int, request: gr.Request) -> Iterator[str]:
+    def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
         """Run what answers a question of the quiz, named by its number from 1; yields growing NDJSON.
 
         Its ``verdict`` has the ``option``, from 0, that the figures support, or null if they are too close.
+        ``pair`` names the models, where there are several.
         """
-        yield from jobs.stream(stops, request, lambda stop: service.quiz({"question": question}, stop))
+        yield from jobs.stream(stops, request, lambda stop: service.quiz({"question": question}, stop, pair))
 
     return quiz

@@ -28,21 +28,21 @@ Events = Generator[dict[str, Any]]
 
 
 class EventSource(Protocol):
-    """What the page needs of ``service.Service``: the events of each kind of job."""
+    """What the page needs of ``service.Service``: each kind of job, on the pair of that name."""
 
-    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
         """One run."""
 
-    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
         """One turn of a game."""
 
-    def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+    def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
         """One audit or distribution test."""
 
-    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
         """One experiment of the lab."""
 
-    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool]) -> Events:
+    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
         """One question of the quiz."""
 
 
@@ -103,14 +103,6 @@ def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Itera
         raise told from error
     if text != sent:
         yield text
-
-
-def explain_failure(shown: str) -> str:
-    """What the stage shows after a failure; a run refused before it began has given no reason yet."""
-    refused = shown == first_line()
-    return (
-        shown + error_line("Too many runs are waiting; please try again in a minute.") if refused else shown
-    )
 
 
 def error_line(message: str) -> str:

@@ -60,11 +60,12 @@ def test_parameters_have_the_names_of_the_configuration(client):
     assert sorted(described) == expected, "and nothing of the page's own wiring"
     names = [parameter["parameter_name"] for parameter in described["/run"]["parameters"]]
     expected = (
-        "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline draft_alone"
+        "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline draft_alone "
+        "pair"
     )
     assert names == expected.split()
     names = [parameter["parameter_name"] for parameter in described["/play"]["parameters"]]
-    assert names == ["text", "draft", "second_draft", "written", "scores"]
+    assert names == ["text", "draft", "second_draft", "written", "scores", "pair"]
 
 
 def test_a_game_is_played_turn_by_turn(client, service):

@@ -258,7 +258,7 @@ def test_the_api_measures_and_refuses_with_the_same_sentence(url, service):
         assert str(refused.value) == str(sentence.value)
     described = client.view_api(return_format="dict")["named_endpoints"]["/measure"]["parameters"]
     assert [parameter["parameter_name"] for parameter in described] == [
-        *("experiment", "k", "temperature", "max_new_tokens", "prompts", "prompt", "mode", "seed")
+        *("experiment", "k", "temperature", "max_new_tokens", "prompts", "prompt", "mode", "seed", "pair")
     ]
     assert all(parameter["parameter_has_default"] for parameter in described)
 

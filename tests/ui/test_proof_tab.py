@@ -10,7 +10,7 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 from replay import Event, proved, recorded
 from stand_in import StandIn
-from visitor import run_to_end
+from visitor import press_and_wait, run_to_end
 
 from specdemo.limits import UserError
 from specdemo.proof.request import parse_proof
@@ -51,9 +51,7 @@ def proof_page(open_page: Any) -> Any:
 
 def prove(page: Any, proof: str, state: str = "ended") -> None:
     """Press the button of a proof and wait."""
-    page.click(f"#prove-{proof}")
-    page.wait_for_selector(f"#prove-{proof}:disabled")
-    page.wait_for_selector(f"#prove-{proof}:enabled")
+    press_and_wait(page, f"#prove-{proof}")
     page.wait_for_selector(f".sd-proof[data-state={state}]")
 
 
@@ -286,7 +284,7 @@ def test_the_endpoint_refuses_with_the_sentence_of_the_limits(client, service, w
 def test_the_endpoint_s_arguments_are_described(client):
     endpoint = client.view_api(return_format="dict")["named_endpoints"]["/prove"]
     names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
-    assert names == ["proof", "prompts", "temperature", "draws", "rule", "prompt"]
+    assert names == ["proof", "prompts", "temperature", "draws", "rule", "prompt", "pair"]
     assert all(f"``{name}``" in endpoint["description"] for name in names)
     types = [parameter["python_type"]["type"] for parameter in endpoint["parameters"]]
     assert types[1:4] == ["int", "float", "int"]

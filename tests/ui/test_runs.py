@@ -2,13 +2,16 @@
 
 import itertools
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from specdemo.limits import UserError
-from specdemo.ui.runs import MIN_GAP_S, Stops, explain_failure, first_line, ndjson
+from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
+from specdemo.ui.runs import MIN_GAP_S, Stops, first_line, ndjson
 
 
 class Counting:
@@ -69,11 +72,20 @@ def test_a_fault_becomes_the_last_line_and_one_sentence(fault):
     assert "boom" not in str(told.value)
 
 
-def test_a_run_refused_before_it_began_gets_a_sentence_too():
-    last = json.loads(explain_failure(first_line()).splitlines()[-1])
-    assert last["type"] == "error"
-    explained = first_line() + '{"type":"error","message":"Told."}\n'
-    assert explain_failure(explained) == explained
+@pytest.mark.skipif(shutil.which("node") is None, reason="no node on this machine")
+def test_every_failure_shows_a_sentence():
+    def explained(shown: str) -> str:
+        script = f"process.stdout.write(({EXPLAIN})({json.dumps(shown)}))"
+        return subprocess.run(["node", "-e", script], check=True, capture_output=True, text=True).stdout
+
+    def error(message: str) -> str:
+        return json.dumps({"type": "error", "message": message}, separators=(",", ":")) + "\n"
+
+    assert explained(first_line()) == first_line() + error(BUSY)
+    assert explained("") == error(CUT)
+    begun = first_line() + '{"type":"start"}\n'
+    assert explained(begun) == begun + error(CUT)
+    assert explained(begun + error("Told.")) == begun + error("Told.")
 
 
 def test_stop_reaches_a_queued_run_and_only_this_session():

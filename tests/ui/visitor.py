@@ -19,15 +19,29 @@ FRAMES = """() => new Promise(done => {
     let left = 5;
     const next = () => --left ? requestAnimationFrame(next) : done();
     next(); })"""
+WATCH = """button => { window.finished = new Promise(done => {
+    // A short run is over before anybody who looks now and then has seen that it went on.
+    const observer = new MutationObserver(changes => {
+        const wasBusy = changes.some(change => change.oldValue !== null);
+        if (wasBusy && !button.disabled) { observer.disconnect(); done(); }
+    });
+    observer.observe(button, { attributeFilter: ['disabled'], attributeOldValue: true }); }); }"""
+FINISHED = """() => Promise.race([window.finished,
+    new Promise((_, fail) => setTimeout(() => fail('the run did not end'), 20000))])"""
 COLUMN = """([strip, count, index]) =>
     (index + 0.5) * Math.min(18, strip.clientWidth / count)"""
 
 
 def receive_run(page: Any) -> None:
     """Press Run and wait until all of it has arrived, played or not."""
-    page.click("#run")
-    page.wait_for_selector("#run:disabled")
-    page.wait_for_selector("#run:enabled")
+    press_and_wait(page, "#run")
+
+
+def press_and_wait(page: Any, button: str) -> None:
+    """Press a button that starts a job, and wait until it can be pressed again."""
+    page.locator(button).evaluate(WATCH)
+    page.click(button)
+    page.evaluate(FINISHED)
 
 
 def run_to_end(page: Any) -> None:

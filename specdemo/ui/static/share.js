@@ -2,7 +2,7 @@
 
 const IMAGE_WIDTH = 1240;
 const EVENTS_TAG = /(<script type="application\/x-ndjson" id="specdemo-events">)[^]*?(<\/script>)/;
-const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "baseline", "draft_alone"];
+const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "baseline", "draft_alone", "pair"];
 
 /** Events as text that may stand inside a script element. */
 export function eventsForPage(events) {
