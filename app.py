@@ -1,60 +1,81 @@
 """Start the web page: settings in, a service loading in the background, a page around it.
 
-``python app.py`` is what Hugging Face Spaces runs. Each option can also be set by an environment
-variable: ``SPECDEMO_HOST``, ``SPECDEMO_PORT``, ``SPECDEMO_TARGET``, ``SPECDEMO_DRAFT``,
-``SPECDEMO_DEVICE``, ``SPECDEMO_PRECISION``.
+``python app.py`` is what Hugging Face Spaces runs. Each option can also be set by an environment variable:
+``--max-seconds`` is ``SPECDEMO_MAX_SECONDS``; a switch is on where its variable is 1.
 """
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 
-from specdemo.models import EMBEDDED, load_pair, offered_drafters
+import specdemo.startup  # noqa: F401  (before any other library)
+from specdemo.hosting import NAMES, Hosting
+from specdemo.limits import UserError
+from specdemo.line import Bounds
 from specdemo.packed import DTYPES
-from specdemo.service import Service
 from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.ways_in import with_mcp
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Command line first, then environment, then defaults."""
     parser = argparse.ArgumentParser(description="Speculative decoding, live, in the browser.")
-    add = parser.add_argument
-    add("--host", default=_environment("HOST"), help="address to listen on (default 127.0.0.1)")
-    add(
-        "--port",
-        type=int,
-        default=_environment("PORT"),
-        help="port to listen on (default: 7860 or next free)",
-    )
-    add("--target", default=_environment("TARGET", EMBEDDED), help="target model: embedded, hub id or folder")
-    add("--draft", default=_environment("DRAFT", EMBEDDED), help="draft model: the same, or none")
-    add("--feature-draft", default=_environment("FEATURE_DRAFT"), help="feature draft of the target: folder")
-    add(
-        "--device",
-        default=_environment("DEVICE"),
-        help="cpu, cuda, cuda:1 (default: CUDA where there is one)",
-    )
-    add("--precision", default=_environment("PRECISION", "bf16"), choices=sorted(DTYPES))
+
+    def add(flag: str, default: str | None = None, **options: object) -> None:
+        parser.add_argument(flag, default=os.environ.get(_variable(flag)) or default, **options)
+
+    def switch(flag: str, text: str) -> None:
+        on = os.environ.get(_variable(flag)) == "1"
+        parser.add_argument(flag, action="store_true", default=on, help=text)
+
+    add("--host", help="address to listen on (default 127.0.0.1)")
+    add("--port", type=int, help="port to listen on (default: 7860 or next free)")
+    add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
+    add("--pair", "embedded", choices=NAMES, help="the models that are always there")
+    add("--target", help="a target model of your own: hub id or folder; with --draft")
+    add("--draft", help="its draft model: hub id or folder, or none")
+    add("--feature-draft", help="feature draft of the target: folder")
+    add("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
+    add("--precision", "bf16", choices=sorted(DTYPES))
+    add("--max-waiting", str(Bounds.most_waiting), type=int, help="visitors who may wait for the device")
+    add("--max-seconds", str(Bounds.most_seconds), type=float, help="seconds one job may hold the device")
+    switch("--only-pair", "offer visitors no other models")
+    switch("--allow-any-model", "let visitors load any two models of the hub")
+    switch("--mcp", "be an MCP server as well")
     return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Serve the page until interrupted."""
     settings = parse_settings(arguments)
-    models = {name: getattr(settings, name) for name in ("target", "draft", "feature_draft")}
-    service = Service(
-        lambda progress: load_pair(
-            **models, device=settings.device, precision=settings.precision, progress=progress
-        )
+    hosting = Hosting(
+        pair=settings.pair,
+        target=settings.target,
+        draft=settings.draft,
+        feature_draft=settings.feature_draft,
+        device=settings.device,
+        precision=settings.precision,
+        any_model=settings.allow_any_model,
+        only_home=settings.only_pair,
+        bounds=Bounds(settings.max_waiting, settings.max_seconds),
     )
+    offer = hosting.offer()
+    service = hosting.service(offer)
+    page = build_page(service, hosting.drafters, offer)
+    options = with_mcp(page, launch_options()) if settings.mcp else launch_options()
     service.load()
-    page = build_page(service, offered_drafters(**models))
-    page.launch(server_name=settings.host, server_port=settings.port, **launch_options())
+    page.launch(
+        server_name=settings.host, server_port=settings.port, root_path=settings.root_path, **options
+    )
 
 
-def _environment(name: str, default: str | None = None) -> str | None:
-    return os.environ.get(f"SPECDEMO_{name}") or default
+def _variable(flag: str) -> str:
+    return "SPECDEMO_" + flag.removeprefix("--").replace("-", "_").upper()
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"specdemo: {error}")
