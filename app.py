@@ -2,17 +2,20 @@
 
 ``python app.py`` is what Hugging Face Spaces runs. Each option can also be set by an environment
 variable: ``SPECDEMO_HOST``, ``SPECDEMO_PORT``, ``SPECDEMO_TARGET``, ``SPECDEMO_DRAFT``,
-``SPECDEMO_DEVICE``, ``SPECDEMO_PRECISION``.
+``SPECDEMO_DEVICE``, ``SPECDEMO_PRECISION``, ``SPECDEMO_MCP`` (1 for ``--mcp``).
 """
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 
+from specdemo.limits import UserError
 from specdemo.models import EMBEDDED, load_pair, offered_drafters
 from specdemo.packed import DTYPES
 from specdemo.service import Service
 from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.ways_in import with_mcp
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -35,6 +38,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
         help="cpu, cuda, cuda:1 (default: CUDA where there is one)",
     )
     add("--precision", default=_environment("PRECISION", "bf16"), choices=sorted(DTYPES))
+    add("--mcp", action="store_true", default=_environment("MCP") == "1", help="be an MCP server as well")
     return parser.parse_args(arguments)
 
 
@@ -47,9 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             **models, device=settings.device, precision=settings.precision, progress=progress
         )
     )
-    service.load()
     page = build_page(service, offered_drafters(**models))
-    page.launch(server_name=settings.host, server_port=settings.port, **launch_options())
+    options = with_mcp(page, launch_options()) if settings.mcp else launch_options()
+    service.load()
+    page.launch(server_name=settings.host, server_port=settings.port, **options)
 
 
 def _environment(name: str, default: str | None = None) -> str | None:
@@ -57,4 +62,7 @@ def _environment(name: str, default: str | None = None) -> str | None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"specdemo: {error}")

@@ -15,7 +15,7 @@ import gradio as gr
 from specdemo import limits
 from specdemo.limits import UserError
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
-from specdemo.ui import jobs, lab_routes, traces
+from specdemo.ui import jobs, lab_routes, traces, ways_in
 from specdemo.ui import stage as stage_ui
 from specdemo.ui.address import settings_from
 from specdemo.ui.component import PREFIX, component
@@ -118,7 +118,8 @@ def build_page(service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:
         _wire_lessons(lessons, controls)
         _wire_class_link(lessons, controls)
         jobs.wire(stops, run_endpoint(service, stops), controls, stage, (run_button, stop_button))
-        page.unload(jobs.leaver(stops, asking, playing, proving, measuring))
+        generating = ways_in.build_generate(page, service)
+        page.unload(jobs.leaver(stops, asking, playing, proving, measuring, generating))
     return page.queue(max_size=MAX_WAITING, api_open=False)
 
 
