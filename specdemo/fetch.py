@@ -157,11 +157,12 @@ def _reason(said: str) -> str:
 
 
 def _size(folder: Path) -> int:
-    """Bytes under ``folder``, as far as files do not vanish while being counted."""
+    """Bytes under ``folder``, as far as files and folders do not vanish while being counted."""
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 

@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -179,7 +180,9 @@ def assert_fetched(cache: Path) -> None:
 )
 def test_a_faulty_index_is_told_of_and_a_healthy_one_mends_it(cache, index, fault, said):
     index.fault = fault
+    began = time.monotonic()
     sentence = refused()
+    assert time.monotonic() - began < 12, "an index that falls silent is waited for as long as fetch says"
     assert re.search(said + ".*" + TO_DO, sentence), sentence
     assert list(cache.iterdir()) == []
     index.fault = ""
@@ -241,6 +244,25 @@ def test_a_full_disk_is_named_and_a_fetch_works_once_there_is_space(small_disk, 
     assert list(small_disk.iterdir()) == [ballast]
     ballast.unlink()
     assert_fetched(small_disk)
+
+
+def test_what_vanishes_while_it_is_counted_does_no_harm(tmp_path):
+    (tmp_path / "stays").write_bytes(bytes(7))
+    over = threading.Event()
+
+    def come_and_go() -> None:
+        while not over.is_set():
+            (tmp_path / "a" / "b").mkdir(parents=True)
+            (tmp_path / "a" / "b").rmdir()
+            (tmp_path / "a").rmdir()
+
+    busy = threading.Thread(target=come_and_go)
+    busy.start()
+    try:
+        assert {fetch._size(tmp_path) for _ in range(2_000)} == {7}
+    finally:
+        over.set()
+        busy.join()
 
 
 PROCESS = """

@@ -236,7 +236,8 @@ def test_the_switch_without_its_package_says_what_to_install():
         "runpy.run_path('app.py', run_name='__main__')"
     )
     root = Path(app.__file__).parent
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=90)
     said = "specdemo: --mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
