@@ -146,12 +146,12 @@ def test_who_goes_away_ends_the_run(url, service):
     values = ["abc", "raw", "draft-model", 3, 0, None, 12, 0, 0, 1]
     joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": values})
     with httpx.stream("GET", f"{url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
-        assert any("text" in line for line in reply.iter_lines())
+        assert any(service.served > 2 for _ in reply.iter_lines())
     time.sleep(1.5)
     seen = service.served
     time.sleep(0.5)
     rounds = sum(event["type"] == "round" for event in service.events)
-    assert 0 < seen == service.served < rounds
+    assert 2 < seen == service.served < rounds
 
 
 def test_the_readmes_example_of_a_client_runs_as_it_stands(live_url, capsys):
@@ -237,7 +237,7 @@ def test_the_switch_without_its_package_says_what_to_install():
     )
     root = Path(app.__file__).parent
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=90)
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=300)
     said = "specdemo: --mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.\n"
     assert (done.returncode, done.stdout, done.stderr) == (1, "", said)
 
