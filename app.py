@@ -65,9 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     page = build_page(service, hosting.drafters, offer)
     options = with_mcp(page, launch_options()) if settings.mcp else launch_options()
     service.load()
-    page.launch(
-        server_name=settings.host, server_port=settings.port, root_path=settings.root_path, **options
-    )
+    page.launch(server_name=settings.host, server_port=settings.port, root_path=settings.root_path, **options)
 
 
 def _variable(flag: str) -> str:

@@ -1,3 +1,35 @@
-"""Speculative decoding you can watch: engine, race, page, bench and training."""
+"""Speculative decoding you can watch: engine, race, page, bench and training.
+
+The names in ``__all__`` are what programs use. They are looked up when first asked for: importing the
+package loads neither torch nor a model.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specdemo.api import compare, speculate
+    from specdemo.limits import UserError
+    from specdemo.models import load_pair
+    from specdemo.text import StreamDecoder
 
 __version__ = "0.1.0"
+__all__ = ["StreamDecoder", "UserError", "compare", "load_pair", "speculate"]
+
+_HOMES = {
+    "StreamDecoder": "specdemo.text",
+    "UserError": "specdemo.limits",
+    "compare": "specdemo.api",
+    "load_pair": "specdemo.models",
+    "speculate": "specdemo.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

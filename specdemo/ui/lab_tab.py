@@ -58,13 +58,13 @@ def _inputs() -> dict[str, gr.components.Component]:
         "experiment": gr.Dropdown(
             [*EXPERIMENTS, *CONDITIONS], value=DRAFT_LENGTH, label="Experiment", **hidden
         ),
-        "k": gr.Number(RunConfig.k, label="Draft length", **hidden),
+        "k": gr.Number(RunConfig.k, label="Draft length", precision=0, **hidden),
         "temperature": gr.Number(0.0, label="Temperature", **hidden),
-        "max_new_tokens": gr.Number(NEW_TOKENS, label="New tokens of each run", **hidden),
-        "prompts": gr.Number(PROMPTS, label="Shipped prompts per point", **hidden),
+        "max_new_tokens": gr.Number(NEW_TOKENS, label="New tokens of each run", precision=0, **hidden),
+        "prompts": gr.Number(PROMPTS, label="Shipped prompts per point", precision=0, **hidden),
         "prompt": gr.Textbox("", label="One's own prompt instead", **hidden),
         "mode": gr.Radio(list(map(str, Mode)), value=str(Mode.CHAT), label="What to do with it", **hidden),
-        "seed": gr.Number(0, label="Seed", **hidden),
+        "seed": gr.Number(0, label="Seed", precision=0, **hidden),
     }
 
 

@@ -17,7 +17,7 @@ from specdemo.limits import UserError
 from specdemo.offer import Offer
 from specdemo.pair import drafters_with
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
-from specdemo.ui import jobs, lab_routes, traces
+from specdemo.ui import jobs, lab_routes, traces, ways_in
 from specdemo.ui import stage as stage_ui
 from specdemo.ui.address import settings_from
 from specdemo.ui.component import PREFIX, component
@@ -127,7 +127,8 @@ def build_page(
         _wire_lessons(lessons, controls)
         _wire_class_link(lessons, controls)
         jobs.wire(stops, run_endpoint(service, stops), controls, stage, (run_button, stop_button))
-        page.unload(jobs.leaver(stops, asking, playing, proving, measuring))
+        generating = ways_in.build_generate(page, service)
+        page.unload(jobs.leaver(stops, asking, playing, proving, measuring, generating))
     return page.queue(max_size=MOST_THREADS, api_open=False)
 
 

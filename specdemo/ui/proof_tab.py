@@ -76,7 +76,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
         shown = component("proof", "proof.js", "mountProof", {"figures": distribution_chart()})
 
     def starting(start: gr.Button, proof: Proof, prompts: gr.Number) -> tuple[gr.Button, list[Any]]:
-        chosen = gr.Radio(list(map(str, Proof)), value=str(proof), label="proof", visible=False)
+        chosen = gr.Radio(list(map(str, Proof)), value=str(proof), label="Which proof", visible=False)
         return start, [chosen, prompts, temperature, draws, rule, prompt, pair]
 
     starts = [

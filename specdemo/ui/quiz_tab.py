@@ -18,7 +18,9 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
     """The widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
     stops = Stops()
     with gr.Column(elem_id="quiz"):
-        asked = component("quiz-questions", "quiz.js", "mountQuestions", {"questions": shown_questions()})
+        settings = {"questions": shown_questions()}
+        label = "The number of a question, from 1"
+        asked = component("quiz-questions", "quiz.js", "mountQuestions", settings, label)
         with gr.Row(elem_id="quiz-buttons"):
             buttons = (
                 gr.Button("Run it", variant="primary", scale=0, min_width=130, elem_id="quiz-run"),

@@ -56,7 +56,7 @@ def test_a_bad_value_is_refused_with_the_sentence_of_the_limits(client, service,
 
 def test_parameters_have_the_names_of_the_configuration(client):
     described = client.view_api(return_format="dict")["named_endpoints"]
-    expected = ["/measure", "/play", "/prove", "/quiz", "/run"]
+    expected = ["/generate", "/measure", "/play", "/prove", "/quiz", "/run"]
     assert sorted(described) == expected, "and nothing of the page's own wiring"
     names = [parameter["parameter_name"] for parameter in described["/run"]["parameters"]]
     expected = (

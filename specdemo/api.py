@@ -1,0 +1,50 @@
+"""Speculative decoding for Python programs: one call, the same checks, rounds and figures as everywhere.
+
+Knows no UI; who wants text or a file makes it from the rounds.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from specdemo.limits import parse_config
+from specdemo.live import LiveRun
+from specdemo.pair import Pair
+from specdemo.trace import Round, Run, RunConfig
+
+
+def speculate(pair: Pair, prompt: str, **settings: Any) -> Iterator[Round]:
+    """Decode ``prompt`` with drafts, one round at a time.
+
+    Args:
+        pair: From ``load_pair``.
+        prompt: What the target answers or, with ``mode="raw"``, continues.
+        **settings: The other fields of ``RunConfig``: ``k``, ``temperature``, ``drafter``, …; what they ask
+            of other lanes is not looked at. Without a ``drafter`` the pair's own default drafts.
+
+    Returns:
+        The rounds; each is decoded when it is asked for, so that whoever stops asking ends the run. The ids a
+        round added to the text are its ``emitted``; ``pair.pieces`` has their bytes.
+
+    Raises:
+        UserError: A setting is unknown or out of bounds, or the pair lacks what it asks for; at once, not
+            with the first round.
+    """
+    config = _config(pair, prompt, settings)
+    return pair.speculative_lane(config, pair.prompt_ids(config))
+
+
+def compare(pair: Pair, prompt: str, **settings: Any) -> Run:
+    """Race drafts against the target alone, to the end; arguments and errors as for :func:`speculate`.
+
+    Returns:
+        The whole run: the rounds of each lane, and in ``totals`` the figures of ``metrics.Totals``. Its
+        ``to_json()`` is a trace file, which the page and ``specdemo replay`` read.
+    """
+    live = LiveRun(pair, _config(pair, prompt, settings))
+    for _ in live.events():
+        pass
+    return live.run
+
+
+def _config(pair: Pair, prompt: str, settings: dict[str, Any]) -> RunConfig:
+    return parse_config({"drafter": pair.default_drafter, **settings, "prompt": prompt})

@@ -1,0 +1,92 @@
+"""The package as programs use it: what it offers, that importing it is light, and the README's examples."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import tiny_pair
+
+import specdemo
+from specdemo import models
+from specdemo.trace import BASELINE, SPECULATIVE, Finish
+from specdemo.trace_file import load
+
+README = Path(__file__).parent.parent / "README.md"
+PROMPT = "naïve 🎉"
+SETTINGS = {"mode": "raw", "max_new_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+def example(containing: str) -> str:
+    """The one block of Python in the README in which this occurs."""
+    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = [block for block in blocks if containing in block]
+    return block
+
+
+def test_importing_the_package_loads_no_torch_and_every_name_is_there():
+    code = (
+        "import sys, specdemo; assert 'torch' not in sys.modules\n"
+        "assert set(specdemo.__all__) <= set(dir(specdemo))\n"
+        "from specdemo import *\n"
+        "assert all(map(callable, [StreamDecoder, UserError, compare, load_pair, speculate]))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_unknown_name_is_refused_like_any_modules():
+    with pytest.raises(AttributeError, match=r"^module 'specdemo' has no attribute 'specualte'$"):
+        specdemo.specualte  # noqa: B018
+    with pytest.raises(ImportError, match="specualte"):
+        from specdemo import specualte  # noqa: F401
+
+
+def test_rounds_come_one_by_one_and_add_up_to_the_targets_text(pair):
+    rounds = specdemo.speculate(pair, PROMPT, **SETTINGS, k=4)
+    first = next(rounds)
+    assert len(first.drafted) == 4 and first.finish is None
+    rest = list(rounds)
+    assert rest[-1].finish is Finish.LENGTH
+    ids = [token for round_ in (first, *rest) for token in round_.emitted]
+    assert ids == specdemo.compare(pair, PROMPT, **SETTINGS).lanes[BASELINE].ids
+
+
+def test_a_comparison_is_a_whole_run_with_figures_that_can_be_saved(pair):
+    run = specdemo.compare(pair, PROMPT, **SETTINGS, rule="shared-noise", temperature=0.8, seed=3)
+    assert run.config.seed == 3 and run.totals["tokens"] == 12
+    assert run.totals["identical"] is True and run.totals["speedup"] > 0
+    assert load(run.to_json()) == run
+    assert set(run.lanes) == {SPECULATIVE, BASELINE}
+
+
+@pytest.mark.parametrize("function", [specdemo.speculate, specdemo.compare])
+def test_bad_settings_are_refused_at_once_in_a_sentence(pair, function):
+    with pytest.raises(specdemo.UserError, match=r"^k must be from 1 to 12, not 99\.$"):
+        function(pair, PROMPT, k=99)
+    with pytest.raises(specdemo.UserError, match=r"^Unknown setting 'temprature'; leave it out\.$"):
+        function(pair, PROMPT, temprature=0.8)
+
+
+def test_a_pair_without_a_draft_model_drafts_with_what_it_has():
+    pair = tiny_pair()
+    pair.draft = None
+    (*_, last) = specdemo.speculate(pair, "abcabcabc", **SETTINGS)
+    assert last.finish is Finish.LENGTH
+    assert specdemo.compare(pair, "abcabcabc", **SETTINGS).config.drafter == "prompt-lookup"
+
+
+def test_the_readmes_examples_run_as_they_stand(embedded_pair, monkeypatch, capsys):
+    monkeypatch.setattr(models, "load_pair", lambda: embedded_pair)
+    exec(example("speculate(pair"), {})
+    lines = re.findall(r"^(\d) of (\d) drafts kept, text: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    assert "as soon as possible" in "".join(ast.literal_eval(text) for *_, text in lines)
+    assert sum(int(kept) for kept, _, _ in lines) > 5
+    exec(example("compare(load_pair"), {})
+    assert re.fullmatch(r"\d\.\d\d×, τ \d\.\d\d, identical: True\n", capsys.readouterr().out)
