@@ -67,30 +67,46 @@ def within(progress: Progress, start: float, end: float) -> Progress:
 
 
 def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
-    def show(done: float, total: float, unit: str) -> None:
-        if unit == "B":
-            progress(f"Fetching {name} ({done / MB:,.0f} of {total / MB:,.0f} MB)", done / total)
+    options: dict[str, Any] = {
+        "revision": revision,
+        "allow_patterns": list(WANTED),
+        "ignore_patterns": list(UNWANTED),
+    }
+    size = _missing_bytes(name, options)
+    most = 0.0
+
+    def show(done: float, _total: float | None, unit: str) -> None:
+        nonlocal most
+        # Bytes are counted twice, as they arrive and as they are written; which is ahead depends on the way.
+        if unit == "B" and most < done <= size:
+            most = done
+            progress(f"Fetching {name} ({done / MB:,.0f} of {size / MB:,.0f} MB)", done / size)
 
     try:
-        return Path(
-            snapshot_download(
-                name,
-                revision=revision,
-                allow_patterns=list(WANTED),
-                ignore_patterns=list(UNWANTED),
-                tqdm_class=counting_bar(show),
-            )
-        )
+        return Path(snapshot_download(name, tqdm_class=counting_bar(show), **options))
     # The hub's client, its two ways of transport and the disk each raise kinds of their own.
     except Exception as error:
         raise UserError(_sentence(name, revision, error)) from error
 
 
-def counting_bar(show: Callable[[float, float, str], None]) -> type[tqdm]:
+def _missing_bytes(name: str, options: dict[str, Any]) -> int:
+    """Bytes that are to be fetched; 0 where the hub does not say, and the download itself will say why."""
+    try:
+        files = snapshot_download(name, dry_run=True, tqdm_class=counting_bar(_unseen), **options)
+    except Exception:
+        return 0
+    return sum(file.file_size for file in files if file.will_download)
+
+
+def _unseen(done: float, total: float | None, unit: str) -> None:
+    """Shows nothing."""
+
+
+def counting_bar(show: Callable[[float, float | None, str], None]) -> type[tqdm]:
     """A progress bar for libraries that ask for one, which draws nothing.
 
     Args:
-        show: Called with how much is done, of how much, and the unit, whenever that has grown.
+        show: Called with how much is done, of how much as far as that is known, and the unit.
     """
 
     class CountingBar(tqdm):
@@ -98,7 +114,6 @@ def counting_bar(show: Callable[[float, float, str], None]) -> type[tqdm]:
             options.pop("name", None)  # an argument of the hub's own bars
             super().__init__(*args, **{**options, "disable": True})
             self.count_unit = options.get("unit", "it")
-            self.shown = 0.0
 
         def __iter__(self) -> Iterator[Any]:
             for item in self.iterable:
@@ -107,10 +122,7 @@ def counting_bar(show: Callable[[float, float, str], None]) -> type[tqdm]:
 
         def update(self, n: float | None = 1) -> None:
             self.n += n or 0
-            # A total grows while files are announced; progress never goes back for that.
-            if self.total and self.n / self.total > self.shown:
-                self.shown = min(1.0, self.n / self.total)
-                show(min(self.n, self.total), self.total, self.count_unit)
+            show(self.n, self.total, self.count_unit)
 
     return CountingBar
 

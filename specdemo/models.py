@@ -329,8 +329,8 @@ def chosen_device(name: str | None) -> torch.device:
 def weights_counted(name: str, progress: Progress) -> Iterator[None]:
     """Show how many of a model's tensors transformers has put in place, while the context is open."""
 
-    def show(done: float, total: float, unit: str) -> None:
-        progress(f"Loading {name}", done / total)
+    def show(done: float, total: float | None, unit: str) -> None:
+        progress(f"Loading {name}", done / total if total else 0.0)
 
     bar = counting_bar(show)
     before = set_tqdm_hook(lambda factory, arguments, options: bar(*arguments, **options))
