@@ -255,8 +255,9 @@ class EndsElsewhere(nn.Module):
 
 
 def test_logits_come_to_where_the_ids_are():
+    model = EndsElsewhere(tiny_llama(5, 0).config)
     with Labels():
-        execution = PlainExecution(EndsElsewhere(tiny_llama(5, 0).config))
+        execution = PlainExecution(model)
         ids = torch.tensor([1, 2], device="xpu:0")
         logits, _ = execution.run(ids, 0, execution.open(256), 2, ())
         assert logits.device == ids.device == torch.device("xpu:0")
