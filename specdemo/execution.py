@@ -71,7 +71,9 @@ class PlainExecution:
         stack = decoder_layers(self._model) if taps else []
         with hidden_states([stack[index] for index in taps]) as found:
             output = self._model(input_ids=ids[None], past_key_values=cache, use_cache=True, **options)
-        return output.logits[0], torch.cat(found, -1)[0] if found else None
+        # Of a model in parts the last ones may be on other devices than the first.
+        states = [state.to(ids.device) for state in found]
+        return output.logits[0].to(ids.device), torch.cat(states, -1)[0] if states else None
 
     def first(self, depth: int) -> "PlainExecution":
         """The first layers, by a view of the model that shares them."""

@@ -37,6 +37,11 @@ def first_layers(model: nn.Module, count: int) -> nn.Module:
     return shell
 
 
+def is_dispatched(model: nn.Module) -> bool:
+    """Whether accelerate spread the model over devices, and moves what its modules read to where they are."""
+    return bool(getattr(model, "hf_device_map", None))
+
+
 @contextmanager
 def hidden_states(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
     """Collect what ``layers`` put out, in the order they run, while the context is open."""
@@ -83,5 +88,7 @@ def _shallow(module: nn.Module, config: PretrainedConfig) -> nn.Module:
     """A copy that shares parameters and submodules but may be given others."""
     view = copy.copy(module)
     view._modules = dict(module._modules)
+    # Accelerate's forward is bound to the whole model; the parts, which hold the weights, keep theirs.
+    view.__dict__.pop("forward", None)
     view.config = config
     return view

@@ -21,6 +21,7 @@ from transformers.models.mistral.modeling_mistral import MistralModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 
 from specdemo.attention import attend, group_mask
+from specdemo.layers import is_dispatched
 from specdemo.packed import linear_for
 
 STACKS = (LlamaModel, MistralModel, Qwen2Model)
@@ -52,9 +53,16 @@ class FusedLlama(nn.Module):
         model: What :func:`can_fuse` says yes to. Its layers are taken apart one by one, so that no more
             than one is in memory twice; it is of no use afterwards.
         precision, head_precision: Keys of ``packed.DTYPES``, for the layers and for the output layer.
+        destination: Where it will run, if it is made on another device and moved there later.
     """
 
-    def __init__(self, model: nn.Module, precision: str, head_precision: str):
+    def __init__(
+        self,
+        model: nn.Module,
+        precision: str,
+        head_precision: str,
+        destination: torch.device | None = None,
+    ):
         super().__init__()
         self.config = model.config
         self.generation_config = getattr(model, "generation_config", None)
@@ -65,9 +73,9 @@ class FusedLlama(nn.Module):
         self.norm = _RmsNorm(stack.norm)
         self.layers = nn.ModuleList()
         for index, layer in enumerate(stack.layers):
-            self.layers.append(_FusedLayer(layer, precision))
+            self.layers.append(_FusedLayer(layer, precision, destination))
             stack.layers[index] = nn.Identity()
-        self.head = linear_for(model.lm_head.weight, model.lm_head.bias, head_precision)
+        self.head = linear_for(model.lm_head.weight, model.lm_head.bias, head_precision, destination)
 
     def get_input_embeddings(self) -> nn.Module:
         """The embedding, as transformers' models give it."""
@@ -128,7 +136,7 @@ class FusedLlama(nn.Module):
 class _FusedLayer(nn.Module):
     """One decoder layer."""
 
-    def __init__(self, layer: nn.Module, precision: str):
+    def __init__(self, layer: nn.Module, precision: str, destination: torch.device | None):
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.width = attention.head_dim
@@ -137,10 +145,15 @@ class _FusedLayer(nn.Module):
         self.scaling = attention.scaling
         self.attention_norm = _RmsNorm(layer.input_layernorm)
         self.mlp_norm = _RmsNorm(layer.post_attention_layernorm)
-        self.qkv = _joined([attention.q_proj, attention.k_proj, attention.v_proj], precision)
-        self.o = _joined([attention.o_proj], precision)
-        self.gate_up = _joined([mlp.gate_proj, mlp.up_proj], precision)
-        self.down = _joined([mlp.down_proj], precision)
+        self.qkv, self.o, self.gate_up, self.down = (
+            _joined(linears, precision, destination)
+            for linears in (
+                [attention.q_proj, attention.k_proj, attention.v_proj],
+                [attention.o_proj],
+                [mlp.gate_proj, mlp.up_proj],
+                [mlp.down_proj],
+            )
+        )
 
     def forward(
         self,
@@ -190,7 +203,11 @@ class _RmsNorm(nn.Module):
 def can_fuse(model: nn.Module) -> bool:
     """Whether :class:`FusedLlama` computes what ``model`` does."""
     stack, config = getattr(model, "model", None), model.config
-    if type(stack) not in STACKS or not isinstance(getattr(model, "lm_head", None), nn.Linear):
+    if (
+        is_dispatched(model)
+        or type(stack) not in STACKS
+        or not isinstance(getattr(model, "lm_head", None), nn.Linear)
+    ):
         return False
     full = getattr(config, "layer_types", None) or ["full_attention"]
     if set(full) != {"full_attention"} or (type(stack) is MistralModel and config.sliding_window):
@@ -208,9 +225,9 @@ def _is_plain(layer: nn.Module) -> bool:
     return all(type(child) is nn.Linear for child in children if hasattr(child, "weight"))
 
 
-def _joined(linears: Sequence[nn.Linear], precision: str) -> nn.Module:
+def _joined(linears: Sequence[nn.Linear], precision: str, destination: torch.device | None) -> nn.Module:
     """Several layers over the same input as one."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
     biased = linears[0].bias is not None
     bias = torch.cat([linear.bias.detach() for linear in linears]) if biased else None
-    return linear_for(weight, bias, precision)
+    return linear_for(weight, bias, precision, destination)

@@ -1,28 +1,36 @@
 """Load a pair of models. Whether they fit each other is asked of ``fit``.
 
-Which models exist is said here and nowhere else. Knows no UI and no decoding.
+Pairs to choose from are in ``presets``, the way from the hub in ``hub``, and which device a model goes to
+in ``placement``. Knows no UI and no decoding.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import set_tqdm_hook
 
 from specdemo.attention import ATTENTION
 from specdemo.draft_model import is_reduced_draft, load_draft
 from specdemo.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.fetch import Progress, embedded_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
+from specdemo.hub import counting_bar, fetch_checkpoint, within
+from specdemo.layers import is_dispatched
 from specdemo.limits import UserError
 from specdemo.llama import FusedLlama, can_fuse
 from specdemo.packed import CPU_PRECISIONS, DTYPES, linear_share, pack_linears
 from specdemo.pair import Pair, drafters_with
+from specdemo.placement import Placement, free_memory, plan
+from specdemo.presets import ALLOWANCE, EMBEDDED, SLACK
 from specdemo.text import PieceTable
+from specdemo.weights import count_parameters
 
-EMBEDDED = "embedded"
 NONE = "none"
 """A pair without a draft model; drafters that need none still run."""
 ASSETS = Path(__file__).parent.parent / "assets"
@@ -43,8 +51,41 @@ def load_pair(
     device: str | None = None,
     precision: str = "bf16",
     progress: Progress = silent,
+    target_revision: str | None = None,
+    draft_revision: str | None = None,
 ) -> Pair:
-    """Load two models that share a tokeniser.
+    """Load two models that share a tokeniser, measure them and warm them up: ready to run.
+
+    Arguments and errors as for :func:`assemble_pair`.
+    """
+    pair = assemble_pair(
+        target,
+        draft,
+        feature_draft,
+        device,
+        precision,
+        within(progress, 0.0, 0.95),
+        target_revision,
+        draft_revision,
+    )
+    progress("Measuring pass costs and warming up", 0.95)
+    pair.warm_up()
+    progress("Ready", 1.0)
+    return pair
+
+
+def assemble_pair(
+    target: str = EMBEDDED,
+    draft: str = EMBEDDED,
+    feature_draft: str | None = None,
+    device: str | None = None,
+    precision: str = "bf16",
+    progress: Progress = silent,
+    target_revision: str | None = None,
+    draft_revision: str | None = None,
+    checked_on: str | None = None,
+) -> Pair:
+    """Load two models that share a tokeniser, check them and put them in place; nothing is measured yet.
 
     Args:
         target: ``embedded``, a hub id, or a folder.
@@ -52,10 +93,14 @@ def load_pair(
             a full model or a reduced-head draft; or ``none``.
         feature_draft: A folder written by ``specdemo train --kind feature`` for this target; the
             embedded target has one of its own.
-        device: ``cpu``, ``cuda``, ``cuda:1``, …; by default CUDA where there is one.
+        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models; by default CUDA where there is one, and
+            where there are several, as ``placement.plan`` has it.
         precision: ``bf16``, ``fp32``, or on CPU ``int8`` or ``int4``; of the target, its baseline and a
             draft named here. Drafts from ``specdemo train``
             run in int4 wherever activations are bf16.
+        target_revision, draft_revision: Branch, tag or commit of a hub id; by default its main branch.
+        checked_on: A device to load, check and fuse the models on before they are moved, where nothing can
+            run on ``device`` yet; by default the device itself.
 
     Raises:
         UserError: A device or model cannot be used, or the two models do not fit; the sentence names
@@ -65,33 +110,35 @@ def load_pair(
         raise UserError(f"Unknown precision {precision!r}; choose one of: {', '.join(DTYPES)}.")
     if draft == EMBEDDED and target != EMBEDDED:
         raise UserError("The embedded draft fits only the embedded target; name a draft for this target too.")
-    place = chosen_device(device)
+    place = chosen_device(device) if checked_on is None else torch.device(device or best_device())
     if precision in CPU_PRECISIONS and place.type != "cpu":
         raise UserError(f"{precision} is made for the CPU; choose bf16 or fp32 on {place}.")
-    dtype = DTYPES[precision]
-    target_path = str(embedded_target(progress)) if target == EMBEDDED else target
-    progress("Loading the models", 0.9)
-    target_model = _load_model("target", target_path, dtype, place)
-    tokenizer = loading(AutoTokenizer.from_pretrained, target_path)
-    draft_path = str(EMBEDDED_DRAFT) if draft == EMBEDDED else draft
-    draft_model, id_map = (
-        (None, None) if draft == NONE else _load_draft(draft_path, target_model, tokenizer, precision, place)
+    target_files = _target_files(target, target_revision, within(progress, 0.0, 0.5))
+    draft_files = _draft_files(draft, draft_revision, within(progress, 0.5, 0.75))
+    spread = device is None and checked_on is None and torch.cuda.device_count() > 1
+    placement = (
+        _planned(target_files, draft_files, precision) if spread else Placement(str(place), str(place))
     )
-    feature = _feature_draft(target, feature_draft, target_model, precision)
+    loader = _Loader(precision, placement, checked_on)
+    target_model = loader.target(target_files, within(progress, 0.75, 0.9))
+    tokenizer = _tokenizer(target_files)
+    draft_model, id_map = loader.draft(draft_files, target_model, tokenizer, within(progress, 0.9, 1.0))
     pair = Pair(
-        target_name=Path(target_path).name if target == EMBEDDED else target,
-        draft_name="distilled draft" if draft == EMBEDDED else draft,
-        target=executable(target_model, precision, TARGET_HEAD_PRECISIONS.get(precision)),
+        target_name=target_files.name,
+        draft_name=draft_files.name if draft_files else draft,
+        # Before the target is taken apart the drafts made of its parts must be there.
+        feature_draft=loader.feature_draft(_feature_folder(target, feature_draft), target_model),
+        target=loader.finished_target(target_model),
         draft=draft_model,
         id_map=id_map,
         tokenizer=tokenizer,
         precision=precision,
         pieces=PieceTable(tokenizer),
-        feature_draft=feature,
+        target_revision=target_files.revision,
+        draft_revision=draft_files.revision if draft_files else None,
     )
-    progress("Measuring pass costs and warming up", 0.95)
-    pair.warm_up()
-    progress("Ready", 1.0)
+    if checked_on is not None:
+        _move(pair, place)
     return pair
 
 
@@ -102,31 +149,157 @@ def offered_drafters(
     return drafters_with(draft != NONE, _feature_folder(target, feature_draft) is not None)
 
 
-def executable(model: nn.Module, precision: str, head_precision: str | None = None) -> nn.Module:
-    """``model`` in its fastest form here; what was handed over is not used again."""
+def executable(
+    model: nn.Module,
+    precision: str,
+    head_precision: str | None = None,
+    destination: torch.device | None = None,
+) -> nn.Module:
+    """``model`` in its fastest form here; what was handed over is not used again.
+
+    ``destination`` is where it will run, if it is moved there later.
+    """
     head_precision = head_precision or precision
+    if is_dispatched(model):
+        return model  # the hooks that join its parts belong to the modules it has
     if can_fuse(model):
-        return FusedLlama(model, precision, head_precision)
+        return FusedLlama(model, precision, head_precision, destination)
     if precision in CPU_PRECISIONS and linear_share(model) < MOSTLY:
         raise UserError(
             f"{type(model).__name__} keeps its weights in layers that {precision} does not reach; "
             "choose bf16 or fp32."
         )
-    return pack_linears(model, precision, head_precision)
+    return pack_linears(model, precision, head_precision, destination)
 
 
-def _load_draft(
-    path: str, target: nn.Module, tokenizer: Any, precision: str, place: torch.device
-) -> tuple[nn.Module, torch.Tensor | None]:
-    """A draft model that fits ``target``, and its id map if it scores fewer tokens."""
-    if is_reduced_draft(Path(path)):
-        draft = load_draft(Path(path), target, ATTENTION)
+@dataclass(frozen=True)
+class _Files:
+    """A model's files here, what a page calls it, and its commit if it came from the hub."""
+
+    name: str
+    folder: Path
+    revision: str | None
+
+
+def _target_files(named: str, revision: str | None, progress: Progress) -> _Files:
+    folder = embedded_target(progress) if named == EMBEDDED else None
+    found = fetch_checkpoint(str(folder or named), revision, progress)
+    return _Files(folder.name if folder else named, found.folder, found.revision)
+
+
+def _draft_files(named: str, revision: str | None, progress: Progress) -> _Files | None:
+    if named == NONE:
+        return None
+    embedded = named == EMBEDDED
+    found = fetch_checkpoint(str(EMBEDDED_DRAFT) if embedded else named, revision, progress)
+    return _Files("distilled draft" if embedded else named, found.folder, found.revision)
+
+
+def _planned(target: _Files, draft: _Files | None, precision: str) -> Placement:
+    """Where the pair goes on a machine with several GPUs; a draft made of the target's parts goes with it."""
+    free = {name: free_memory(name) for name in map("cuda:{}".format, range(torch.cuda.device_count()))}
+    needs = [
+        ALLOWANCE + int(SLACK * count_parameters(files.folder) * DTYPES[precision].itemsize)
+        for files in (target, draft)
+        if files is not None
+    ]
+    if draft is None or is_reduced_draft(draft.folder):
+        return plan(free, sum(needs), 0)
+    return plan(free, *needs)
+
+
+def _move(pair: Pair, place: torch.device) -> None:
+    """Bring a pair that was made elsewhere to its device; shared tensors stay shared."""
+    for model in (pair.target, pair.draft, pair.feature_draft):
+        if model is not None:
+            model.to(place)
+    if pair.id_map is not None:
+        pair.id_map = pair.id_map.to(place)
+
+
+@dataclass(frozen=True)
+class _Loader:
+    """Loads, checks and finishes the models of one pair.
+
+    Attributes:
+        placement: Where they will run.
+        checked_on: Where they are until they are finished; None for the place itself.
+    """
+
+    precision: str
+    placement: Placement
+    checked_on: str | None
+
+    def target(self, files: _Files, progress: Progress) -> nn.Module:
+        """The target as transformers has it: drafts are still made of its parts."""
+        return self._model("target", files, self.placement.target, self.placement.shards, progress)
+
+    def finished_target(self, target: nn.Module) -> nn.Module:
+        """The target as it runs."""
+        head = TARGET_HEAD_PRECISIONS.get(self.precision)
+        return executable(target, self.precision, head, torch.device(self.placement.target))
+
+    def draft(
+        self, files: _Files | None, target: nn.Module, tokenizer: Any, progress: Progress
+    ) -> tuple[nn.Module | None, torch.Tensor | None]:
+        """A draft model that fits ``target``, and its id map if it scores fewer tokens."""
+        if files is None:
+            return None, None
+        if is_reduced_draft(files.folder):
+            draft = load_draft(files.folder, target, ATTENTION)
+            require_known_ids(draft.id_map, target)
+            packing = DRAFT_PRECISIONS.get(self.precision, self.precision)
+            return executable(draft, packing, None, torch.device(self.placement.target)), draft.id_map
+        draft = self._model("draft", files, self.placement.draft, None, progress)
+        require_same_tokens(tokenizer, _tokenizer(files))
+        id_map = fit_rows(target, draft)
+        head = TARGET_HEAD_PRECISIONS.get(self.precision)
+        return executable(draft, self.precision, head, torch.device(self.placement.draft)), id_map
+
+    def feature_draft(self, path: Path | None, target: nn.Module) -> FeatureDraft | None:
+        """The head on the target's states in ``path``."""
+        if path is None:
+            return None
+        try:
+            draft = load_feature_draft(path, target)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise UserError(
+                f"Cannot load a feature draft of this target from {path}; name a folder written by "
+                "`specdemo train --kind feature` for it."
+            ) from error
         require_known_ids(draft.id_map, target)
-        return executable(draft, DRAFT_PRECISIONS.get(precision, precision)), draft.id_map
-    draft = _load_model("draft", path, DTYPES[precision], place)
-    require_same_tokens(tokenizer, loading(AutoTokenizer.from_pretrained, path))
-    id_map = fit_rows(target, draft)
-    return executable(draft, precision, TARGET_HEAD_PRECISIONS.get(precision)), id_map
+        packing = DRAFT_PRECISIONS.get(self.precision, self.precision)
+        return pack_linears(draft, packing, packing, torch.device(self.placement.target))
+
+    def _model(
+        self, role: str, files: _Files, place: str, shards: Mapping[str, int] | None, progress: Progress
+    ) -> nn.Module:
+        """A whole model of transformers, in one piece or in shards, that may be rolled back."""
+        options: dict[str, Any] = {}
+        if shards is not None:
+            most = {torch.device(name).index: count for name, count in shards.items()}
+            options = {"device_map": "auto", "max_memory": most}
+        with weights_counted(files.name, progress):
+            model = loading(
+                AutoModelForCausalLM.from_pretrained,
+                str(files.folder),
+                files.name,
+                dtype=DTYPES[self.precision],
+                attn_implementation=ATTENTION,
+                use_safetensors=True,
+                **options,
+            )
+        if shards is None:
+            model.to(self.checked_on or place)
+        elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
+            raise UserError(f"{files.name} does not fit on the GPUs here; choose a smaller model.")
+        model.eval()
+        require_rollback(role, files.name, model)
+        return model
+
+
+def _tokenizer(files: _Files) -> Any:
+    return loading(AutoTokenizer.from_pretrained, str(files.folder), files.name)
 
 
 def _feature_folder(target: str, named: str | None) -> Path | None:
@@ -136,25 +309,14 @@ def _feature_folder(target: str, named: str | None) -> Path | None:
     return EMBEDDED_FEATURE_DRAFT if target == EMBEDDED and EMBEDDED_FEATURE_DRAFT.is_dir() else None
 
 
-def _feature_draft(target: str, folder: str | None, model: nn.Module, precision: str) -> FeatureDraft | None:
-    path = _feature_folder(target, folder)
-    if path is None:
-        return None
-    try:
-        draft = load_feature_draft(path, model)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-        raise UserError(
-            f"Cannot load a feature draft of this target from {path}; name a folder written by "
-            "`specdemo train --kind feature` for it."
-        ) from error
-    require_known_ids(draft.id_map, model)
-    packing = DRAFT_PRECISIONS.get(precision, precision)
-    return pack_linears(draft, packing, packing)
+def best_device() -> str:
+    """CUDA where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def chosen_device(name: str | None) -> torch.device:
     """The device asked for, or the best one here, once a tensor could be put on it."""
-    best = "cuda" if torch.cuda.is_available() else "cpu"
+    best = best_device()
     try:
         place = torch.device(name or best)
         torch.empty(1, device=place)
@@ -163,27 +325,33 @@ def chosen_device(name: str | None) -> torch.device:
     return place
 
 
-def _load_model(role: str, path: str, dtype: torch.dtype, device: torch.device) -> nn.Module:
-    model = loading(
-        AutoModelForCausalLM.from_pretrained,
-        path,
-        dtype=dtype,
-        attn_implementation=ATTENTION,
-        use_safetensors=True,
-    )
-    model = model.to(device).eval()
-    require_rollback(role, path, model)
-    return model
+@contextmanager
+def weights_counted(name: str, progress: Progress) -> Iterator[None]:
+    """Show how many of a model's tensors transformers has put in place, while the context is open."""
 
+    def show(done: float, total: float | None, unit: str) -> None:
+        progress(f"Loading {name}", done / total if total else 0.0)
 
-def loading(loader: Callable[..., Any], path: str, **options: Any) -> Any:
-    """Call a ``from_pretrained``, with its many ways to fail put into words."""
+    bar = counting_bar(show)
+    before = set_tqdm_hook(lambda factory, arguments, options: bar(*arguments, **options))
     try:
-        return loader(path, **options)
+        yield
+    finally:
+        set_tqdm_hook(before)
+
+
+def loading(loader: Callable[..., Any], path: str, name: str | None = None, **options: Any) -> Any:
+    """Call a ``from_pretrained``, with its many ways to fail put into words.
+
+    No code that comes with a model is run. ``name`` is what the model is called, if not its path.
+    """
+    name = name or path
+    try:
+        return loader(path, trust_remote_code=False, **options)
     except (OSError, ValueError, KeyError, ImportError) as error:
         if error.args == (ATTENTION,):  # looked up in a list of the model's own
-            raise UserError(f"{path} does not let its attention be replaced; {PLAIN}.") from error
+            raise UserError(f"{name} does not let its attention be replaced; {PLAIN}.") from error
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UserError(
-            f"Cannot load {path}: {reason}. Check the name or folder and the connection."
+            f"Cannot load {name}: {reason}. Check the name or folder and the connection."
         ) from error

@@ -103,9 +103,15 @@ def quantise_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return values.flatten(1).to(torch.int32), scale, low + 8 * scale
 
 
-def linear_for(weight: Tensor, bias: Tensor | None, precision: str) -> nn.Module:
-    """The fastest layer for ``weight`` [out, in] in a precision; plain where no kernel takes it."""
-    if weight.device.type == "cpu":
+def linear_for(
+    weight: Tensor, bias: Tensor | None, precision: str, destination: torch.device | None = None
+) -> nn.Module:
+    """The fastest layer for ``weight`` [out, in] in a precision; plain where no kernel takes it.
+
+    ``destination`` is where the layer will run, if it is yet to be moved there; what is packed for the CPU
+    stays there.
+    """
+    if (destination or weight.device).type == "cpu":
         if precision == "int4" and weight.shape[1] % MULTIPLE == 0 and weight.shape[0] % INT4_ROWS == 0:
             return Int4Linear(weight, bias)
         if precision in ("int4", "int8") and weight.shape[1] % MULTIPLE == 0:
@@ -113,7 +119,9 @@ def linear_for(weight: Tensor, bias: Tensor | None, precision: str) -> nn.Module
         if _has_blocked_kernel(weight.dtype):
             return BlockedLinear(weight, bias)
     plain = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    plain.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    # A parameter stays itself: one that is an embedding too remains one tensor wherever the model is moved.
+    tied = isinstance(weight, nn.Parameter)
+    plain.weight = weight if tied else nn.Parameter(weight.detach(), requires_grad=False)
     if bias is not None:
         plain.bias = nn.Parameter(bias.detach(), requires_grad=False)
     return plain
@@ -128,17 +136,20 @@ def linear_share(model: nn.Module) -> float:
     return sum(w.numel() for w in linears) / total if total else 0.0
 
 
-def pack_linears(model: nn.Module, precision: str, head_precision: str) -> nn.Module:
+def pack_linears(
+    model: nn.Module, precision: str, head_precision: str, destination: torch.device | None = None
+) -> nn.Module:
     """Replace every linear layer of ``model`` by its packed form. Returns ``model``.
 
-    ``head_precision`` is for the output layer, where transformers says which that is.
+    ``head_precision`` is for the output layer, where transformers says which that is, ``destination`` as
+    for :func:`linear_for`.
     """
     head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
                 chosen = head_precision if child is head else precision
-                setattr(parent, name, linear_for(child.weight, child.bias, chosen))
+                setattr(parent, name, linear_for(child.weight, child.bias, chosen, destination))
     return model
 
 

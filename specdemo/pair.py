@@ -16,6 +16,7 @@ from torch import nn
 
 from specdemo import __version__
 from specdemo.calibrate import find_row_floor, measure_draft_step, measure_target
+from specdemo.distant import DistantDrafter, DistantRule
 from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, never, run_capacity, speculate
 from specdemo.feature_draft import FeatureDraft, FeatureDrafter, FeatureRuntime
@@ -50,13 +51,15 @@ Stop = Callable[[], bool]
 
 @dataclass
 class Pair:
-    """A target and a draft on one device, with their tokeniser.
+    """A target and a draft, each on its device, with their tokeniser.
 
     Attributes:
         target_name, draft_name: What the page calls them.
         target, draft: The modules; the draft may score fewer tokens (``id_map``).
-        id_map: Target id of each draft output row, shape [H]; None where both score the same ids.
+        id_map: Target id of each draft output row, shape [H], beside the draft; None where both score the
+            same ids.
         feature_draft: The head on the target's states, if there is one for this target.
+        target_revision, draft_revision: Commits of models that came from the hub.
         calibrations: Pass costs by cache length and drafter kind, measured when first used.
     """
 
@@ -69,23 +72,31 @@ class Pair:
     precision: str
     pieces: PieceTable
     feature_draft: FeatureDraft | None = None
+    target_revision: str | None = None
+    draft_revision: str | None = None
     calibrations: dict[tuple[int, str], Calibration] = field(default_factory=dict)
     _verifier: ClassVar[type[ModelRuntime]] = ModelRuntime
 
     @property
     def device(self) -> torch.device:
-        """Where both models are."""
+        """Where the target reads ids and gives its logits; verdicts are reached there."""
         return next(self.target.parameters()).device
+
+    @property
+    def draft_device(self) -> torch.device:
+        """Where the draft model is; the target's device where there is none."""
+        return self.device if self.draft is None else next(self.draft.parameters()).device
 
     @property
     def place(self) -> str:
         """What the page calls the device, with the way its passes are run where there are several."""
         recorded = getattr(self.target, "recorded", None)
+        name = self._hardware
         if recorded is None:
-            return device_name(self.device)
+            return name
         failure = recorded.failure or getattr(getattr(self.draft, "recorded", None), "failure", None)
         way = "recorded passes" if failure is None else f"not recorded: {failure}"
-        return f"{device_name(self.device)} ({way})"
+        return f"{name} ({way})"
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -130,7 +141,7 @@ class Pair:
         if (capacity, kind) not in self.calibrations:
             runtime = self._target_for(kind, target_costs.row_floor, capacity)
             rule = GreedyRule()
-            drafter = self._drafter(replace(config, drafter=kind), runtime, rule)
+            drafter = self._drafter_near(replace(config, drafter=kind), runtime, rule)
             step_s = measure_draft_step(runtime, drafter, rule, capacity, self._vocab)
             self.calibrations[capacity, kind] = replace(target_costs, c=step_s / target_costs.step_s)
         return self.calibrations[capacity, kind]
@@ -144,7 +155,7 @@ class Pair:
         target = self._target_for(config.drafter, calibration.row_floor, capacity)
         length = length_for(config.k, calibration, self.device)
         rule = rule_for(config, self.device)
-        drafter = self._drafter(config, target, rule)
+        drafter = self._drafter_near(config, target, rule)
         return speculate(target, drafter, prompt_ids, config, self.eos_ids, stop, length, rule)
 
     def baseline_lane(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
@@ -215,7 +226,7 @@ class Pair:
         return Run(
             config=config,
             prompt_ids=tuple(prompt_ids),
-            pair={"target": self.target_name, "draft": self.draft_name},
+            pair=self._names,
             device=self.place,
             precision=self.precision,
             versions=versions(),
@@ -225,6 +236,23 @@ class Pair:
             pieces=self.pieces.encoded(prompt_ids),
             specials=tuple(sorted(self.pieces.specials & set(prompt_ids))),
         )
+
+    @property
+    def _hardware(self) -> str:
+        """Name of the device, or of the first of several and their number."""
+        name = device_name(self.device)
+        if self.device.type != "cuda":
+            return name
+        models = [model for model in (self.target, self.draft) if model is not None]
+        devices = {weight.device for model in models for weight in model.parameters()}
+        return f"{len(devices)} × {name}" if len(devices) > 1 else name
+
+    @property
+    def _names(self) -> dict[str, str]:
+        """What a run records of its models."""
+        names = {"target": self.target_name, "draft": self.draft_name}
+        revisions = {"target_revision": self.target_revision, "draft_revision": self.draft_revision}
+        return names | {key: revision for key, revision in revisions.items() if revision is not None}
 
     @property
     def _vocab(self) -> int:
@@ -243,6 +271,14 @@ class Pair:
         runtime = self._verifier(self.target, row_floor or UNPADDED, taps=taps)
         runtime.prepare(capacity, MAX_K + 1)
         return runtime
+
+    def _drafter_near(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
+        """A fresh drafter whose drafts come to the target, wherever the draft model is."""
+        model_drafts = STEPPING.get(config.drafter) == "draft-model"
+        if not model_drafts or self.draft_device == target.device:
+            return self._drafter(config, target, rule)
+        distant = DistantRule(rule, self.draft_device)
+        return DistantDrafter(self._drafter(config, target, distant), distant, target.device)
 
     def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
         """A fresh drafter of the kind asked for, drafting for ``target``."""

@@ -225,7 +225,7 @@ class SharedNoiseRule:
 
     def __init__(self, config: RunConfig):
         self._config = config
-        self._ids: Tensor | None = None
+        self._ids: dict[tuple[int, torch.device], Tensor] = {}
 
     def chances(self, count: int) -> None:
         """None: the noise depends on position and token alone."""
@@ -257,9 +257,11 @@ class SharedNoiseRule:
         )
 
     def _all_ids(self, scores: Tensor) -> Tensor:
-        if self._ids is None or len(self._ids) != scores.shape[-1]:
-            self._ids = torch.arange(scores.shape[-1], device=scores.device)
-        return self._ids
+        # Draft and target may differ in both.
+        key = (scores.shape[-1], scores.device)
+        if key not in self._ids:
+            self._ids[key] = torch.arange(scores.shape[-1], device=scores.device)
+        return self._ids[key]
 
     def _warp(self, logits: Tensor) -> Tensor:
         return warp(logits, self._config.temperature, self._config.top_k, self._config.top_p)

@@ -4,6 +4,7 @@ Matrices are stored in int8 with one scale per row, the rest in bf16.
 """
 
 import json
+import math
 from pathlib import Path
 
 import torch
@@ -60,6 +61,15 @@ def weight_names(folder: Path) -> set[str]:
         return set()
     with safe_open(shard, "pt") as file:
         return set(file.keys())
+
+
+def count_parameters(folder: Path) -> int:
+    """How many numbers the weights under ``folder`` are, from the files' headers alone."""
+    total = 0
+    for shard in folder.glob("*.safetensors"):
+        with safe_open(shard, "pt") as file:
+            total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return total
 
 
 def _stored(name: str, tensor: Tensor) -> dict[str, Tensor]:

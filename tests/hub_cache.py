@@ -1,0 +1,133 @@
+"""Checkpoints as the hub has them: in its cache on disk, and behind a server on this machine."""
+
+import hashlib
+import json
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from huggingface_hub import constants
+
+NEWEST = "f" * 40
+
+
+def use_cache(monkeypatch, cache: Path) -> None:
+    """Have the hub's library keep its files in ``cache``, and never go online."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def put(cache: Path, name: str, folder: Path, revision: str = NEWEST) -> Path:
+    """Store a checkpoint as the hub's library does: blobs by hash, and links to them in a snapshot."""
+    repository = cache / f"models--{name.replace('/', '--')}"
+    snapshot = repository / "snapshots" / revision
+    (repository / "blobs").mkdir(parents=True, exist_ok=True)
+    (repository / "refs").mkdir(exist_ok=True)
+    snapshot.mkdir(parents=True)
+    (repository / "refs" / "main").write_text(revision)
+    for file in folder.iterdir():
+        blob = repository / "blobs" / hashlib.sha256(file.read_bytes()).hexdigest()
+        shutil.copy(file, blob)
+        (snapshot / file.name).symlink_to(Path("../../blobs") / blob.name)
+    return snapshot
+
+
+class Hub:
+    """A hub with the models it is given; the first reads of ``broken`` files end in the middle.
+
+    Attributes:
+        models: Folder and revision of each model by its id.
+        broken: File names whose transfer is to be cut, and how often.
+        gated: Models for which the hub wants to see an account.
+        asked: Paths of files that were read.
+    """
+
+    def __init__(self) -> None:
+        self.models: dict[str, Path] = {}
+        self.broken: dict[str, int] = {}
+        self.gated: set[str] = set()
+        self.asked: list[str] = []
+
+    def answer(self, request: BaseHTTPRequestHandler, body: bool) -> None:
+        """Answer one request as the hub does."""
+        path = request.path.partition("?")[0]
+        if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path):
+            name, kind, revision = match.groups()
+            if not self._admitted(request, name, revision):
+                return
+            files = sorted(self.models[name].iterdir())
+            listing = [
+                {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": file.name}
+                for file in files
+            ]
+            found = {"id": name, "sha": NEWEST, "siblings": []} if kind == "revision" else listing
+            _send(request, 200, {"Content-Type": "application/json"}, json.dumps(found).encode())
+        elif match := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            name, revision, file = match.groups()
+            if self._admitted(request, name, revision):
+                self._file(request, self.models[name] / file, body)
+        else:
+            _send(request, 404, {}, b"")
+
+    def _admitted(self, request: BaseHTTPRequestHandler, name: str, revision: str) -> bool:
+        code = "GatedRepo" if name in self.gated else "RepoNotFound" if name not in self.models else ""
+        status = 403 if name in self.gated else 401
+        if not code and revision not in ("main", NEWEST):
+            code, status = "RevisionNotFound", 404
+        if code:
+            _send(request, status, {"X-Error-Code": code}, b"")
+        return not code
+
+    def _file(self, request: BaseHTTPRequestHandler, file: Path, body: bool) -> None:
+        content = file.read_bytes()
+        headers = {"X-Repo-Commit": NEWEST, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        if not body:
+            _send(request, 200, {**headers, "Content-Length": str(len(content))}, b"")
+            return
+        self.asked.append(file.name)
+        start = int(request.headers.get("Range", "bytes=0-")[6:].partition("-")[0])
+        part = content[start:]
+        if self.broken.get(file.name, 0) > 0:
+            self.broken[file.name] -= 1
+            part = part[: len(part) // 2]
+        headers["Content-Length"] = str(len(content) - start)
+        if start:
+            headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
+        _send(request, 206 if start else 200, headers, part)
+        request.close_connection = True
+
+
+@contextmanager
+def served(hub: Hub) -> Iterator[str]:
+    """The address of ``hub`` on this machine, for as long as the context is open."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            hub.answer(self, body=True)
+
+        def do_HEAD(self):
+            hub.answer(self, body=False)
+
+        def log_message(self, *args):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def _send(request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes) -> None:
+    request.send_response(status)
+    for name, value in {"Content-Length": str(len(body)), **headers}.items():
+        request.send_header(name, value)
+    request.end_headers()
+    request.wfile.write(body)
