@@ -1,8 +1,8 @@
 """A GPU that is there only inside a call, as on ZeroGPU Spaces.
 
-There another process, forked for the call, computes with the weights as they were placed at the start; this
-one never does. Requests and events travel between the two as plain data, the wish to stop as a file that is no
-longer there.
+There another process, forked for the call, computes with the weights as they were placed at the start;
+this one never does. Requests and events travel between the two as plain data, the wish to stop as a file
+that is no longer there.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +18,7 @@ from specdemo.pair import Pair
 
 Perform = Callable[[Pair, str, Mapping[str, Any], Stop], Iterator[Event]]
 REFUSED = "refused"
-"""Type of the event that carries a ``UserError``'s sentence: of other exceptions only the name would arrive."""
+"""Type of the event with a ``UserError``'s sentence: of an exception only the name would arrive."""
 MEASURING_S = 20
 """For what is measured inside every call: row floor, pass costs, graphs."""
 SECONDS = {"play": 10, "quiz": 40, "prove": 70, "measure": 100}
