@@ -1,0 +1,110 @@
+"""Jobs on a GPU lent by the call: another process computes, and stops when it is told to."""
+
+import os
+import time
+from typing import Any
+
+import pytest
+from lent_gpu import Lender
+from tiny import service_of, tiny_pair
+
+from specdemo.limits import UserError
+from specdemo.pair import Pair
+from specdemo.service import Service, perform
+from specdemo.zerogpu import MEASURING_S, on_calls, seconds_for
+
+REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
+LONG = {**REQUEST, "max_new_tokens": 300}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return tiny_pair()
+
+
+@pytest.fixture
+def lender() -> Lender:
+    return Lender()
+
+
+@pytest.fixture
+def service(pair: Pair, lender: Lender) -> Service:
+    return Service(lambda _name, _progress: pair, performer=on_calls(pair, perform, lender))
+
+
+def emitted(events: Any) -> list[Any]:
+    return [event["round"]["emission"] for event in events if event.get("lane") == "speculative"]
+
+
+def test_a_call_gives_what_this_process_would_and_computes_elsewhere(service, lender, pair):
+    here = emitted(service_of(pair).stream(REQUEST, never))
+    pair.calibrations.clear()
+    events = list(service.stream(REQUEST, never))
+    assert [event["type"] for event in events if event["type"] != "progress"][-1] == "end"
+    assert emitted(events) == here
+    assert lender.processes and os.getpid() not in lender.processes
+    assert not pair.calibrations, "what is measured is measured inside the call"
+
+
+def test_every_kind_of_job_is_done_inside_calls(service, lender):
+    jobs = [
+        service.prove({"proof": "greedy", "prompts": 1}, never),
+        service.play({"text": "abc", "draft": "x"}, never),
+        service.measure({"experiment": "overhead", "max_new_tokens": 4, "prompts": 1}, never),
+    ]
+    for job in jobs:
+        assert list(job)[-1]["type"] in ("end", "turn")
+    assert len(lender.processes) == len(jobs)
+
+
+def test_stop_reaches_the_other_process(service):
+    begun: list[float] = []
+    events = []
+    for event in service.stream(LONG, lambda: bool(begun)):
+        events.append(event)
+        if event["type"] == "round" and not begun:
+            begun.append(time.monotonic())
+    assert events[-1]["type"] == "end" and events[-1]["finish"] == "stopped"
+    assert len(emitted(events)) < 100
+
+
+def test_who_leaves_ends_the_call_and_the_next_visitor_is_served(service, lender):
+    source = service.stream(LONG, never)
+    while next(source)["type"] != "round":
+        pass
+    begun = time.monotonic()
+    source.close()
+    assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
+    assert time.monotonic() - begun < 20
+    with pytest.raises(ProcessLookupError):
+        os.kill(lender.processes[0], 0)
+
+
+def test_a_refusal_inside_the_call_keeps_its_sentence(service, pair):
+    pair.tokenizer.chat_template = None
+    with pytest.raises(UserError, match=r"has no chat template; choose raw continuation\.$"):
+        list(service.stream({**REQUEST, "mode": "chat"}, never))
+    assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
+
+
+def test_a_gpu_that_cannot_be_had_is_told_in_the_host_s_words(service, lender):
+    lender.refusal = RuntimeError()
+    lender.refusal.message = "You have exceeded\nyour quota"  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"could not be used \(You have exceeded your quota\); please try"):
+        list(service.stream(REQUEST, never))
+    lender.refusal = None
+    assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
+
+
+def test_the_time_asked_for_follows_the_request(service, lender):
+    list(service.stream(REQUEST, never))
+    assert lender.durations == [seconds_for("run", REQUEST)]
+    assert MEASURING_S <= seconds_for("run", REQUEST) < seconds_for("run", LONG) < seconds_for("run", {})
+    assert seconds_for("run", {"max_new_tokens": 1e9}) == seconds_for("run", {})
+    assert seconds_for("play", {}) < seconds_for("measure", {}) <= 120
