@@ -139,7 +139,7 @@ _GPT2 = Checkpoint(
 PRESETS = (
     Preset(
         EMBEDDED,
-        "SmolLM2 135M with a distilled draft (comes with the program)",
+        "SmolLM2 135M, distilled draft (built in)",
         Checkpoint(EMBEDDED, 134_515_008, 49_152 * 576),
         Checkpoint(EMBEDDED, 14_158_656 + 12_167_424, 0),  # the draft and the feature draft
     ),

@@ -222,6 +222,7 @@ def _settings(drafters: Sequence[str], offer: Offer) -> tuple[gr.components.Comp
         elem_id="new-tokens",
     )
     with gr.Accordion("More", open=False, elem_id="more"):
+        pair = _pair_choice(offer)
         seed = gr.Number(DEFAULTS.seed, label="Seed", precision=0, minimum=0)
         top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
         top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
@@ -231,7 +232,6 @@ def _settings(drafters: Sequence[str], offer: Offer) -> tuple[gr.components.Comp
             label="run the draft alone as well",
             interactive=DEFAULTS.drafter in drafters,  # which says that there is a draft model
         )
-        pair = _pair_choice(offer)
     return drafter, k, auto, temperature, rule, length, seed, top_k, top_p, baseline, draft_alone, pair
 
 
