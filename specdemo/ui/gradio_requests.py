@@ -196,7 +196,5 @@ def _check_count(sent: dict[str, Any], expected: int) -> None:
 
 def _is_waiting(page: gr.Blocks, event: str) -> bool:
     """Whether the queue still has the event or its answer, which it forgets once that is delivered."""
-    queue = page._queue  # Gradio has no other way to ask
-    return event in queue.event_ids_to_events or any(
-        event in events for events in queue.pending_event_ids_session.values()
-    )
+    waiting = page._queue.pending_event_ids_session  # Gradio has no other way to ask
+    return any(event in events for events in waiting.values())
