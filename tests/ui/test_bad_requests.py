@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
@@ -219,7 +220,7 @@ def refusal_of(endpoint: Endpoint, values: dict[str, Any]) -> str | None:
     return None
 
 
-@settings(max_examples=80, phases=PHASES)
+@settings(max_examples=60, phases=PHASES)
 @given(st.lists(bad_values(), min_size=TOGETHER, max_size=TOGETHER))
 def test_bad_values_in_the_queue_get_the_sentence_of_their_check(visitor, requests):
     session = uuid.uuid4().hex
@@ -352,6 +353,10 @@ def test_gradio_answers_any_body_with_sense(visitor, path, body):
     check(reply)
 
 
+WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+"""What UTF-8 can hold."""
+
+
 @st.composite
 def odd_addresses(draw: Any) -> tuple[str, dict[str, str]]:
     """Anything behind our own prefixes and Gradio's, with any parameters."""
@@ -362,30 +367,24 @@ def odd_addresses(draw: Any) -> tuple[str, dict[str, str]]:
     )
     path = "/".join([draw(st.sampled_from(prefixes)), *draw(st.lists(parts, max_size=3))])
     words = ["alpha", "k", "c", "growth", "theme", "run_k", "page", "deep_link", "session_hash"]
-    values = st.sampled_from(["nan", "-1", "3.7", "1e9", "", "%00", "../x", "9" * 400]) | st.text(max_size=8)
-    return path, draw(st.dictionaries(st.sampled_from(words) | st.text(max_size=4), values, max_size=3))
+    values = st.sampled_from(["nan", "-1", "3.7", "1e9", "", "%00", "../x", "9" * 400]) | WORDS
+    return path, draw(st.dictionaries(st.sampled_from(words) | WORDS, values, max_size=3))
 
 
-def printable(text: str) -> str:
-    """Text that an address can hold; anything in it is percent-encoded on the way."""
-    return text.encode(errors="replace").decode()
-
-
-@settings(max_examples=500, phases=PHASES)
+@settings(max_examples=300, phases=PHASES)
 @given(odd_addresses())
 def test_any_address_is_answered_with_sense(visitor, address):
     path, query = address
-    query = {printable(key): printable(value) for key, value in query.items()}
     if query.get("session_hash") is not None and path.startswith("gradio_api"):
         query["session_hash"] += "!"  # a stream of a session may last
-    url = visitor.http.base_url.copy_with(path="/" + printable(path))
-    with visitor.http.stream("GET", url, params=query) as reply:
+    url = f"/{quote(path, safe='/%')}?{urlencode(query, errors='replace')}"
+    with visitor.http.stream("GET", url) as reply:
         if reply.status_code >= 400:
             reply.read()
         check(reply)
 
 
-@settings(max_examples=300, phases=PHASES)
+@settings(max_examples=150, phases=PHASES)
 @given(ANYTHING, st.sampled_from(["specdemo-traces", "specdemo-lab/run"]), st.data())
 def test_our_own_routes_take_no_trace_for_granted(visitor, value, route, data):
     trace = json.loads(finished().to_json())
