@@ -28,6 +28,7 @@ from specdemo.limits import (
     require_readable,
 )
 from specdemo.metrics import Score
+from specdemo.text import inside_sentence
 from specdemo.trace import Finish, Mode, Round
 
 ONE = "one"
@@ -169,12 +170,14 @@ class TurnLog:
             wrong, right = round_.drafted[round_.accepted].id, round_.emission.id
             told += f"; instead of {self._quoted(wrong)} the target writes {self._quoted(right)}"
         if cut := self._cuts[player].strip():
-            told += f". The end, “{cut}”, was cut: a draft has {_count(total, 'token')} at most"
+            told += (
+                f". The end, “{inside_sentence(cut)}”, was cut: a draft has {_count(total, 'token')} at most"
+            )
         return f"{told}."
 
     def _quoted(self, token: int) -> str:
         text = self._text_of([token])
-        return f"“{text.strip()}”" if text.strip() else _UNSEEN.get(text[:1], "a space")
+        return f"“{inside_sentence(text.strip())}”" if text.strip() else _UNSEEN.get(text[:1], "a space")
 
     def _closing(self, tokens: int) -> str:
         """How the game stands, as its last sentence would say it."""
