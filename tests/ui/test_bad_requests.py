@@ -81,8 +81,10 @@ class Visitor:
         config = self.http.get("/config").json()
         self.numbers = {entry["api_name"]: entry["id"] for entry in config["dependencies"]}
         described = self.http.get(f"{API}/info").json()["named_endpoints"]
-        self.parameters = {
-            name.removeprefix("/"): [one["parameter_name"] for one in endpoint["parameters"]]
+        self.defaults = {
+            name.removeprefix("/"): {
+                one["parameter_name"]: one.get("parameter_default") for one in endpoint["parameters"]
+            }
             for name, endpoint in described.items()
         }
 
@@ -92,8 +94,8 @@ class Visitor:
         return self.http.post(f"{API}/{path}", content=json.dumps(body).encode(), headers=headers)
 
     def values(self, name: str, values: dict[str, Any]) -> list[Any]:
-        """The values in the order of the endpoint's parameters."""
-        return [values[parameter] for parameter in self.parameters[name]]
+        """The values in the order of the endpoint's parameters, defaults for those not named."""
+        return [values.get(parameter, default) for parameter, default in self.defaults[name].items()]
 
     def join(self, name: str, values: dict[str, Any], session: str) -> str:
         """Queue a job as the page does; its number in the queue."""
