@@ -70,7 +70,7 @@ def client() -> Iterator[TestClient]:
     app = App(routes=routes, middleware=[Middleware(guard.Guard)])
     with gr.Blocks() as app.page:
         gr.Textbox()
-    with TestClient(app, raise_server_exceptions=False) as client:
+    with TestClient(app) as client:
         yield client
 
 
