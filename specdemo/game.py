@@ -25,9 +25,10 @@ from specdemo.limits import (
     UserError,
     parse_config,
     require_known,
-    require_whole_characters,
+    require_readable,
 )
 from specdemo.metrics import Score
+from specdemo.text import inside_sentence
 from specdemo.trace import Finish, Mode, Round
 
 ONE = "one"
@@ -82,7 +83,7 @@ def parse_turn(raw: Mapping[str, Any]) -> TurnRequest:
     require_known(raw, ("text", "draft", "second_draft", "written", "scores"))
     text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
     drafts = {ONE: _draft(raw.get("draft"))}
-    if raw.get("second_draft"):
+    if raw.get("second_draft") not in (None, ""):
         drafts[TWO] = _draft(raw["second_draft"])
     return TurnRequest(text, drafts, _written(raw.get("written")), _scores(raw.get("scores")))
 
@@ -169,12 +170,14 @@ class TurnLog:
             wrong, right = round_.drafted[round_.accepted].id, round_.emission.id
             told += f"; instead of {self._quoted(wrong)} the target writes {self._quoted(right)}"
         if cut := self._cuts[player].strip():
-            told += f". The end, “{cut}”, was cut: a draft has {_count(total, 'token')} at most"
+            told += (
+                f". The end, “{inside_sentence(cut)}”, was cut: a draft has {_count(total, 'token')} at most"
+            )
         return f"{told}."
 
     def _quoted(self, token: int) -> str:
         text = self._text_of([token])
-        return f"“{text.strip()}”" if text.strip() else _UNSEEN.get(text[:1], "a space")
+        return f"“{inside_sentence(text.strip())}”" if text.strip() else _UNSEEN.get(text[:1], "a space")
 
     def _closing(self, tokens: int) -> str:
         """How the game stands, as its last sentence would say it."""
@@ -189,20 +192,20 @@ class TurnLog:
 def _draft(value: object) -> str:
     if not isinstance(value, str):
         raise UserError("The draft must be text.")
-    if not value.strip(" "):
-        raise UserError("The draft is empty; type the next few words.")
     if len(value) > MAX_DRAFT_CHARS:
         raise UserError(f"The draft has {len(value):,} characters; shorten it to {MAX_DRAFT_CHARS:,}.")
-    require_whole_characters("draft", value)
+    if not value.strip(" "):
+        raise UserError("The draft is empty; type the next few words.")
+    require_readable("draft", value)
     return value
 
 
 def _written(value: object) -> tuple[int, ...]:
     ids = [] if value is None else value
+    if isinstance(ids, list) and len(ids) > MAX_NEW_TOKENS:
+        raise UserError(f"The game has written {len(ids):,} tokens; start a new one.")
     if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
         raise UserError("written must be the list of token ids that the last turn returned.")
-    if len(ids) > MAX_NEW_TOKENS:
-        raise UserError(f"The game has written {len(ids):,} tokens; start a new one.")
     return tuple(ids)
 
 

@@ -5,6 +5,7 @@ to the visitor, these are the rule.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
@@ -32,6 +33,9 @@ DRAFTERS = (
     "early-exit",
     SCRIPTED,
 )
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Of C0 and C1, with DEL, all but tab, line feed and carriage return."""
 
 GREEDY_BELOW = 1e-3
 """Temperatures under this are greedy: dividing by less only overflows."""
@@ -88,7 +92,7 @@ def _prompt(raw: Mapping[str, Any]) -> str:
         raise UserError(f"The prompt has {len(prompt):,} characters; shorten it to {MAX_PROMPT_CHARS:,}.")
     if not prompt.strip():
         raise UserError("The prompt is empty; write something for the models to continue.")
-    require_whole_characters("prompt", prompt)
+    require_readable("prompt", prompt)
     return prompt
 
 
@@ -113,7 +117,7 @@ def _script(raw: Mapping[str, Any], drafter: str) -> str:
         raise UserError("The scripted drafter needs a script; write the text it should propose.")
     if len(script) > MAX_SCRIPT_CHARS:
         raise UserError(f"The script has {len(script):,} characters; shorten it to {MAX_SCRIPT_CHARS:,}.")
-    require_whole_characters("script", script)
+    require_readable("script", script)
     return script
 
 
@@ -127,14 +131,17 @@ def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
         raise UserError(f"Unknown setting {show(unknown[0])}; leave it out.")
 
 
-def require_whole_characters(name: str, text: str) -> None:
-    """Refuse text that is no Unicode.
+def require_readable(name: str, text: str) -> None:
+    """Refuse text that is no Unicode, or has control characters other than tabs and line breaks.
 
     Raises:
-        UserError: Half of a surrogate pair stands alone; ``name`` is what the text is called.
+        UserError: Says which character it is; ``name`` is what the text is called.
     """
     if not text.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in text):
         raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
+    if control := _CONTROL.search(text):
+        place = f"U+{ord(control[0]):04X} as its character {control.start() + 1:,}"
+        raise UserError(f"The {name} has the control character {place}; remove it.")
 
 
 def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
@@ -186,5 +193,7 @@ def show(value: object) -> str:
     """``value`` for a message, short and on one line, whatever it is."""
     if isinstance(value, list | dict | tuple | set):
         return f"a {type(value).__name__}"
-    text = repr(value) if not isinstance(value, int) or abs(value) < 10**30 else "a huge number"
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a huge number"
+    text = repr(value[:41] if isinstance(value, str) else value)
     return text if len(text) <= 40 else text[:37] + "..."

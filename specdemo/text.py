@@ -11,6 +11,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\U000e0000-\U000e007f]"
+)
+"""Control characters and the marks that reorder or hide text; the page's tokens.js knows the same."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -66,6 +71,11 @@ class StreamDecoder:
 def decode_pieces(pieces: Mapping[int, str], ids: Iterable[int]) -> str:
     """Text of ``ids`` from a trace's ``pieces``."""
     return b"".join(base64.b64decode(pieces[token]) for token in ids).decode(errors="replace")
+
+
+def inside_sentence(text: str) -> str:
+    """``text`` to be quoted: what would reorder or hide the words around it is named instead."""
+    return _UNSEEN.sub(lambda mark: f"U+{ord(mark[0]):04X}", text)
 
 
 def _decoder_spec(tokenizer: Any) -> str:

@@ -32,6 +32,7 @@ from specdemo.trace import (
 )
 
 MAX_BYTES = 16_000_000
+TOO_LARGE = f"The file is too large; a trace has at most {MAX_BYTES:,} bytes."
 MAX_PIECE_BYTES = 1_024
 MAX_PROMPT_TOKENS = 4 * MAX_PROMPT_CHARS + 1_024
 """Up to four byte tokens a character, and a chat template."""
@@ -77,10 +78,12 @@ def load(data: str | bytes) -> Run:
 def _parse(data: str | bytes) -> dict[str, Any]:
     """The JSON object of a trace of a known version."""
     if len(data) > MAX_BYTES:
-        raise UserError(f"The file is too large; a trace has at most {MAX_BYTES:,} bytes.")
+        raise UserError(TOO_LARGE)
     try:
         text = data if isinstance(data, str) else data.decode()
-        raw = json.loads(text, parse_constant=_refuse_constant)
+        raw = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+    except UserError:
+        raise
     except (ValueError, RecursionError) as error:
         where = f" from character {error.pos + 1:,} on" if isinstance(error, json.JSONDecodeError) else ""
         raise UserError(f"This file is not a specdemo trace, or damaged: it is no JSON{where}.") from error
@@ -92,6 +95,14 @@ def _parse(data: str | bytes) -> dict[str, Any]:
     if version < TRACE_VERSION:
         raise UserError(f"This trace has version {version}; this program reads version {TRACE_VERSION}.")
     return raw
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names differ: of two values under one name a reader may see either."""
+    parts = dict(pairs)
+    if len(parts) < len(pairs):
+        raise UserError("This trace is damaged: one of its objects has the same name twice.")
+    return parts
 
 
 def _refuse_constant(name: str) -> None:

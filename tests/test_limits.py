@@ -1,15 +1,40 @@
 """The door: every bad value gets one sentence, every good one a configuration."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdemo.game import parse_turn
+from specdemo.lab.questions import QUESTIONS
+from specdemo.lab.quiz import number_in
+from specdemo.lab.request import parse_lab
+from specdemo.lab.theory import parse_theory
 from specdemo.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config
+from specdemo.proof.request import parse_proof
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.ui.address import settings_from
 
 GOOD = {"prompt": "The capital of France is"}
+TURN = {"text": "abc", "draft": " d", "second_draft": " e", "written": [1], "scores": {}}
+PROOF = {"proof": "distribution", "prompt": "abc", "draws": 9, "rule": "true-rule"}
+LAB = {"experiment": "draft-length", "k": 4, "temperature": 0.0, "max_new_tokens": 9, "prompts": 2}
+THEORY = {"alpha": 0.7, "k": 4, "c": 0.1, "growth": 0.1, "run_alpha": 0.5, "run_k": 3, "theme": "dark"}
+PARSERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "run": (
+        parse_config,
+        {**GOOD, "k": 4, "seed": 1, "script": "", "rule": "greedy", "drafter": "draft-model"},
+    ),
+    "play": (parse_turn, TURN),
+    "prove": (parse_proof, PROOF),
+    "prove by audit": (parse_proof, {"proof": "shared-noise", "prompts": 2, "temperature": 0.5}),
+    "measure": (parse_lab, {**LAB, "prompt": "abc", "mode": "raw", "seed": 1}),
+    "quiz": (lambda raw: number_in(raw, len(QUESTIONS)), {"question": 1}),
+    "theory": (parse_theory, THEORY),
+}
+"""What takes requests from outside, each with a good one."""
 
 
 def test_defaults_are_those_of_the_configuration():
@@ -90,3 +115,87 @@ def test_whatever_comes_in_either_parses_or_is_refused_in_words(raw):
     else:
         assert (config.temperature == 0) == (config.rule is Rule.GREEDY)
         assert config.k == AUTO or 1 <= config.k <= MAX_K
+
+
+def refused(parse: Any, raw: Any) -> str | None:
+    """The sentence that refuses a request, or None where it is taken."""
+    try:
+        parse(raw)
+    except UserError as error:
+        sentence = str(error)
+        assert sentence.endswith(".") and sentence.isprintable() and len(sentence) <= 300
+        return sentence
+    return None
+
+
+def test_every_parser_takes_its_good_request():
+    for parse, good in PARSERS.values():
+        assert refused(parse, good) is None
+
+
+LONG = "ab" * 5_000_000
+NASTY: list[Any] = [
+    *(math.nan, math.inf, -math.inf, 1e308, 3.7, -1, 10**9, 10**400, -(10**400), True, False),
+    *("", "x\x00y", "\x85", "\ud800", "\udfff x", "3", "NaN", LONG, "9" * 5_000),
+    *([], [None], [[[]]], [math.nan], [10**400], ["\ud800"] * 3, [1] * 2_000_000),
+    *({}, {"a": {}}, {"one": 1}, {5: 5}, {"\ud800": None}, {LONG: 1}),
+    *(b"x", object(), (1,), {1}),
+]
+
+
+@pytest.mark.parametrize("name", PARSERS)
+def test_nasty_values_are_taken_or_refused_in_one_sentence(name):
+    parse, good = PARSERS[name]
+    for key in good:
+        told = [refused(parse, {**good, key: value}) for value in NASTY]
+        assert len(list(filter(None, told))) > len(NASTY) / 2, key
+
+
+KEYS = ["colour", "__proto__", "\ud800", "\u202e", "x\ny", 5, None, (), LONG]
+
+
+@pytest.mark.parametrize("name", [name for name in PARSERS if name != "quiz"])
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: ascii(key)[:12])
+def test_unknown_keys_are_refused_in_one_sentence(name, key):
+    parse, good = PARSERS[name]
+    assert (refused(parse, {**good, key: 1}) or "").startswith("Unknown setting ")
+
+
+@given(st.sampled_from(list(PARSERS)), st.data())
+def test_every_parser_takes_or_refuses_anything_in_one_sentence(name, data):
+    parse, good = PARSERS[name]
+    changes = st.dictionaries(st.sampled_from(list(good)) | st.text(max_size=4), ANYTHING, max_size=4)
+    refused(parse, {**good, **data.draw(changes)})
+
+
+TEXTS = [("run", "prompt"), ("play", "text"), ("play", "draft"), ("play", "second_draft")]
+TEXTS += [("prove", "prompt"), ("measure", "prompt")]
+
+
+@pytest.mark.parametrize("code", [0, 1, 8, 0x0B, 0x0C, 0x0E, 0x1B, 0x1F, 0x7F, 0x80, 0x85, 0x9F])
+@pytest.mark.parametrize(("name", "key"), TEXTS)
+def test_control_characters_are_refused_by_name(name, key, code):
+    parse, good = PARSERS[name]
+    sentence = refused(parse, {**good, key: f"ab{chr(code)}c"})
+    assert f"has the control character U+{code:04X} as its character 3; remove it." in sentence
+
+
+def test_a_script_has_no_control_characters_either():
+    scripted = {**GOOD, "drafter": "scripted", "script": "a\x1b[31m"}
+    assert "The script has the control character U+001B" in refused(parse_config, scripted)
+
+
+def test_tabs_line_breaks_and_marks_of_direction_are_text():
+    for text in ("a\tb\nc\r\nd", "\u202eabc\u2066", "é\u0301\u200d👩\u200d🚀\ufeff"):
+        assert parse_config({"prompt": text}).prompt == text
+
+
+@pytest.mark.parametrize(
+    "key", ["prompt", "k", "temperature", "seed", "mode", "baseline", "trace", "__proto__"]
+)
+def test_addresses_are_taken_or_refused_in_one_sentence(key):
+    texts = [value for value in NASTY if isinstance(value, str)]
+    texts += ["1_0", "٣", "1e999", "0x10", "-1", "1e9", "3.7", "true", "auto", "1" * 1_000_000 + "x"]
+    for text in texts:
+        refused(lambda raw: settings_from(raw, "abc"), {key: text})
+    assert settings_from({"k": "4", "temperature": ".5"}, "abc")["temperature"] == 0.5

@@ -6,7 +6,7 @@ Symbols as in ``metrics``. The verification cost has one number here, the growth
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specdemo.limits import MAX_K, UserError, integer, number
+from specdemo.limits import MAX_K, UserError, integer, number, require_known
 from specdemo.metrics import (
     OracleLength,
     RoundShape,
@@ -25,6 +25,7 @@ from specdemo.trace import SPECULATIVE, Run
 
 MAX_COST = 1.0
 """Highest c and growth that can be chosen: a draft step, or one more token in a pass, as dear as a pass."""
+SETTINGS = ("alpha", "k", "c", "growth", "run_alpha", "run_k", "theme")
 
 
 class TheoryRequest(NamedTuple):
@@ -48,10 +49,11 @@ def parse_theory(raw: Mapping[str, Any]) -> TheoryRequest:
     """Check a request.
 
     Raises:
-        UserError: A value has the wrong type or is out of bounds.
+        UserError: A key is unknown, or a value has the wrong type or is out of bounds.
     """
+    require_known(raw, SETTINGS)
     theme = raw.get("theme", "light")
-    if theme not in THEMES:
+    if not isinstance(theme, str) or theme not in THEMES:
         raise UserError(f"There is no such theme; choose one of: {', '.join(THEMES)}.")
     run = None
     if "run_k" in raw:

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from specdemo.limits import GREEDY_BELOW, MAX_TEMPERATURE, choice, integer, number, parse_config
+from specdemo.limits import (
+    GREEDY_BELOW,
+    MAX_TEMPERATURE,
+    choice,
+    integer,
+    number,
+    parse_config,
+    require_known,
+)
 from specdemo.proof.audit import audit_config
 from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
 from specdemo.rules import Control
@@ -15,6 +23,7 @@ MOST_PROMPTS = 48
 """As many as come with the program."""
 PROMPTS = 8
 TEMPERATURE = 0.8
+SETTINGS = ("proof", "prompts", "temperature", "prompt", "draws", "rule")
 
 
 class Proof(StrEnum):
@@ -61,8 +70,9 @@ def parse_proof(raw: Mapping[str, Any]) -> ProofRequest:
     """Turn an untrusted mapping into a ``ProofRequest``; only what the proof asked for needs is looked at.
 
     Raises:
-        UserError: A value has the wrong type or is out of bounds.
+        UserError: A key is unknown, or a value has the wrong type or is out of bounds.
     """
+    require_known(raw, SETTINGS)
     proof = choice(raw, "proof", Proof, Proof.DISTRIBUTION)
     prompts, draws, rule = PROMPTS, DRAWS, SampledBy.TRUE_RULE
     if proof is Proof.DISTRIBUTION:

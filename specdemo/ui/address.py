@@ -3,6 +3,7 @@
 Values are checked as a request's are. Knows no widgets.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from specdemo.limits import parse_config
 from specdemo.trace import AUTO, RunConfig
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _SWITCHES = {"true": True, "false": False}
 _LINKED = frozenset(RunConfig.__dataclass_fields__) - {"script"}
 
@@ -35,7 +37,4 @@ def _typed(key: str, text: str) -> Any:
         return text
     if text in _SWITCHES:
         return _SWITCHES[text]
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    return float(text) if _NUMBER.fullmatch(text) else text

@@ -17,7 +17,7 @@ from specdemo.limits import UserError
 from specdemo.offer import Offer
 from specdemo.pair import drafters_with
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
-from specdemo.ui import jobs, lab_routes, traces, ways_in
+from specdemo.ui import guard, jobs, lab_routes, traces, ways_in
 from specdemo.ui import stage as stage_ui
 from specdemo.ui.address import settings_from
 from specdemo.ui.component import PREFIX, component
@@ -139,7 +139,10 @@ def launch_options() -> dict[str, Any]:
     return {
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=fonts, font_mono=mono),
         "head": stage_ui.head(),
-        "app_kwargs": {"routes": [*traces.routes(), *lab_routes.routes(), *stage_ui.routes()]},
+        "app_kwargs": {
+            "routes": [*traces.routes(), *lab_routes.routes(), *stage_ui.routes()],
+            "middleware": [guard.middleware()],
+        },
         "footer_links": ["api"],
         "max_threads": MOST_THREADS,
         "run_history": False,

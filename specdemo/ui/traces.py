@@ -23,7 +23,11 @@ from specdemo.ui.offline import player_page
 PREFIX = "specdemo-traces"
 AT_ONCE = 2
 """Files unfolded at the same time; each takes a core and some hundred megabytes at worst."""
+MOST_UPLOADS = 8
+"""Files held at the same time, from their first byte to the reply; more are told to come back."""
+READING_S = 60.0
 _slots = asyncio.Semaphore(AT_ONCE)
+_uploads = asyncio.Semaphore(MOST_UPLOADS)
 
 
 def routes() -> list[BaseRoute]:
@@ -58,24 +62,36 @@ async def _unfold(request: Request) -> Response:
 
 async def of_posted_run(request: Request, answer: Callable[[Run], Response]) -> Response:
     """What ``answer`` makes of the trace file that was posted, or the sentence that refuses it."""
-    try:
-        body = await _body(request)
-    except ClientDisconnect:
-        return Response(status_code=400)
-    try:
-        async with _slots:
-            return await run_in_threadpool(lambda: answer(trace_file.load(body)))
-    except UserError as error:
-        return refusal(413 if len(body) > trace_file.MAX_BYTES else 400, error)
+    if int(request.headers.get("content-length", 0)) > trace_file.MAX_BYTES:
+        return refusal(413, UserError(trace_file.TOO_LARGE))
+    if _uploads.locked():
+        return refusal(503, UserError("Too many files are being sent; please try again in a minute."))
+    async with _uploads:
+        try:
+            body = await _body(request)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except TimeoutError:
+            return refusal(408, UserError("The file took too long to arrive; send it again."))
+        try:
+            async with _slots:
+                return await run_in_threadpool(lambda: answer(trace_file.load(body)))
+        except UserError as error:
+            return refusal(413 if len(body) > trace_file.MAX_BYTES else 400, error)
 
 
 async def _body(request: Request) -> bytes:
-    """What was sent, but hardly more of it than a trace can be."""
+    """What was sent, but hardly more of it than a trace can be.
+
+    Raises:
+        TimeoutError: It did not arrive in time.
+    """
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > trace_file.MAX_BYTES:
-            break
+    async with asyncio.timeout(READING_S):
+        async for part in request.stream():
+            body += part
+            if len(body) > trace_file.MAX_BYTES:
+                break
     return bytes(body)
 
 

@@ -1,6 +1,7 @@
 """Recorded runs over HTTP, without a browser."""
 
 import asyncio
+import gzip
 import json
 import threading
 import time
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.testclient import TestClient
 from tiny_runs import finished
 
@@ -30,6 +32,8 @@ def client(tmp_path, monkeypatch) -> Iterator[TestClient]:
     (tmp_path / "index.json").write_text(json.dumps(index), encoding="utf-8")
     monkeypatch.setattr(recordings, "FOLDER", tmp_path)
     traces._recorded.cache_clear()
+    for name, places in (("_slots", traces.AT_ONCE), ("_uploads", traces.MOST_UPLOADS)):
+        monkeypatch.setattr(traces, name, asyncio.Semaphore(places))  # each belongs to one event loop
     with TestClient(Starlette(routes=[*traces.routes(), *stage.routes()])) as client:
         yield client
 
@@ -123,3 +127,62 @@ def test_the_offline_page_is_served_before_the_static_files(client):
     assert response.headers["content-type"].startswith("text/html")
     assert response.text.count('<script type="application/x-ndjson" id="specdemo-events"></script>') == 1
     assert client.get("/specdemo-static/stage.js").status_code == 200
+
+
+def posted(*messages: dict, headers: tuple = ()) -> Response:
+    """The reply to a request that arrives in these messages, and then no further."""
+    left = list(messages)
+
+    async def receive() -> dict:
+        return left.pop(0) if left else await asyncio.sleep(3600)
+
+    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
+    return asyncio.run(asyncio.wait_for(traces._unfold(request), 30))
+
+
+def told(response: Response) -> str:
+    """The sentence of a refusal."""
+    return json.loads(response.body)["error"]
+
+
+def test_a_file_that_says_it_is_too_large_is_refused_unread():
+    length = (b"content-length", str(MAX_BYTES + 1).encode())
+    response = posted(headers=(length,))
+    assert response.status_code == 413
+    assert told(response) == "The file is too large; a trace has at most 16,000,000 bytes."
+
+
+def test_the_page_knows_what_is_too_large():
+    script = (stage.STATIC / "recordings.js").read_text(encoding="utf-8")
+    assert f"const MOST_BYTES = {MAX_BYTES:_};" in script
+
+
+def test_a_file_that_trickles_in_is_given_up(monkeypatch):
+    monkeypatch.setattr(traces, "READING_S", 0.05)
+    response = posted({"type": "http.request", "body": b"{", "more_body": True})
+    assert response.status_code == 408
+    assert told(response) == "The file took too long to arrive; send it again."
+
+
+def test_only_so_many_files_are_held_and_a_place_comes_free_again(client, monkeypatch):
+    opened = threading.Event()
+    monkeypatch.setattr(traces.trace_file, "load", lambda body: opened.wait(30) and finished())
+    with ThreadPoolExecutor(traces.MOST_UPLOADS) as pool:
+        held = [
+            pool.submit(client.post, "/specdemo-traces", content=b"x") for _ in range(traces.MOST_UPLOADS)
+        ]
+        until = time.monotonic() + 30
+        while not traces._uploads.locked() and time.monotonic() < until:
+            time.sleep(0.01)
+        turned_away = client.post("/specdemo-traces", content=b"x")
+        opened.set()
+        assert [reply.result().status_code for reply in held] == [200] * traces.MOST_UPLOADS
+    assert turned_away.status_code == 503
+    assert turned_away.json() == {"error": "Too many files are being sent; please try again in a minute."}
+    assert client.post("/specdemo-traces", content=b"x").status_code == 200
+
+
+def test_a_compressed_file_is_not_unpacked(client):
+    bomb = gzip.compress(b" " * 1_000_000)
+    response = client.post("/specdemo-traces", content=bomb, headers={"content-encoding": "gzip"})
+    assert response.status_code == 400 and "no JSON" in response.json()["error"]

@@ -1,6 +1,7 @@
 // One chart of Python's figures on one node: drawn in the page's theme and in the room there is.
 
 import { fitPlot, loadPlotly, PLOT_CONFIG, PLOT_NARROW_PX, plotTheme } from "./plots.js";
+import { named } from "./tokens.js";
 
 export class Chart {
   /** Nothing is loaded or drawn before the first `show`. */
@@ -66,7 +67,7 @@ export class Chart {
 
 /** Text as Plotly is to show it: its own markup is taken literally, line breaks and ends are seen. */
 export function plotText(text, longest = Infinity) {
-  const plain = text.replace(/\r\n|\n|\r/g, "⏎").replace(/\t/g, "⇥");
+  const plain = named(text.replace(/\r\n|\r/g, "\n")).replace(/\n/g, "⏎").replace(/\t/g, "⇥");
   const letters = [...plain];
   const shown = letters.length > longest ? `${letters.slice(0, longest - 1).join("")}…` : plain;
   return shown.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");

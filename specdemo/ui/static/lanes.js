@@ -32,7 +32,7 @@ export class LaneView {
     const prompt = document.createElement("span");
     prompt.className = "sd-prompt";
     prompt.dataset.mode = mode;
-    prompt.textContent = text;
+    fill(prompt, text, false);
     if (mode === "chat") prompt.title = text;
     this.flow.setHead(prompt);
   }

