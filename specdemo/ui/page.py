@@ -148,7 +148,7 @@ def launch_options() -> dict[str, Any]:
         "run_history": False,
         "enable_monitoring": False,
         "ssr_mode": False,
-        "show_error": True,
+        "show_error": False,
         "inbrowser": False,
     }
 

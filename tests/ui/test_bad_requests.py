@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode
 import httpx
 import pytest
 import torch
+from http_visitor import API, HttpVisitor
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from tiny import service_of, tiny_pair
@@ -24,10 +25,10 @@ from specdemo.lab.questions import QUESTIONS
 from specdemo.lab.quiz import number_in
 from specdemo.lab.request import parse_lab
 from specdemo.limits import UserError, parse_config
+from specdemo.offer import Offer
 from specdemo.proof.request import parse_proof
 from specdemo.ui.page import build_page, launch_options
 
-API = "/gradio_api"
 SECRETS = ("Traceback", 'File "', "site-packages", "/root", "/home", "/usr", ".py")
 SOON_S = 20.0
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -36,9 +37,28 @@ TOGETHER = 10
 """Jobs that one session has waiting; the queue takes twice as many."""
 
 
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-2, 20),
+    st.integers(-(10**40), 10**40),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=12),
+    st.sampled_from(
+        ["", "NaN", "auto", "greedy", "scripted", "raw", "\x00", "a\u202eb", "\ud800", "x" * 20_000]
+    ),
+    st.sampled_from(["<script>alert(1)</script>", "${7*7}", "{{7*7}}", "../../etc/passwd", "/etc/passwd"]),
+)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=5,
+)
+
+
 @dataclass(frozen=True)
 class Endpoint:
-    """One of the five jobs: good values by the names of its parameters, and who checks them."""
+    """One of the jobs: good values by the names of its parameters, and who checks them."""
 
     good: dict[str, Any]
     parse: Callable[[dict[str, Any]], object]
@@ -70,79 +90,20 @@ ENDPOINTS = {
         parse_lab,
     ),
     "quiz": Endpoint({"question": 1}, lambda raw: number_in(raw, len(QUESTIONS))),
+    "generate": Endpoint({name: RUN[name] for name in RUN if name not in ("auto", "baseline")}, parse_config),
 }
-
-
-class Visitor:
-    """Speaks Gradio's protocol over one connection that is kept open."""
-
-    def __init__(self, url: str):
-        self.http = httpx.Client(base_url=url, timeout=60)
-        config = self.http.get("/config").json()
-        self.numbers = {entry["api_name"]: entry["id"] for entry in config["dependencies"]}
-        described = self.http.get(f"{API}/info").json()["named_endpoints"]
-        self.defaults = {
-            name.removeprefix("/"): {
-                one["parameter_name"]: one.get("parameter_default") for one in endpoint["parameters"]
-            }
-            for name, endpoint in described.items()
-        }
-
-    def post(self, path: str, body: Any) -> httpx.Response:
-        """Post to Gradio; in ASCII, which may hold half of a character pair."""
-        headers = {"content-type": "application/json"}
-        return self.http.post(f"{API}/{path}", content=json.dumps(body).encode(), headers=headers)
-
-    def values(self, name: str, values: dict[str, Any]) -> list[Any]:
-        """The values in the order of the endpoint's parameters, defaults for those not named."""
-        return [values.get(parameter, default) for parameter, default in self.defaults[name].items()]
-
-    def join(self, name: str, values: dict[str, Any], session: str) -> str:
-        """Queue a job as the page does; its number in the queue."""
-        body = {"data": self.values(name, values), "fn_index": self.numbers[name], "session_hash": session}
-        reply = self.post("queue/join", body)
-        assert reply.status_code == 200, reply.text
-        return reply.json()["event_id"]
-
-    def outcomes(self, session: str, count: int) -> dict[str, dict[str, Any]]:
-        """How each of the session's jobs ended, by its number."""
-        ended: dict[str, dict[str, Any]] = {}
-        with self.http.stream("GET", f"{API}/queue/data", params={"session_hash": session}) as stream:
-            for line in stream.iter_lines():
-                message = json.loads(line.removeprefix("data: ") or "{}")
-                assert message.get("msg") != "unexpected_error", message
-                if message.get("msg") == "process_completed":
-                    ended[message["event_id"]] = message
-                if len(ended) == count:
-                    break
-        return ended
-
-    def call(self, name: str, values: dict[str, Any]) -> tuple[str, Any]:
-        """The same by name, as a script does: the last event and what it says."""
-        reply = self.post(f"call/{name}", {"data": self.values(name, values)})
-        assert reply.status_code == 200, reply.text
-        return self.answer(f"{API}/call/{name}/{reply.json()['event_id']}")
-
-    def answer(self, path: str) -> tuple[str, Any]:
-        """The last event of a stream by name."""
-        event, data = "", None
-        with self.http.stream("GET", path) as stream:
-            for line in stream.iter_lines():
-                if line.startswith("event: "):
-                    event = line.removeprefix("event: ")
-                elif line.startswith("data: "):
-                    data = json.loads(line.removeprefix("data: "))
-        return event, data
+PAIRS = st.sampled_from(["embedded", "", None]) | ANYTHING
+"""Which models are to do it: mostly those that are there."""
 
 
 @pytest.fixture(scope="module")
-def visitor() -> Iterator[Visitor]:
+def visitor() -> Iterator[HttpVisitor]:
     """A visitor of the running page, whose models are tiny."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     page = build_page(service_of(tiny_pair()))
     _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
-    visitor = Visitor(url)
+    visitor = HttpVisitor(url)
     yield visitor
     visitor.http.close()
     page.close()
@@ -150,13 +111,13 @@ def visitor() -> Iterator[Visitor]:
 
 
 @pytest.fixture(autouse=True)
-def _still_works(visitor: Visitor) -> Iterator[None]:
+def _still_works(visitor: HttpVisitor) -> Iterator[None]:
     """After every test a good run is taken at once."""
     yield
     good_run(visitor)
 
 
-def good_run(visitor: Visitor) -> None:
+def good_run(visitor: HttpVisitor) -> None:
     """A run that ends soon, as it should."""
     began = time.monotonic()
     event, data = visitor.call("run", ENDPOINTS["run"].good)
@@ -178,45 +139,27 @@ def check(reply: httpx.Response) -> None:
         assert not any(secret in reply.text for secret in SECRETS), reply.text
 
 
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-2, 20),
-    st.integers(-(10**40), 10**40),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=12),
-    st.sampled_from(
-        ["", "NaN", "auto", "greedy", "scripted", "raw", "\x00", "a\u202eb", "\ud800", "x" * 20_000]
-    ),
-    st.sampled_from(["<script>alert(1)</script>", "${7*7}", "{{7*7}}", "../../etc/passwd", "/etc/passwd"]),
-)
-ANYTHING = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=5,
-)
-
-
 @st.composite
 def bad_values(draw: Any) -> tuple[str, dict[str, Any], str]:
     """Values that one of the jobs refuses, with the sentence that says why."""
     name = draw(st.sampled_from(list(ENDPOINTS)))
     endpoint = ENDPOINTS[name]
     changes = st.dictionaries(st.sampled_from(list(endpoint.good)), ANYTHING, min_size=1, max_size=3)
-    values = {**endpoint.good, **draw(changes)}
-    refusal = refusal_of(endpoint, values)
+    values, pair = {**endpoint.good, **draw(changes)}, draw(PAIRS)
+    refusal = refusal_of(endpoint, values, pair)
     if refusal is None:  # by luck these are good
         first = next(iter(endpoint.good))
         values[first] = draw(st.sampled_from([[], {}, -1.5, "\x7f", "no such thing\x00"]))
-        refusal = refusal_of(endpoint, values)
+        refusal = refusal_of(endpoint, values, pair)
     assert refusal is not None
-    return name, values, refusal
+    return name, {**values, "pair": pair}, refusal
 
 
-def refusal_of(endpoint: Endpoint, values: dict[str, Any]) -> str | None:
-    """What the endpoint's own check says."""
+def refusal_of(endpoint: Endpoint, values: dict[str, Any], pair: Any) -> str | None:
+    """What the endpoint's own check says, and then that of the pair."""
     try:
         endpoint.parse(values)
+        Offer().named(pair)
     except UserError as error:
         return str(error)
     return None
@@ -379,7 +322,7 @@ def test_any_address_is_answered_with_sense(visitor, address):
     path, query = address
     if query.get("session_hash") is not None and path.startswith("gradio_api"):
         query["session_hash"] += "!"  # a stream of a session may last
-    url = f"/{quote(path, safe='/%')}?{urlencode(query, errors='replace')}"
+    url = f"/{quote(path, safe='/%').lstrip('/')}?{urlencode(query, errors='replace')}"
     with visitor.http.stream("GET", url) as reply:
         if reply.status_code >= 400:
             reply.read()

@@ -247,7 +247,7 @@ def test_nothing_of_gradio_takes_what_the_page_never_sends(url, path):
 
 def test_events_are_passed_on_as_they_come(url, service):
     service.gap_s = 0.02
-    body = {"data": ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False]}
+    body = {"data": ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]}
     event = httpx.post(f"{url}gradio_api/call/run", json=body).json()["event_id"]
     began, came = time.monotonic(), []
     with httpx.stream("GET", f"{url}gradio_api/call/run/{event}", timeout=60) as stream:

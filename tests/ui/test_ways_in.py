@@ -133,7 +133,7 @@ def test_every_endpoint_says_what_its_parameters_are(client):
             assert label and not label.startswith(("parameter_", "value_")), (name, parameter)
             assert parameter["python_type"]["type"] != "Any", (name, parameter)
     described = {p["parameter_name"]: p for p in endpoints["/generate"]["parameters"]}
-    names = "prompt mode drafter k temperature rule max_new_tokens seed top_k top_p"
+    names = "prompt mode drafter k temperature rule max_new_tokens seed top_k top_p pair"
     assert list(described) == names.split()
     assert [name for name, about in described.items() if not about["parameter_has_default"]] == ["prompt"]
     assert described["mode"]["python_type"]["type"] == "Literal['chat', 'raw']"
@@ -143,7 +143,7 @@ def test_every_endpoint_says_what_its_parameters_are(client):
 
 def test_who_goes_away_ends_the_run(url, service):
     service.gap_s = 0.1
-    values = ["abc", "raw", "draft-model", 3, 0, None, 12, 0, 0, 1]
+    values = ["abc", "raw", "draft-model", 3, 0, None, 12, 0, 0, 1, ""]
     joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": values})
     with httpx.stream("GET", f"{url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
         assert any(service.served > 2 for _ in reply.iter_lines())

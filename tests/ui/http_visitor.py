@@ -1,0 +1,78 @@
+"""A visitor who speaks Gradio's protocol over plain HTTP, as the page and scripts do."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import httpx
+
+API = "/gradio_api"
+
+
+class HttpVisitor:
+    """Speaks Gradio's protocol over one connection that is kept open."""
+
+    def __init__(self, url: str):
+        self.http = httpx.Client(base_url=url, timeout=600)
+        config = self.http.get("/config").json()
+        self.numbers = {entry["api_name"]: entry["id"] for entry in config["dependencies"]}
+        described = self.http.get(f"{API}/info").json()["named_endpoints"]
+        self.defaults = {
+            name.removeprefix("/"): {
+                one["parameter_name"]: one.get("parameter_default") for one in endpoint["parameters"]
+            }
+            for name, endpoint in described.items()
+        }
+
+    def post(self, path: str, body: Any) -> httpx.Response:
+        """Post to Gradio; in ASCII, which may hold half of a character pair."""
+        headers = {"content-type": "application/json"}
+        return self.http.post(f"{API}/{path}", content=json.dumps(body).encode(), headers=headers)
+
+    def values(self, name: str, values: dict[str, Any]) -> list[Any]:
+        """The values in the order of the endpoint's parameters, defaults for those not named."""
+        return [values.get(parameter, default) for parameter, default in self.defaults[name].items()]
+
+    def join(self, name: str, values: dict[str, Any], session: str) -> str:
+        """Queue a job as the page does; its number in the queue."""
+        body = {"data": self.values(name, values), "fn_index": self.numbers[name], "session_hash": session}
+        reply = self.post("queue/join", body)
+        assert reply.status_code == 200, reply.text
+        return reply.json()["event_id"]
+
+    def messages(self, session: str) -> Iterator[dict[str, Any]]:
+        """What the server tells a session, as it comes."""
+        with self.http.stream("GET", f"{API}/queue/data", params={"session_hash": session}) as stream:
+            for line in stream.iter_lines():
+                if line:
+                    yield json.loads(line.removeprefix("data: "))
+
+    def outcomes(self, session: str, count: int) -> dict[str, dict[str, Any]]:
+        """How each of the session's jobs ended, by its number."""
+        ended: dict[str, dict[str, Any]] = {}
+        with closing(self.messages(session)) as messages:
+            for message in messages:
+                assert message["msg"] != "unexpected_error", message
+                if message["msg"] == "process_completed":
+                    ended[message["event_id"]] = message
+                if len(ended) == count:
+                    break
+        return ended
+
+    def call(self, name: str, values: dict[str, Any]) -> tuple[str, Any]:
+        """The same by name, as a script does: the last event and what it says."""
+        reply = self.post(f"call/{name}", {"data": self.values(name, values)})
+        assert reply.status_code == 200, reply.text
+        return self.answer(f"{API}/call/{name}/{reply.json()['event_id']}")
+
+    def answer(self, path: str) -> tuple[str, Any]:
+        """The last event of a stream by name."""
+        event, data = "", None
+        with self.http.stream("GET", path) as stream:
+            for line in stream.iter_lines():
+                if line.startswith("event: "):
+                    event = line.removeprefix("event: ")
+                elif line.startswith("data: "):
+                    data = json.loads(line.removeprefix("data: "))
+        return event, data

@@ -1,0 +1,104 @@
+"""Many visitors at once on a real server with tiny models: each gets a right run or a clear refusal."""
+
+import re
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+from http_visitor import HttpVisitor
+from storm import requests_of, storm, visit
+from tiny import tiny_pair
+
+from specdemo.line import Bounds
+from specdemo.service import Service
+from specdemo.ui.page import build_page, launch_options
+
+BOUNDS = Bounds(most_waiting=8, most_seconds=5.0)
+FULL = re.compile(r"The queue is full: 8 are waiting already; please try again in about \d+ s\.")
+FREE_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def service() -> Service:
+    """Around tiny models, with a short line."""
+    pair = tiny_pair()
+    return Service(lambda _name, _progress: pair, bounds=BOUNDS)
+
+
+@pytest.fixture(scope="module")
+def url(service: Service) -> Iterator[str]:
+    """The address of the page around it."""
+    page = build_page(service)
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    yield address
+    page.close()
+
+
+@pytest.fixture
+def visitor(url: str) -> Iterator[HttpVisitor]:
+    """One visitor with a connection of their own."""
+    one = HttpVisitor(url)
+    yield one
+    one.http.close()
+
+
+def test_fifty_visitors_at_once_each_get_a_right_run_or_a_clear_refusal(url, visitor):
+    requests = requests_of(50, tokens=16)
+    alone = [visit(visitor, **request).ids for request in requests]
+    assert len(set(alone)) > 25, "seeds and prompts make different texts"
+    outcomes = storm(url, requests)
+    right = [o for o, ids in zip(outcomes, alone, strict=True) if o.ids == ids]
+    refused = [o for o in outcomes if o.refusal]
+    assert len(right) + len(refused) == len(requests) and len(right) >= 1 + BOUNDS.most_waiting
+    assert all(FULL.fullmatch(str(o.refusal)) for o in refused)
+    assert visit(visitor, **requests[0]).ids == alone[0]
+
+
+def test_two_visitors_with_different_seeds_get_what_each_would_get_alone(url, visitor):
+    sampled = {"prompt": "abc", "mode": "raw", "temperature": 1.0, "rule": "rejection", "max_new_tokens": 40}
+    requests = [{**sampled, "seed": 1}, {**sampled, "seed": 2}]
+    alone = [visit(visitor, **request).ids for request in requests]
+    assert alone[0] != alone[1]
+    assert [outcome.ids for outcome in storm(url, requests)] == alone
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["while it runs", "before it begins"])
+def test_who_disconnects_frees_the_device_and_nothing_more_is_done_for_them(url, visitor, begun):
+    long = {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}
+    gone, session = HttpVisitor(url), uuid.uuid4().hex
+    gone.join("run", long, session)
+    with closing(gone.messages(session)) as messages:
+        for message in messages:
+            if not begun or "round" in str(message.get("output")):
+                break
+    gone.http.close()
+    outcome = visit(visitor, prompt="abc", mode="raw", max_new_tokens=4)
+    assert outcome.ids and outcome.wait_s < FREE_S
+
+
+def test_a_run_that_takes_too_long_is_ended_and_keeps_what_it_wrote(service, visitor, monkeypatch):
+    session = uuid.uuid4().hex
+    monkeypatch.setattr(service._line, "bounds", Bounds(most_waiting=8, most_seconds=0.3))
+    visitor.join("run", {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}, session)
+    texts: list[str] = []
+    for message in visitor.messages(session):
+        if message["msg"] == "process_completed":
+            assert "time limit of 0.3 s" in message["output"]["error"]
+            break
+        texts.append(str(message.get("output")))
+    assert any("finish" in text and "stopped" in text for text in texts)
+    monkeypatch.undo()
+    assert visit(visitor, prompt="abc", mode="raw", max_new_tokens=4).ids
+
+
+def test_many_runs_leave_no_threads_behind(visitor):
+    def run() -> None:
+        assert visit(visitor, prompt="abc", mode="raw", max_new_tokens=2).ids
+
+    run()
+    before = threading.active_count()
+    for _ in range(30):
+        run()
+    assert threading.active_count() <= before + 2
