@@ -81,7 +81,7 @@ def test_a_draft_is_cut_at_the_most_tokens_and_that_is_said(pair, known):
 
 
 @pytest.mark.parametrize(
-    "draft", ["<img src=x onerror=alert(1)>", " ${x} {{y}}", "🎉é\n\t", "\x00\u202e", "    ."]
+    "draft", ["<img src=x onerror=alert(1)>", " ${x} {{y}}", "🎉é\n\t", "\u202e", "    ."]
 )
 def test_whatever_is_drafted_the_text_is_the_targets(pair, draft):
     text, written, scores, sizes = "naïve 🎉", [], {}, []
