@@ -122,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_pair_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--pair", metavar="NAME", help="a preset, in the place of --target and --draft")
     parser.add_argument("--target", default="embedded", metavar="ID|DIR")
     parser.add_argument("--draft", default="embedded", metavar="ID|DIR|none")
     parser.add_argument("--feature-draft", metavar="DIR", help="a feature draft trained for the target")
@@ -339,10 +340,11 @@ def _lab(options: argparse.Namespace) -> int:
 def _load(options: argparse.Namespace):
     from specdemo.fetch import printing
     from specdemo.models import load_pair
+    from specdemo.presets import preset_named
 
+    named = {"target": options.target, "draft": options.draft}
     return load_pair(
-        target=options.target,
-        draft=options.draft,
+        **(preset_named(options.pair).sources if options.pair else named),
         feature_draft=options.feature_draft,
         device=options.device,
         precision=options.precision,

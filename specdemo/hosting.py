@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from specdemo.fetch import Progress, printing
 from specdemo.limits import UserError
 from specdemo.line import Bounds
-from specdemo.models import assemble_pair, best_device, load_pair, offered_drafters
-from specdemo.offer import Offer, two_models
+from specdemo.models import assemble_pair, chosen_device, load_pair, offered_drafters
+from specdemo.offer import OWN, Offer, two_models
+from specdemo.packed import DTYPES
 from specdemo.pair import Pair
 from specdemo.placement import free_memory
 from specdemo.presets import EMBEDDED, PRESETS, fitting, preset_named
@@ -61,14 +63,22 @@ class Hosting:
         return offered_drafters(**{name: self.sources[name] for name in ("target", "draft", "feature_draft")})
 
     def offer(self) -> Offer:
-        """The pair at home, and beside it the presets that still fit the device."""
+        """The pair at home, and beside it the presets that still fit the device.
+
+        Beside models of the host's own there are none: what those leave is not known yet.
+
+        Raises:
+            UserError: There is no such device or precision.
+        """
+        if self.precision not in DTYPES:
+            raise UserError(f"Unknown precision {self.precision!r}; choose one of: {', '.join(DTYPES)}.")
         chosen = self.target is None and self.draft is None
-        home = self.pair if chosen else f"{self.sources['target']}, {self.sources['draft']}"
-        titles = {home: preset_named(home).title if chosen else home}
-        if not (self.only_home or ZERO_GPU):
-            free = free_memory(self.device or best_device())
-            if chosen:
-                free -= preset_named(home).needed_bytes(self.precision)
+        home = self.pair if chosen else OWN
+        names = " with ".join(Path(self.sources[role]).name for role in ("target", "draft"))
+        titles = {home: preset_named(home).title if chosen else names}
+        if chosen and not (self.only_home or ZERO_GPU):
+            device = str(chosen_device(self.device))
+            free = free_memory(device) - preset_named(home).needed_bytes(self.precision)
             titles |= {preset.name: preset.title for preset in fitting(free, self.precision)}
         return Offer(home, titles, self.any_model and not ZERO_GPU)
 
@@ -78,7 +88,9 @@ class Hosting:
             return self._service_on_calls(offer)
 
         def load(name: str, progress: Progress) -> Pair:
-            return load_pair(
+            # Beside a run of another pair nothing can be measured: a guest's first job does that.
+            loader = load_pair if name == offer.home else assemble_pair
+            return loader(
                 **self._sources_of(name, offer),
                 device=self.device,
                 precision=self.precision,
@@ -91,6 +103,8 @@ class Hosting:
         if name == offer.home:
             return self.sources
         if found := two_models(name):
+            if any(Path(one).exists() for one in found):
+                raise UserError("Models are named by hub id here; a folder of this machine has that name.")
             return {"target": found[0], "draft": found[1]}
         return preset_named(name).sources
 

@@ -7,6 +7,7 @@ hub's cache and is not fetched again. Knows no torch.
 
 import errno
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,7 @@ def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
         "ignore_patterns": list(UNWANTED),
     }
     size = _missing_bytes(name, options)
+    _require_room(name, size)
     most = 0.0
 
     def show(done: float, _total: float | None, unit: str) -> None:
@@ -96,6 +98,17 @@ def _missing_bytes(name: str, options: dict[str, Any]) -> int:
     except Exception:
         return 0
     return sum(file.file_size for file in files if file.will_download)
+
+
+def _require_room(name: str, size: int) -> None:
+    """Refuse what the disk cannot hold before any of it is fetched."""
+    cache = Path(constants.HF_HUB_CACHE)
+    there = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
+    if size > shutil.disk_usage(there).free:
+        raise UserError(
+            f"{name} takes {size / MB:,.0f} MB, more than the disk has left; make room in {cache} or choose "
+            "a smaller model."
+        )
 
 
 def _unseen(done: float, total: float | None, unit: str) -> None:

@@ -21,7 +21,8 @@ from specdemo.limits import UserError
 Stop = Callable[[], bool]
 Job = Callable[[Stop], Iterator[Event]]
 
-POLL_S = 0.5
+POLL_S = 1.0
+"""How often those who wait are told so; each time costs a little of the running decoder's processor."""
 ABANDONED_S = 60.0
 """A job whose events nobody takes for so long is ended: its visitor's side was lost without a word."""
 USUAL_S = 15.0
@@ -41,6 +42,10 @@ class Bounds:
 
     most_waiting: int = 20
     most_seconds: float = 300.0
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.most_waiting <= 1_000 and 0 < self.most_seconds < float("inf")):
+            raise UserError("Up to 1,000 jobs may wait, and one may take any number of seconds above 0.")
 
 
 class _Over:
@@ -125,7 +130,8 @@ class Line:
     def _join(self, kind: str, job: Job, stop: Stop) -> _Place:
         place = _Place(kind, job, stop, copy_context())
         with self._changed:
-            if len(self._waiting) >= self.bounds.most_waiting:
+            busy = self._running is not None or self._waiting
+            if busy and len(self._waiting) >= self.bounds.most_waiting:
                 raise UserError(
                     f"The queue is full: {len(self._waiting)} are waiting already; please try again in "
                     f"about {_rounded(self._wait_s(len(self._waiting)))} s."
@@ -146,8 +152,10 @@ class Line:
         place.wanted.release()
 
     def _until_begun(self, place: _Place) -> Iterator[Event]:
-        """The place in the line whenever it is another one; ends when the job has begun."""
-        said = None
+        """The place in the line every now and then; ends when the job has begun.
+
+        Also where it has not changed: only between two events can a visitor be found to have left.
+        """
         while True:
             with self._changed:
                 if place.begun is not None:
@@ -159,8 +167,7 @@ class Line:
                 place.told.put(_OVER)
                 yield {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
                 return
-            if ahead and (ahead, wait_s) != said:
-                said = (ahead, wait_s)
+            if ahead:
                 yield _waiting_event(ahead, wait_s)
             with self._changed:
                 self._changed.wait_for(lambda: place.begun is not None, POLL_S)
@@ -206,7 +213,9 @@ class Line:
         with closing(place.job(ended)) as events:  # type: ignore[type-var]
             for event in events:
                 place.told.put(event)
-                if not place.wanted.acquire(timeout=ABANDONED_S) or place.left:
+                if not place.wanted.acquire(timeout=ABANDONED_S):
+                    raise UserError("Nobody took what this told for a minute, so it was ended; run it again.")
+                if place.left:
                     return
 
 

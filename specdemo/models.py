@@ -4,6 +4,7 @@ Pairs to choose from are in ``presets``, the way from the hub in ``hub``, and wh
 in ``placement``. Knows no UI and no decoding.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -340,6 +341,10 @@ def weights_counted(name: str, progress: Progress) -> Iterator[None]:
         set_tqdm_hook(before)
 
 
+_ONE_AT_A_TIME = threading.Lock()
+"""transformers sets torch's default precision for the whole process while it makes a model."""
+
+
 def loading(loader: Callable[..., Any], path: str, name: str | None = None, **options: Any) -> Any:
     """Call a ``from_pretrained``, with its many ways to fail put into words.
 
@@ -347,8 +352,11 @@ def loading(loader: Callable[..., Any], path: str, name: str | None = None, **op
     """
     name = name or path
     try:
-        return loader(path, trust_remote_code=False, **options)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+        with _ONE_AT_A_TIME:
+            return loader(path, trust_remote_code=False, **options)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise UserError(f"{name} does not fit into memory here; choose a smaller model.") from error
+    except Exception as error:  # of the libraries that read foreign files, each has kinds of its own
         if error.args == (ATTENTION,):  # looked up in a list of the model's own
             raise UserError(f"{name} does not let its attention be replaced; {PLAIN}.") from error
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]

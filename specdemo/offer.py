@@ -14,6 +14,8 @@ HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 ANY_PAIR = re.compile(rf"({HUB_ID}), ?({HUB_ID})", re.ASCII)
 """How a pair of any two models is named: target and draft by hub id, never a folder of the server's."""
 HOME = "embedded"
+OWN = "own"
+"""Name of a home pair that is no preset; which models it is of is the host's to tell."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,8 @@ class Offer:
         if isinstance(asked, str):
             if asked in self.titles:
                 return asked
-            if self.any_model and ANY_PAIR.fullmatch(asked):
-                return asked
+            if self.any_model and (found := two_models(asked)):
+                return ", ".join(found)
         names = ", ".join({self.home: "", **self.titles})
         other = ", or name two models as TARGET/ID, DRAFT/ID" if self.any_model else ""
         raise UserError(f"Unknown pair {show(asked)}; choose one of: {names}{other}.")

@@ -19,6 +19,7 @@ from specdemo.calibrate import find_row_floor, measure_draft_step, measure_targe
 from specdemo.distant import DistantDrafter, DistantRule
 from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, never, run_capacity, speculate
+from specdemo.execution import readable_positions
 from specdemo.feature_draft import FeatureDraft, FeatureDrafter, FeatureRuntime
 from specdemo.lengths import length_for
 from specdemo.limits import DRAFTERS, MAX_K, SCRIPTED, UserError
@@ -114,13 +115,15 @@ class Pair:
         """The prompt as the target reads it.
 
         Raises:
-            UserError: The target has no chat template, or nothing is left of the prompt.
+            UserError: The target has no chat template, or the prompt is empty or longer than it can read.
         """
         if config.mode is Mode.CHAT and self.tokenizer.chat_template is None:
             raise UserError(f"{self.target_name} has no chat template; choose raw continuation.")
         ids = encode_prompt(self.tokenizer, config.prompt, config.mode)
         if not ids:
             raise UserError("The prompt is empty; write something for the models to continue.")
+        if len(ids) >= (most := readable_positions(self.target.config)):
+            raise UserError(f"The prompt has {len(ids):,} tokens, the target reads {most:,}; shorten it.")
         return ids
 
     def script_ids(self, script: str) -> list[int]:

@@ -7,6 +7,7 @@ models, only how to have them loaded.
 
 import gc
 import threading
+import traceback
 from collections.abc import Callable, Generator
 from typing import NamedTuple
 
@@ -65,10 +66,12 @@ class Shelf:
         return None if pair is None else Loan(pair, lambda: self._given_back(held))
 
     def forget(self, pair: Pair) -> None:
-        """Have a pair loaded anew when it is next asked for: the device has lost what it held."""
-        for held in (self._home, self._guest):
-            if held is not None and held.pair is pair:
-                held.pair = None
+        """Load anew what the device has lost: this pair, and with it whatever else was there."""
+        held = [one for one in (self._home, self._guest) if one is not None]
+        if any(one.pair is pair for one in held):
+            for one in held:
+                one.pair = None
+            self.begin()
 
     def _seated(self, name: str, stop: Stop) -> Generator[Event, None, "_Held | None"]:
         if name == self._home.name:
@@ -129,12 +132,12 @@ class _Held:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._progress = ("Starting", 0.0)
-        self._failure: UserError | None = None
+        self._failure: str | None = None
 
     @property
     def loading(self) -> bool:
         """Whether a thread is at it."""
-        return self._thread is not None and self._thread.is_alive()
+        return self._thread is not None
 
     def begin(self) -> None:
         """Load it, unless it is loaded or under way."""
@@ -154,18 +157,26 @@ class _Held:
             if thread is not None:
                 thread.join(POLL_S)
             if self._failure is not None:
-                raise self._failure
+                raise UserError(self._failure)
+            self.begin()  # it may have been forgotten meanwhile
             text, fraction = self._progress
             yield {"type": "progress", "text": text, "fraction": fraction}
         return pair
 
     def _load(self) -> None:
+        pair, failure = None, None
         try:
-            self.pair = self._loader(self.name, self._report)
+            pair = self._loader(self.name, self._report)
         except UserError as error:
-            self._failure = error
-        except Exception as error:  # a thread's exception would vanish and leave every visitor waiting
-            self._failure = UserError(f"The models could not be loaded ({type(error).__name__}: {error}).")
+            failure = str(error)
+        except BaseException as error:  # it would vanish with the thread and leave every visitor waiting
+            traceback.print_exc()
+            reason = (str(error).splitlines() or [""])[0][:200]
+            failure = f"The models could not be loaded ({type(error).__name__}: {reason})."
+        if failure is not None:
+            drop_unused()  # only the sentence is kept: a traceback holds on to what had been loaded by then
+        with self._lock:
+            self.pair, self._failure, self._thread = pair, failure, None
 
     def _report(self, text: str, fraction: float) -> None:
         self._progress = (text, fraction)

@@ -15,8 +15,8 @@ from specdemo.events import Event
 from specdemo.limits import MAX_NEW_TOKENS, UserError
 from specdemo.line import Stop
 from specdemo.pair import Pair
+from specdemo.service import LostDeviceError, Perform
 
-Perform = Callable[[Pair, str, Mapping[str, Any], Stop], Iterator[Event]]
 REFUSED = "refused"
 """Type of the event with a ``UserError``'s sentence: of an exception only the name would arrive."""
 MEASURING_S = 20
@@ -42,6 +42,11 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
             yield from perform(pair, kind, raw, lambda: not Path(wanted).exists())
         except UserError as error:
             yield {"type": REFUSED, "message": str(error)}
+            if isinstance(error, LostDeviceError):
+                raise  # so that this process is not used again
+        except Exception as error:
+            yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
+            raise
 
     def perform_inside_call(_pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
         with TemporaryDirectory(prefix="specdemo-call-") as folder:
@@ -72,15 +77,18 @@ def _lent(events: Iterator[Event]) -> Iterator[Event]:
     Raises:
         UserError: What the job was refused with, or why there is no GPU now.
     """
+    refused = None
     try:
         with closing(events):  # type: ignore[type-var]
             for event in events:
                 if event["type"] == REFUSED:
-                    raise UserError(event["message"])
-                yield event
-    except UserError:
-        raise
+                    refused = event["message"]  # and on to the end, which says what becomes of the process
+                else:
+                    yield event
     except Exception as error:
-        # The host's own words: no GPU free, a visitor's quota used up, or the call cut off.
-        words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
-        raise UserError(f"The GPU could not be used ({words[:200]}); please try again later.") from error
+        if refused is None:
+            # The host's own words: no GPU free, a visitor's quota used up, or the call cut off.
+            words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
+            raise UserError(f"The GPU could not be used ({words[:200]}); please try again later.") from error
+    if refused is not None:
+        raise UserError(refused)

@@ -13,6 +13,7 @@ import app
 from specdemo import hosting
 from specdemo.hosting import Hosting
 from specdemo.limits import UserError
+from specdemo.line import Bounds
 from specdemo.offer import Offer, two_models
 from specdemo.presets import PRESETS, preset_named
 
@@ -53,11 +54,25 @@ def test_a_host_may_offer_nothing_else_or_another_pair_at_home(roomy):
     large = Hosting(pair="qwen2.5-7b", device="cpu").offer()
     assert large.home == "qwen2.5-7b" and "embedded" in large.titles
     own = Hosting(target="/models/large", draft="/models/small", device="cpu", only_home=True)
-    assert own.offer().home == "/models/large, /models/small"
+    assert own.offer().titles == {"own": "large with small"} and own.offer().home == "own"
     assert own.sources["target"] == "/models/large"
     assert Hosting(draft="none").sources["target"] == "embedded"
     with pytest.raises(UserError, match="needs --draft with it"):
         _ = Hosting(target="/models/large").sources
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"), [({"device": "cuda:9"}, "cannot be used here"), ({"precision": "x"}, "Unknown")]
+)
+def test_a_device_or_precision_that_is_not_there_is_refused_at_the_start(wrong, words):
+    with pytest.raises(UserError, match=words):
+        Hosting(**wrong).offer()
+
+
+@pytest.mark.parametrize("bounds", [(-1, 1.0), (10**6, 1.0), (1, 0.0), (1, float("nan")), (1, float("inf"))])
+def test_bounds_have_bounds(bounds):
+    with pytest.raises(UserError, match="may wait"):
+        Bounds(*bounds)
 
 
 def test_drafters_are_those_of_the_pair_at_home():
@@ -80,11 +95,15 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
         return tiny_pair()
 
     monkeypatch.setattr(hosting, "load_pair", load)
+    monkeypatch.setattr(hosting, "assemble_pair", load)
+    monkeypatch.chdir(ROOT)
     host = Hosting(device="cpu", any_model=True)
     service = host.service(host.offer())
     request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
     for name in (None, "smollm2-1.7b", "some/target, some/draft"):
         assert list(service.stream(request, lambda: False, name))[-1]["type"] == "end"
+    with pytest.raises(UserError, match="a folder of this machine has that name"):
+        list(service.stream(request, lambda: False, "assets/draft, assets/draft"))
     assert [sources["target"] for sources in loaded] == [
         "embedded",
         "HuggingFaceTB/SmolLM2-1.7B-Instruct",
@@ -123,6 +142,7 @@ def test_what_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name
 def test_any_two_models_may_be_named_only_where_the_host_allows_it():
     name = "some/target, some/draft"
     assert Offer(any_model=True).named(name) == name
+    assert Offer(any_model=True).named("some/target,some/draft") == name
     assert two_models(name) == ("some/target", "some/draft") and two_models("embedded") is None
     with pytest.raises(UserError):
         Offer().named(name)

@@ -1,6 +1,7 @@
 """Pairs in memory: the one at home stays, guests take turns, failures are told and tried again."""
 
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -138,18 +139,53 @@ def test_a_failed_load_is_told_and_tried_again(shelf, models):
     assert shelf._home.users == shelf._guest.users == 1
 
 
-def test_an_unforeseen_failure_while_loading_is_a_sentence_too():
+class Panic(BaseException):
+    """What libraries in other languages raise where they give up."""
+
+
+@pytest.mark.parametrize("failure", [ZeroDivisionError("of all\nthings"), Panic("of all\nthings")])
+def test_an_unforeseen_failure_while_loading_is_a_sentence_too(failure):
     def loader(name: str, progress: Any) -> Any:
-        raise ZeroDivisionError("of all things")
+        raise failure
 
-    with pytest.raises(UserError, match=r"could not be loaded \(ZeroDivisionError: of all things\)"):
-        borrow(Shelf(loader, HOME), HOME)
+    shelf = Shelf(loader, HOME)
+    for _ in range(2):
+        with pytest.raises(UserError, match=rf"could not be loaded \({type(failure).__name__}: of all\)\."):
+            borrow(shelf, HOME)
 
 
-def test_a_forgotten_pair_is_loaded_anew_but_only_that_one(shelf, models):
-    first = borrow(shelf, HOME)
+def test_of_a_failed_load_only_the_sentence_is_kept():
+    kept: list[Any] = []
+
+    def loader(name: str, progress: Any) -> Any:
+        weights = Models()
+        kept.append(weakref.ref(weights))
+        raise UserError("They do not fit; choose others.")
+
+    shelf = Shelf(loader, HOME)
+    with pytest.raises(UserError, match="choose others"):
+        borrow(shelf, HOME)
+    assert kept[0]() is None
+
+
+def test_after_a_device_is_lost_everything_on_it_is_loaded_anew(shelf, models):
+    first, guest = borrow(shelf, HOME), borrow(shelf, "guest")
+    guest.give_back()
     shelf.forget(first.pair)
     second = borrow(shelf, HOME)
-    assert second.pair != first.pair
+    assert second.pair != first.pair and borrow(shelf, "guest").pair != guest.pair
     shelf.forget(first.pair)
     assert borrow(shelf, HOME).pair is second.pair
+
+
+def test_who_waits_while_a_pair_is_forgotten_waits_for_the_new_one(shelf, models):
+    models.gate.clear()
+    waiting = shelf.borrow(HOME, never)
+    next(waiting)
+    models.gate.set()
+    first = borrow(shelf, HOME)
+    models.gate.clear()
+    shelf.forget(first.pair)
+    assert len(texts(waiting, 3)) == 3
+    models.gate.set()
+    assert finished(waiting).pair != first.pair

@@ -10,10 +10,11 @@ from tiny import service_of, tiny_pair
 
 from specdemo.limits import UserError
 from specdemo.pair import Pair
-from specdemo.service import Service, perform
+from specdemo.service import KINDS, LostDeviceError, Service, perform
 from specdemo.zerogpu import MEASURING_S, on_calls, seconds_for
 
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
+PARENT = os.getpid()
 LONG = {**REQUEST, "max_new_tokens": 300}
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -108,3 +109,39 @@ def test_the_time_asked_for_follows_the_request(service, lender):
     assert MEASURING_S <= seconds_for("run", REQUEST) < seconds_for("run", LONG) < seconds_for("run", {})
     assert seconds_for("run", {"max_new_tokens": 1e9}) == seconds_for("run", {})
     assert seconds_for("play", {}) < seconds_for("measure", {}) <= 120
+
+
+def test_a_process_whose_device_is_lost_is_not_used_again(pair):
+    """The lender keeps a process whose call ends well, and drops one whose call raises."""
+
+    def lost(*_asked: Any) -> Any:
+        raise LostDeviceError("The device failed.")
+        yield
+
+    ends = []
+
+    def lend(duration: Any) -> Any:
+        def decorate(task: Any) -> Any:
+            def handler(*args: Any) -> Any:
+                try:
+                    yield from task(*args)
+                    ends.append("well")
+                except LostDeviceError:
+                    ends.append("raised")
+                    raise
+
+            return handler
+
+        return decorate
+
+    source = on_calls(pair, lost, lend)(pair, "run", REQUEST, never)
+    with pytest.raises(UserError, match="The device failed"):
+        for event in source:
+            raise AssertionError(event)
+    assert ends == ["raised"]
+
+
+def test_a_fault_of_the_program_is_not_blamed_on_the_gpu(service, monkeypatch):
+    monkeypatch.setitem(KINDS, "run", lambda raw: 1 / 0 if os.getpid() != PARENT else KINDS["play"])
+    with pytest.raises(UserError, match=r"failed inside the program \(ZeroDivisionError\)\."):
+        list(service.stream(REQUEST, never))

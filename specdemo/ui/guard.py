@@ -31,7 +31,7 @@ PLAYER = f"/{stage.PREFIX}/player.html"
 _OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX))
 _FETCHED = re.compile(
     rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
-    rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|call/(v2/)?[^/]+/[^/]+)"
+    rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
 _POSTED_TO_US = re.compile(rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run")
@@ -111,7 +111,7 @@ class Guard:
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = _behind(scope.get("root_path", ""), scope["path"])
         reply = _Reply(send, self._headers(path), path)
         try:
             receive = await _admitted(scope, path, receive)
@@ -124,6 +124,12 @@ class Guard:
     def _headers(self, path: str) -> dict[str, str]:
         policy = f"{offline.POLICY}; frame-ancestors 'none'" if path == PLAYER else self._policy
         return {"Content-Security-Policy": policy, **COMMON_HEADERS}
+
+
+def _behind(root: str, path: str) -> str:
+    """``path`` without the folder under which a proxy shows the page, where the proxy has left it in."""
+    root = root.rstrip("/")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:

@@ -7,14 +7,18 @@ the server, which may be the reason.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Literal
 
 import gradio as gr
+from gradio.context import LocalContext
 from gradio.events import Dependency
 
 from specdemo.limits import UserError
 from specdemo.ui.runs import Events, Stops, first_line, ndjson
 
+MOST_UNREAD = 200
+"""Updates kept for somebody who fetches none; half a minute of them, then the job ends."""
 DEVICE = "device"
 """The concurrency group of all jobs."""
 BUSY = "The server takes no more at the moment; please try again in a minute."
@@ -38,13 +42,28 @@ def stream(stops: Stops, request: gr.Request, start: Callable[[Callable[[], bool
     """The growing NDJSON of the job that ``start(stop)`` makes, which the session's Stop ends."""
     session = session_of(request)
     event = stops.current(session)
+    unread = _unread()
     try:
-        yield from ndjson(start(event.is_set))
+        with closing(ndjson(start(event.is_set))) as texts:
+            for text in texts:
+                yield text
+                if unread() > MOST_UNREAD:
+                    return
     except UserError as error:
         # The component already shows the sentence; visible=False spares the page a second copy.
         raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
     finally:
         stops.leave(session, event)
+
+
+def _unread() -> Callable[[], int]:
+    """How many messages of this job wait to be fetched; to be made while Gradio begins it."""
+    blocks = LocalContext.blocks.get(None)
+    event = blocks and blocks._queue.event_ids_to_events.get(LocalContext.event_id.get(None))
+    if not event:  # not called through the queue
+        return lambda: 0
+    messages = blocks._queue.pending_messages_per_session[event.session_hash]
+    return messages.qsize
 
 
 def wire(

@@ -18,6 +18,8 @@ MIN_GAP_S = 1 / 6
 Whoever reads them may share the decoder's cores: at 15 a second streaming cost it a tenth of its speed, at 6
 about 3%. The browser plays rounds at their recorded pace all the same."""
 
+MOST_SESSIONS = 10_000
+"""Whose wishes to stop are remembered; far more than can have a job."""
 FREQUENT = frozenset({"round", "progress"})
 """Types of events that a job may yield as often as once a round; any other is sent at once."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
@@ -58,6 +60,8 @@ class Stops:
 
     def begin(self, session: str) -> None:
         """Forget any earlier wish to stop."""
+        if len(self._events) >= MOST_SESSIONS:
+            self._events.pop(next(iter(self._events)))
         self._events[session] = threading.Event()
 
     def current(self, session: str) -> threading.Event:
@@ -83,14 +87,18 @@ def first_line() -> str:
 def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
     """One job as text that grows by whole lines, at most one update per ``MIN_GAP_S``, none lost.
 
+    What is told again and again while waiting stands there once; the text is yielded all the same, since only
+    then does Gradio notice that a visitor has left.
+
     Raises:
         UserError: After an ``error`` line that holds the same sentence has been yielded.
     """
-    text, sent, due = first_line(), "", clock()
+    text, sent, due, last = first_line(), "", clock(), None
     try:
         with closing(source) as events:
             for event in events:
-                text += _line(event)
+                text += _line(event) if event != last else ""
+                last = event if event["type"] == "progress" else None
                 if clock() >= due or event["type"] not in FREQUENT:
                     yield text
                     sent, due = text, clock() + MIN_GAP_S

@@ -5,8 +5,9 @@ from typing import Any
 
 import gradio as gr
 import plotly
+from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from specdemo.palette import css_variables
@@ -34,7 +35,8 @@ def routes() -> list[BaseRoute]:
     """Where the browser finds the page's files."""
     return [
         Route(f"/{PREFIX}/plotly.min.js", _plotly),
-        Mount(f"/{PREFIX}", _Revalidated(directory=STATIC)),
+        # No Mount: behind a proxy that takes its folder off the path, one looks in the wrong place.
+        Route(f"/{PREFIX}/{{name:path}}", _static),
     ]
 
 
@@ -47,8 +49,15 @@ def _plotly(_request: Any) -> Response:
     return FileResponse(PLOTLY_JS, media_type="text/javascript", headers=REVALIDATE)
 
 
+async def _static(request: Request) -> Response:
+    return await _FILES.get_response(request.path_params["name"], request.scope)
+
+
 class _Revalidated(StaticFiles):
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
         response.headers.update(REVALIDATE)
         return response
+
+
+_FILES = _Revalidated(directory=STATIC)

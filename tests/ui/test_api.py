@@ -1,14 +1,17 @@
 """The API endpoints ``run`` and ``play``: typed, bounded by the same limits, refusals in one sentence."""
 
 import json
+import time
 from typing import Any
 
+import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
 from specdemo.game import parse_turn
 from specdemo.limits import UserError, parse_config
+from specdemo.ui import jobs
 
 GOOD = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_tokens": 32}
 
@@ -89,3 +92,15 @@ def test_a_bad_turn_is_refused_with_the_sentence_of_the_game(client, service, wr
         client.predict(**turn, api_name="/play")
     assert str(refused.value) == str(sentence.value)
     assert service.requests == []
+
+
+def test_a_job_whose_updates_nobody_fetches_is_ended(url, service, monkeypatch):
+    monkeypatch.setattr(jobs, "MOST_UNREAD", 8)
+    service.gap_s = 0.1
+    values = ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]
+    httpx.post(f"{url}gradio_api/call/run", json={"data": values}).raise_for_status()
+    time.sleep(2.5)
+    seen = service.served
+    time.sleep(0.5)
+    rounds = sum(event["type"] == "round" for event in service.events)
+    assert 0 < seen == service.served < rounds

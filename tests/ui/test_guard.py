@@ -201,7 +201,6 @@ CLOSED = """/gradio_api/upload_progress?upload_id=x
 /gradio_api/run-history/buckets
 /gradio_api/token
 /gradio_api/user
-/gradio_api/app_id
 /gradio_api/login_check
 /gradio_api/queue/status
 /gradio_api/custom_component/x/client/a/b
