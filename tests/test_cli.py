@@ -144,3 +144,12 @@ def test_replay_takes_the_name_of_a_shipped_recording(capsys, tmp_path, monkeypa
     assert capsys.readouterr().err == (
         "specdemo: Cannot read other: No such file or directory; give a trace file or a recording (demo).\n"
     )
+
+
+def test_a_pair_can_be_named(monkeypatch, capsys, pair):
+    asked = {}
+    monkeypatch.setattr(specdemo.models, "load_pair", lambda **options: asked.update(options) or pair)
+    assert main(["generate", "hello", "--raw", "--max-new-tokens", "4", "--pair", "smollm2-1.7b"]) == 0
+    assert asked["target"] == "HuggingFaceTB/SmolLM2-1.7B-Instruct" and len(asked["target_revision"]) == 40
+    assert main(["generate", "hello", "--pair", "nope"]) != 0
+    assert "choose one of: embedded, qwen2.5-7b" in capsys.readouterr().err

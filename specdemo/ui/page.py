@@ -38,6 +38,9 @@ MOST_THREADS = 100
 SAMPLING_TEMPERATURE = 0.8
 """Where the temperature goes when a visitor picks a sampling rule at temperature 0."""
 
+MOST_SESSIONS = 200
+"""Whose page Gradio remembers, a quarter of a megabyte each; who is forgotten loses nothing."""
+
 DRAFTER_LABELS = {
     "draft-model": "draft model",
     "prompt-lookup": "copy from the text",
@@ -145,6 +148,7 @@ def launch_options() -> dict[str, Any]:
         },
         "footer_links": ["api"],
         "max_threads": MOST_THREADS,
+        "state_session_capacity": MOST_SESSIONS,
         "run_history": False,
         "enable_monitoring": False,
         "ssr_mode": False,

@@ -18,7 +18,7 @@ MIN_GAP_S = 1 / 6
 Whoever reads them may share the decoder's cores: at 15 a second streaming cost it a tenth of its speed, at 6
 about 3%. The browser plays rounds at their recorded pace all the same."""
 
-MOST_SESSIONS = 10_000
+MOST_WISHES = 10_000
 """Whose wishes to stop are remembered; far more than can have a job."""
 FREQUENT = frozenset({"round", "progress"})
 """Types of events that a job may yield as often as once a round; any other is sent at once."""
@@ -60,7 +60,7 @@ class Stops:
 
     def begin(self, session: str) -> None:
         """Forget any earlier wish to stop."""
-        if len(self._events) >= MOST_SESSIONS:
+        if len(self._events) >= MOST_WISHES:
             self._events.pop(next(iter(self._events)))
         self._events[session] = threading.Event()
 

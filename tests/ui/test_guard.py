@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 import httpx
 import pytest
+from stand_in import StandIn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -21,6 +22,7 @@ from visitor import run_to_end
 
 from specdemo.ui import guard
 from specdemo.ui.gradio_requests import API
+from specdemo.ui.page import build_page, launch_options
 
 HEADERS = {
     "x-content-type-options": "nosniff",
@@ -289,3 +291,34 @@ def test_the_offline_page_has_a_stricter_policy(url):
     assert (
         "default-src 'none'" in policy and "connect-src" not in policy and "frame-ancestors 'none'" in policy
     )
+
+
+@pytest.fixture(scope="module")
+def proxied_url(replay: StandIn) -> Iterator[str]:
+    """The address of a page that a proxy shows under a folder of its own."""
+    page = build_page(replay)
+    _, address, _ = page.launch(
+        prevent_thread_lock=True, quiet=True, root_path="/specdemo", **launch_options()
+    )
+    yield address.removesuffix("specdemo/").rstrip("/")
+    page.close()
+
+
+@pytest.mark.parametrize("folder", ["", "/specdemo"], ids=["taken off", "left in the path"])
+def test_behind_a_proxy_that_shows_it_under_a_folder_everything_is_there(proxied_url, folder):
+    for path in (
+        "/",
+        "/config",
+        "/specdemo-static/stage.js",
+        "/specdemo-traces",
+        f"{API}/info",
+        "/theme.css",
+    ):
+        assert httpx.get(f"{proxied_url}{folder}{path}").status_code == 200, path
+    for path in (f"{API}/file=/etc/passwd", "/specdemo-static/../page.py", "/specdemo-static/%2e%2e/page.py"):
+        assert httpx.get(f"{proxied_url}{folder}{path}").status_code == 404, path
+
+
+def test_after_a_lost_connection_the_page_finds_the_server_again(url):
+    """Gradio's page asks for this until it answers, and then loads itself anew."""
+    assert httpx.get(f"{url}gradio_api/app_id").json()["app_id"]
