@@ -8,12 +8,17 @@ from typing import Any
 from specdemo.fetch import Progress, printing
 from specdemo.limits import UserError
 from specdemo.line import Bounds
-from specdemo.models import assemble_pair, chosen_device, load_pair, offered_drafters
+from specdemo.models import (
+    assemble_pair,
+    chosen_device,
+    load_pair,
+    offered_drafters,
+    require_precision,
+)
 from specdemo.offer import OWN, Offer, two_models
-from specdemo.packed import DTYPES
 from specdemo.pair import Pair
 from specdemo.placement import free_memory
-from specdemo.presets import EMBEDDED, PRESETS, fitting, preset_named
+from specdemo.presets import EMBEDDED, PRESETS, Preset, fitting, preset_named
 from specdemo.service import Service, perform
 from specdemo.startup import ZERO_GPU
 from specdemo.zerogpu import on_calls
@@ -49,13 +54,16 @@ class Hosting:
         Raises:
             UserError: There is no such preset, or a target comes without its draft.
         """
-        if self.target is None:
-            if self.draft is None:
-                return preset_named(self.pair).sources | {"feature_draft": self.feature_draft}
-            return {"target": EMBEDDED, "draft": self.draft, "feature_draft": self.feature_draft}
-        if self.draft is None:
+        preset = self._preset
+        if preset is None and self.draft is None:
             raise UserError("--target needs --draft with it: a model of the same family, or none.")
-        return {"target": self.target, "draft": self.draft, "feature_draft": self.feature_draft}
+        own = {"target": EMBEDDED if self.target is None else self.target, "draft": self.draft}
+        return {**(own if preset is None else preset.sources), "feature_draft": self.feature_draft}
+
+    @property
+    def _preset(self) -> Preset | None:
+        """The preset at home, None where the host has models of its own there."""
+        return preset_named(self.pair) if self.target is None and self.draft is None else None
 
     @property
     def drafters(self) -> tuple[str, ...]:
@@ -70,17 +78,17 @@ class Hosting:
         Raises:
             UserError: There is no such device or precision.
         """
-        if self.precision not in DTYPES:
-            raise UserError(f"Unknown precision {self.precision!r}; choose one of: {', '.join(DTYPES)}.")
-        chosen = self.target is None and self.draft is None
-        home = self.pair if chosen else OWN
-        names = " with ".join(Path(self.sources[role]).name for role in ("target", "draft"))
-        titles = {home: preset_named(home).title if chosen else names}
-        if chosen and not (self.only_home or ZERO_GPU):
-            device = str(chosen_device(self.device))
-            free = free_memory(device) - preset_named(home).needed_bytes(self.precision)
+        require_precision(self.precision)
+        any_model = self.any_model and not ZERO_GPU
+        home = self._preset
+        if home is None:
+            title = " with ".join(Path(self.sources[role]).name for role in ("target", "draft"))
+            return Offer(OWN, {OWN: title}, any_model)
+        titles = {home.name: home.title}
+        if not (self.only_home or ZERO_GPU):
+            free = free_memory(str(chosen_device(self.device))) - home.needed_bytes(self.precision)
             titles |= {preset.name: preset.title for preset in fitting(free, self.precision)}
-        return Offer(home, titles, self.any_model and not ZERO_GPU)
+        return Offer(home.name, titles, any_model)
 
     def service(self, offer: Offer) -> Service:
         """The service, nothing loaded; where the GPU is lent by the call, with the models in place."""

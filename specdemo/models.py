@@ -107,8 +107,7 @@ def assemble_pair(
         UserError: A device or model cannot be used, or the two models do not fit; the sentence names
             the first difference.
     """
-    if precision not in DTYPES:
-        raise UserError(f"Unknown precision {precision!r}; choose one of: {', '.join(DTYPES)}.")
+    require_precision(precision)
     if draft == EMBEDDED and target != EMBEDDED:
         raise UserError("The embedded draft fits only the embedded target; name a draft for this target too.")
     place = chosen_device(device) if checked_on is None else torch.device(device or best_device())
@@ -308,6 +307,16 @@ def _feature_folder(target: str, named: str | None) -> Path | None:
     if named is not None:
         return Path(named)
     return EMBEDDED_FEATURE_DRAFT if target == EMBEDDED and EMBEDDED_FEATURE_DRAFT.is_dir() else None
+
+
+def require_precision(name: str) -> None:
+    """Refuse a precision there is not.
+
+    Raises:
+        UserError: Naming those there are.
+    """
+    if name not in DTYPES:
+        raise UserError(f"Unknown precision {name!r}; choose one of: {', '.join(DTYPES)}.")
 
 
 def best_device() -> str:

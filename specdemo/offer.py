@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specdemo.limits import UserError, show
+from specdemo.presets import EMBEDDED
 
 HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 ANY_PAIR = re.compile(rf"({HUB_ID}), ?({HUB_ID})", re.ASCII)
 """How a pair of any two models is named: target and draft by hub id, never a folder of the server's."""
-HOME = "embedded"
 OWN = "own"
 """Name of a home pair that is no preset; which models it is of is the host's to tell."""
 
@@ -28,7 +28,7 @@ class Offer:
         any_model: Whether a request may name any two models of the hub.
     """
 
-    home: str = HOME
+    home: str = EMBEDDED
     titles: Mapping[str, str] = field(default_factory=dict)
     any_model: bool = False
 

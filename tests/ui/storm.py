@@ -1,7 +1,7 @@
 """Many visitors at once on a real server, and what they saw: for the tests, and by hand with the real pair.
 
 ``python tests/ui/storm.py --visitors 50 --runs 500`` starts the app on the embedded pair and prints waits,
-speed before and after, and memory.
+speed before and after, and memory; it runs where the tests do.
 """
 
 import argparse
@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from http_visitor import HttpVisitor
+from visitor import emitted
+
+from specdemo.trace import SPECULATIVE
 
 PROMPTS = (
     "The capital of France is",
@@ -66,23 +69,13 @@ def visit(visitor: HttpVisitor, **values: Any) -> Outcome:
     events = [json.loads(line) for line in text.splitlines()]
     totals = events[-1]["totals"]
     return Outcome(
-        written(events),
+        tuple(emitted(events, SPECULATIVE)),
         None,
         (first or ended) - began,
         ended - began,
         1 / totals["tokens_per_s"],
         1 / totals["baseline_tokens_per_s"],
     )
-
-
-def written(events: list[dict[str, Any]]) -> tuple[int, ...]:
-    """The ids of the speculative lane."""
-    ids: list[int] = []
-    for event in events:
-        if event.get("lane") == "speculative":
-            ids += [token["id"] for token in event["round"]["drafted"] if token["status"] == "accepted"]
-            ids += [event["round"]["emission"]["id"]] if event["round"]["emission"] else []
-    return tuple(ids)
 
 
 def storm(url: str, requests: list[dict[str, Any]]) -> list[Outcome]:
