@@ -17,10 +17,18 @@ INT4_ROWS = 16
 """The int4 kernel takes output rows in multiples of this."""
 BATCH_HINT = 4
 """Rows that oneDNN is told to expect; 1 to 16 were measured to choose the same order."""
-DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "int8": torch.bfloat16, "int4": torch.bfloat16}
+DTYPES = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float32,
+    "fp32": torch.float32,
+    "int8": torch.bfloat16,
+    "int4": torch.bfloat16,
+}
 """Precisions by name, with the type that activations have."""
-CPU_PRECISIONS = ("int8", "int4")
+CPU_PRECISIONS = ("fp16", "int8", "int4")
 """Those with kernels for the CPU only."""
+EXACT_PRECISIONS = ("bf16", "fp16", "fp32")
+"""Those in which a bf16 model keeps its stored numbers, whatever it computes with."""
 
 
 class BlockedLinear(nn.Module):
@@ -39,6 +47,27 @@ class BlockedLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [..., in] to outputs [..., out]."""
         return torch.ops.mkldnn._linear_pointwise.default(inputs, self._weight, self.bias, "none", [], "")
+
+
+class HalfLinear(nn.Module):
+    """fp16 weights in fbgemm's order, multiplied in fp32, on an x86 CPU with AVX2.
+
+    Only for weights that fp16 holds exactly (:func:`fits_half`): then it is the same model as in fp32,
+    read from half the memory. bf16 numbers from 2⁻¹⁷ to 65504 in size do, subnormals of fp16 included.
+
+    Args:
+        weight: Shape [out, in], of any floating type.
+        bias: Shape [out], if there is one.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+        super().__init__()
+        whole = None if bias is None else bias.detach().float()
+        self._packed = torch.ops.quantized.linear_prepack_fp16(weight.detach().float().contiguous(), whole)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Inputs [..., in] to outputs [..., out], both fp32."""
+        return torch.ops.quantized.linear_dynamic_fp16.default(inputs, self._packed)
 
 
 class Int8Linear(nn.Module):
@@ -116,6 +145,8 @@ def linear_for(
             return Int4Linear(weight, bias)
         if precision in ("int4", "int8") and weight.shape[1] % MULTIPLE == 0:
             return Int8Linear(weight, bias)
+        if precision == "fp16" and fits_half(weight):
+            return HalfLinear(weight, bias)
         if _has_blocked_kernel(weight.dtype):
             return BlockedLinear(weight, bias)
     plain = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
@@ -125,6 +156,11 @@ def linear_for(
     if bias is not None:
         plain.bias = nn.Parameter(bias.detach(), requires_grad=False)
     return plain
+
+
+def fits_half(weight: Tensor) -> bool:
+    """Whether fp16 holds every number of ``weight`` exactly, so that packing it changes no model."""
+    return torch.equal(weight.half().to(weight.dtype), weight)
 
 
 def linear_share(model: nn.Module) -> float:

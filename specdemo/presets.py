@@ -25,7 +25,7 @@ from specdemo.limits import UserError
 EMBEDDED = "embedded"
 """The pair that comes with the program, and each half of it."""
 HEAVY = ("bf16", "fp32")
-ALL = (*HEAVY, "int8", "int4")
+ALL = (*HEAVY, "fp16", "int8", "int4")
 ALLOWANCE = 2**30
 """Bytes for what is no weight: key/value caches of three lanes over some thousand positions, logits and
 their warped copies, and the libraries' own workspaces."""
@@ -48,6 +48,7 @@ class _Cost:
 
 COSTS = {
     "bf16": _Cost(2, 2, 2, 2),
+    "fp16": _Cost(4, 2, 2, 4),
     "fp32": _Cost(4, 4, 4, 4),
     "int8": _Cost(2, 1, 1, 2),
     "int4": _Cost(2, 0.5 + 4 / 32, 1, 2),

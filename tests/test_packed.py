@@ -10,6 +10,7 @@ from specdemo.packed import (
     INT4_ROWS,
     MULTIPLE,
     BlockedLinear,
+    HalfLinear,
     Int4Linear,
     Int8Linear,
     linear_for,
@@ -18,8 +19,8 @@ from specdemo.packed import (
     quantise_rows,
 )
 
-KINDS = {"bf16": BlockedLinear, "fp32": BlockedLinear, "int8": Int8Linear, "int4": Int4Linear}
-CLOSE = {"bf16": 1e-6, "fp32": 1e-6, "int8": 0.02, "int4": 0.15}
+KINDS = {"bf16": BlockedLinear, "fp16": HalfLinear, "fp32": BlockedLinear, "int8": Int8Linear, "int4": Int4Linear}
+CLOSE = {"bf16": 1e-6, "fp16": 1e-6, "fp32": 1e-6, "int8": 0.02, "int4": 0.15}
 """Largest distance from the plain layer's output, relative to its size."""
 
 
@@ -50,7 +51,7 @@ def test_a_row_of_zeros_stays_zero():
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_packed_layer_computes_what_the_plain_one_does(precision, bias, rows):
-    plain = nn.Linear(2 * MULTIPLE, 3 * INT4_ROWS, bias=bias).to(DTYPES[precision])
+    plain = nn.Linear(2 * MULTIPLE, 3 * INT4_ROWS, bias=bias).bfloat16().to(DTYPES[precision])
     inputs = torch.randn(1, rows, 2 * MULTIPLE, dtype=DTYPES[precision])
     packed = linear_for(plain.weight, plain.bias, precision)
     assert type(packed) is KINDS[precision]
