@@ -11,9 +11,12 @@ from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "specdemo_grouped"
 """Name under which :func:`grouped_attention` is registered with transformers."""
-ATTENTION_BLOCK = 32
-MIN_BLOCK_ROWS = 4
-"""The CPU attention kernel takes query rows in blocks of 32; in a block of 1 to 3 its sums differ."""
+CHUNK = 16
+"""Query rows that the CPU attention kernel is given at once.
+
+It hands them to matrix products that cut rows into tiles, and a row's sums differ with its tile: which
+rows those are changes from processor to processor. In chunks of one size every row meets the same kernels.
+"""
 WITHOUT_EFFECT = frozenset({"dropout", "position_ids", "cache_position"})
 """Numbers that models hand to any attention function and that inference has no use for."""
 
@@ -58,10 +61,11 @@ def grouped_attention(
 
 def group_mask(mask: Tensor, group: int) -> Tensor:
     """A mask [masks, 1, n, capacity] for ``group`` query heads in one: as :func:`attend` takes it."""
-    masks, _, n, _ = mask.shape
+    masks, _, n, capacity = mask.shape
     rows = mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
-    missing = _missing_rows(group * n)
-    return F.pad(rows, (0, 0, 0, missing)) if missing else rows
+    if not _in_chunks(mask):
+        return rows
+    return F.pad(rows, (0, 0, 0, -(group * n) % CHUNK)).view(-1, 1, CHUNK, capacity)
 
 
 def attend(
@@ -74,21 +78,25 @@ def attend(
 ) -> Tensor:
     """:func:`grouped_attention` of [batch, heads, n, d] with a mask from :func:`group_mask`; same shape."""
     batch, heads, n, width = query.shape
-    rows = query.reshape(batch, key.shape[1], -1, width)
+    kv_heads = key.shape[1]
+    rows = query.reshape(batch, kv_heads, -1, width)
     count = rows.shape[2]
-    if mask.shape[2] > count:
-        rows = F.pad(rows, (0, 0, 0, mask.shape[2] - count))
+    chunked = _in_chunks(rows)
+    if chunked:
+        rows = F.pad(rows, (0, 0, 0, -count % CHUNK)).view(kv_heads, -1, CHUNK, width).transpose(0, 1)
+        key, value = (held.expand(rows.shape[0], -1, -1, -1) for held in (key, value))
     if softcap is None:
         mixed = F.scaled_dot_product_attention(rows, key, value, attn_mask=mask, scale=scaling)
     else:
         mixed = _capped_attention(rows, key, value, mask, scaling or width**-0.5, softcap)
-    return mixed[:, :, :count].reshape(batch, heads, n, -1)
+    if chunked:
+        mixed = mixed.transpose(0, 1).reshape(1, kv_heads, -1, width)[:, :, :count]
+    return mixed.reshape(batch, heads, n, -1)
 
 
-def _missing_rows(count: int) -> int:
-    """Rows to add so that no block of the kernel is too small for its usual order."""
-    last_block = count % ATTENTION_BLOCK
-    return MIN_BLOCK_ROWS - last_block if 0 < last_block < MIN_BLOCK_ROWS else 0
+def _in_chunks(rows: Tensor) -> bool:
+    """Whether attention takes these rows chunk by chunk: on CPU, of one text."""
+    return rows.device.type == "cpu" and rows.shape[0] == 1
 
 
 def _capped_attention(

@@ -1,4 +1,4 @@
-"""Measure a loaded pair once: which row floor makes passes agree bit for bit, and what passes cost.
+"""Measure a loaded pair once: which numbers of rows make passes agree bit for bit, and what passes cost.
 
 Everything here runs before the clocks of a run start. Knows models only as runtimes.
 """
@@ -6,6 +6,7 @@ Everything here runs before the clocks of a run start. Knows models only as runt
 import random
 import statistics
 import time
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -17,20 +18,25 @@ from specdemo.rules import VerificationRule
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import Calibration
 
-FLOOR_CANDIDATES = (1, 2, 3, 4, 6, 8, 16)
 ROWS = MAX_K + 1
-REPEATS = 7
+"""Tokens of the longest pass of a run."""
+MOST_ROWS = 16
+"""Rows of the longest pass that is tried; ``engine.ROW_SLACK`` positions are there for its padding."""
+REPEATS = 3
+MOST_BATCHES = 6
+AGREED, ALIKE = 1.05, 1.2
+"""Batches are believed once their medians are within the first factor together and the second each."""
 DRAFTED = 4
 NEARLY = 1.02
 """Costs within this factor are the same to a measurement."""
 
 
-def find_row_floor(model: nn.Module, capacity: int, vocab_size: int) -> int | None:
-    """The smallest row floor at which every pass of 1 to ``MAX_K`` + 1 tokens gives the same bits.
+def find_good_rows(model: nn.Module, capacity: int, vocab_size: int) -> tuple[int, ...]:
+    """The numbers of rows, 1 to ``MOST_ROWS``, whose passes agree with each other bit for bit.
 
-    Each candidate decodes the same ids one by one, then in one pass of n followed by one of the rest,
-    for every n, and compares all logits bitwise; the second pass proves that the cache entries
-    written by the first agree as well.
+    They are a set rather than everything from some number on: kernels cut rows into tiles, and a number
+    that leaves a small tile over may be summed in another order than its neighbours (seven rows in six and
+    one, say).
 
     Args:
         model: Loaded with the grouped attention.
@@ -38,94 +44,142 @@ def find_row_floor(model: nn.Module, capacity: int, vocab_size: int) -> int | No
         vocab_size: Ids are drawn below this.
 
     Returns:
-        The floor, or None where no candidate works (runs are then audited instead).
+        The largest such set that holds a pass of ``ROWS`` tokens; empty where there is none, and runs are
+        audited instead.
     """
-    ids = _some_ids(model, capacity // 2 + ROWS, vocab_size)
-    return next((floor for floor in FLOOR_CANDIDATES if _agrees(model, capacity, ids, floor)), None)
+    ids = _some_ids(model, capacity // 2 + 3 * MOST_ROWS, vocab_size)
+    runtime = ModelRuntime(model)
+    _fill(runtime, ids[: capacity // 2], capacity)
+    found: list[tuple[int, ...]] = []
+    for reference in range(MOST_ROWS, ROWS - 1, -1):
+        if not any(reference in rows for rows in found):
+            found.append(_agreeing(runtime, ids[capacity // 2 :], reference))
+    return max(found, key=len)
 
 
-def measure_target(model: nn.Module, capacity: int, vocab_size: int, least_floor: int | None) -> Calibration:
-    """Median pass times at half a cache's length, as a ``Calibration`` without a draft (c = 0).
+def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Iterable[int]) -> Calibration:
+    """Pass times at half a cache's length, as a ``Calibration`` without a draft (c = 0).
 
-    Any floor from ``least_floor`` (the self-test's answer) on makes passes agree, and some kernels take
-    four rows faster than two. The smallest of the fastest for a single token is chosen, for both lanes.
-    The unit of all costs is the faster of that pass and one without padding.
+    A pass over n tokens is given the cheapest of the ``good`` numbers of rows that hold it, in both lanes.
+    The unit of all costs is the faster of such a pass over one token and one without padding.
     """
-    widest = max(ROWS, least_floor or 0)
-    ids = _some_ids(model, capacity // 2 + widest, vocab_size)
+    good = sorted(good)
     start = capacity // 2
+    ids = _some_ids(model, start + MOST_ROWS, vocab_size)
     runtime = ModelRuntime(model)
     _fill(runtime, ids[:start], capacity)
-    times: dict[int, list[float]] = {n: [] for n in range(1, widest + 1)}
-    order = random.Random(0)
-    for _ in range(REPEATS + 1):
-        # In turns and each time in another order: neither a slow moment nor a neighbour favours any.
-        for n in order.sample(list(times), len(times)):
-            times[n].append(_pass_s(runtime, ids[start : start + n], start))
-    cost = {n: statistics.median(seconds[1:]) for n, seconds in times.items()}
-    floor = None if least_floor is None else _smallest_good(cost, least_floor)
-    step_s = min(cost[1], cost[floor or 1])
-    v = tuple(cost[max(n, floor or 1)] / step_s for n in range(1, ROWS + 1))
-    return Calibration(step_s=step_s, c=0.0, v=v, row_floor=floor)
+    counts = range(1, ROWS + 1)
+    tried = {1, *good} if good else counts
+    cost = steady_medians({n: _pass(runtime, ids[start : start + n]) for n in tried})
+    rows = tuple(_cheapest(cost, [n for n in good if n >= count]) for count in counts if good)
+    taken = rows or counts
+    step_s = min(cost[1], cost[taken[0]])
+    # More tokens than one can always be had by as many passes over one.
+    v = tuple(min(cost[n], count * cost[taken[0]]) / step_s for count, n in enumerate(taken, 1))
+    return Calibration(step_s=step_s, c=0.0, v=v, row_floor=rows[0] if rows else None, rows=rows)
 
 
-def _smallest_good(cost: dict[int, float], least: int) -> int:
-    """The smallest number of rows from ``least`` on that costs hardly more than the cheapest."""
-    best = min(seconds for n, seconds in cost.items() if n >= least)
-    return next(n for n in sorted(cost) if n >= least and cost[n] <= NEARLY * best)
-
-
+@torch.inference_mode()
 def measure_draft_step(
     target: ModelRuntime, drafter: Drafter, rule: VerificationRule, capacity: int, vocab_size: int
 ) -> float:
-    """Median seconds per token of a draft of ``DRAFTED`` tokens at half a cache's length."""
+    """Seconds per token of a draft of ``DRAFTED`` tokens at half a cache's length."""
     ids = _some_ids(target.model, capacity // 2, vocab_size)
     _fill(target, ids[:-1], capacity)
     text = ids.tolist()
     drafter.begin(text, capacity)
     length = FixedLength(DRAFTED)
 
-    times = []
-    for _ in range(REPEATS + 1):
+    def draft() -> float:
         begin = time.perf_counter()
         length.start(DRAFTED)
         drafter.propose(text, length, rule).ids.tolist()
-        times.append(time.perf_counter() - begin)
+        seconds = time.perf_counter() - begin
         # As in a run, where every round adds a token that the target has passed over.
         drafter.observe(0)
         target.forward(torch.tensor(text[-1:], device=target.device))[-1, 0].item()
         text.append(text[-1])
-    return statistics.median(times[1:]) / DRAFTED
+        return seconds
+
+    return steady_medians({DRAFTED: draft})[DRAFTED] / DRAFTED
 
 
-def _agrees(model: nn.Module, capacity: int, ids: Tensor, floor: int) -> bool:
-    runtime = ModelRuntime(model, row_floor=floor)
-    start = len(ids) - ROWS
+def steady_medians(measures: Mapping[int, Callable[[], float]]) -> dict[int, float]:
+    """Seconds of each measure: medians of batches, repeated until two batches in a row agree.
 
-    def decode(sizes: list[int]) -> Tensor:
+    Within a batch they take turns, each time in another order: neither a slow moment nor a neighbour
+    favours any. Whatever disturbs a machine makes it slower, so the lower median counts, and of a machine
+    that never rests the lowest.
+    """
+    order = random.Random(0)
+    for measure in measures.values():
+        measure()  # the first time anything runs it is slower
+    best: dict[int, float] = {}
+    for batch in range(MOST_BATCHES):
+        times: dict[int, list[float]] = {n: [] for n in measures}
+        for _ in range(REPEATS):
+            for n in order.sample(list(measures), len(measures)):
+                times[n].append(measures[n]())
+        medians = {n: statistics.median(seconds) for n, seconds in times.items()}
+        steady = batch > 0 and all(medians[n] <= ALIKE * best[n] for n in measures)
+        steady = steady and sum(medians.values()) <= AGREED * sum(best.values())
+        best = {n: min(medians[n], best.get(n, medians[n])) for n in measures}
+        if steady:
+            break
+    return best
+
+
+def _cheapest(cost: Mapping[int, float], numbers: list[int]) -> int:
+    """The smallest of ``numbers`` that costs hardly more than the cheapest of them."""
+    best = min(cost[n] for n in numbers)
+    return next(n for n in numbers if cost[n] <= NEARLY * best)
+
+
+def _agreeing(runtime: ModelRuntime, ids: Tensor, reference: int) -> tuple[int, ...]:
+    """The numbers of rows whose passes agree with passes of ``reference`` rows over ``ids``.
+
+    The reference decodes all of ``ids``. A candidate of m rows decodes m tokens, then one token with m - 1
+    rows of padding; the reference goes on from there, which proves that the cache entries agree as well.
+    """
+    start = runtime.length
+
+    def decode(sizes: Iterable[int], padded: Mapping[int, int]) -> Tensor:
         runtime.rollback(start)
-        parts, at = [], start
+        parts, at = [], 0
         for size in sizes:
+            runtime.rows = tuple(padded.get(n, n) for n in range(1, MOST_ROWS + 1))
             parts.append(runtime.forward(ids[at : at + size]))
             at += size
         return torch.cat(parts)
 
-    _fill(runtime, ids[:start], capacity)
-    alone = decode([1] * ROWS)
-    splits = ([n, ROWS - n] if n < ROWS else [n] for n in range(2, ROWS + 1))
-    return all(torch.equal(alone, decode(split)) for split in splits)
+    try:
+        expected = decode([reference] * 3, {})
+        return tuple(
+            rows
+            for rows in range(1, MOST_ROWS + 1)
+            if torch.equal(found := decode([rows, 1, reference], {1: rows}), expected[: len(found)])
+        )
+    finally:
+        runtime.rows = ()
+        runtime.rollback(start)
 
 
 def _fill(runtime: ModelRuntime, ids: Tensor, capacity: int) -> None:
-    runtime.prepare(capacity, max(FLOOR_CANDIDATES))
+    runtime.prepare(capacity, MOST_ROWS)
     runtime.prefill(ids)
 
 
-def _pass_s(runtime: ModelRuntime, chunk: Tensor, start: int) -> float:
-    begin = time.perf_counter()
-    runtime.forward(chunk)[-1, 0].item()
-    seconds = time.perf_counter() - begin
-    runtime.rollback(start)
+def _pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
+    """The seconds of a pass over ``chunk`` from where the runtime stands, each time anew."""
+    start = runtime.length
+
+    def seconds() -> float:
+        begin = time.perf_counter()
+        runtime.forward(chunk)[-1, 0].item()
+        elapsed = time.perf_counter() - begin
+        runtime.rollback(start)
+        return elapsed
+
     return seconds
 
 

@@ -1,8 +1,8 @@
 """Ways to run a model over a cache of fixed length: as transformers has it, or the short path.
 
-The short path is recorded where the device can replay (``graphs``). All take the position to write at
-with every pass, so that rolling back costs nothing, and all can keep the states behind some layers or
-run only the first ones. ``runtime`` puts a cursor on top.
+The short path is recorded where the device can replay (``graphs``) and traced elsewhere (``traced``).
+All take the position to write at with every pass, so that rolling back costs nothing, and all can keep
+the states behind some layers or run only the first ones. ``runtime`` puts a cursor on top.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,8 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.graphs import GraphedExecution
 from specdemo.layers import decoder_layers, first_layers, hidden_states
-from specdemo.llama import FusedLlama, LlamaCache
+from specdemo.llama import FusedLlama
+from specdemo.traced import TracedExecution
 
 NO_LIMIT = 2**31
 
@@ -80,36 +81,14 @@ class PlainExecution:
         return PlainExecution(first_layers(self._model, depth))
 
 
-class FusedExecution:
-    """A Llama-type model on the short path."""
-
-    def __init__(self, model: FusedLlama):
-        self._model = model
-
-    def open(self, capacity: int) -> LlamaCache:
-        """The model's own kind of cache."""
-        return self._model.open(capacity)
-
-    def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Nothing to prepare."""
-
-    def run(
-        self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]
-    ) -> tuple[Tensor, Tensor | None]:
-        """One pass."""
-        return self._model(ids, cache.places[start : start + len(ids)], cache, rows, taps)
-
-    def first(self, depth: int) -> "FusedExecution":
-        """The first layers, by a view of the model that shares them."""
-        return FusedExecution(self._model.first(depth))
-
-
 def execution_of(model: nn.Module) -> Execution:
-    """The way to run a model here; recordings belong to the model and outlive a run."""
+    """The way to run a model here; recordings and traces belong to the model and outlive a run."""
     if not isinstance(model, FusedLlama):
         return PlainExecution(model)
     if model.embedding.weight.device.type != "cuda":
-        return FusedExecution(model)
+        if model.traced is None:
+            model.traced = TracedExecution(model)
+        return model.traced
     if model.recorded is None:
         model.recorded = GraphedExecution(model)
     return model.recorded

@@ -66,7 +66,8 @@ class FusedLlama(nn.Module):
         super().__init__()
         self.config = model.config
         self.generation_config = getattr(model, "generation_config", None)
-        self.recorded: Any = None  # whatever ``execution`` keeps with the model from run to run
+        self.recorded: Any = None  # what ``execution`` keeps with the model from run to run: graphs …
+        self.traced: Any = None  # … or traces
         stack = model.model
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
@@ -119,7 +120,7 @@ class FusedLlama(nn.Module):
             if index in taps:
                 kept.append(states)
         # The head is a fifth of the weights: not read for a prompt, of which no row is scored.
-        logits = self.head(self.norm(states[len(ids) - rows :])) if rows else states.new_empty(0)
+        logits = self.head(self.norm(states[ids.shape[0] - rows :])) if rows else states.new_empty(0)
         return logits, torch.cat(kept, -1) if kept else None
 
     def first(self, depth: int) -> "FusedLlama":
@@ -128,7 +129,7 @@ class FusedLlama(nn.Module):
         nn.Module.__init__(view)
         view._modules.update(self._modules)
         view.config, view.generation_config = self.config, self.generation_config
-        view.recorded = None
+        view.recorded = view.traced = None
         view.layers = self.layers[:depth]
         return view
 
@@ -166,7 +167,8 @@ class _FusedLayer(nn.Module):
         values: Tensor,
     ) -> Tensor:
         """States [n, d] to states [n, d]; writes this layer's ``keys`` and ``values``."""
-        n, turning = len(states), self.heads + self.kv_heads
+        # Sizes are read from shapes, never by len(): a trace of this serves any number of rows.
+        n, turning = states.shape[0], self.heads + self.kv_heads
         parts = self.qkv(self.attention_norm(states)).view(n, -1, self.width)
         plain = parts[:, :turning]
         # cat(-second half, first half) · sin of the textbook, with the sign moved into sin

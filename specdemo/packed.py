@@ -6,6 +6,9 @@ in oneDNN's blocked order come out bit for bit alike in about half the time. int
 and round the weights: as a target that is a slightly different model, whose baseline is packed the same.
 """
 
+import warnings
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -41,12 +44,13 @@ class BlockedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), BATCH_HINT)
+        blocked = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), BATCH_HINT)
+        self.register_buffer("_weight", blocked)
         self.register_buffer("bias", bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [..., in] to outputs [..., out]."""
-        return torch.ops.mkldnn._linear_pointwise.default(inputs, self._weight, self.bias, "none", [], "")
+        return _blocked_product(inputs, self._weight, self.bias)
 
 
 class HalfLinear(nn.Module):
@@ -112,6 +116,20 @@ class Int4Linear(nn.Module):
         pack = self.values, GROUP, self.scales
         outputs = torch.ops.aten._weight_int4pack_mm_for_cpu.default(_flat(inputs), *pack)
         return _finished(outputs, inputs, self.bias)
+
+
+def _blocked(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+
+
+def _scripted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """``function`` as a trace may contain it: an empty list of scalars cannot be traced otherwise."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(function)
+
+
+_blocked_product = _scripted(_blocked)
 
 
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:

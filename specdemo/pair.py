@@ -15,7 +15,7 @@ import transformers
 from torch import nn
 
 from specdemo import __version__
-from specdemo.calibrate import find_row_floor, measure_draft_step, measure_target
+from specdemo.calibrate import find_good_rows, measure_draft_step, measure_target
 from specdemo.distant import DistantDrafter, DistantRule
 from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, never, run_capacity, speculate
@@ -31,7 +31,6 @@ from specdemo.runtime import ExitRuntime, ModelRuntime, WholeVocabularyRuntime
 from specdemo.text import PieceTable
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, Run, RunConfig
 
-UNPADDED = 1
 EXIT_SHARE = 0.2
 """Share of the target's layers that the early exit runs."""
 DRAFT_ROWS = 2
@@ -142,7 +141,7 @@ class Pair:
         if kind is None:
             return target_costs
         if (capacity, kind) not in self.calibrations:
-            runtime = self._target_for(kind, target_costs.row_floor, capacity)
+            runtime = self._target_for(kind, target_costs.rows, capacity)
             rule = GreedyRule()
             drafter = self._drafter_near(replace(config, drafter=kind), runtime, rule)
             step_s = measure_draft_step(runtime, drafter, rule, capacity, self._vocab)
@@ -155,7 +154,7 @@ class Pair:
         """A fresh speculative decoder."""
         calibration = self.calibrate(config, len(prompt_ids))
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
-        target = self._target_for(config.drafter, calibration.row_floor, capacity)
+        target = self._target_for(config.drafter, calibration.rows, capacity)
         length = length_for(config.k, calibration, self.device)
         rule = rule_for(config, self.device)
         drafter = self._drafter_near(config, target, rule)
@@ -164,7 +163,7 @@ class Pair:
     def baseline_lane(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
         """A fresh decoder of the target alone."""
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
-        target = ModelRuntime(self.target, self._target_costs(capacity).row_floor or UNPADDED)
+        target = ModelRuntime(self.target, self._target_costs(capacity).rows)
         target.prepare(capacity, 1)
         return autoregress(target, prompt_ids, config, self.eos_ids, stop)
 
@@ -263,15 +262,15 @@ class Pair:
 
     def _target_costs(self, capacity: int) -> Calibration:
         if (capacity, "") not in self.calibrations:
-            floor = find_row_floor(self.target, capacity, self._vocab)
-            self.calibrations[capacity, ""] = measure_target(self.target, capacity, self._vocab, floor)
+            good = find_good_rows(self.target, capacity, self._vocab)
+            self.calibrations[capacity, ""] = measure_target(self.target, capacity, self._vocab, good)
         return self.calibrations[capacity, ""]
 
-    def _target_for(self, drafter: str, row_floor: int | None, capacity: int) -> ModelRuntime:
+    def _target_for(self, drafter: str, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
         """The speculative lane's target runtime, tapped only where the drafter reads its states."""
         reads = STEPPING.get(drafter) == "feature-draft" and self.feature_draft is not None
         taps = self.feature_draft.config.taps if reads else ()
-        runtime = self._verifier(self.target, row_floor or UNPADDED, taps=taps)
+        runtime = self._verifier(self.target, rows, taps=taps)
         runtime.prepare(capacity, MAX_K + 1)
         return runtime
 

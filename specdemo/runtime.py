@@ -7,8 +7,8 @@ change a row's bits on CPU and both are removed here:
 * attention over a growing key length, or over few query rows. The cache is therefore one static
   padded length for the whole run (rollback moves a cursor, it copies nothing), and
   ``attention.grouped_attention`` folds the query heads of a key/value head into rows;
-* some matrix products of a single row take another kernel than those of several. Every pass is
-  padded to a *row floor*, found by ``calibrate.find_row_floor``.
+* matrix products of one number of rows may take another kernel than those of another. Every pass is
+  padded to one of the *good* numbers of rows, which ``calibrate.find_good_rows`` finds.
 
 This module knows nothing of drafting, sampling or text.
 """
@@ -54,7 +54,8 @@ class ModelRuntime:
     Args:
         model: On its device: a ``FusedLlama``, or any model of transformers loaded with
             ``attn_implementation=attention.ATTENTION``.
-        row_floor: Least number of rows per pass (see the module docstring).
+        rows: How many rows a pass over 1, 2, … tokens is given (see the module docstring); passes over
+            more tokens than there are entries are not padded.
         id_map: Target id of each output row, shape [H], for a draft whose head is reduced.
         taps: Indices of layers whose output is kept for a draft to read.
     """
@@ -62,16 +63,17 @@ class ModelRuntime:
     def __init__(
         self,
         model: nn.Module,
-        row_floor: int = 1,
+        rows: Sequence[int] = (),
         id_map: Tensor | None = None,
         taps: Sequence[int] = (),
     ):
         self.model = model
-        self.row_floor = row_floor
+        self.rows = tuple(rows)
         self.id_map = id_map
         self.device = next(model.parameters()).device
-        # Rows added to reach the floor need positions of their own behind the text.
-        self.max_context = readable_positions(model.config) - (row_floor - 1)
+        # Rows added as padding need positions of their own behind the text.
+        slack = max((padded - count for count, padded in enumerate(self.rows, 1)), default=0)
+        self.max_context = readable_positions(model.config) - slack
         self.length = 0
         self.taps = tuple(taps)
         self._features: Tensor | None = None
@@ -83,9 +85,12 @@ class ModelRuntime:
         """Do, before any clock runs, what passes over up to ``most`` tokens would do on first use."""
         self.begin(capacity)
         with torch.inference_mode():
-            self._execution.prepare(
-                self._cache, range(self.row_floor, max(self.row_floor, most) + 1), self.taps
-            )
+            sizes = sorted({self.padded(count) for count in range(1, most + 1)})
+            self._execution.prepare(self._cache, sizes, self.taps)
+
+    def padded(self, count: int) -> int:
+        """How many rows a pass over ``count`` tokens has."""
+        return self.rows[count - 1] if count <= len(self.rows) else count
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
@@ -100,10 +105,10 @@ class ModelRuntime:
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n], return logits [n, V]. Rows added to reach the floor are not kept."""
+        """Append ``ids`` [n], return logits [n, V]. Rows added as padding are not kept."""
         count = len(ids)
-        padded = F.pad(ids, (0, self.row_floor - count)) if count < self.row_floor else ids
-        logits = self._run(padded, len(padded))
+        rows = self.padded(count)
+        logits = self._run(F.pad(ids, (0, rows - count)) if rows > count else ids, rows)
         self.length += count
         return logits[:count]
 

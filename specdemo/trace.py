@@ -204,16 +204,19 @@ class Calibration:
     Attributes:
         step_s: Seconds of one single-token target pass, padded or not, whichever is faster.
         c: Cost ratio of the run's drafter: one draft step ÷ ``step_s``; 0 for drafters that only copy.
-        v: ``v[n - 1]`` is the target pass over n tokens as the engine runs it (row floor included)
+        v: ``v[n - 1]`` is the target pass over n tokens as the engine runs it (padding included)
             ÷ ``step_s``.
-        row_floor: Rows every pass is padded to so that verification and single-token decoding give
-            the same bits; None where the self-test found no such number and divergences are audited.
+        row_floor: Rows that a pass over one token is padded to so that verification and single-token
+            decoding give the same bits; None where the self-test found no such numbers and divergences
+            are audited.
+        rows: The same for passes over 1, 2, … tokens; empty where nothing is padded.
     """
 
     step_s: float
     c: float
     v: tuple[float, ...]
     row_floor: int | None
+    rows: tuple[int, ...] = ()
 
     @property
     def floor_cost(self) -> float:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from specdemo.engine import never
 from specdemo.limits import MAX_SEED, UserError
-from specdemo.pair import UNPADDED, Pair, Stop
+from specdemo.pair import Pair, Stop
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes, Samples, counts_of
 from specdemo.proof.statistics import chi_square
 from specdemo.rules import Control
@@ -95,9 +95,9 @@ def distribution_test(
     """
     _require_suitable(pair, config, draws, control)
     prompt_ids = pair.prompt_ids(config)
-    row_floor = pair.calibrate(config, len(prompt_ids)).row_floor
+    rows = pair.calibrate(config, len(prompt_ids)).rows
     lanes = MemoisedLanes(
-        ModelRuntime(pair.target, row_floor or UNPADDED),
+        ModelRuntime(pair.target, rows),
         ModelRuntime(pair.draft, id_map=pair.id_map),
         prompt_ids,
         config,
