@@ -7,6 +7,8 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +28,10 @@ REPEATS = 3
 MOST_BATCHES = 6
 AGREED, ALIKE = 1.05, 1.2
 """Batches are believed once their medians are within the first factor together and the second each."""
+CHECKED = 5
+"""Tokens of the pass by which costs kept from an earlier start are checked."""
+STILL = 1.25
+"""Factor within which they count as the same."""
 DRAFTED = 4
 NEARLY = 1.02
 """Costs within this factor are the same to a measurement."""
@@ -77,6 +83,25 @@ def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Itera
     # More tokens than one can always be had by as many passes over one.
     v = tuple(min(cost[n], count * cost[taken[0]]) / step_s for count, n in enumerate(taken, 1))
     return Calibration(step_s=step_s, c=0.0, v=v, row_floor=rows[0] if rows else None, rows=rows)
+
+
+def refreshed(model: nn.Module, capacity: int, vocab_size: int, costs: Calibration) -> Calibration | None:
+    """Costs measured before with today's ``step_s``; None if what they say of longer passes no longer holds."""
+    start = capacity // 2
+    ids = _some_ids(model, start + MOST_ROWS, vocab_size)
+    runtime = ModelRuntime(model, costs.rows)
+    _fill(runtime, ids[:start], capacity)
+    counts = (1, CHECKED)
+    cost = steady_medians({n: _pass(runtime, ids[start : start + n]) for n in counts})
+    before, now = costs.v[CHECKED - 1] / costs.v[0], cost[CHECKED] / cost[1]
+    if not 1 / STILL <= now / before <= STILL:
+        return None
+    return replace(costs, step_s=cost[1] / costs.v[0])
+
+
+def calibration_from(fields: Mapping[str, Any]) -> Calibration:
+    """A calibration from what ``dataclasses.asdict`` made of it and JSON of that."""
+    return Calibration(**{**fields, "v": tuple(fields["v"]), "rows": tuple(fields["rows"])})
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModel, PretrainedConfig
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from specdemo.layers import config_with_layers, layers_path
-from specdemo.weights import load_weights, place_like, save_weights, weight_names
+from specdemo.weights import borrowed_embedding, load_weights, place_draft, save_weights, weight_names
 
 
 class ReducedHeadDraft(nn.Module):
@@ -86,12 +86,17 @@ def is_reduced_draft(folder: Path) -> bool:
     return "id_map" in weight_names(folder) and (folder / "config.json").is_file()
 
 
-def load_draft(folder: Path, target: nn.Module, attention: str) -> ReducedHeadDraft:
-    """Load a draft written by :func:`save_draft`, sharing the embedding, dtype and device of ``target``."""
-    embedding = target.get_input_embeddings()
+def load_draft(
+    folder: Path, target: nn.Module, attention: str, dtype: torch.dtype | None = None
+) -> ReducedHeadDraft:
+    """Load a draft written by :func:`save_draft`, sharing the embedding and device of ``target``.
+
+    ``dtype`` is what the draft computes in; by default what the target does.
+    """
+    embedding = borrowed_embedding(target, dtype)
     config = AutoConfig.from_pretrained(folder)
     config._attn_implementation = attention
     state = load_weights(folder)
     draft = ReducedHeadDraft(config, embedding, state["id_map"])
     draft.load_state_dict(state, strict=False)
-    return place_like(draft, embedding.weight)
+    return place_draft(draft, embedding, dtype)

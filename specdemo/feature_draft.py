@@ -24,7 +24,7 @@ from specdemo.layers import decoder_layers
 from specdemo.lengths import DraftLength
 from specdemo.rules import Draft, VerificationRule
 from specdemo.runtime import ModelRuntime
-from specdemo.weights import load_weights, place_like, save_weights
+from specdemo.weights import borrowed_embedding, load_weights, place_draft, save_weights
 
 CONFIG_FILE = "feature_draft.json"
 
@@ -141,7 +141,7 @@ class FeatureRuntime:
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> Tensor:
         """Append pairs of target features [n, taps·d] and ids [n]; the last pair's output [1, d]."""
-        return self.append(self.draft.fuse(features), ids)
+        return self.append(self.draft.fuse(features.to(self._keys.dtype)), ids)
 
     @torch.inference_mode()
     def append(self, states: Tensor, ids: Tensor) -> Tensor:
@@ -285,12 +285,15 @@ def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
 
 
-def load_feature_draft(folder: Path, target: nn.Module) -> FeatureDraft:
-    """Load what :func:`save_feature_draft` wrote, sharing embedding, dtype and device of ``target``."""
+def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | None = None) -> FeatureDraft:
+    """Load what :func:`save_feature_draft` wrote, sharing embedding and device of ``target``.
+
+    ``dtype`` is what the draft computes in; by default what the target does.
+    """
     raw = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})
-    embedding = target.get_input_embeddings()
+    embedding = borrowed_embedding(target, dtype)
     state = load_weights(folder)
     draft = FeatureDraft(config, embedding, state["id_map"])
     draft.load_state_dict(state, strict=False)
-    return place_like(draft, embedding.weight)
+    return place_draft(draft, embedding, dtype)

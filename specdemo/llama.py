@@ -84,7 +84,7 @@ class FusedLlama(nn.Module):
 
     def open(self, capacity: int) -> LlamaCache:
         """A cache of ``capacity`` positions."""
-        like = self.embedding.weight
+        like = self.norm.weight
         heads, width = self.layers[0].kv_heads, self.layers[0].width
         keys = like.new_zeros(len(self.layers), heads, capacity, width)
         places = torch.arange(capacity, device=like.device)

@@ -7,42 +7,68 @@ in ``placement``. Knows no UI and no decoding.
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils.logging import set_tqdm_hook
 
+from specdemo.arithmetic import (
+    AUTO_PRECISION,
+    Arithmetic,
+    asked_sentence,
+    chosen_sentence,
+    expected_rate_of_draft,
+    fastest_target,
+    unmeasured_sentence,
+)
 from specdemo.attention import ATTENTION
 from specdemo.draft_model import is_reduced_draft, load_draft
+from specdemo.engine import run_capacity
 from specdemo.feature_draft import FeatureDraft, load_feature_draft
-from specdemo.fetch import Progress, embedded_target, silent
+from specdemo.fetch import Progress, cache_folder, embedded_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
 from specdemo.hub import counting_bar, fetch_checkpoint, within
 from specdemo.layers import is_dispatched
 from specdemo.limits import UserError
 from specdemo.llama import FusedLlama, can_fuse
-from specdemo.packed import CPU_PRECISIONS, DTYPES, linear_share, pack_linears
+from specdemo.measurements import Measurements, fingerprint, processor_flags
+from specdemo.packed import (
+    CPU_PRECISIONS,
+    DTYPES,
+    EXACT_PRECISIONS,
+    linear_share,
+    pack_linears,
+    rounded,
+)
 from specdemo.pair import Pair, drafters_with
 from specdemo.placement import Placement, free_memory, plan
 from specdemo.presets import ALLOWANCE, EMBEDDED, SLACK
 from specdemo.text import PieceTable
+from specdemo.trace import Calibration, RunConfig
+from specdemo.tune import CAPACITY, measure_drafts, measure_targets
 from specdemo.weights import count_parameters
 
+PRECISIONS = (AUTO_PRECISION, *DTYPES)
 NONE = "none"
 """A pair without a draft model; drafters that need none still run."""
 ASSETS = Path(__file__).parent.parent / "assets"
 EMBEDDED_DRAFT = ASSETS / "draft"
 EMBEDDED_FEATURE_DRAFT = ASSETS / "feature-draft"
+WHOLE = 300_000_000
+"""Parameters of a model that is tried as a whole; of a larger one as many layers as make this."""
 TARGET_HEAD_PRECISIONS = {"int4": "int8"}
 """Precision of a target's output layer, which decides between tokens, where it is not the layers'."""
 MOSTLY = 0.9
 """Share of a model's matrices that must be packed for it to be called by that precision."""
-DRAFT_PRECISIONS = {"bf16": "int4", "int8": "int4"}
-"""Precision of our own drafts where it is not the target's: rounding costs them acceptance at most."""
+DRAFT_PACKINGS = ("int4", "int8", "fp16", "bf16")
+"""What our own drafts may run in on CPU: rounding costs them acceptance at most."""
+USUAL_PACKING = "int4"
+"""Where nothing was measured."""
 
 
 def load_pair(
@@ -50,14 +76,16 @@ def load_pair(
     draft: str = EMBEDDED,
     feature_draft: str | None = None,
     device: str | None = None,
-    precision: str = "bf16",
+    precision: str = AUTO_PRECISION,
     progress: Progress = silent,
     target_revision: str | None = None,
     draft_revision: str | None = None,
+    remeasure: bool = False,
 ) -> Pair:
     """Load two models that share a tokeniser, measure them and warm them up: ready to run.
 
-    Arguments and errors as for :func:`assemble_pair`.
+    Arguments and errors as for :func:`assemble_pair`. What was measured on this machine before is not
+    measured again, unless ``remeasure`` is set.
     """
     pair = assemble_pair(
         target,
@@ -68,6 +96,8 @@ def load_pair(
         within(progress, 0.0, 0.95),
         target_revision,
         draft_revision,
+        measurements=Measurements(cache_folder(), fresh=remeasure),
+        may_measure=True,
     )
     progress("Measuring pass costs and warming up", 0.95)
     pair.warm_up()
@@ -80,13 +110,17 @@ def assemble_pair(
     draft: str = EMBEDDED,
     feature_draft: str | None = None,
     device: str | None = None,
-    precision: str = "bf16",
+    precision: str = AUTO_PRECISION,
     progress: Progress = silent,
     target_revision: str | None = None,
     draft_revision: str | None = None,
     checked_on: str | None = None,
+    measurements: Measurements | None = None,
+    may_measure: bool = False,
 ) -> Pair:
-    """Load two models that share a tokeniser, check them and put them in place; nothing is measured yet.
+    """Load two models that share a tokeniser, check them and put them in place.
+
+    Nothing is measured but, with ``may_measure``, what they compute in.
 
     Args:
         target: ``embedded``, a hub id, or a folder.
@@ -96,18 +130,21 @@ def assemble_pair(
             embedded target has one of its own.
         device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models; by default CUDA where there is one, and
             where there are several, as ``placement.plan`` has it.
-        precision: ``bf16``, ``fp32``, or on CPU ``int8`` or ``int4``; of the target, its baseline and a
-            draft named here. Drafts from ``specdemo train``
-            run in int4 wherever activations are bf16.
+        precision: Of the target, its baseline and a draft named here: ``bf16``, ``fp32``, or on CPU
+            ``fp16``, ``int8`` or ``int4``; ``auto`` for the fastest in which the target keeps its stored
+            numbers (``arithmetic``). Drafts from ``specdemo train`` run in what is fastest for them.
         target_revision, draft_revision: Branch, tag or commit of a hub id; by default its main branch.
         checked_on: A device to load, check and fuse the models on before they are moved, where nothing can
             run on ``device`` yet; by default the device itself.
+        measurements: What is known of this machine; by default what the cache folder has.
+        may_measure: Whether what is not known may be measured: only while nothing else computes.
 
     Raises:
         UserError: A device or model cannot be used, or the two models do not fit; the sentence names
             the first difference.
     """
     require_precision(precision)
+    measurements = measurements or Measurements(cache_folder())
     if draft == EMBEDDED and target != EMBEDDED:
         raise UserError("The embedded draft fits only the embedded target; name a draft for this target too.")
     place = chosen_device(device) if checked_on is None else torch.device(device or best_device())
@@ -115,19 +152,23 @@ def assemble_pair(
         raise UserError(f"{precision} is made for the CPU; choose bf16 or fp32 on {place}.")
     target_files = _target_files(target, target_revision, within(progress, 0.0, 0.5))
     draft_files = _draft_files(draft, draft_revision, within(progress, 0.5, 0.75))
+    chooser = _Chooser(measurements, may_measure, place, target_files)
+    precision, reason = chooser.target(precision, progress)
     spread = device is None and checked_on is None and torch.cuda.device_count() > 1
     placement = (
         _planned(target_files, draft_files, precision) if spread else Placement(str(place), str(place))
     )
-    loader = _Loader(precision, placement, checked_on)
+    packing = chooser.known_packing(precision)
+    loader = _Loader(precision, packing or USUAL_PACKING, placement, checked_on)
     target_model = loader.target(target_files, within(progress, 0.75, 0.9))
     tokenizer = _tokenizer(target_files)
     draft_model, id_map = loader.draft(draft_files, target_model, tokenizer, within(progress, 0.9, 1.0))
+    feature_folder = _feature_folder(target, feature_draft)
     pair = Pair(
         target_name=target_files.name,
         draft_name=draft_files.name if draft_files else draft,
         # Before the target is taken apart the drafts made of its parts must be there.
-        feature_draft=loader.feature_draft(_feature_folder(target, feature_draft), target_model),
+        feature_draft=loader.feature_draft(feature_folder, target_model),
         target=loader.finished_target(target_model),
         draft=draft_model,
         id_map=id_map,
@@ -136,7 +177,15 @@ def assemble_pair(
         pieces=PieceTable(tokenizer),
         target_revision=target_files.revision,
         draft_revision=draft_files.revision if draft_files else None,
+        measurements=measurements,
+        identity=fingerprint(target_files.folder),
     )
+    if packing is None and chooser.may_measure:
+        own = draft_files.folder if draft_files and is_reduced_draft(draft_files.folder) else None
+        loader = replace(loader, packing=chooser.packing(pair, loader, own, feature_folder, progress))
+        repacked = loader.with_drafts(pair, own, feature_folder)
+        pair.draft, pair.feature_draft = repacked.draft, repacked.feature_draft
+    pair.arithmetic = Arithmetic(precision, loader.packing, reason(loader.packing))
     if checked_on is not None:
         _move(pair, place)
     return pair
@@ -222,17 +271,20 @@ class _Loader:
     """Loads, checks and finishes the models of one pair.
 
     Attributes:
+        precision: Of the target and of a whole model that drafts.
+        packing: Of our own drafts.
         placement: Where they will run.
         checked_on: Where they are until they are finished; None for the place itself.
     """
 
     precision: str
+    packing: str
     placement: Placement
     checked_on: str | None
 
-    def target(self, files: _Files, progress: Progress) -> nn.Module:
+    def target(self, files: _Files, progress: Progress, **options: Any) -> nn.Module:
         """The target as transformers has it: drafts are still made of its parts."""
-        return self._model("target", files, self.placement.target, self.placement.shards, progress)
+        return self._model("target", files, self.placement.target, self.placement.shards, progress, **options)
 
     def finished_target(self, target: nn.Module) -> nn.Module:
         """The target as it runs."""
@@ -246,10 +298,9 @@ class _Loader:
         if files is None:
             return None, None
         if is_reduced_draft(files.folder):
-            draft = load_draft(files.folder, target, ATTENTION)
-            require_known_ids(draft.id_map, target)
-            packing = DRAFT_PRECISIONS.get(self.precision, self.precision)
-            return executable(draft, packing, None, torch.device(self.placement.target)), draft.id_map
+            packed, id_map = self.packed_draft(files.folder, target)
+            require_known_ids(id_map, target)
+            return packed, id_map
         draft = self._model("draft", files, self.placement.draft, None, progress)
         require_same_tokens(tokenizer, _tokenizer(files))
         id_map = fit_rows(target, draft)
@@ -261,24 +312,46 @@ class _Loader:
         if path is None:
             return None
         try:
-            draft = load_feature_draft(path, target)
+            draft = self.packed_feature_draft(path, target)
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise UserError(
                 f"Cannot load a feature draft of this target from {path}; name a folder written by "
                 "`specdemo train --kind feature` for it."
             ) from error
         require_known_ids(draft.id_map, target)
-        packing = DRAFT_PRECISIONS.get(self.precision, self.precision)
-        return pack_linears(draft, packing, packing, torch.device(self.placement.target))
+        return draft
+
+    def packed_draft(self, folder: Path, target: nn.Module) -> tuple[nn.Module, torch.Tensor]:
+        """A draft of our own, which borrows the target's embedding, and its id map."""
+        draft = load_draft(folder, target, ATTENTION, DTYPES[self.packing])
+        rounded(draft.own_state().values(), self.packing)
+        return executable(draft, self.packing, None, torch.device(self.placement.target)), draft.id_map
+
+    def packed_feature_draft(self, folder: Path, target: nn.Module) -> FeatureDraft:
+        """A head on the target's states, which borrows the target's embedding."""
+        draft = load_feature_draft(folder, target, DTYPES[self.packing])
+        rounded(draft.own_state().values(), self.packing)
+        return pack_linears(draft, self.packing, self.packing, torch.device(self.placement.target))
+
+    def with_drafts(self, pair: Pair, draft: Path | None, feature_draft: Path | None) -> Pair:
+        """``pair`` with our own drafts, from these folders, packed as this loader does; nothing measured."""
+        model = pair.draft if draft is None else self.packed_draft(draft, pair.target)[0]
+        head = None if feature_draft is None else self.packed_feature_draft(feature_draft, pair.target)
+        return replace(pair, draft=model, feature_draft=head, calibrations={}, measurements=None)
 
     def _model(
-        self, role: str, files: _Files, place: str, shards: Mapping[str, int] | None, progress: Progress
+        self,
+        role: str,
+        files: _Files,
+        place: str,
+        shards: Mapping[str, int] | None,
+        progress: Progress,
+        **options: Any,
     ) -> nn.Module:
         """A whole model of transformers, in one piece or in shards, that may be rolled back."""
-        options: dict[str, Any] = {}
         if shards is not None:
             most = {torch.device(name).index: count for name, count in shards.items()}
-            options = {"device_map": "auto", "max_memory": most}
+            options |= {"device_map": "auto", "max_memory": most}
         with weights_counted(files.name, progress):
             model = loading(
                 AutoModelForCausalLM.from_pretrained,
@@ -298,6 +371,101 @@ class _Loader:
         return model
 
 
+@dataclass(frozen=True)
+class _Chooser:
+    """Chooses what a pair computes in, by what was measured on this machine or is measured now.
+
+    Attributes:
+        may_measure: Whether what is not known is measured.
+        place: The target's device.
+        files: The target's.
+    """
+
+    measurements: Measurements
+    may_measure: bool
+    place: torch.device
+    files: _Files
+
+    def target(self, asked: str, progress: Progress) -> tuple[str, Callable[[str], str]]:
+        """The target's precision, and from the drafts' packing a sentence that says why."""
+        if asked != AUTO_PRECISION:
+            return asked, partial(asked_sentence, asked)
+        if self.place.type != "cpu":
+            usual = "bf16" if self.place.type != "cuda" or torch.cuda.is_bf16_supported(False) else "fp32"
+            return usual, partial(unmeasured_sentence, usual)
+        rates = self.measurements.get("target", self._model)
+        if rates is None and self.may_measure:
+            rates = self._measured(progress)
+        if rates:
+            best = max(rates, key=rates.__getitem__)
+            return best, partial(chosen_sentence, best, rates=rates)
+        usual = self.measurements.get("usual target") or usual_precision()
+        return usual, partial(unmeasured_sentence, usual)
+
+    def known_packing(self, precision: str) -> str | None:
+        """What our own drafts run in beside a target in ``precision``; None where that is not known yet."""
+        if self.place.type != "cpu":
+            return precision
+        return self.measurements.get("packing", self._model, precision)
+
+    def packing(
+        self,
+        pair: Pair,
+        loader: _Loader,
+        own: Path | None,
+        feature_folder: Path | None,
+        progress: Progress,
+    ) -> str:
+        """The packing of our own drafts with the most expected tokens per second, measured."""
+        if own is None and feature_folder is None:
+            return USUAL_PACKING
+        config = RunConfig(prompt="", drafter="feature-draft" if own is None else "draft-model")
+        costs = pair.calibrate(replace(config, drafter="prompt-lookup"), 1)
+
+        def measure(name: str) -> Calibration:
+            trial = replace(loader, packing=name).with_drafts(pair, own, None if own else feature_folder)
+            trial.calibrations[run_capacity(1, config.max_new_tokens), ""] = costs
+            return trial.calibrate(config, 1)
+
+        found = measure_drafts(DRAFT_PACKINGS, measure, within(progress, 0.9, 1.0))
+        rates = {name: expected_rate_of_draft(costs, name) for name, costs in found.items()}
+        best = max(rates, key=rates.__getitem__, default=USUAL_PACKING)
+        self.measurements.put(best, "packing", self._model, loader.precision)
+        return best
+
+    @property
+    def _model(self) -> str:
+        return fingerprint(self.files.folder)
+
+    def _measured(self, progress: Progress) -> dict[str, float]:
+        costs = measure_targets(EXACT_PRECISIONS, self._trial, within(progress, 0.75, 0.9))
+        if not costs:
+            return {}
+        best, rates = fastest_target(costs)
+        self.measurements.put(rates, "target", self._model)
+        self.measurements.put(best, "usual target")
+        for precision, found in costs.items():
+            self.measurements.put(asdict(found), "costs", self._model, precision, CAPACITY)
+        return rates
+
+    def _trial(self, precision: str) -> nn.Module:
+        """The target in a precision, a large one cut to its first layers: it is only compared with itself."""
+        loader = _Loader(precision, USUAL_PACKING, Placement("cpu", "cpu"), None)
+        parameters = count_parameters(self.files.folder)
+        options = {}
+        if parameters > WHOLE:
+            config = loading(AutoConfig.from_pretrained, str(self.files.folder)).get_text_config()
+            options = {"num_hidden_layers": max(2, config.num_hidden_layers * WHOLE // parameters)}
+        return loader.finished_target(loader.target(self.files, silent, **options))
+
+
+def usual_precision() -> str:
+    """What a target runs in on this CPU where nothing was measured: bf16 where it has instructions for it."""
+    if {"avx512_bf16", "amx_bf16", "bf16"} & set(processor_flags()):
+        return "bf16"
+    return "fp16" if "fbgemm" in torch.backends.quantized.supported_engines else "fp32"
+
+
 def _tokenizer(files: _Files) -> Any:
     return loading(AutoTokenizer.from_pretrained, str(files.folder), files.name)
 
@@ -315,8 +483,8 @@ def require_precision(name: str) -> None:
     Raises:
         UserError: Naming those there are.
     """
-    if name not in DTYPES:
-        raise UserError(f"Unknown precision {name!r}; choose one of: {', '.join(DTYPES)}.")
+    if name not in PRECISIONS:
+        raise UserError(f"Unknown precision {name!r}; choose one of: {', '.join(PRECISIONS)}.")
 
 
 def best_device() -> str:

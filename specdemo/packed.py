@@ -7,7 +7,7 @@ and round the weights: as a target that is a slightly different model, whose bas
 """
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -174,6 +174,14 @@ def linear_for(
     if bias is not None:
         plain.bias = nn.Parameter(bias.detach(), requires_grad=False)
     return plain
+
+
+def rounded(tensors: Iterable[Tensor], precision: str) -> None:
+    """Round matrices to what ``precision`` packs exactly; for drafts, which rounding harms little."""
+    if precision == "fp16":
+        for tensor in tensors:
+            if tensor.dim() > 1 and tensor.is_floating_point():
+                tensor.data = tensor.data.half().to(tensor.dtype)
 
 
 def fits_half(weight: Tensor) -> bool:

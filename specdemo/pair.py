@@ -5,9 +5,8 @@ Loading is in ``models``, decoding in ``engine``. Knows no UI.
 
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +14,14 @@ import transformers
 from torch import nn
 
 from specdemo import __version__
-from specdemo.calibrate import find_good_rows, measure_draft_step, measure_target
+from specdemo.arithmetic import Arithmetic
+from specdemo.calibrate import (
+    calibration_from,
+    find_good_rows,
+    measure_draft_step,
+    measure_target,
+    refreshed,
+)
 from specdemo.distant import DistantDrafter, DistantRule
 from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, never, run_capacity, speculate
@@ -24,6 +30,7 @@ from specdemo.feature_draft import FeatureDraft, FeatureDrafter, FeatureRuntime
 from specdemo.lengths import length_for
 from specdemo.limits import DRAFTERS, MAX_K, SCRIPTED, UserError
 from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
+from specdemo.measurements import Measurements, processor
 from specdemo.race import race
 from specdemo.recorded_draft import RecordedDraftLoop
 from specdemo.rules import GreedyRule, VerificationRule, rule_for
@@ -61,6 +68,9 @@ class Pair:
         feature_draft: The head on the target's states, if there is one for this target.
         target_revision, draft_revision: Commits of models that came from the hub.
         calibrations: Pass costs by cache length and drafter kind, measured when first used.
+        arithmetic: What it computes in and why; None where nobody chose.
+        measurements: Where the target's pass costs are kept from start to start, if anywhere.
+        identity: Name of the target's files there.
     """
 
     target_name: str
@@ -75,6 +85,9 @@ class Pair:
     target_revision: str | None = None
     draft_revision: str | None = None
     calibrations: dict[tuple[int, str], Calibration] = field(default_factory=dict)
+    arithmetic: Arithmetic | None = None
+    measurements: Measurements | None = None
+    identity: str = ""
     _verifier: ClassVar[type[ModelRuntime]] = ModelRuntime
 
     @property
@@ -262,9 +275,22 @@ class Pair:
 
     def _target_costs(self, capacity: int) -> Calibration:
         if (capacity, "") not in self.calibrations:
-            good = find_good_rows(self.target, capacity, self._vocab)
-            self.calibrations[capacity, ""] = measure_target(self.target, capacity, self._vocab, good)
+            self.calibrations[capacity, ""] = self._remembered(capacity) or self._measured(capacity)
         return self.calibrations[capacity, ""]
+
+    def _remembered(self, capacity: int) -> Calibration | None:
+        """What an earlier start measured, if it still holds."""
+        if self.measurements is None:
+            return None
+        kept = self.measurements.get("costs", self.identity, self.precision, capacity)
+        return kept and refreshed(self.target, capacity, self._vocab, calibration_from(kept))
+
+    def _measured(self, capacity: int) -> Calibration:
+        good = find_good_rows(self.target, capacity, self._vocab)
+        costs = measure_target(self.target, capacity, self._vocab, good)
+        if self.measurements is not None:
+            self.measurements.put(asdict(costs), "costs", self.identity, self.precision, capacity)
+        return costs
 
     def _target_for(self, drafter: str, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
         """The speculative lane's target runtime, tapped only where the drafter reads its states."""
@@ -348,7 +374,7 @@ def device_name(device: torch.device) -> str:
     """What the page calls the device."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{_processor()}, {torch.get_num_threads()} threads"
+    return f"{processor()}, {torch.get_num_threads()} threads"
 
 
 def versions() -> Mapping[str, str]:
@@ -359,12 +385,3 @@ def versions() -> Mapping[str, str]:
         "transformers": transformers.__version__,
         "python": platform.python_version(),
     }
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -5,6 +5,7 @@ Matrices are stored in int8 with one scale per row, the rest in bf16.
 
 import json
 import math
+from collections.abc import Container
 from pathlib import Path
 
 import torch
@@ -82,12 +83,52 @@ def _stored(name: str, tensor: Tensor) -> dict[str, Tensor]:
     return {name: rows, name + SCALE: scale}
 
 
-def place_like(module: nn.Module, weight: Tensor) -> nn.Module:
-    """Move ``module`` to the device of ``weight`` and its parameters to its dtype.
+class CastEmbedding(nn.Module):
+    """Another model's embedding whose vectors come out in a type of one's own.
 
-    Buffers keep theirs: rotary frequencies in bf16 would blur positions.
+    Args:
+        embedding: Borrowed; it stays as it is.
+        dtype: Of the vectors.
+    """
+
+    def __init__(self, embedding: nn.Module, dtype: torch.dtype):
+        super().__init__()
+        self.inner = embedding
+        self._dtype = dtype
+
+    @property
+    def weight(self) -> Tensor:
+        """The other model's tensor, [V, d]."""
+        return self.inner.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Ids [...] to vectors [..., d]."""
+        return self.inner(ids).to(self._dtype)
+
+
+def borrowed_embedding(owner: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+    """The input embedding of ``owner`` for a draft that computes in ``dtype``; None for the owner's own."""
+    embedding = owner.get_input_embeddings()
+    same = dtype is None or dtype == embedding.weight.dtype
+    return embedding if same else CastEmbedding(embedding, dtype)
+
+
+def place_draft(draft: nn.Module, embedding: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+    """A draft beside the ``embedding`` it borrows, its own numbers in ``dtype`` or the embedding's."""
+    borrowed = {id(tensor) for tensor in embedding.parameters()}
+    return place_like(draft, embedding.weight, dtype, borrowed)
+
+
+def place_like(
+    module: nn.Module, weight: Tensor, dtype: torch.dtype | None = None, untouched: Container[int] = ()
+) -> nn.Module:
+    """Move ``module`` to the device of ``weight`` and its parameters to its dtype, or to ``dtype``.
+
+    Buffers keep theirs: rotary frequencies in bf16 would blur positions. So do the parameters whose
+    ``id`` is among ``untouched``.
     """
     module.to(weight.device)
     for parameter in module.parameters():
-        parameter.data = parameter.data.to(weight.dtype)
+        if id(parameter) not in untouched:
+            parameter.data = parameter.data.to(dtype or weight.dtype)
     return module.eval()

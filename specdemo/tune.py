@@ -1,0 +1,84 @@
+"""Measure ways to compute on the real models: candidates for the target, then for its drafts.
+
+What is decided from the figures is in ``arithmetic``, how models come about is the caller's: it hands in
+functions that build them. Whatever cannot be built or run here is no candidate.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+import torch
+from torch import nn
+
+from specdemo.arithmetic import promising
+from specdemo.calibrate import find_good_rows, measure_target
+from specdemo.fetch import Progress
+from specdemo.limits import UserError
+from specdemo.runtime import ModelRuntime
+from specdemo.trace import Calibration
+
+CAPACITY = 256
+"""Cache length that ways to compute are compared at: a short prompt and its answer."""
+GLANCES = 3
+GLANCED_ROWS = (1, 4)
+
+
+def measure_targets(
+    names: Iterable[str], build: Callable[[str], nn.Module], progress: Progress
+) -> dict[str, Calibration]:
+    """Pass costs of the target in each precision that works here and is not hopelessly slow.
+
+    Args:
+        names: Precisions.
+        build: Makes the target, or some of its layers, in a precision, ready to run on the CPU.
+    """
+    built: dict[str, nn.Module] = {}
+
+    def glance(name: str) -> float | None:
+        progress(f"Trying {name}", 0.0)
+        try:
+            built[name] = build(name)
+            return _first_sight(built[name])
+        except (UserError, RuntimeError):
+            return None
+
+    found = promising(names, glance)
+    costs = {}
+    for index, name in enumerate(found):
+        progress(f"Measuring passes in {name}", (index + 1) / (len(found) + 1))
+        vocab = built[name].get_input_embeddings().num_embeddings
+        good = find_good_rows(built[name], CAPACITY, vocab)
+        costs[name] = measure_target(built[name], CAPACITY, vocab, good)
+        del built[name]
+    return costs
+
+
+def measure_drafts(
+    names: Iterable[str], measure: Callable[[str], Calibration], progress: Progress
+) -> Mapping[str, Calibration]:
+    """Costs of a round with the draft in each packing that works here."""
+    costs = {}
+    for name in names:
+        progress(f"Measuring drafts in {name}", 0.0)
+        try:
+            costs[name] = measure(name)
+        except (UserError, RuntimeError):
+            continue
+    return costs
+
+
+def _first_sight(model: nn.Module) -> float:
+    """Seconds of passes over one and over several tokens, the fastest of a few."""
+    runtime = ModelRuntime(model)
+    runtime.prepare(CAPACITY, max(GLANCED_ROWS))
+    total = 0.0
+    for rows in GLANCED_ROWS:
+        ids = torch.arange(rows, device=runtime.device)
+        best = float("inf")
+        for _ in range(GLANCES):
+            begin = time.perf_counter()
+            runtime.forward(ids)[-1, 0].item()
+            best = min(best, time.perf_counter() - begin)
+            runtime.rollback(0)
+        total += best
+    return total
