@@ -13,7 +13,7 @@ import specdemo.startup  # noqa: F401  (before any other library)
 from specdemo.hosting import NAMES, Hosting
 from specdemo.limits import UserError
 from specdemo.line import Bounds
-from specdemo.packed import DTYPES
+from specdemo.models import PRECISIONS
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.ways_in import with_mcp
 
@@ -37,7 +37,8 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
     add("--draft", help="its draft model: hub id or folder, or none")
     add("--feature-draft", help="feature draft of the target: folder")
     add("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
-    add("--precision", "bf16", choices=sorted(DTYPES))
+    add("--precision", "auto", choices=PRECISIONS)
+    switch("--remeasure", "measure this machine again instead of remembering what was measured")
     add("--max-waiting", str(Bounds.most_waiting), type=int, help="visitors who may wait for the device")
     add("--max-seconds", str(Bounds.most_seconds), type=float, help="seconds one job may hold the device")
     switch("--only-pair", "offer visitors no other models")
@@ -56,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         feature_draft=settings.feature_draft,
         device=settings.device,
         precision=settings.precision,
+        remeasure=settings.remeasure,
         any_model=settings.allow_any_model,
         only_home=settings.only_pair,
         bounds=Bounds(settings.max_waiting, settings.max_seconds),

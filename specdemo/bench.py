@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from specdemo.engine import never
 from specdemo.limits import MAX_K, UserError, parse_config
+from specdemo.measurements import machine, processor_flags
 from specdemo.metrics import Totals, fold
 from specdemo.models import ASSETS
 from specdemo.pair import Pair, Stop, versions
@@ -306,7 +307,10 @@ def environment(pair: Pair) -> dict[str, Any]:
     """What was measured, on what, with what, when."""
     return {
         "device": pair.place,
+        "processor_flags": list(processor_flags()) if pair.device.type == "cpu" else [],
+        "played": machine()["limits"],
         "precision": pair.precision,
+        "arithmetic": pair.arithmetic.reason if pair.arithmetic else "",
         "pair": {"target": pair.target_name, "draft": pair.draft_name},
         "versions": dict(versions()),
         "date": datetime.now(UTC).date().isoformat(),

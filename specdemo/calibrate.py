@@ -86,7 +86,7 @@ def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Itera
 
 
 def refreshed(model: nn.Module, capacity: int, vocab_size: int, costs: Calibration) -> Calibration | None:
-    """Costs measured before with today's ``step_s``; None if what they say of longer passes no longer holds."""
+    """Costs measured before with today's ``step_s``; None if what they say of longer passes is untrue now."""
     start = capacity // 2
     ids = _some_ids(model, start + MOST_ROWS, vocab_size)
     runtime = ModelRuntime(model, costs.rows)

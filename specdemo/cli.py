@@ -127,7 +127,15 @@ def _add_pair_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--draft", default="embedded", metavar="ID|DIR|none")
     parser.add_argument("--feature-draft", metavar="DIR", help="a feature draft trained for the target")
     parser.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1, … (default: CUDA if there is one)")
-    parser.add_argument("--precision", default="bf16", metavar="P", help="bf16 (default), fp32, int8 or int4")
+    parser.add_argument(
+        "--precision",
+        default="auto",
+        metavar="P",
+        help="auto (default: the fastest that keeps the target's numbers), bf16, fp16, fp32, int8 or int4",
+    )
+    parser.add_argument(
+        "--remeasure", action="store_true", help="measure this machine again instead of remembering"
+    )
 
 
 def _generate(options: argparse.Namespace) -> int:
@@ -349,6 +357,7 @@ def _load(options: argparse.Namespace):
         device=options.device,
         precision=options.precision,
         progress=printing(),
+        remeasure=options.remeasure,
     )
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from specdemo.arithmetic import AUTO_PRECISION
 from specdemo.fetch import Progress, printing
 from specdemo.limits import UserError
 from specdemo.line import Bounds
@@ -31,7 +33,7 @@ class Hosting:
     Attributes:
         pair: Name of the preset that is always there.
         target, draft, feature_draft: Models in its place, as for ``load_pair``.
-        device, precision: Of all pairs, as for ``load_pair``.
+        device, precision, remeasure: Of all pairs, as for ``load_pair``.
         any_model: Whether visitors may name any two models of the hub.
         only_home: Whether no other pair is offered at all.
         bounds: How much of the device visitors can have.
@@ -42,7 +44,8 @@ class Hosting:
     draft: str | None = None
     feature_draft: str | None = None
     device: str | None = None
-    precision: str = "bf16"
+    precision: str = AUTO_PRECISION
+    remeasure: bool = False
     any_model: bool = False
     only_home: bool = False
     bounds: Bounds = field(default_factory=Bounds)
@@ -97,7 +100,9 @@ class Hosting:
 
         def load(name: str, progress: Progress) -> Pair:
             # Beside a run of another pair nothing can be measured: a guest's first job does that.
-            loader = load_pair if name == offer.home else assemble_pair
+            loader = assemble_pair
+            if name == offer.home:
+                loader = partial(load_pair, remeasure=self.remeasure)
             return loader(
                 **self._sources_of(name, offer),
                 device=self.device,

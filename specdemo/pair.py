@@ -244,6 +244,7 @@ class Pair:
             pair=self._names,
             device=self.place,
             precision=self.precision,
+            arithmetic=self.arithmetic.reason if self.arithmetic else "",
             versions=versions(),
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
             calibration=self.calibrate(config, len(prompt_ids)),

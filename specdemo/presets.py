@@ -24,7 +24,7 @@ from specdemo.limits import UserError
 
 EMBEDDED = "embedded"
 """The pair that comes with the program, and each half of it."""
-HEAVY = ("bf16", "fp32")
+HEAVY = ("auto", "bf16", "fp32")
 ALL = (*HEAVY, "fp16", "int8", "int4")
 ALLOWANCE = 2**30
 """Bytes for what is no weight: key/value caches of three lanes over some thousand positions, logits and
@@ -47,6 +47,7 @@ class _Cost:
 
 
 COSTS = {
+    "auto": _Cost(4, 4, 4, 4),  # whatever will be chosen, it is no more than this
     "bf16": _Cost(2, 2, 2, 2),
     "fp16": _Cost(4, 2, 2, 4),
     "fp32": _Cost(4, 4, 4, 4),

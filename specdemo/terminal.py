@@ -45,11 +45,13 @@ class TerminalView:
         self._pieces: dict[int, bytes] = {}
         self._decoder = StreamDecoder()
         self._alone: list[int] = []
+        self._arithmetic = ""
 
     def show(self, event: Event) -> None:
         """Print what one event adds."""
         self._pieces |= {int(i): base64.b64decode(piece) for i, piece in event.get("pieces", {}).items()}
         if event["type"] == "start":
+            self._arithmetic = event["run"]["arithmetic"]
             self._legend()
         elif event["type"] == "round" and event["lane"] == SPECULATIVE:
             self._round(event["round"])
@@ -82,6 +84,8 @@ class TerminalView:
         self._write(self._decoder.flush() + "\n\n" + event["sentence"] + "\n")
         if event["badge"]:
             self._write(event["badge"]["text"] + "\n")
+        if self._arithmetic:
+            self._write(self._arithmetic + "\n")
         if event["departure"]:
             self._write(f"{event['departure']}\n\n{self._draft_alone(event['totals'])}\n")
 

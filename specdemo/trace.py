@@ -249,6 +249,7 @@ class Run:
         pieces: Token id -> its bytes, base64; enough to show every token that occurs in the run.
         specials: Ids among ``pieces`` that are control tokens, shown as chips.
         totals: The figures of ``metrics.Totals`` at the end of the run.
+        arithmetic: Why the models computed in ``precision``, a sentence; empty where nobody chose.
     """
 
     config: RunConfig
@@ -264,6 +265,7 @@ class Run:
     specials: tuple[int, ...] = ()
     totals: Mapping[str, Any] = field(default_factory=dict)
     version: int = TRACE_VERSION
+    arithmetic: str = ""
 
     def to_json(self) -> str:
         """The run as one line of JSON."""
