@@ -202,7 +202,7 @@ class AutoLength(_Planner):
     def wants_step(self) -> bool:
         """Whether going on with tokens of which nothing is known yet is expected to pay."""
         drafted = len(self._drafted)
-        if drafted >= self._most:
+        if drafted >= self._most or self._probing:
             return False
         if self._gain(self._rates, drafted, self._survival, self._costs.c) > 0:
             return True
