@@ -92,6 +92,7 @@ def speculate(
         elif stop():
             finish = Finish.STOPPED
         draft_s, verify_s, other_s = watch.laps()
+        length.timed(draft.steps, len(draft) + 1, draft_s, verify_s)
         yield Round(
             index=index,
             position=position,

@@ -7,6 +7,8 @@ c), with v(n) added: the cost of a target pass over n tokens in units of a singl
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import NamedTuple
 
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Emission, Round, Rule, Status
@@ -332,8 +334,22 @@ class RoundShape(NamedTuple):
 
 
 def expected_tokens(alpha: float, k: float) -> float:
-    """E[τ] = (1 − α^(k+1)) / (1 − α): tokens a round is expected to emit (Leviathan et al. 2023, eq. 1)."""
+    """E[τ] = (1 − α^(k+1)) / (1 − α): tokens a round is expected to emit (Leviathan et al. 2023, eq. 1).
+
+    The sum of :func:`tokens_by_length` for one α everywhere, in closed form, so that a mean k has a value.
+    """
     return k + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (k + 1)) / (1.0 - alpha)
+
+
+def tokens_by_length(acceptance: Iterable[float]) -> list[float]:
+    """Tokens a round is expected to emit if 0, 1, 2, … tokens are drafted: 1 + a₁ + a₁a₂ + a₁a₂a₃ + …
+
+    Args:
+        acceptance: Of each place of the draft the probability that its token is accepted if all before it
+            are.
+    """
+    survival = accumulate(acceptance, mul)
+    return list(accumulate(survival, initial=1.0))
 
 
 def theoretical_speedup(alpha: float, shape: RoundShape) -> float:
@@ -363,7 +379,17 @@ def best_length(alpha: float, c: float, v: Sequence[float]) -> int:
         c: Draft step in single-token target passes.
         v: As in ``Calibration``: ``v[k]`` is the pass that verifies k tokens.
     """
-    return max(range(len(v)), key=lambda k: theoretical_speedup(alpha, RoundShape(k, k * c, v[k])))
+    return best_round(tokens_by_length([alpha] * (len(v) - 1)), c, v)
+
+
+def best_round(tokens: Sequence[float], c: float, v: Sequence[float]) -> int:
+    """The k whose round emits the most per time, tokens[k] / (k·c + v[k]); of equals the smallest.
+
+    Args:
+        tokens: What a round is expected to emit if 0, 1, 2, … tokens are drafted; no longer than ``v``.
+        c, v: As for :func:`best_length`.
+    """
+    return max(range(len(tokens)), key=lambda k: tokens[k] / (k * c + v[k]))
 
 
 def linear_costs(growth: float, k: int) -> tuple[float, ...]:

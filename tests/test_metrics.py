@@ -6,11 +6,13 @@ from specdemo.metrics import (
     Parting,
     RoundShape,
     Tally,
+    best_round,
     break_even_alpha,
     expected_tokens,
     first_difference,
     fold,
     theoretical_speedup,
+    tokens_by_length,
 )
 from specdemo.narrate import badge, closing_sentence, departure_sentence
 from specdemo.trace import (
@@ -186,6 +188,23 @@ def test_no_rounds_give_no_figures():
 )
 def test_expected_tokens_follow_equation_1(alpha, k, tokens):
     assert expected_tokens(alpha, k) == pytest.approx(tokens)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.4, 0.9, 1.0])
+def test_tokens_by_length_are_equation_1_where_every_place_is_alike(alpha):
+    assert tokens_by_length([alpha] * 6) == pytest.approx([expected_tokens(alpha, k) for k in range(7)])
+
+
+def test_tokens_by_length_take_each_place_as_it_is():
+    assert tokens_by_length([]) == [1.0]
+    assert tokens_by_length([0.5, 0.8, 0.0, 1.0]) == pytest.approx([1.0, 1.5, 1.9, 1.9, 1.9])
+
+
+def test_the_best_round_may_lie_behind_a_cost_that_is_paid_once():
+    tokens = tokens_by_length([0.7] * 6)
+    assert best_round(tokens, 0.02, (1.0, *[1.8] * 6)) == 6
+    assert best_round(tokens[:2], 0.02, (1.0, *[1.8] * 6)) == 0, "one token more would not pay for it"
+    assert best_round(tokens, 0.02, (1.0, 1.0, 1.0, *[2.5] * 4)) == 2
 
 
 def test_break_even_is_where_theory_gives_one():
