@@ -82,6 +82,7 @@ def test_a_pair_without_a_draft_model_drafts_with_what_it_has():
     assert specdemo.compare(pair, "abcabcabc", **SETTINGS).config.drafter == "prompt-lookup"
 
 
+@pytest.mark.slow
 def test_the_readmes_examples_run_as_they_stand(embedded_pair, monkeypatch, capsys):
     monkeypatch.setattr(models, "load_pair", lambda: embedded_pair)
     exec(example("speculate(pair"), {})

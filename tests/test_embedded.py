@@ -1,4 +1,7 @@
-"""The real embedded pair: same bits, same tokens, same text, in the default precision on the CPU."""
+"""The real embedded pair: same bits, same tokens, same text, in the default precision on the CPU.
+
+One short run on it is quick; the sweeps over drafters, prompts and precisions are in the slow group.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +15,7 @@ from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.metrics import first_difference
 from specdemo.models import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, load_pair
+from specdemo.packed import DTYPES
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
 
@@ -24,10 +28,18 @@ def run(pair, **request):
     return live.run, end
 
 
+def check_sameness(record, end):
+    """Identical where the self-test found passes that agree; elsewhere the difference is found and told."""
+    where = first_difference(record.lanes[BASELINE].ids, record.lanes[SPECULATIVE].ids)
+    assert where is None or record.calibration.row_floor is None, (record.config, end["badge"])
+    assert end["totals"]["identical"] is (where is None) and end["totals"]["divergence"] == where
+    assert end["badge"]["kind"] == ("same" if where is None else "different")
+
+
 def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
     calibration = embedded_pair.calibrate(RunConfig(prompt="", max_new_tokens=128), 40)
     if calibration.row_floor is None:
-        pytest.skip("the self-test finds no row floor on this machine; divergences are audited instead")
+        return check_sameness(*run(embedded_pair, prompt="The sky is", mode="raw", max_new_tokens=40))
     text = "The lighthouse stood on the northern cliff, and every evening its keeper climbed the stairs."
     ids = torch.tensor(embedded_pair.tokenizer(text * 2)["input_ids"])
     alone, together = (ModelRuntime(embedded_pair.target, row_floor=calibration.row_floor) for _ in "ab")
@@ -44,6 +56,29 @@ def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
             )
 
 
+@pytest.mark.parametrize(("drafter", "k"), [("draft-model", 3), ("lookup+feature", "auto")])
+def test_greedy_output_is_the_targets(embedded_pair, drafter, k):
+    request = {"prompt": "Write a short story about a lighthouse.", "drafter": drafter, "k": k}
+    record, end = run(embedded_pair, **request, max_new_tokens=20)
+    check_sameness(record, end)
+    rounds = record.lanes[SPECULATIVE].rounds
+    assert sum(r.accepted for r in rounds) > 0 and len(rounds) < 20
+
+
+@pytest.fixture(scope="module")
+def written_alone(embedded_pair):
+    """What the target writes by itself on one prompt of each category: request -> ids."""
+    found = {}
+    for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
+        request = {"prompt": prompt.prompt, "mode": prompt.mode, "max_new_tokens": 16}
+        config = parse_config(request)
+        found[tuple(request.items())] = emitted(
+            embedded_pair.baseline_lane(config, embedded_pair.prompt_ids(config))
+        )
+    return found
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("drafter", "k"),
     [
@@ -60,14 +95,16 @@ def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
         ("early-exit", 2),
     ],
 )
-def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(embedded_pair, drafter, k):
-    for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
-        request = {"prompt": prompt.prompt, "mode": prompt.mode, "drafter": drafter, "k": k}
-        record, end = run(embedded_pair, **request, max_new_tokens=24)
-        assert end["badge"]["kind"] == "same", (prompt.id, end["badge"])
-        assert record.lanes[SPECULATIVE].ids == record.lanes[BASELINE].ids
+def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(
+    embedded_pair, written_alone, drafter, k
+):
+    for fixed, alone in written_alone.items():
+        record, _ = run(embedded_pair, **dict(fixed), drafter=drafter, k=k, baseline=False)
+        same = record.lanes[SPECULATIVE].ids == alone
+        assert same or record.calibration.row_floor is None, fixed
 
 
+@pytest.mark.slow
 def test_the_draft_alone_writes_its_own_argmax_and_leaves_the_target(embedded_pair):
     request = {"prompt": "The capital of France is", "mode": "raw", "max_new_tokens": 12}
     record, end = run(embedded_pair, **request, draft_alone=True)
@@ -88,54 +125,55 @@ def test_the_draft_alone_writes_its_own_argmax_and_leaves_the_target(embedded_pa
     assert totals["draft_alone_tokens_per_s"] > totals["baseline_tokens_per_s"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
 def test_shared_noise_repeats_the_sampled_baseline(embedded_pair, temperature):
     for seed in range(3):
-        _, end = run(
+        record, end = run(
             embedded_pair,
             prompt="Tell me a story.",
             temperature=temperature,
             rule="shared-noise",
             seed=seed,
-            max_new_tokens=16,
+            max_new_tokens=12,
         )
-        assert end["totals"]["identical"] is True, (seed, end["badge"])
+        check_sameness(record, end)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8", "int4"])
-def test_in_every_precision_the_output_is_that_of_the_target_alone(precision):
-    pair = load_pair(device="cpu", precision=precision)
-    audited = 0
-    for prompt in read_prompts(ASSETS / "prompts.jsonl", 3):
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", DTYPES)
+def test_in_every_precision_the_output_is_that_of_the_target_alone(embedded_pair, precision):
+    same = embedded_pair.precision == precision
+    pair = embedded_pair if same else load_pair(device="cpu", precision=precision)
+    for prompt in read_prompts(ASSETS / "prompts.jsonl", 2):
         for settings in (
             {"drafter": "draft-model", "k": 4},
             {"drafter": "lookup+feature", "k": "auto"},
             {"drafter": "draft-model", "k": 3, "temperature": 0.8, "rule": "shared-noise"},
         ):
-            request = {"prompt": prompt.prompt, "mode": prompt.mode, **settings, "max_new_tokens": 20}
+            request = {"prompt": prompt.prompt, "mode": prompt.mode, **settings, "max_new_tokens": 12}
             record, end = run(pair, **request)
             assert record.precision == precision
-            if record.calibration.row_floor is None:
-                audited += 1
-                continue
-            assert end["badge"]["kind"] == "same", (prompt.id, settings, end["badge"])
-    if audited:
-        pytest.skip("the self-test finds no row floor in this precision here; divergences are audited")
+            check_sameness(record, end)
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("seeds", [8, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
-def test_shared_noise_repeats_the_sampled_baseline_for_fifty_seeds_of_a_tiny_pair(temperature):
+def test_shared_noise_repeats_the_sampled_baseline_for_many_seeds_of_a_tiny_pair(temperature, seeds):
     target = tiny_llama(50, 1)
     draft = nearby(target, 2, 0.1)
     config = config_for(Rule.SHARED_NOISE, temperature=temperature, max_new_tokens=24, k=4)
-    for seed in range(50):
+    kept = 0
+    for seed in range(seeds):
         seeded = replace(config, seed=seed)
         rounds = speculative_rounds(target, draft, [1, 2, 3], seeded)
         assert emitted(rounds) == emitted(baseline_rounds(target, [1, 2, 3], seeded))
-    assert any(r.accepted for r in rounds)
+        kept += sum(round_.accepted for round_ in rounds)
+    assert kept > 0
 
 
+@pytest.mark.slow
 def test_speculation_uses_fewer_target_passes_on_predictable_text(embedded_pair):
     record, _ = run(embedded_pair, prompt="The capital of France is", mode="raw", max_new_tokens=48)
     assert record.totals["passes"] < record.totals["baseline_passes"]
@@ -143,6 +181,7 @@ def test_speculation_uses_fewer_target_passes_on_predictable_text(embedded_pair)
     assert statuses == {Status.ACCEPTED, Status.DISCARDED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_",
     [
@@ -155,17 +194,18 @@ def test_speculation_uses_fewer_target_passes_on_predictable_text(embedded_pair)
 )
 def test_unusual_prompts_give_a_right_run(embedded_pair, request_):
     record, end = run(embedded_pair, **{"max_new_tokens": 10, **request_})
-    assert end["totals"]["identical"] is True
+    check_sameness(record, end)
     if record.config.mode == "raw":
         prompt = b"".join(map(embedded_pair.pieces.piece, record.prompt_ids)).decode()
         assert prompt == request_["prompt"]
 
 
+@pytest.mark.slow
 def test_a_finished_answer_ends_at_the_end_of_sequence_token(embedded_pair):
     record, end = run(embedded_pair, prompt="What is the capital of France? Answer in one short sentence.")
     lane = record.lanes[SPECULATIVE]
     assert lane.finish is Finish.EOS and lane.ids[-1] in embedded_pair.eos_ids
-    assert end["totals"]["identical"] is True
+    check_sameness(record, end)
 
 
 def test_a_prompt_beyond_the_context_is_refused_in_one_sentence(embedded_pair, monkeypatch):

@@ -10,6 +10,7 @@ from specdemo.lab.sweeps import Setting, SweepPlan, measure_setting, sweep
 from specdemo.lab.throughput import ThroughputPlan, throughput
 
 PROMPTS = shipped_prompts(1)
+pytestmark = pytest.mark.slow
 
 
 def setting(pair, k: int, handicap: Handicap | None = None) -> Setting:

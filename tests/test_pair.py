@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from test_graphs import Recorder, as_if_on_a_device, recorded  # noqa: F401
-from tiny import config_for, emitted, nearby, tiny_llama, tiny_pair
+from tiny import config_for, emitted, nearby, tiny_llama, tiny_pair, unmeasured_pair
 from torch import nn
 
 from specdemo import runtime
@@ -153,7 +153,7 @@ def test_no_lanes_clock_holds_the_time_of_another(monkeypatch):
 @pytest.mark.usefixtures("as_if_on_a_device")
 @pytest.mark.parametrize("rule", list(Rule))
 def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
-    pair = tiny_pair()
+    pair = unmeasured_pair()
     vocab = len(pair.tokenizer)
     target = tiny_llama(vocab, 5, torch.float64)
     draft = nearby(target, 6, 0.02)

@@ -7,6 +7,7 @@ from specdemo.proof.distribution import EXAMPLE, distribution_test
 from specdemo.rules import Control
 
 DRAWS = 400
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("control", [None, Control.ACCEPT_EVERYTHING])

@@ -213,6 +213,7 @@ def test_a_figure_that_is_not_defined_is_a_dash():
     assert [figure["text"] for figure in shown] == ["–", "–", "100%"]
 
 
+@pytest.mark.slow
 def test_the_real_pair_writes_five_tokens_in_one_pass(embedded_pair):
     *_, verdict = quiz_events(embedded_pair, 1, BY_NAME["five"])
     assert verdict["option"] == 0

@@ -171,6 +171,7 @@ def test_without_a_draft_model_another_drafter_plays_beside(known):
     assert judged[MODEL]["name"] == "Copying" and end["type"] == "turn"
 
 
+@pytest.mark.slow
 def test_the_embedded_target_keeps_the_words_it_knows(embedded_pair):
     judged, end = turn(embedded_pair, "The capital of France is", " Paris and nothing else")
     tokens = judged[ONE]["round"]["drafted"]

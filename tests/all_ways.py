@@ -1,0 +1,111 @@
+"""Every way a run's uniform numbers can fall, each with its exact probability: no samples, no seeds.
+
+What a run does with a number drawn from [0, 1) changes only at a few known points: a coin at p / q, a
+draw at the running sums of its weights. One run per cell between them, weighted by the cells' widths,
+gives the distribution of the output to the last bits of a double. That nothing changes inside a cell
+is not taken on trust: ``AT`` names the places to stand in it, its two ends among them.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from specdemo.rules import Draft, Pick, RejectionRule, Verdict
+from specdemo.sampling import probabilities
+from specdemo.trace import RunConfig
+
+T = TypeVar("T")
+AT = (1e-9, 0.5, 1 - 1e-9)
+"""Places in a cell, as shares of its width; the first stands for 0 itself in a cell that begins there."""
+
+
+class Walk:
+    """One run's choices of cells: those of ``path`` first, then the first cell of each number.
+
+    Attributes:
+        chance: Probability of all choices so far.
+        untried: Paths to the other cells of the numbers behind ``path``.
+    """
+
+    def __init__(self, path: tuple[int, ...], at: float):
+        self._path, self._at = path, at
+        self._taken: tuple[int, ...] = ()
+        self.chance = 1.0
+        self.untried: list[tuple[int, ...]] = []
+
+    def choose(self, points: Sequence[float]) -> float:
+        """A number from the next cell of [0, 1), divided at ``points``."""
+        edges = [0.0, *sorted({point for point in points if 0 < point < 1}), 1.0]
+        cells = list(itertools.pairwise(edges))
+        if len(self._taken) < len(self._path):
+            index = self._path[len(self._taken)]
+        else:
+            index = 0
+            self.untried += [(*self._taken, other) for other in range(1, len(cells))]
+        self._taken += (index,)
+        low, high = cells[index]
+        self.chance *= high - low
+        return 0.0 if low == 0 and self._at == AT[0] else low + (high - low) * self._at
+
+
+class EveryWay:
+    """Mixed into a rejection rule: its numbers come from a :class:`Walk` instead of a generator.
+
+    The rule's own code picks, judges and draws. Only where its decisions can change is computed here.
+    """
+
+    walk: Walk
+
+    def chances(self, count: int) -> Tensor:
+        """Nothing yet: a pick chooses its own number, since only then its weights are known."""
+        return torch.full((count,), float("nan"), dtype=torch.float64)
+
+    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
+        assert chance is not None and chance.shape == (1,)
+        number = self.walk.choose(_running_sums(probabilities(self._warp(logits))))
+        return super().pick(logits, where, torch.tensor([number], dtype=torch.float64), id_map)
+
+    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+        p = probabilities(self._warp(logits))
+        self._ratios = []
+        for i, token in enumerate(draft.ids.tolist()):
+            q = 1.0 if draft.probs is None else draft.probs[i, draft.rows[i]].item()
+            self._ratios.append(p[i, token].item() / q)
+        self._weights = None
+        return super().verify(draft, logits, position)
+
+    def _left(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        self._weights, mass = super()._left(p, q)
+        return self._weights, mass
+
+    def _uniform(self, count: int) -> Tensor:
+        """First the coins, one for each drafted token, then the number of the target's own token."""
+        if self._weights is None:
+            assert count == len(self._ratios)
+            numbers = [self.walk.choose([ratio]) for ratio in self._ratios]
+        else:
+            assert count == 1
+            numbers = [self.walk.choose(_running_sums(self._weights))]
+        return torch.tensor(numbers, dtype=torch.float64)
+
+
+def every_way(
+    config: RunConfig, run: Callable[[RejectionRule], T], at: float, base: type[RejectionRule] = RejectionRule
+) -> Iterator[tuple[float, T]]:
+    """Each way that ``run`` of a fresh rule can go: its probability, and what it returned."""
+    kind = type(f"EveryWayOf{base.__name__}", (EveryWay, base), {})
+    paths: list[tuple[int, ...]] = [()]
+    while paths:
+        rule = kind(config, torch.device("cpu"))
+        rule.walk = Walk(paths.pop(), at)
+        found = run(rule)
+        paths += rule.walk.untried
+        yield rule.walk.chance, found
+
+
+def _running_sums(weights: Tensor) -> list[float]:
+    sums = weights.double().cumsum(0)
+    return (sums / sums[-1]).tolist()
