@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from conftest import Pages
+from conftest import Pages, Visitors
 from visitor import figures, press, tokens
 
 from specdemo import recordings
@@ -25,10 +25,10 @@ BUSY = "[data-role=end-run]:not([hidden])"
 
 
 @pytest.fixture
-def lesson(browser: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def lesson(visitors: Visitors, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """``lesson(number)``: a page opened at this lesson, with the recordings that ship."""
     monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
-    pages = Pages(browser, url)
+    pages = Pages(visitors, url)
 
     def opened(number: int, **how: Any) -> Any:
         page = pages.open(query=f"lesson={number}", **how)

@@ -27,7 +27,7 @@ WATCH = """button => { window.finished = new Promise(done => {
     });
     observer.observe(button, { attributeFilter: ['disabled'], attributeOldValue: true }); }); }"""
 FINISHED = """() => Promise.race([window.finished,
-    new Promise((_, fail) => setTimeout(() => fail('the run did not end'), 20000))])"""
+    new Promise((_, fail) => setTimeout(() => fail('the run did not end'), 60000))])"""
 COLUMN = """([strip, count, index]) =>
     (index + 0.5) * Math.min(18, strip.clientWidth / count)"""
 
