@@ -64,7 +64,7 @@ def test_axe_finds_nothing_serious(open_page, service):
     assert_accessible(page, *OURS, state="on a projector, tokens pending")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
     page = open_page(theme=theme)
     run_to_end(page)
@@ -81,7 +81,7 @@ def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
     assert_above_the_fold(page, "#prompt", "[data-lane=speculative]", "[data-role=rounds]", ".sd-microscope")
 
 
-@pytest.mark.parametrize("recording", ["greedy", "shared_noise"])
+@pytest.mark.parametrize("recording", ["greedy", pytest.param("shared_noise", marks=pytest.mark.slow)])
 def test_the_projector_switch_enlarges_and_still_fits(open_page, service, recording):
     service.events = recorded(recording)
     page = open_page()
@@ -142,7 +142,7 @@ def test_each_status_has_a_cue_of_its_own(played):
     assert sorted(tokens) == sorted(keys), "tokens look as the legend says"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
     page = open_page(theme=theme)
     keys = dict(page.eval_on_selector_all(".sd-key", SAME_WORD))
@@ -155,3 +155,4 @@ def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
             difference = ImageChops.difference(looks[one], looks[other])
             apart = sum(difference.histogram()[STEP:])
             assert apart > 0.03 * KEY_SIZE[0] * KEY_SIZE[1], (deficiency, one, other)
+    session.detach()
