@@ -28,6 +28,8 @@ FLAGS = [
 ]
 MOUNTED = "[data-role=scrub][aria-valuetext]"
 """Set by the stage's JavaScript, not by its template."""
+PATIENCE_MS = 60_000
+"""How long anything on a page may take: a ceiling for machines that are slow or busy."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -79,13 +81,57 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-class Pages:
-    """Opens pages, each in a fresh profile, and closes them together."""
+class Visitors:
+    """Pages at rest, each in a profile of its own; whoever opens one finds nothing of the visit before.
+
+    A page that has been here has the scripts compiled, which is most of what opening costs.
+    """
 
     def __init__(self, browser: Any, url: str):
         self._browser = browser
+        self._lobby = f"{url}specdemo-static/memory.js"
+        """A document of the same origin that does nothing."""
+        self._resting: list[Any] = []
+
+    def come(self) -> Any:
+        """A page at a document of ours, with nothing remembered."""
+        if self._resting:
+            return self._resting.pop()
+        context = self._browser.new_context()
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        page.on("pageerror", lambda error: page.faults.append(str(error)))
+        page.on("dialog", lambda dialog: (page.faults.append("dialog"), dialog.dismiss()))
+        page.faults = []
+        page.goto(self._lobby)
+        return page
+
+    def leave(self, page: Any) -> None:
+        """Take the page back, unless the test closed it or something is wrong with it."""
+        if page.is_closed() or page.faults:
+            page.context.close()
+            return
+        page.goto(self._lobby)
+        page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        page.context.clear_cookies()
+        page.context.clear_permissions()
+        page.emulate_media(media="null")
+        self._resting.append(page)
+
+
+@pytest.fixture(scope="session")
+def visitors(browser: Any, url: str) -> Visitors:
+    """Behind ``Pages``."""
+    return Visitors(browser, url)
+
+
+class Pages:
+    """Opens pages, each as if in a fresh profile, and leaves them together."""
+
+    def __init__(self, visitors: Visitors, url: str):
+        self._visitors = visitors
         self._url = url
-        self._contexts: list[Any] = []
+        self._open: list[Any] = []
 
     def open(
         self,
@@ -96,31 +142,28 @@ class Pages:
         query: str = "",
     ) -> Any:
         """The page at ``?query``, ready; ``pace`` is what an earlier visit chose, if there was one."""
-        context = self._browser.new_context(viewport={"width": width, "height": height})
-        self._contexts.append(context)
-        context.set_default_timeout(20_000)
+        page = self._visitors.come()
+        self._open.append(page)
+        page.set_viewport_size({"width": width, "height": height})
         if pace is not None:
-            context.add_init_script(f"localStorage.setItem('specdemo-pace', '{pace:g}')")
-        page = context.new_page()
-        page.faults = []
-        page.on("pageerror", lambda error: page.faults.append(str(error)))
-        page.on("dialog", lambda dialog: (page.faults.append("dialog"), dialog.dismiss()))
+            page.evaluate("pace => localStorage.setItem('specdemo-pace', pace)", f"{pace:g}")
         page.goto(f"{self._url}?__theme={theme}{query and '&'}{query}")
         page.wait_for_selector(MOUNTED, state="attached")
         return page
 
     def close(self) -> None:
-        """Close them all; fails if one met an error."""
-        faults = [fault for context in self._contexts for page in context.pages for fault in page.faults]
-        for context in self._contexts:
-            context.close()
+        """Leave them all; fails if one met an error."""
+        faults = [fault for page in self._open for fault in page.faults]
+        for page in self._open:
+            self._visitors.leave(page)
+        self._open.clear()
         assert not faults
 
 
 @pytest.fixture
-def open_page(browser: Any, url: str, service: StandIn) -> Iterator[Callable[..., Any]]:
+def open_page(visitors: Visitors, url: str, service: StandIn) -> Iterator[Callable[..., Any]]:
     """Open pages of one's own: ``open_page(...)`` as ``Pages.open``."""
-    pages = Pages(browser, url)
+    pages = Pages(visitors, url)
     yield pages.open
     pages.close()
 
@@ -154,9 +197,9 @@ class SharedPage:
 
 
 @pytest.fixture(scope="module")
-def shared_page(browser: Any, url: str, replay: StandIn) -> Iterator[SharedPage]:
+def shared_page(visitors: Visitors, url: str, replay: StandIn) -> Iterator[SharedPage]:
     """Behind ``played``."""
-    pages = Pages(browser, url)
+    pages = Pages(visitors, url)
     replay.reset()
     yield SharedPage(pages.open(), replay)
     pages.close()

@@ -5,6 +5,7 @@ Runs and proofs are replayed, games and quizzes follow a plan, and the lab measu
 
 import base64
 import copy
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -90,6 +91,8 @@ class StandIn:
         """Back to a fast replay of the greedy run, with no request seen."""
         self.events = recorded("greedy")
         self.gap_s = 0.0
+        self.hold_at = math.inf
+        """After so many rounds, points, sides or events of a proof the next waits for Stop or for more."""
         self.fault: str | None = None
         self.served = 0
         self.requests: list[Mapping[str, Any]] = []
@@ -106,7 +109,7 @@ class StandIn:
             if event["type"] == "start":
                 event["run"]["config"] = self._configured(asdict(config))
             if event["type"] == "round":
-                time.sleep(self.gap_s)
+                self._pace(stop)
                 self.served += 1
             if self.fault and self.served > 3:
                 raise UserError(self.fault)
@@ -119,11 +122,13 @@ class StandIn:
         """Yield ``proof``, or the recording of what was asked for, as a proof; its end when asked to stop."""
         request = parse_proof(raw)
         self.requests.append(raw)
+        self.served = 0
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         distribution = request.proof is Proof.DISTRIBUTION
         events = self.proof or proved(str(request.rule if distribution else request.proof).replace("-", "_"))
         for event in events[:-1]:
-            time.sleep(self.gap_s)
+            self._pace(stop)
+            self.served += 1
             if self.fault:
                 raise UserError(self.fault)
             if stop():
@@ -135,11 +140,13 @@ class StandIn:
         """One turn judged by a target that knows what comes next: ``GAME_TEXT``, letter by letter."""
         request = parse_turn(raw)
         self.requests.append(raw)
+        self.served = 0
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         log = TurnLog(request, "draft-model", letters, text_of)
         drafts = {**request.drafts, MODEL: GAME_GUESS[: len(request.drafts[ONE])]}
         for player, draft in drafts.items():
-            time.sleep(self.gap_s)
+            self._pace(stop)
+            self.served += 1
             if stop():
                 return
             if self.fault:
@@ -159,7 +166,7 @@ class StandIn:
         both = self.outcomes.get(question.name, (planted(), planted()))
         for index, outcome in enumerate(both):
             yield {"type": "progress", "text": "Measuring", "fraction": index / 2}
-            time.sleep(self.gap_s)
+            self._pace(stop)
             if self.fault:
                 raise UserError(self.fault)
             if stop():
@@ -176,11 +183,22 @@ class StandIn:
         self.served = 0
         for event in lab_events(_measured_pair(), request, stop):
             if event["type"] == "point":
-                time.sleep(self.gap_s)
+                self._pace(stop)
                 self.served += 1
             if self.fault and self.served > 1:
                 raise UserError(self.fault)
             yield event
+
+    def go_on(self) -> None:
+        """Hold no longer, and hurry."""
+        self.gap_s, self.hold_at = 0.0, math.inf
+
+    def _pace(self, stop: Callable[[], bool]) -> None:
+        """Wait as the test has asked; at most a minute."""
+        time.sleep(self.gap_s)
+        until = time.monotonic() + 60
+        while self.served >= self.hold_at and not stop() and time.monotonic() < until:
+            time.sleep(0.01)
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """``config`` with what the recording's rounds and lanes follow from."""

@@ -165,9 +165,13 @@ def refusal_of(endpoint: Endpoint, values: dict[str, Any], pair: Any) -> str | N
     return None
 
 
-@settings(max_examples=60, phases=PHASES)
-@given(st.lists(bad_values(), min_size=TOGETHER, max_size=TOGETHER))
-def test_bad_values_in_the_queue_get_the_sentence_of_their_check(visitor, requests):
+def few_and_many(given_these: Callable[..., Any], test: Callable[..., None], few: int, many: int) -> tuple:
+    """The same test with few examples, and slow with many."""
+    short, long = (settings(max_examples=count, phases=PHASES)(given_these(test)) for count in (few, many))
+    return short, pytest.mark.slow(long)
+
+
+def refused_in_the_queue(visitor, requests):
     session = uuid.uuid4().hex
     expected = {visitor.join(name, values, session): refusal for name, values, refusal in requests}
     ended = visitor.outcomes(session, len(expected))
@@ -176,12 +180,24 @@ def test_bad_values_in_the_queue_get_the_sentence_of_their_check(visitor, reques
         assert ended[number]["output"]["error"] == refusal and is_sentence(refusal)
 
 
-@settings(max_examples=60, phases=PHASES)
-@given(bad_values())
-def test_bad_values_by_name_get_the_sentence_of_their_check(visitor, request_):
+(
+    test_bad_values_in_the_queue_get_the_sentence_of_their_check,
+    test_six_hundred_bad_values_in_the_queue,
+) = few_and_many(
+    given(st.lists(bad_values(), min_size=TOGETHER, max_size=TOGETHER)), refused_in_the_queue, few=4, many=60
+)
+
+
+def refused_by_name(visitor, request_):
     name, values, refusal = request_
     event, told = visitor.call(name, values)
     assert event == "error" and told["error"] == refusal
+
+
+(
+    test_bad_values_by_name_get_the_sentence_of_their_check,
+    test_sixty_bad_values_by_name,
+) = few_and_many(given(bad_values()), refused_by_name, few=15, many=60)
 
 
 BODIES: dict[str, bytes] = {
@@ -291,11 +307,14 @@ def odd_bodies(draw: Any) -> bytes:
     return json.dumps(body).encode()
 
 
-@settings(max_examples=500, phases=PHASES)
-@given(st.sampled_from(POSTED), odd_bodies())
-def test_gradio_answers_any_body_with_sense(visitor, path, body):
+def body_is_answered_with_sense(visitor, path, body):
     reply = visitor.http.post(f"{API}/{path}", content=body, headers={"content-type": "application/json"})
     check(reply)
+
+
+test_gradio_answers_any_body_with_sense, test_five_hundred_odd_bodies = few_and_many(
+    given(st.sampled_from(POSTED), odd_bodies()), body_is_answered_with_sense, few=60, many=500
+)
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -316,9 +335,7 @@ def odd_addresses(draw: Any) -> tuple[str, dict[str, str]]:
     return path, draw(st.dictionaries(st.sampled_from(words) | WORDS, values, max_size=3))
 
 
-@settings(max_examples=300, phases=PHASES)
-@given(odd_addresses())
-def test_any_address_is_answered_with_sense(visitor, address):
+def address_is_answered_with_sense(visitor, address):
     path, query = address
     if query.get("session_hash") is not None and path.startswith("gradio_api"):
         query["session_hash"] += "!"  # a stream of a session may last
@@ -329,12 +346,23 @@ def test_any_address_is_answered_with_sense(visitor, address):
         check(reply)
 
 
-@settings(max_examples=150, phases=PHASES)
-@given(ANYTHING, st.sampled_from(["specdemo-traces", "specdemo-lab/run"]), st.data())
-def test_our_own_routes_take_no_trace_for_granted(visitor, value, route, data):
+test_any_address_is_answered_with_sense, test_three_hundred_odd_addresses = few_and_many(
+    given(odd_addresses()), address_is_answered_with_sense, few=40, many=300
+)
+
+
+def odd_trace_is_answered_with_sense(visitor, value, route, data):
     trace = json.loads(finished().to_json())
     key = data.draw(st.sampled_from([*trace, "__proto__", "constructor"]))
     check(visitor.http.post(f"/{route}", content=json.dumps({**trace, key: value})))
+
+
+test_our_own_routes_take_no_trace_for_granted, test_a_hundred_and_fifty_odd_traces = few_and_many(
+    given(ANYTHING, st.sampled_from(["specdemo-traces", "specdemo-lab/run"]), st.data()),
+    odd_trace_is_answered_with_sense,
+    few=15,
+    many=150,
+)
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "FOO"])

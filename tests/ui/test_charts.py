@@ -31,7 +31,14 @@ def charts(page: Any, count: int) -> dict[str, Event]:
     }
 
 
-@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
+@pytest.mark.parametrize(
+    "recording",
+    [
+        "greedy",
+        pytest.param("rejection", marks=pytest.mark.slow),
+        pytest.param("shared_noise", marks=pytest.mark.slow),
+    ],
+)
 def test_charts_show_the_whole_recording_at_its_end(played, recording):
     events = recorded(recording)
     speculative = rounds(events)
@@ -94,6 +101,7 @@ def assert_sums(shown: dict[str, Event], totals: Event) -> None:
     assert shown["position"]["position"]["y"] == [accepted / compared for accepted, compared in counts]
 
 
+@pytest.mark.slow
 def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
     page = open_page()
     run_to_end(page)
@@ -106,7 +114,7 @@ def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
     assert page.evaluate(kept) == [1] * 6
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_charts_take_the_theme_of_the_page(open_page, theme):
     page = open_page(theme=theme)
     page.locator("[data-plot=speedup]").scroll_into_view_if_needed()

@@ -87,6 +87,7 @@ def test_a_hostile_trace_is_only_shown(uploaded):
     look_everywhere(uploaded)
 
 
+@pytest.mark.slow
 def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, browser, tmp_path):
     path = saved(uploaded, "save-page", tmp_path)
     assert set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
@@ -115,14 +116,18 @@ def test_what_a_run_is_asked_and_answers_is_only_shown(open_page, service):
     look_everywhere(page)
 
 
-@pytest.mark.parametrize("name", ["trace", "lesson", "question", "draft", "k", "__proto__"])
-def test_addresses_run_nothing(open_page, name):
-    page = open_page(query=urlencode({name: HOSTILE}))
+NAMES = ("trace", "lesson", "question", "draft", "k", "__proto__")
+
+
+@pytest.mark.parametrize("names", [NAMES, *(pytest.param((name,), marks=pytest.mark.slow) for name in NAMES)])
+def test_addresses_run_nothing(open_page, names):
+    page = open_page(query=urlencode(dict.fromkeys(names, HOSTILE)))
     page.wait_for_timeout(300)
     assert_inert(page)
     assert not page.evaluate(BIDI)
     page.get_by_role("tab", name="Run", exact=True).click()
     run_to_end(page)
+    assert_inert(page)
 
 
 def test_a_control_character_is_refused_in_the_page(open_page, service):
@@ -148,6 +153,7 @@ def test_a_game_of_hostile_words_is_only_shown(open_page, service):
     assert "U+202E" in page.eval_on_selector_all(".sd-play .sd-chip", CHIPS)
 
 
+@pytest.mark.slow
 def test_a_chart_names_what_would_turn_its_words(open_page):
     page = open_page()
     shown = page.evaluate(
@@ -160,6 +166,7 @@ def test_a_chart_names_what_would_turn_its_words(open_page):
     assert shown == "&lt;b&gt;U+202EesreverU+2066U+2069U+200F⇥⏎"
 
 
+@pytest.mark.slow
 def test_a_proof_of_a_hostile_prompt_runs_nothing(open_page, service):
     page = open_page()
     page.get_by_role("tab", name="Is it the same?").click()
@@ -170,6 +177,7 @@ def test_a_proof_of_a_hostile_prompt_runs_nothing(open_page, service):
     assert service.requests[-1]["prompt"] == HOSTILE
 
 
+@pytest.mark.slow
 def test_text_from_right_to_left_turns_nothing_around_it(open_page, service):
     hebrew = "\u05e9\u05dc\u05d5\u05dd"
     page = open_page()

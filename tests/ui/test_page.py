@@ -103,6 +103,7 @@ def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(play
     assert page.locator("[data-lane=draft] [data-departs], [data-lane=draft] [data-departed]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_page, service):
     def agree_at_first(trace: Any) -> None:
         target = emitted(service.events, "baseline")

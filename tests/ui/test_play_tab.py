@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from accessible import assert_accessible
 from stand_in import GAME_GUESS, GAME_TEXT
 
 from specdemo.game import parse_turn
@@ -89,6 +89,7 @@ def test_a_game_for_one_is_played_to_its_end(open_page, service):
     assert scores(page)["You"] == ["–", "–", "–"]
 
 
+@pytest.mark.slow
 def test_the_end_of_the_text_ends_the_game(open_page):
     page = open_game(open_page)
     draft(page, "as soon as")
@@ -141,6 +142,7 @@ def test_it_is_played_with_the_keyboard_alone(open_page):
     assert page.locator(NOTICE).get_attribute("aria-live") == "polite"
 
 
+@pytest.mark.slow
 def test_the_space_before_a_word_is_put_unless_it_is_taken_away(open_page, service):
     page = open_game(open_page)
     button = page.locator("[data-role=space]")
@@ -184,7 +186,7 @@ def test_bad_input_gets_a_sentence_and_the_game_goes_on(open_page, service):
 
 
 def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, service):
-    service.gap_s = 1.0
+    service.hold_at = 1
     page = open_game(open_page, players=2)
     for words in ("as late", "as soon"):
         page.fill(BOX, words)
@@ -195,7 +197,7 @@ def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, servi
     page.wait_for_selector(".sd-play[data-state=drafting]")
     assert page.inner_text(NOTICE).startswith("Stopped;")
     assert page.inner_text("[data-role=turn]") == "Turn 1 of 6" and page.locator(TURNS).count() == 0
-    service.gap_s = 0.0
+    service.go_on()
     for player in (1, 2):
         assert page.inner_text("[data-role=who]").startswith(f"Player {player}'s")
         page.press(BOX, "Enter")
@@ -203,6 +205,7 @@ def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, servi
     assert parse_turn(service.requests[-1]).drafts == {"one": " as late", "two": " as soon"}
 
 
+@pytest.mark.slow
 def test_hostile_text_is_shown_and_not_run(open_page, service):
     hostile = "<img src=x onerror=alert(1)> ${alert(2)} {{x}}"
     page = open_game(open_page)
@@ -217,22 +220,14 @@ def test_hostile_text_is_shown_and_not_run(open_page, service):
     assert service.requests[0]["text"] == hostile
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_serious(open_page, theme):
-    axe = Axe()
-    page = open_game(open_page, turns=1, players=2, theme=theme)
-
-    def look(state: str) -> None:
-        found = axe.run(page, context={"include": [[".sd-play"], [".sd-header"]]}).response["violations"]
-        grave = [v for v in found if v["impact"] in ("serious", "critical")]
-        assert grave == [], (state, [(v["id"], v["nodes"][0]["target"]) for v in grave])
-
-    look("at the start")
+def test_axe_finds_nothing_serious(open_page):
+    page = open_game(open_page, turns=1, players=2)
+    assert_accessible(page, ".sd-play", ".sd-header", state="at the start")
     page.fill(BOX, " ")
     page.press(BOX, "Enter")
-    look("with an error and a pending draft")
+    assert_accessible(page, ".sd-play", ".sd-header", state="with an error and a pending draft")
     draft(page, "as late", "as soon")
-    look("at the end")
+    assert_accessible(page, ".sd-play", ".sd-header", state="at the end")
 
 
 def test_a_turn_fits_a_small_projector_and_a_phone(open_page):
@@ -247,7 +242,7 @@ def test_a_turn_fits_a_small_projector_and_a_phone(open_page):
     assert page.evaluate(SMALLEST) >= 16
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
 def test_all_tabs_are_seen_whole(open_page, width):
     page = open_page(width=width)
     tabs = page.locator("#tabs > .tab-wrapper button[role=tab]:visible")
@@ -263,6 +258,7 @@ def test_all_tabs_are_seen_whole(open_page, width):
     assert head["x"] + head["width"] <= first["x"] or head["y"] + head["height"] <= first["y"]
 
 
+@pytest.mark.slow
 def test_the_stage_is_not_shown_with_the_game(open_page):
     page = open_game(open_page)
     assert page.locator("#stage").is_hidden()

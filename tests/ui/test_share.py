@@ -78,6 +78,7 @@ def test_an_address_out_of_bounds_gets_the_sentence_of_the_limits(open_page, ser
     assert page.locator(ERROR).is_hidden()
 
 
+@pytest.mark.slow
 def test_a_hostile_prompt_in_the_address_is_only_text(open_page):
     hostile = "<img src=x onerror=document.title='pwned'>"
     page = open_page(query="prompt=%3Cimg%20src=x%20onerror=document.title='pwned'%3E")
@@ -88,7 +89,9 @@ def test_a_hostile_prompt_in_the_address_is_only_text(open_page):
     assert "pwned" not in page.title()
 
 
-@pytest.mark.parametrize("name", ["%3Cscript%3Ealert(1)%3C/script%3E", "../../etc/passwd"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("%3Cscript%3Ealert(1)%3C/script%3E", marks=pytest.mark.slow), "../../etc/passwd"]
+)
 def test_an_unknown_recording_gets_one_sentence(open_page, name):
     page = open_page(query=f"trace={name}")
     page.wait_for_selector(".sd[data-state=error]")
@@ -108,6 +111,7 @@ def test_a_recording_named_in_the_address_plays(open_page, service):
     assert service.requests == []
 
 
+@pytest.mark.slow
 def test_a_recording_chosen_from_the_menu_plays(open_page, service):
     page = open_page()
     run_to_end(page)
@@ -174,6 +178,7 @@ def test_the_saved_page_replays_offline(open_page, service, tmp_path, browser):
     context.close()
 
 
+@pytest.mark.slow
 def test_the_picture_goes_to_the_clipboard(played, url):
     page = played("greedy")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
@@ -183,6 +188,7 @@ def test_the_picture_goes_to_the_clipboard(played, url):
     assert_pictured(Image.open(io.BytesIO(base64.b64decode(page.evaluate(PASTED).partition(",")[2]))))
 
 
+@pytest.mark.slow
 def test_the_picture_is_saved_where_the_clipboard_is_closed(open_page, service, tmp_path):
     page = open_page(theme="dark")
     page.evaluate("() => { navigator.clipboard.write = () => Promise.reject(new Error('denied')); }")
@@ -216,6 +222,7 @@ def test_a_copied_link_sets_the_same_settings(open_page, service, url):
     assert service.requests[-1].items() >= WANTED.items()
 
 
+@pytest.mark.slow
 def test_a_copied_link_to_a_recording_names_it(open_page, url):
     page = open_page(query=f"trace={RECORDING}")
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)

@@ -1,6 +1,8 @@
 """What a visitor does on the page and what they see, for the tests."""
 
 import base64
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,7 +29,7 @@ WATCH = """button => { window.finished = new Promise(done => {
     });
     observer.observe(button, { attributeFilter: ['disabled'], attributeOldValue: true }); }); }"""
 FINISHED = """() => Promise.race([window.finished,
-    new Promise((_, fail) => setTimeout(() => fail('the run did not end'), 20000))])"""
+    new Promise((_, fail) => setTimeout(() => fail('the run did not end'), 60000))])"""
 COLUMN = """([strip, count, index]) =>
     (index + 0.5) * Math.min(18, strip.clientWidth / count)"""
 
@@ -42,6 +44,24 @@ def press_and_wait(page: Any, button: str) -> None:
     page.locator(button).evaluate(WATCH)
     page.click(button)
     page.evaluate(FINISHED)
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for something that happens on the server."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def served_at_last(service: Any) -> int:
+    """How many rounds a service with less than a second between them has served when it serves no more."""
+    seen, deadline = 0, time.monotonic() + 60
+    while not seen or seen != service.served:
+        assert time.monotonic() < deadline
+        seen = service.served
+        time.sleep(1)
+    return seen
 
 
 def run_to_end(page: Any) -> None:
