@@ -33,9 +33,12 @@ HOPELESS = 0.5
 """A candidate slower than another by this factor is not tried any further."""
 LEAST_ROWS = 8
 TRIAL_STEPS = 2
+PATIENCE_S = 2.0
+"""What took longer is believed the first time."""
 TRIAL_WIDTH = 96
 """Positions that a trial's steps look back on, about as many as real ones."""
 TRIAL_PROMPT, TRIAL_OUTPUT = 32, 96
+TRIAL_LENGTH = TRIAL_PROMPT + TRIAL_OUTPUT
 """Tokens of the made-up sequences that a learning step is tried on."""
 TRIAL_BATCHES = (1, 8)
 """Sequences of the step that warms up and of the one that is timed."""
@@ -148,7 +151,7 @@ def try_learning(student: Student, names: Sequence[str], features: int) -> Speed
 def _learning_speed(student: Student, name: str, features: int, best: float) -> float:
     for count in TRIAL_BATCHES:
         speed = timed_step(student, made_up(student, count, features), name)
-        if speed < HOPELESS * best:
+        if speed < HOPELESS * best or count * TRIAL_LENGTH / speed > PATIENCE_S:
             break
     return speed
 
@@ -163,18 +166,18 @@ def made_up(student: Student, count: int, features: int) -> list[LabelledSequenc
     """Sequences of the usual size with arbitrary tokens of the student's head."""
     generator = torch.Generator().manual_seed(0)
     ids = student.id_map.cpu()
-    length, kept = TRIAL_PROMPT + TRIAL_OUTPUT, min(KEPT, len(ids))
+    kept = min(KEPT, len(ids))
 
     def draw(*shape: int) -> Tensor:
         return ids[torch.randint(len(ids), shape, generator=generator)].int()
 
     return [
         LabelledSequence(
-            draw(length),
+            draw(TRIAL_LENGTH),
             TRIAL_PROMPT - 1,
             draw(TRIAL_OUTPUT, kept),
             torch.full((TRIAL_OUTPUT, kept), 1 / kept).half(),
-            torch.randn(length - 1, features, generator=generator).bfloat16() if features else None,
+            torch.randn(TRIAL_LENGTH - 1, features, generator=generator).bfloat16() if features else None,
         )
         for _ in range(count)
     ]
@@ -205,6 +208,8 @@ def _fastest_step(decoder: BatchedDecoder, rows: int) -> float:
         begun = clock.now()
         decoder.step(tokens)[0, 0].item()
         seconds.append(max(1e-9, clock.now() - begun))
+        if seconds[0] > PATIENCE_S:
+            break
     return min(seconds)
 
 

@@ -21,7 +21,7 @@ WRITING_SHARE = 0.53
 """Of the time that is for writing and learning."""
 SHARD_SHARE = 0.25
 """Most of the writing's time that one shard may take."""
-CALIBRATION_PASSES, EVALUATION_PASSES = 200, 110
+CALIBRATION_PASSES, EVALUATION_PASSES = 250, 110
 """What an evaluation takes before its first prompt, and per prompt, in passes over one token."""
 EVALUATION_SHARE = 0.12
 """Most of all time for the evaluation, unless two prompts need more."""
@@ -129,7 +129,7 @@ def pace_for_minutes(trial: Trial, minutes: float, used_s: float, shard_steps: i
         LEAST_STEPS * LEAST_BATCH / learn_speed / (1 - WRITING_SHARE),
     )
     if free < need:
-        least = _whole_minutes(used_s + evaluation_s + need)
+        least = _enough_minutes(used_s, evaluation_s, need)
         raise TooShortError(
             f"{minutes:g} minutes are not enough here: loading, trials and evaluation take "
             f"{used_s + evaluation_s:.0f} seconds, and text is written at {write_speed:,.0f} tokens/s; "
@@ -160,7 +160,7 @@ def outlook(pace: Pace, minutes: float, used_s: float) -> str:
     gives = f"{minutes:g} minutes will give about {_rounded(text)} tokens of text and {_rounded(steps)} steps"
     if text >= GOOD_TEXT:
         return f"{gives}."
-    enough = _whole_minutes(used_s + pace.evaluation_s + GOOD_TEXT / speed / WRITING_SHARE)
+    enough = _enough_minutes(used_s, pace.evaluation_s, GOOD_TEXT / speed / WRITING_SHARE)
     return f"{gives}, too little for a good draft: {GOOD_TEXT:,} tokens take --minutes {enough} here."
 
 
@@ -197,5 +197,6 @@ def _rounded(count: float) -> str:
     return f"{int(count) // unit * unit:,}"
 
 
-def _whole_minutes(seconds: float) -> int:
-    return math.ceil(seconds / 60)
+def _enough_minutes(used_s: float, evaluation_s: float, need_s: float) -> int:
+    """Minutes that leave ``need_s``; where there are more of them, trials and evaluation take more too."""
+    return math.ceil((2 * used_s + evaluation_s + need_s) / (1 - EVALUATION_SHARE) / 60)

@@ -49,6 +49,8 @@ EPOCHS = 3
 """Passes over the text that a training of ``--steps`` is planned for."""
 CLOSING_SHARE = 0.02
 """Of ``--minutes``, for what follows learning: a last check, files, the curve, the card."""
+START_S = 5.0
+"""What Python takes to load the libraries, about, before any clock of ours runs."""
 UNROLLED_STEPS = 3
 EVALUATION_PROMPTS = 24
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
@@ -132,7 +134,7 @@ def _keep_freed_memory() -> None:
 def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
     work = out / "work"
     _pin(plan, work, resume)
-    begun = clock.now() - seconds_spent(work / "text")
+    begun = clock.now() - START_S - seconds_spent(work / "text")
     path = str(embedded_target(printing())) if plan.target == EMBEDDED else plan.target
     files = TargetFiles(path, chosen_device(device))
     pace = pinned_pace(work) or _new_pace(plan, files, work, begun)

@@ -25,8 +25,8 @@ SHARD = 256
 """Most continuations written at once and kept in one file."""
 WINDOW_SHARDS = 16
 """Prompts are sorted by length within a window of so many shards, so that little of a batch is padding."""
-SHORT_SHARD = 0.2
-"""A shard is not begun in less time than this share of the last one's."""
+PROMPTS_SLACK = 2.0
+"""A shard is not begun with less time than this many times what the last one's prompts took."""
 GoOn = Callable[[int], bool]
 """Told after every step how many tokens it wrote; whether there is time for another."""
 TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 0.8, 1.0)
@@ -114,15 +114,17 @@ class _Timing:
         self._folder, self._shards, self._steps, self._seconds = folder, shards, steps, seconds
         self._done, self._step, self._tokens = float(shards - missing), 0, 0
         self._before, self._begun = seconds_spent(folder), clock.now()
-        self._shard_begun, self._last_s = self._begun, 0.0
+        self._shard_begun, self._prompts_s = self._begun, 0.0
         self._meter = clock.Meter("target's own text", self._share)
 
     def another(self) -> bool:
-        """Whether a shard would come far enough to be worth its prompts' passes."""
-        return self._seconds is None or self._spent + SHORT_SHARD * self._last_s < self._seconds
+        """Whether there is time for the prompts of another shard, which cannot be cut short, and more."""
+        return self._seconds is None or self._spent + PROMPTS_SLACK * self._prompts_s < self._seconds
 
     def go_on(self, tokens: int) -> bool:
         """Take note of a step that wrote so many ``tokens``; whether there is time for the next."""
+        if not self._step:
+            self._prompts_s = clock.now() - self._shard_begun
         self._tokens += tokens
         self._step += 1
         self._meter.show(self._share, self._tokens)
@@ -131,7 +133,7 @@ class _Timing:
     def end_shard(self) -> None:
         """Take note of a shard that is in its file."""
         self._done, self._step = self._done + 1, 0
-        self._last_s, self._shard_begun = clock.now() - self._shard_begun, clock.now()
+        self._shard_begun = clock.now()
         (self._folder / SPENT).write_text(f"{self._spent:.1f}\n", encoding="utf-8")
 
     def close(self) -> None:
