@@ -326,6 +326,7 @@ class Machine:
     def __init__(self, monkeypatch, writing, learning, round_s=0.1):
         self.time, self.writing, self.learning, self.round_s = 0.0, writing, learning, round_s
         monkeypatch.setattr(clock, "now", lambda: self.time)
+        monkeypatch.setattr(evaluate_module, "race", self.slow_race(evaluate_module.race))
         monkeypatch.setattr(evaluate_module, "LiveRun", self.live_run(evaluate_module.LiveRun))
         monkeypatch.setattr(BatchedDecoder, "_pass", self.slow_pass(BatchedDecoder._pass))
         monkeypatch.setattr(distil_module, "_loss", self.slow_loss(distil_module._loss))
@@ -344,6 +345,14 @@ class Machine:
         def run(student, batch, labels, recipe):
             self.time += sum(len(item.ids) for item in batch) / self.learning[recipe.arithmetic]
             return real(student, batch, labels, recipe)
+
+        return run
+
+    def slow_race(self, real):
+        def run(lanes):
+            for item in real(lanes):
+                self.time += self.round_s
+                yield item
 
         return run
 

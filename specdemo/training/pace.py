@@ -21,8 +21,8 @@ WRITING_SHARE = 0.53
 """Of the time that is for writing and learning."""
 SHARD_SHARE = 0.25
 """Most of the writing's time that one shard may take."""
-CALIBRATION_PASSES, EVALUATION_PASSES = 250, 110
-"""What an evaluation takes before its first prompt, and per prompt, in passes over one token."""
+CALIBRATION_PASSES, EVALUATION_PASSES = 600, 110
+"""What it takes at most to measure a pair, and to race over a prompt, in passes over one token."""
 EVALUATION_SHARE = 0.12
 """Most of all time for the evaluation, unless two prompts need more."""
 LEAST_PROMPTS = 2
@@ -71,6 +71,7 @@ class Pace:
         rows: Continuations in a shard.
         prompts: Size of the pool to write from.
         batch_tokens, warmup_steps: As in ``Recipe``.
+        calibrated: Whether the evaluation has the time to measure the pair first.
         writing_s, evaluation_s: Seconds of these stages; None and infinite where steps are counted.
         learning_s: Seconds of learning; what is left when it begins replaces the plan.
     """
@@ -83,6 +84,7 @@ class Pace:
     prompts: int
     batch_tokens: int
     warmup_steps: int
+    calibrated: bool = True
     writing_s: float | None = None
     evaluation_s: float = math.inf
     learning_s: float = 0.0
@@ -121,7 +123,7 @@ def pace_for_minutes(trial: Trial, minutes: float, used_s: float, shard_steps: i
     """
     writing, learning = chosen(trial.writing), chosen(trial.learning)
     write_speed, learn_speed = REAL * trial.writing[writing], trial.learning[learning]
-    evaluation_s = _evaluation_s(trial, trial.step_s[writing][1], 60 * minutes, prompts)
+    calibrated, evaluation_s = _evaluation(trial, trial.step_s[writing][1], 60 * minutes, prompts)
     free = 60 * minutes - used_s - evaluation_s
     writing_s, learning_s = WRITING_SHARE * free, (1 - WRITING_SHARE) * free
     need = max(
@@ -146,6 +148,7 @@ def pace_for_minutes(trial: Trial, minutes: float, used_s: float, shard_steps: i
         prompts=min(POOL_FOR_MINUTES, max(64, int(write_speed * writing_s / SHORT_OUTPUT))),
         batch_tokens=batch_tokens,
         warmup_steps=max(1, min(60, int(learn_speed * learning_s / batch_tokens / 10))),
+        calibrated=calibrated,
         writing_s=writing_s,
         evaluation_s=evaluation_s,
         learning_s=learning_s,
@@ -175,10 +178,13 @@ def pin_pace(pace: Pace, work: Path) -> None:
     (work / PACE).write_text(json.dumps(asdict(pace), indent=1) + "\n", encoding="utf-8")
 
 
-def _evaluation_s(trial: Trial, pass_s: float, total_s: float, prompts: int) -> float:
-    """Seconds to set aside for loading the pair, measuring it, and some prompts up to ``prompts``."""
-    fixed, each = trial.load_s + CALIBRATION_PASSES * pass_s, EVALUATION_PASSES * pass_s
-    return min(fixed + prompts * each, max(EVALUATION_SHARE * total_s, fixed + LEAST_PROMPTS * each))
+def _evaluation(trial: Trial, pass_s: float, total_s: float, prompts: int) -> tuple[bool, float]:
+    """Whether there is time to measure the pair, and the seconds to set aside for up to ``prompts`` prompts."""
+    share, each = EVALUATION_SHARE * total_s, EVALUATION_PASSES * pass_s
+    measuring = trial.load_s + CALIBRATION_PASSES * pass_s
+    if measuring + LEAST_PROMPTS * each <= share:
+        return True, min(measuring + prompts * each, share)
+    return False, min(trial.load_s + prompts * each, max(share, trial.load_s + LEAST_PROMPTS * each))
 
 
 def _rows(step_s: dict[int, float], longest_s: float) -> int:

@@ -40,10 +40,15 @@ Evaluated on $prompts prompts it never saw, greedy, k = 4, up to 64 new tokens, 
 | α (compared tokens) | τ | c | speedup | identical to the target alone |
 |---|---|---|---|---|
 | $alpha | $tau | $c | $speedup× | $identical of $prompts |
+$note
 
 Made by `python -m specdemo train --target $source --kind $kind $budget --seed $seed`.
 The licence is that of the target, whose weights it starts from.
 """)
+UNMEASURED = """
+There was no time for the self-test after which both lanes' passes agree to the bit, so that outputs may
+part where two tokens are nearly equal; in the app they do not.
+"""
 WHAT = {
     "model": ("Draft model", "A small model cut from the target's own layers and distilled on its own text."),
     "feature": ("Feature draft", "A one-layer head that reads the target's hidden states."),
@@ -96,6 +101,7 @@ def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> 
         prompts=facts["prompts"],
         arithmetic=pace.sentence,
         precision=pace.writing,
+        note="" if pace.calibrated else UNMEASURED,
         budget=budget,
         seed=plan.seed,
     )

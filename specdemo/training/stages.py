@@ -150,7 +150,7 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     write_curve(work)
     until = _evaluation_end(plan, pace, begun)
     evaluation = evaluate_draft(
-        plan.target, plan.kind, out, pool[pace.prompts :], device, pace.writing, until
+        plan.target, plan.kind, out, pool[pace.prompts :], device, pace.writing, until, pace.calibrated
     )
     facts = {
         **evaluation,
@@ -210,7 +210,9 @@ def _evaluation_end(plan: Plan, pace: Pace, begun: float) -> float:
     """When the evaluation ends, on ``clock.now``; a resumed training has half of its time at least."""
     if plan.minutes is None:
         return math.inf
-    return max(begun + plan.minutes * 60, clock.now() + pace.evaluation_s / 2)
+    now, whole = clock.now(), plan.minutes * 60
+    most = pace.evaluation_s + CLOSING_SHARE * whole
+    return now + min(most, max(begun + whole - now, pace.evaluation_s / 2))
 
 
 def _pin(plan: Plan, work: Path, resume: bool) -> None:
