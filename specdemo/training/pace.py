@@ -179,7 +179,7 @@ def pin_pace(pace: Pace, work: Path) -> None:
 
 
 def _evaluation(trial: Trial, pass_s: float, total_s: float, prompts: int) -> tuple[bool, float]:
-    """Whether there is time to measure the pair, and the seconds to set aside for up to ``prompts`` prompts."""
+    """Whether there is time to measure the pair, and the seconds for that and up to ``prompts`` prompts."""
     share, each = EVALUATION_SHARE * total_s, EVALUATION_PASSES * pass_s
     measuring = trial.load_s + CALIBRATION_PASSES * pass_s
     if measuring + LEAST_PROMPTS * each <= share:
