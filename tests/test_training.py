@@ -456,6 +456,7 @@ def test_of_about_equal_arithmetics_the_same_one_is_taken_every_time():
 def test_a_meter_says_tokens_a_second_and_the_time_left(monkeypatch, capsys):
     times = iter([0.0, 10.0, 10.0, 10.0])
     monkeypatch.setattr(clock, "now", lambda: next(times))
-    clock.Meter("distil", share=0.2).show(0.4, 2_000)
-    assert "distil: 2,000 tokens, 200 tokens/s, 0:30 left" in capsys.readouterr().err
+    clock.Meter("distil", share=0.2, left_s=90.0).show(0.4, 2_000)
+    drawn = capsys.readouterr().err
+    assert "distil: 1:30 left" in drawn and "distil: 2,000 tokens, 200 tokens/s, 0:30 left" in drawn
     assert [clock.clock_face(seconds) for seconds in (5, 75, 7_500)] == ["0:05", "1:15", "2:05:00"]

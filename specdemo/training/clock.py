@@ -19,14 +19,17 @@ class Meter:
     Args:
         name: Of the stage.
         share: How much of the stage was done before, 0 to 1.
+        left_s: Seconds it will take, where that is known before it begins.
     """
 
-    def __init__(self, name: str, share: float = 0.0):
+    def __init__(self, name: str, share: float = 0.0, left_s: float | None = None):
         self._name = name
-        self._start = share
+        self._start = min(1.0, share)
         self._begun = now()
         self._drawn = float("-inf")
-        self._bar = tqdm(desc=name, total=1.0, initial=share, bar_format="{desc} |{bar}| {percentage:.0f}%")
+        known = "" if left_s is None else f": {clock_face(max(0.0, left_s))} left"
+        form = "{desc} |{bar}| {percentage:.0f}%"
+        self._bar = tqdm(desc=name + known, total=1.0, initial=self._start, bar_format=form)
 
     def show(self, share: float, tokens: int) -> None:
         """``share`` of the stage is done, ``tokens`` were handled since the meter was made."""

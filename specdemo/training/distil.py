@@ -72,9 +72,8 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
     """
     folder.mkdir(parents=True, exist_ok=True)
     held_out, training = _split(sequences, recipe)
-    trained = _trainable(student)
     optimiser = torch.optim.AdamW(
-        trained, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=recipe.weight_decay
+        _trainable(student), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=recipe.weight_decay
     )
     labels = _Labels(student)
     step, elapsed = _restore(folder, student, optimiser)
@@ -82,17 +81,13 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
     for _ in range(step):
         next(batches)
     begun, losses, tokens = clock.now() - elapsed, [], 0
-    meter = clock.Meter("distil", _progress(step, elapsed, recipe))
+    left_s = None if recipe.steps is not None else recipe.seconds - elapsed
+    meter = clock.Meter("distil", _progress(step, elapsed, recipe), left_s)
     while (progress := _progress(step, clock.now() - begun, recipe)) < 1.0:
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * _schedule(step, progress, recipe)
         batch = [training[i] for i in next(batches)]
-        loss = _loss(student, batch, labels, recipe)
-        optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(trained, 1.0)
-        optimiser.step()
-        losses.append(loss.item())
+        losses.append(_learn(student, batch, labels, recipe, optimiser))
         step, tokens = step + 1, tokens + _tokens(batch)
         elapsed = clock.now() - begun
         meter.show(_progress(step, elapsed, recipe), tokens)
@@ -114,7 +109,8 @@ def timed_step(student: Student, batch: list[LabelledSequence], arithmetic: str)
     trained, labels = _trainable(student), _Labels(student)
     begun = clock.now()
     loss = _loss(student, batch, labels, Recipe(steps=1, objective="hybrid", arithmetic=arithmetic))
-    torch.autograd.grad(loss, trained, allow_unused=True)[0].sum().item()
+    torch.autograd.grad(loss, trained, allow_unused=True)
+    loss.item()  # after everything that was asked for before
     return _tokens(batch) / max(1e-9, clock.now() - begun)
 
 
@@ -181,6 +177,22 @@ class _Labels:
         p = torch.cat([item.top_probs for item in batch]).float().to(self._device)
         columns = self._column_of[ids.clamp_max(self._size - 1)].masked_fill(ids >= self._size, -1)
         return columns, p * (columns >= 0)
+
+
+def _learn(
+    student: Student,
+    batch: list[LabelledSequence],
+    labels: _Labels,
+    recipe: Recipe,
+    optimiser: torch.optim.Optimizer,
+) -> float:
+    """One step of the optimiser; the loss before it."""
+    loss = _loss(student, batch, labels, recipe)
+    optimiser.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], 1.0)
+    optimiser.step()
+    return loss.item()
 
 
 def _arithmetic(student: Student, arithmetic: str) -> torch.autocast:

@@ -72,7 +72,7 @@ class Pace:
         prompts: Size of the pool to write from.
         batch_tokens, warmup_steps: As in ``Recipe``.
         calibrated: Whether the evaluation has the time to measure the pair first.
-        writing_s, evaluation_s: Seconds of these stages; None and infinite where steps are counted.
+        writing_s, evaluation_s: Seconds of these stages; None and 0 where steps are counted.
         learning_s: Seconds of learning; what is left when it begins replaces the plan.
     """
 
@@ -86,7 +86,7 @@ class Pace:
     warmup_steps: int
     calibrated: bool = True
     writing_s: float | None = None
-    evaluation_s: float = math.inf
+    evaluation_s: float = 0.0
     learning_s: float = 0.0
 
     @property

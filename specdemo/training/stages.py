@@ -138,7 +138,6 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     path = str(embedded_target(printing())) if plan.target == EMBEDDED else plan.target
     files = TargetFiles(path, chosen_device(device))
     pace = pinned_pace(work) or _new_pace(plan, files, work, begun)
-    print(pace.sentence)
     pool = prompt_pool(pace.prompts + EVALUATION_PROMPTS, plan.seed)
     _write(plan, pace, files, pool[: pace.prompts], work)
     text = read_text(work / "text")
@@ -166,18 +165,22 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
 
 def _new_pace(plan: Plan, files: TargetFiles, work: Path, begun: float) -> Pace:
     """Try what this machine does fastest, settle the stages' sizes and times, and pin them."""
+    print("Trying which arithmetic is fastest here.")
     try:
         trial = _trial(plan, files)
+        used_s = clock.now() - begun + CLOSING_SHARE * 60 * (plan.minutes or 0.0)
         if plan.minutes is None:
             pace = pace_for_steps(trial, SHARD, plan.prompts, Recipe.batch_tokens, Recipe.warmup_steps)
         else:
-            used_s = clock.now() - begun + CLOSING_SHARE * plan.minutes * 60
             pace = pace_for_minutes(trial, plan.minutes, used_s, plan.max_new_tokens, EVALUATION_PROMPTS)
-            print(outlook(pace, plan.minutes, used_s))
     except UserError:
-        # Nothing was begun: another attempt need not ask for the same.
-        (work / PLAN).unlink()
+        if not (work / "text").exists():
+            # Nothing was begun: another attempt need not ask for the same.
+            (work / PLAN).unlink()
         raise
+    print(pace.sentence)
+    if plan.minutes is not None:
+        print(outlook(pace, plan.minutes, used_s))
     pin_pace(pace, work)
     return pace
 

@@ -115,7 +115,8 @@ class _Timing:
         self._done, self._step, self._tokens = float(shards - missing), 0, 0
         self._before, self._begun = seconds_spent(folder), clock.now()
         self._shard_begun, self._prompts_s = self._begun, 0.0
-        self._meter = clock.Meter("target's own text", self._share)
+        left_s = None if seconds is None else seconds - self._before
+        self._meter = clock.Meter("target's own text", self._share, left_s)
 
     def another(self) -> bool:
         """Whether there is time for the prompts of another shard, which cannot be cut short, and more."""
