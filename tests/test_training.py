@@ -20,11 +20,15 @@ from specdemo.layers import decoder_layers, hidden_states
 from specdemo.limits import UserError
 from specdemo.models import NONE, load_pair
 from specdemo.runtime import ModelRuntime
+from specdemo.training import arithmetic, clock, stages
 from specdemo.training import distil as distil_module
-from specdemo.training import stages
+from specdemo.training import evaluate as evaluate_module
 from specdemo.training import write as write_module
+from specdemo.training.arithmetic import TargetFiles, chosen, try_writing, writers
+from specdemo.training.batched import BatchedDecoder
 from specdemo.training.distil import Recipe, distil, evaluate, frequent_ids, length_batches
 from specdemo.training.objectives import OBJECTIVES
+from specdemo.training.pace import Trial
 from specdemo.training.pool import fill, prompt_pool, templates, topics
 from specdemo.training.students import FeatureStudent, ModelStudent
 from specdemo.training.write import read_text, write_text
@@ -258,9 +262,13 @@ def folder(tmp_path_factory):
     return str(path)
 
 
+TRIAL = Trial({"bf16": {1: 0.01, 8: 0.02}}, {"bf16": 1000.0}, 0.1)
+
+
 @pytest.fixture
 def brief(monkeypatch):
-    """A training of seconds."""
+    """A training of seconds, whose arithmetic does not depend on what else the machine does."""
+    monkeypatch.setattr(stages, "_trial", lambda plan, files: TRIAL)
     monkeypatch.setattr(stages, "EVALUATION_PROMPTS", 2)
     monkeypatch.setattr(stages, "TOKENS_PER_PROMPT", 512)
     monkeypatch.setattr("specdemo.training.evaluate.NEW_TOKENS", 8)
@@ -324,3 +332,150 @@ def test_another_training_in_the_same_place_is_refused(folder, tmp_path, brief, 
     assert "add --resume or choose another --out" in capsys.readouterr().err
     assert train(folder, tmp_path, "--steps", "2", "--resume") == 2
     assert "repeat them or choose another --out" in capsys.readouterr().err
+
+
+# Machines
+
+
+class Machine:
+    """Time that passes only where work is done: per token written or learned, and per round decoded."""
+
+    WRITERS = ("Linear", "bf16"), ("HalfLinear", "fp16"), ("BlockedLinear", "fp32")
+
+    def __init__(self, monkeypatch, writing, learning, round_s=0.1):
+        self.time, self.writing, self.learning, self.round_s = 0.0, writing, learning, round_s
+        monkeypatch.setattr(clock, "now", lambda: self.time)
+        monkeypatch.setattr(evaluate_module, "race", self.slow_race(evaluate_module.race))
+        monkeypatch.setattr(evaluate_module, "LiveRun", self.live_run(evaluate_module.LiveRun))
+        monkeypatch.setattr(BatchedDecoder, "_pass", self.slow_pass(BatchedDecoder._pass))
+        monkeypatch.setattr(distil_module, "_loss", self.slow_loss(distil_module._loss))
+
+    def slow_pass(self, real):
+        names = dict(self.WRITERS)
+
+        def run(decoder, ids, positions):
+            name = names[type(decoder._model.lm_head).__name__]
+            self.time += 0.05 + ids.numel() / self.writing[name]
+            return real(decoder, ids, positions)
+
+        return run
+
+    def slow_loss(self, real):
+        def run(student, batch, labels, recipe):
+            self.time += sum(len(item.ids) for item in batch) / self.learning[recipe.arithmetic]
+            return real(student, batch, labels, recipe)
+
+        return run
+
+    def slow_race(self, real):
+        def run(lanes):
+            for item in real(lanes):
+                self.time += self.round_s
+                yield item
+
+        return run
+
+    def live_run(self, real):
+        machine = self
+
+        class LiveRun(real):
+            def events(self):
+                for event in super().events():
+                    machine.time += machine.round_s
+                    yield event
+
+        return LiveRun
+
+
+WITHOUT_BF16 = {"writing": {"bf16": 12, "fp16": 80, "fp32": 70}, "learning": {"bf16": 40, "fp32": 250}}
+WITH_BF16 = {"writing": {"bf16": 200, "fp16": 80, "fp32": 70}, "learning": {"bf16": 600, "fp32": 250}}
+
+
+def read_pace(out):
+    return json.loads((out / "work" / "pace.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["model", "feature"])
+@pytest.mark.parametrize(
+    ("speeds", "written", "learned"), [(WITHOUT_BF16, "fp16", "fp32"), (WITH_BF16, "bf16", "bf16")]
+)
+def test_minutes_are_kept_in_the_arithmetic_that_is_fastest_here(
+    folder, tmp_path, monkeypatch, capsys, kind, speeds, written, learned
+):
+    machine = Machine(monkeypatch, **speeds)
+    assert train(folder, tmp_path, "--kind", kind, "--minutes", "3") == 0
+    assert 162 <= machine.time <= 198
+    pace = read_pace(tmp_path)
+    assert (pace["writing"], pace["learning"]) == (written, learned)
+    card, told = (tmp_path / "README.md").read_text(), capsys.readouterr()
+    assert f"Text is written in {written}" in card and f"learned in {learned}" in card
+    assert f"Text is written in {written}" in told.out and "too little for a good draft" in told.out
+    assert "tokens/s" in told.err and "left" in told.err
+    assert read_text(tmp_path / "work" / "text")[0].states is None or kind == "feature"
+
+
+def test_a_resumed_training_keeps_its_arithmetic_and_its_time(folder, tmp_path, monkeypatch):
+    machine = Machine(monkeypatch, **WITHOUT_BF16)
+    real, calls = distil_module._save, iter(range(10**6))
+
+    def dying(*arguments):
+        real(*arguments)
+        if next(calls) == 0:
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(distil_module, "_save", dying)
+        with pytest.raises(KilledError):
+            train(folder, tmp_path, "--minutes", "3")
+    before = read_pace(tmp_path)
+    machine.writing, machine.learning = WITH_BF16["writing"], {"fp32": 250}
+    assert train(folder, tmp_path, "--minutes", "3", "--resume") == 0
+    assert read_pace(tmp_path) == before
+    assert machine.time < 240, "but for loading and half an evaluation no more than was asked for"
+
+
+def test_minutes_that_cannot_be_enough_are_refused_at_once(folder, tmp_path, monkeypatch, capsys):
+    machine = Machine(monkeypatch, {"bf16": 1, "fp16": 3, "fp32": 2}, {"bf16": 5, "fp32": 20})
+    assert train(folder, tmp_path, "--minutes", "3") == 2
+    sentence = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "3 minutes are not enough here" in sentence and "tokens/s; give --minutes" in sentence
+    assert machine.time < 180, "nothing was written or learned"
+    minutes = sentence.split("--minutes ")[1].split(" ")[0]
+    assert int(minutes) > 5
+    with pytest.raises(KilledError), monkeypatch.context() as patch:
+        patch.setattr(stages, "write_text", lambda *args, **kwargs: (_ for _ in ()).throw(KilledError))
+        train(folder, tmp_path, "--minutes", minutes)
+
+
+def test_what_fails_here_is_no_candidate(folder, monkeypatch):
+    def broken(model, *precisions):
+        raise RuntimeError("no such kernel")
+
+    monkeypatch.setattr(arithmetic, "pack_linears", broken)
+    files = TargetFiles(folder, torch.device("cpu"))
+    names = writers(files.plain())
+    assert set(names) == {"bf16", "fp16", "fp32"}
+    found = try_writing(files, names, (), 1.0, 4)
+    assert set(found) == {"bf16"} and 1 in found["bf16"] and 8 in found["bf16"]
+    with pytest.raises(UserError, match="No text can be written on this device"):
+        try_writing(files, ("fp16", "fp32"), (), 1.0, 4)
+
+
+def test_a_target_that_does_not_fit_twice_is_tried_in_bf16_only(folder, monkeypatch):
+    monkeypatch.setattr(arithmetic, "_free_memory", lambda: 0.0)
+    assert writers(TargetFiles(folder, torch.device("cpu")).plain()) == ("bf16",)
+
+
+def test_of_about_equal_arithmetics_the_same_one_is_taken_every_time():
+    assert chosen({"fp32": 110.0, "fp16": 100.0, "bf16": 95.0}) == "bf16"
+    assert chosen({"fp32": 110.0, "fp16": 100.0, "bf16": 37.0}) == "fp16"
+    assert chosen({"fp32": 190.0, "bf16": 37.0}) == "fp32"
+
+
+def test_a_meter_says_tokens_a_second_and_the_time_left(monkeypatch, capsys):
+    times = iter([0.0, 10.0, 10.0, 10.0])
+    monkeypatch.setattr(clock, "now", lambda: next(times))
+    clock.Meter("distil", share=0.2, left_s=90.0).show(0.4, 2_000)
+    drawn = capsys.readouterr().err
+    assert "distil: 1:30 left" in drawn and "distil: 2,000 tokens, 200 tokens/s, 0:30 left" in drawn
+    assert [clock.clock_face(seconds) for seconds in (5, 75, 7_500)] == ["0:05", "1:15", "2:05:00"]

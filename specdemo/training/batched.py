@@ -45,15 +45,19 @@ class BatchedDecoder:
         self._cache = Cache(layers=self._layers)
         self._mask = torch.empty(0, 0)
 
-    def begin(self, prompts: list[list[int]], new_tokens: int) -> Tensor:
-        """Process the prompts, with room for ``new_tokens`` more each; logits after them [rows, V]."""
+    def begin(self, prompts: list[list[int]], new_tokens: int, padding: int = 0) -> Tensor:
+        """Process the prompts, with room for ``new_tokens`` more each; logits after them [rows, V].
+
+        ``padding`` positions of the cache are left empty before them and cost nothing now: a trial has
+        steps as wide as those over real text, without such text.
+        """
         width = max(map(len, prompts))
         ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts], device=self.device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
+        mask = torch.tensor([[0] * (padding + width - len(row)) + [1] * len(row) for row in prompts])
         self._mask = mask.to(self.device)
         for layer in self._layers:
-            layer.begin(len(prompts), width + new_tokens)
-        return self._pass(ids, (self._mask.cumsum(1) - 1).clamp_min(0))
+            layer.begin(len(prompts), width + new_tokens, padding)
+        return self._pass(ids, (self._mask.cumsum(1) - 1).clamp_min(0)[:, padding:])
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append one token per row [rows] and return the logits after it [rows, V]."""
@@ -89,10 +93,10 @@ class _BatchedLayer(CacheLayerMixin):
         super().__init__()
         self._rows = self._capacity = self._length = 0
 
-    def begin(self, rows: int, capacity: int) -> None:
-        """Empty the layer and make sure that so many rows and positions fit."""
-        capacity = -(-capacity // VISIBLE_STEP) * VISIBLE_STEP
-        self._length = 0
+    def begin(self, rows: int, capacity: int, padding: int) -> None:
+        """Empty the layer but for ``padding``, and make sure that so many rows and positions more fit."""
+        capacity = -(-(capacity + padding) // VISIBLE_STEP) * VISIBLE_STEP
+        self._length = padding
         if self.is_initialized and (rows > self.keys.shape[0] or capacity > self.keys.shape[2]):
             self.is_initialized = False
         self._rows, self._capacity = rows, capacity

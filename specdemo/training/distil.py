@@ -7,7 +7,6 @@ with the same weights.
 
 import json
 import math
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -15,12 +14,14 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
+from specdemo.training import clock
 from specdemo.training.objectives import OBJECTIVES
 from specdemo.training.students import Student
 from specdemo.training.write import LabelledSequence, save_whole
 
+BF16, FP32 = "bf16", "fp32"
+"""Arithmetic of learning; the student's weights are fp32 in both."""
 CHECKPOINT = "checkpoint.pt"
 LOG = "log.jsonl"
 STEP_DECAY = 0.8
@@ -29,7 +30,10 @@ STEP_DECAY = 0.8
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of one distillation; it ends after ``steps`` or, if they are None, ``seconds``."""
+    """Hyperparameters of one distillation; it ends after ``steps`` or, if they are None, ``seconds``.
+
+    ``arithmetic`` is ``BF16`` or ``FP32``.
+    """
 
     steps: int | None
     seconds: float = 0.0
@@ -42,6 +46,7 @@ class Recipe:
     seed: int = 0
     log_every: int = 25
     checkpoint_every: int = 100
+    arithmetic: str = BF16
 
 
 @dataclass(frozen=True)
@@ -60,50 +65,57 @@ class Quality:
 
 
 def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, folder: Path) -> Quality:
-    """Train ``student`` in place (fp32 weights, bf16 arithmetic); its quality on held-out sequences.
+    """Train ``student`` in place (fp32 weights); its quality on held-out sequences.
 
     The borrowed embedding stays frozen. ``folder`` receives the checkpoint and a log with one JSON
     object per line: step, loss, seconds, and on checkpoints agreement and overlap.
     """
     folder.mkdir(parents=True, exist_ok=True)
     held_out, training = _split(sequences, recipe)
-    trained = _trainable(student)
     optimiser = torch.optim.AdamW(
-        trained, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=recipe.weight_decay
+        _trainable(student), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=recipe.weight_decay
     )
     labels = _Labels(student)
     step, elapsed = _restore(folder, student, optimiser)
     batches = _batches(training, recipe)
     for _ in range(step):
         next(batches)
-    begun, losses = time.monotonic() - elapsed, []
-    with tqdm(total=recipe.steps, initial=step, desc="distil", unit="step") as bar:
-        while (progress := _progress(step, time.monotonic() - begun, recipe)) < 1.0:
-            for group in optimiser.param_groups:
-                group["lr"] = recipe.learning_rate * _schedule(step, progress, recipe)
-            loss = _loss(student, [training[i] for i in next(batches)], labels, recipe)
-            optimiser.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(trained, 1.0)
-            optimiser.step()
-            losses.append(loss.item())
-            step += 1
-            bar.update()
-            elapsed = time.monotonic() - begun
-            if step % recipe.log_every == 0:
-                _log(folder, step=step, loss=sum(losses) / len(losses), seconds=elapsed)
-                losses = []
-            if step % recipe.checkpoint_every == 0:
-                _save(folder, student, optimiser, step, elapsed)
-                _log(folder, step=step, **asdict(evaluate(student, held_out)))
+    begun, losses, tokens = clock.now() - elapsed, [], 0
+    left_s = None if recipe.steps is not None else recipe.seconds - elapsed
+    meter = clock.Meter("distil", _progress(step, elapsed, recipe), left_s)
+    while (progress := _progress(step, clock.now() - begun, recipe)) < 1.0:
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.learning_rate * _schedule(step, progress, recipe)
+        batch = [training[i] for i in next(batches)]
+        losses.append(_learn(student, batch, labels, recipe, optimiser))
+        step, tokens = step + 1, tokens + _tokens(batch)
+        elapsed = clock.now() - begun
+        meter.show(_progress(step, elapsed, recipe), tokens)
+        if step % recipe.log_every == 0:
+            _log(folder, step=step, loss=sum(losses) / len(losses), seconds=elapsed)
+            losses = []
+        if step % recipe.checkpoint_every == 0:
+            _save(folder, student, optimiser, step, elapsed)
+            _log(folder, step=step, **asdict(evaluate(student, held_out, recipe.arithmetic)))
+    meter.close(tokens)
     _save(folder, student, optimiser, step, elapsed)
-    quality = evaluate(student, held_out)
+    quality = evaluate(student, held_out, recipe.arithmetic)
     _log(folder, step=step, **asdict(quality))
     return quality
 
 
+def timed_step(student: Student, batch: list[LabelledSequence], arithmetic: str) -> float:
+    """Tokens a second of one step over ``batch`` without the optimiser's; for trials, nothing is learned."""
+    trained, labels = _trainable(student), _Labels(student)
+    begun = clock.now()
+    loss = _loss(student, batch, labels, Recipe(steps=1, objective="hybrid", arithmetic=arithmetic))
+    torch.autograd.grad(loss, trained, allow_unused=True)
+    loss.item()  # after everything that was asked for before
+    return _tokens(batch) / max(1e-9, clock.now() - begun)
+
+
 @torch.no_grad()
-def evaluate(student: Student, sequences: list[LabelledSequence]) -> Quality:
+def evaluate(student: Student, sequences: list[LabelledSequence], arithmetic: str = BF16) -> Quality:
     """Agreement and overlap of ``student`` with its target over ``sequences``, step by step."""
     labels = _Labels(student)
     agreed: Counter[int] = Counter()
@@ -111,7 +123,7 @@ def evaluate(student: Student, sequences: list[LabelledSequence]) -> Quality:
     positions: Counter[int] = Counter()
     for item in sequences:
         columns, p = labels.of([item])
-        with torch.autocast(student.device.type, dtype=torch.bfloat16):
+        with _arithmetic(student, arithmetic):
             for step, found in enumerate(student.predict([item])):
                 q = found.log_q.exp()
                 agreed[step] += int((q.argmax(-1) == columns[found.rows, 0]).sum())
@@ -167,10 +179,34 @@ class _Labels:
         return columns, p * (columns >= 0)
 
 
+def _learn(
+    student: Student,
+    batch: list[LabelledSequence],
+    labels: _Labels,
+    recipe: Recipe,
+    optimiser: torch.optim.Optimizer,
+) -> float:
+    """One step of the optimiser; the loss before it."""
+    loss = _loss(student, batch, labels, recipe)
+    optimiser.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], 1.0)
+    optimiser.step()
+    return loss.item()
+
+
+def _arithmetic(student: Student, arithmetic: str) -> torch.autocast:
+    return torch.autocast(student.device.type, dtype=torch.bfloat16, enabled=arithmetic == BF16)
+
+
+def _tokens(batch: list[LabelledSequence]) -> int:
+    return sum(len(item.ids) for item in batch)
+
+
 def _loss(student: Student, batch: list[LabelledSequence], labels: _Labels, recipe: Recipe) -> Tensor:
     columns, p = labels.of(batch)
     total, weight = torch.zeros((), device=student.device), 1.0
-    with torch.autocast(student.device.type, dtype=torch.bfloat16):
+    with _arithmetic(student, recipe.arithmetic):
         for found in student.predict(batch):
             kept = columns[found.rows]
             log_q = found.log_q.gather(1, kept.clamp_min(0)).masked_fill(kept < 0, 0.0)

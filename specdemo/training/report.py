@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 from specdemo.training.distil import LOG
 
 if TYPE_CHECKING:
+    from specdemo.training.pace import Pace
     from specdemo.training.stages import Plan
 
 CURVE = "curve.html"
@@ -29,18 +30,25 @@ $what It proposes; the target decides. On its own it is a poor writer.
 | Kind | $kind |
 | Head | $head tokens, which cover $coverage of the target's own output; any other token has q = 0 |
 | Text | $tokens tokens that the target wrote itself, half of it greedy, after prompts made from templates |
-| Time | $minutes minutes in this run |
+| Time | $minutes minutes |
+| Arithmetic | $arithmetic |
 | Held-out text of the same pool | argmax agreement $agreement, overlap $overlap |
 
-Evaluated on $prompts prompts it never saw, greedy, k = 4, 64 new tokens (medians):
+Evaluated on $prompts prompts it never saw, greedy, k = 4, up to 64 new tokens, target in $precision
+(medians):
 
 | α (compared tokens) | τ | c | speedup | identical to the target alone |
 |---|---|---|---|---|
 | $alpha | $tau | $c | $speedup× | $identical of $prompts |
+$note
 
 Made by `python -m specdemo train --target $source --kind $kind $budget --seed $seed`.
 The licence is that of the target, whose weights it starts from.
 """)
+UNMEASURED = """
+There was no time for the self-test after which both lanes' passes agree to the bit, so that outputs may
+part where two tokens are nearly equal; in the app they do not.
+"""
 WHAT = {
     "model": ("Draft model", "A small model cut from the target's own layers and distilled on its own text."),
     "feature": ("Feature draft", "A one-layer head that reads the target's hidden states."),
@@ -69,7 +77,7 @@ def write_curve(work: Path) -> None:
     figure.write_html(work / CURVE, include_plotlyjs="directory")
 
 
-def write_card(plan: "Plan", facts: dict[str, Any], out: Path) -> None:
+def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> None:
     """Write ``README.md`` beside the weights."""
     title, what = WHAT[plan.kind]
     budget = f"--minutes {plan.minutes:g}" if plan.steps is None else f"--steps {plan.steps}"
@@ -91,6 +99,9 @@ def write_card(plan: "Plan", facts: dict[str, Any], out: Path) -> None:
         speedup=f"{facts['speedup']:.2f}",
         identical=facts["identical"],
         prompts=facts["prompts"],
+        arithmetic=pace.sentence,
+        precision=pace.writing,
+        note="" if pace.calibrated else UNMEASURED,
         budget=budget,
         seed=plan.seed,
     )

@@ -6,15 +6,15 @@ asked for is pinned in ``plan.json``, so that a resumed training is the one that
 
 import ctypes
 import json
-import time
+import math
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from torch import Tensor, nn
+from transformers import AutoTokenizer
 
 from specdemo.draft_model import save_draft, slice_of_target
 from specdemo.feature_draft import default_taps, feature_draft_for, save_feature_draft
@@ -22,22 +22,35 @@ from specdemo.fetch import embedded_target, printing
 from specdemo.limits import UserError
 from specdemo.models import EMBEDDED, chosen_device, loading
 from specdemo.pair import encode_prompt, eos_ids_of
-from specdemo.training.distil import Recipe, distil, frequent_ids
+from specdemo.training import clock
+from specdemo.training.arithmetic import TargetFiles, learners, try_learning, try_writing, writers
+from specdemo.training.distil import CHECKPOINT, Recipe, distil, frequent_ids
 from specdemo.training.evaluate import evaluate_draft
+from specdemo.training.pace import (
+    SHARD_SHARE,
+    WRITING_SHARE,
+    Pace,
+    Trial,
+    outlook,
+    pace_for_minutes,
+    pace_for_steps,
+    pin_pace,
+    pinned_pace,
+)
 from specdemo.training.pool import PoolPrompt, mode_for, prompt_pool
 from specdemo.training.report import write_card, write_curve
 from specdemo.training.students import FeatureStudent, ModelStudent, Student
-from specdemo.training.write import read_text, write_text
+from specdemo.training.write import SHARD, read_text, seconds_spent, write_text
 
 MODEL, FEATURE = "model", "feature"
 PLAN = "plan.json"
-POOL_FOR_MINUTES = 60_000
-"""Prompts on hand where time, not steps, ends the writing."""
 TOKENS_PER_PROMPT = 120
 EPOCHS = 3
 """Passes over the text that a training of ``--steps`` is planned for."""
-WRITING_SHARE, LEARNING_SHARE = 0.5, 0.45
-"""Shares of ``--minutes``; loading and evaluation take the rest."""
+CLOSING_SHARE = 0.02
+"""Of ``--minutes``, for what follows learning: a last check, files, the curve, the card."""
+START_S = 5.0
+"""What Python takes to load the libraries, about, before any clock of ours runs."""
 UNROLLED_STEPS = 3
 EVALUATION_PROMPTS = 24
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
@@ -68,19 +81,23 @@ class Plan:
 
     @property
     def prompts(self) -> int:
-        """How many prompts the pool needs."""
-        if self.steps is None:
-            return POOL_FOR_MINUTES
-        positions = self.steps * Recipe.batch_tokens
+        """How many prompts the pool needs where steps are counted."""
+        positions = (self.steps or 0) * Recipe.batch_tokens
         return max(1, -(-positions // (EPOCHS * TOKENS_PER_PROMPT)))
 
-    @property
-    def recipe(self) -> Recipe:
+    def recipe(self, pace: Pace) -> Recipe:
         """How the student is trained."""
-        seconds = 0.0 if self.minutes is None else self.minutes * 60 * LEARNING_SHARE
         rate = 8e-4 if self.kind == MODEL else 2e-3
         return Recipe(
-            steps=self.steps, seconds=seconds, objective="hybrid", learning_rate=rate, seed=self.seed
+            steps=self.steps,
+            seconds=pace.learning_s,
+            objective="hybrid",
+            batch_tokens=pace.batch_tokens,
+            # Adam's steps are noisier over smaller batches, with the root of their size.
+            learning_rate=rate * (pace.batch_tokens / Recipe.batch_tokens) ** 0.5,
+            warmup_steps=pace.warmup_steps,
+            seed=self.seed,
+            arithmetic=pace.learning,
         )
 
 
@@ -117,31 +134,88 @@ def _keep_freed_memory() -> None:
 def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
     work = out / "work"
     _pin(plan, work, resume)
-    begun = time.monotonic()
+    begun = clock.now() - START_S - seconds_spent(work / "text")
     path = str(embedded_target(printing())) if plan.target == EMBEDDED else plan.target
-    place = chosen_device(device)
-    target = loading(AutoModelForCausalLM.from_pretrained, path, dtype=torch.bfloat16).to(place).eval()
-    tokenizer = loading(AutoTokenizer.from_pretrained, path)
-    pool = prompt_pool(plan.prompts + EVALUATION_PROMPTS, plan.seed)
-    _write(plan, target, tokenizer, pool[: plan.prompts], work)
+    files = TargetFiles(path, chosen_device(device))
+    pace = pinned_pace(work) or _new_pace(plan, files, work, begun)
+    pool = prompt_pool(pace.prompts + EVALUATION_PROMPTS, plan.seed)
+    _write(plan, pace, files, pool[: pace.prompts], work)
     text = read_text(work / "text")
-    student, coverage = _student(plan, target, text)
-    target.set_attn_implementation("sdpa")
-    quality = distil(student, text, plan.recipe, work)
+    pace = _with_time_left(plan, pace, work, begun)
+    student, coverage = _student_of_text(plan, files.plain(), text)
+    files.drop()
+    quality = distil(student, text, plan.recipe(pace), work)
     _save(student, out)
     write_curve(work)
-    del target
-    evaluation = evaluate_draft(plan.target, plan.kind, out, pool[plan.prompts :], device)
+    until = _evaluation_end(plan, pace, begun)
+    evaluation = evaluate_draft(
+        plan.target, plan.kind, out, pool[pace.prompts :], device, pace.writing, until, pace.calibrated
+    )
     facts = {
         **evaluation,
         **asdict(quality),
         "coverage": coverage,
         "tokens": sum(len(item.output) for item in text),
-        "seconds": time.monotonic() - begun,
+        "seconds": clock.now() - begun,
     }
     _write_json(work / "evaluation.json", facts)
-    write_card(plan, facts, out)
+    write_card(plan, pace, facts, out)
     return facts
+
+
+def _new_pace(plan: Plan, files: TargetFiles, work: Path, begun: float) -> Pace:
+    """Try what this machine does fastest, settle the stages' sizes and times, and pin them."""
+    print("Trying which arithmetic is fastest here.")
+    try:
+        trial = _trial(plan, files)
+        used_s = clock.now() - begun + CLOSING_SHARE * 60 * (plan.minutes or 0.0)
+        if plan.minutes is None:
+            pace = pace_for_steps(trial, SHARD, plan.prompts, Recipe.batch_tokens, Recipe.warmup_steps)
+        else:
+            pace = pace_for_minutes(trial, plan.minutes, used_s, plan.max_new_tokens, EVALUATION_PROMPTS)
+    except UserError:
+        if not (work / "text").exists():
+            # Nothing was begun: another attempt need not ask for the same.
+            (work / PLAN).unlink()
+        raise
+    print(pace.sentence)
+    if plan.minutes is not None:
+        print(outlook(pace, plan.minutes, used_s))
+    pin_pace(pace, work)
+    return pace
+
+
+def _trial(plan: Plan, files: TargetFiles) -> Trial:
+    begun = clock.now()
+    target = files.plain()
+    load_s = clock.now() - begun
+    text, taps = target.config.get_text_config(), _taps(plan, target)
+    head = torch.arange(min(plan.head, text.vocab_size), device=files.place)
+    features = len(taps) * text.hidden_size
+    learning = try_learning(_student(plan, target, head), learners(files.place), features)
+    names = writers(target)
+    del target
+    shard_s = math.inf if plan.minutes is None else plan.minutes * 60 * WRITING_SHARE * SHARD_SHARE
+    return Trial(try_writing(files, names, taps, shard_s, plan.max_new_tokens), learning, load_s)
+
+
+def _with_time_left(plan: Plan, pace: Pace, work: Path, begun: float) -> Pace:
+    """``pace`` with the time that writing has left for learning, pinned, unless learning is under way."""
+    if plan.minutes is None or (work / CHECKPOINT).is_file():
+        return pace
+    end = plan.minutes * 60 * (1 - CLOSING_SHARE) - pace.evaluation_s
+    pace = replace(pace, learning_s=max(1.0, begun + end - clock.now()))
+    pin_pace(pace, work)
+    return pace
+
+
+def _evaluation_end(plan: Plan, pace: Pace, begun: float) -> float:
+    """When the evaluation ends, on ``clock.now``; a resumed training has half of its time at least."""
+    if plan.minutes is None:
+        return math.inf
+    now, whole = clock.now(), plan.minutes * 60
+    most = pace.evaluation_s + CLOSING_SHARE * whole
+    return now + min(most, max(begun + whole - now, pace.evaluation_s / 2))
 
 
 def _pin(plan: Plan, work: Path, resume: bool) -> None:
@@ -159,8 +233,9 @@ def _pin(plan: Plan, work: Path, resume: bool) -> None:
     _write_json(path, asdict(plan))
 
 
-def _write(plan: Plan, target: nn.Module, tokenizer: Any, pool: list[PoolPrompt], work: Path) -> None:
-    taps = default_taps(target.config.get_text_config().num_hidden_layers) if plan.kind == FEATURE else ()
+def _write(plan: Plan, pace: Pace, files: TargetFiles, pool: list[PoolPrompt], work: Path) -> None:
+    target = files.in_arithmetic(pace.writing)
+    tokenizer = loading(AutoTokenizer.from_pretrained, files.path)
     write_text(
         target,
         [encode_prompt(tokenizer, item.prompt, mode_for(tokenizer, item)) for item in pool],
@@ -168,15 +243,28 @@ def _write(plan: Plan, target: nn.Module, tokenizer: Any, pool: list[PoolPrompt]
         work / "text",
         plan.max_new_tokens,
         plan.seed,
-        taps=taps,
-        seconds=None if plan.minutes is None else plan.minutes * 60 * WRITING_SHARE,
+        taps=_taps(plan, target),
+        seconds=pace.writing_s,
+        rows=pace.rows,
+        # As a decoder in bf16 will have them; in any arithmetic they are these but for rounding.
+        states_as=torch.bfloat16,
     )
 
 
-def _student(plan: Plan, target: nn.Module, text: list) -> tuple[Student, float]:
-    """An untrained student in fp32 whose head holds the target's most frequent tokens."""
+def _taps(plan: Plan, target: nn.Module) -> tuple[int, ...]:
+    """Layers whose states are kept with the text."""
+    return default_taps(target.config.get_text_config().num_hidden_layers) if plan.kind == FEATURE else ()
+
+
+def _student_of_text(plan: Plan, target: nn.Module, text: list) -> tuple[Student, float]:
+    """An untrained student whose head holds the text's most frequent tokens, and the share they cover."""
     id_map, coverage = frequent_ids(text, plan.head)
-    id_map = id_map.to(target.device)
+    return _student(plan, target, id_map.to(target.device)), coverage
+
+
+def _student(plan: Plan, target: nn.Module, id_map: Tensor) -> Student:
+    """An untrained student in fp32 whose head holds the tokens ``id_map``."""
+    target.set_attn_implementation("sdpa")
     torch.manual_seed(plan.seed)
     if plan.kind == MODEL:
         depth = target.config.get_text_config().num_hidden_layers
@@ -185,9 +273,9 @@ def _student(plan: Plan, target: nn.Module, text: list) -> tuple[Student, float]
         # The first layers read the text, the last speak the head's language.
         first = (plan.layers + 1) // 2
         chosen = [*range(first), *range(depth - (plan.layers - first), depth)]
-        return ModelStudent(_in_fp32(slice_of_target(target, chosen, id_map))), coverage
+        return ModelStudent(_in_fp32(slice_of_target(target, chosen, id_map)))
     draft = _in_fp32(feature_draft_for(target, id_map))
-    return FeatureStudent(draft, target, UNROLLED_STEPS), coverage
+    return FeatureStudent(draft, target, UNROLLED_STEPS)
 
 
 def _in_fp32(draft: nn.Module) -> nn.Module:

@@ -7,25 +7,28 @@ target again.
 """
 
 import random
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from specdemo.limits import UserError
+from specdemo.training import clock
 from specdemo.training.batched import BatchedDecoder
 
 SPENT = "seconds.txt"
 KEPT = 24
 """Target tokens kept per position."""
 SHARD = 256
-"""Continuations written at once and kept in one file."""
-WINDOW = 16 * SHARD
-"""Prompts are sorted by length within a window, so that little of a batch is padding."""
+"""Most continuations written at once and kept in one file."""
+WINDOW_SHARDS = 16
+"""Prompts are sorted by length within a window of so many shards, so that little of a batch is padding."""
+PROMPTS_SLACK = 2.0
+"""A shard is not begun with less time than this many times what the last one's prompts took."""
+GoOn = Callable[[int], bool]
+"""Told after every step how many tokens it wrote; whether there is time for another."""
 TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 0.8, 1.0)
 """Half of the text is greedy, as half of the visitors' runs are."""
 
@@ -64,6 +67,8 @@ def write_text(
     seed: int,
     taps: Sequence[int] = (),
     seconds: float | None = None,
+    rows: int | None = None,
+    states_as: torch.dtype | None = None,
 ) -> None:
     """Write one continuation per prompt in shards under ``folder``; finished shards are kept.
 
@@ -72,23 +77,79 @@ def write_text(
         prompts: Token ids; the same list and seed give the same shards.
         eos_ids: Ids that end a continuation; the one that occurs is part of it.
         taps: Layers whose states are kept with the text, for a feature draft to learn from.
-        seconds: Time after which no further shard is begun, counted over all resumed runs by what
-            each shard took; at least one is written. None writes them all.
+        seconds: Time for all of it, counted over resumed runs by what each shard took. The shard at hand
+            when it ends is cut short and kept; at least a token is written. None writes everything.
+        rows: Continuations in a shard; ``SHARD`` by default.
+        states_as: Type the states are kept in; by default the one they are computed in.
     """
     folder.mkdir(parents=True, exist_ok=True)
     decoder = BatchedDecoder(target, taps)
-    shards = list(_shards(prompts))
-    spent = _spent(folder)
-    for number in tqdm(range(len(shards)), desc="target's own text", unit="shard"):
-        if _path(folder, number).exists():
-            continue
-        if number and seconds is not None and spent >= seconds:
+    shards = list(_shards(prompts, rows or SHARD))
+    missing = [number for number in range(len(shards)) if not _path(folder, number).exists()]
+    timing = _Timing(folder, len(shards), len(missing), max_new_tokens, seconds)
+    for number in missing:
+        if number and not timing.another():
             break
-        begun = time.monotonic()
-        rows = _continue(decoder, shards[number], eos_ids, max_new_tokens, seed * 1_000_003 + number)
-        save_whole([vars(row) for row in rows], _path(folder, number))
-        spent += time.monotonic() - begun
-        (folder / SPENT).write_text(f"{spent:.1f}\n", encoding="utf-8")
+        made = _continue(
+            decoder, shards[number], eos_ids, max_new_tokens, seed * 1_000_003 + number, timing.go_on
+        )
+        if states_as is not None and taps:
+            made = [replace(row, states=row.states.to(states_as)) for row in made]
+        save_whole([vars(row) for row in made], _path(folder, number))
+        timing.end_shard()
+    timing.close()
+
+
+class _Timing:
+    """How far the writing is, by its shards and its clock, and whether there is time for more.
+
+    Args:
+        folder: Where the seconds spent are kept.
+        shards, missing: How many there are, and how many are yet to be written.
+        steps: Most steps a shard takes.
+        seconds: As for :func:`write_text`.
+    """
+
+    def __init__(self, folder: Path, shards: int, missing: int, steps: int, seconds: float | None):
+        self._folder, self._shards, self._steps, self._seconds = folder, shards, steps, seconds
+        self._done, self._step, self._tokens = float(shards - missing), 0, 0
+        self._before, self._begun = seconds_spent(folder), clock.now()
+        self._shard_begun, self._prompts_s = self._begun, 0.0
+        left_s = None if seconds is None else seconds - self._before
+        self._meter = clock.Meter("target's own text", self._share, left_s)
+
+    def another(self) -> bool:
+        """Whether there is time for the prompts of another shard, which cannot be cut short, and more."""
+        return self._seconds is None or self._spent + PROMPTS_SLACK * self._prompts_s < self._seconds
+
+    def go_on(self, tokens: int) -> bool:
+        """Take note of a step that wrote so many ``tokens``; whether there is time for the next."""
+        if not self._step:
+            self._prompts_s = clock.now() - self._shard_begun
+        self._tokens += tokens
+        self._step += 1
+        self._meter.show(self._share, self._tokens)
+        return self._seconds is None or self._spent < self._seconds
+
+    def end_shard(self) -> None:
+        """Take note of a shard that is in its file."""
+        self._done, self._step = self._done + 1, 0
+        self._shard_begun = clock.now()
+        (self._folder / SPENT).write_text(f"{self._spent:.1f}\n", encoding="utf-8")
+
+    def close(self) -> None:
+        """Nothing more is written."""
+        self._meter.close(self._tokens)
+
+    @property
+    def _spent(self) -> float:
+        return self._before + clock.now() - self._begun
+
+    @property
+    def _share(self) -> float:
+        """How much is done, 0 to 1, by the shards or the time, whichever ends it first."""
+        parts = (self._done + self._step / self._steps) / self._shards
+        return max(parts, self._spent / self._seconds) if self._seconds else parts
 
 
 def read_text(folder: Path) -> list[LabelledSequence]:
@@ -116,9 +177,14 @@ def save_whole(content: object, path: Path) -> None:
 
 @torch.inference_mode()
 def _continue(
-    decoder: BatchedDecoder, prompts: list[list[int]], eos_ids: frozenset[int], limit: int, seed: int
+    decoder: BatchedDecoder,
+    prompts: list[list[int]],
+    eos_ids: frozenset[int],
+    limit: int,
+    seed: int,
+    go_on: GoOn,
 ) -> list[LabelledSequence]:
-    """One batch from prompt to end, each row at a temperature of its own."""
+    """One batch from prompt to end or as far as ``go_on`` lets it, each row at a temperature of its own."""
     generator = torch.Generator(decoder.device).manual_seed(seed)
     rng = random.Random(seed)
     temperatures = torch.tensor([rng.choice(TEMPERATURES) for _ in prompts], device=decoder.device)
@@ -137,7 +203,7 @@ def _continue(
         steps.append((active[live], tokens[live], top.indices[live].int(), probs[live].half()))
         running[active[torch.isin(tokens, ends)]] = False
         left = running[active]
-        if not left.any():
+        if not go_on(len(steps[-1][0])) or not left.any():
             break
         if left.sum() <= 0.8 * len(active):
             rows = left.nonzero()[:, 0]
@@ -182,14 +248,16 @@ def _sequences(
         yield LabelledSequence(text, len(prompt) - 1, ids.clone(), probs.clone(), kept)
 
 
-def _shards(prompts: list[list[int]]) -> Iterator[list[list[int]]]:
-    for start in range(0, len(prompts), WINDOW):
-        window = sorted(prompts[start : start + WINDOW], key=len)
-        for at in range(0, len(window), SHARD):
-            yield window[at : at + SHARD]
+def _shards(prompts: list[list[int]], rows: int) -> Iterator[list[list[int]]]:
+    """Shards of prompts alike in length, in an order of chance: a short training has short and long ones."""
+    for start in range(0, len(prompts), WINDOW_SHARDS * rows):
+        window = sorted(prompts[start : start + WINDOW_SHARDS * rows], key=len)
+        found = [window[at : at + rows] for at in range(0, len(window), rows)]
+        yield from random.Random(start).sample(found[:-1], len(found) - 1)
+        yield found[-1]  # which may be a part of one only
 
 
-def _spent(folder: Path) -> float:
+def seconds_spent(folder: Path) -> float:
     """Seconds of writing so far."""
     path = folder / SPENT
     return float(path.read_text(encoding="utf-8")) if path.is_file() else 0.0
