@@ -41,6 +41,7 @@ from specdemo.packed import (
     CPU_PRECISIONS,
     DTYPES,
     EXACT_PRECISIONS,
+    has_half_kernel,
     linear_share,
     pack_linears,
     rounded,
@@ -150,6 +151,8 @@ def assemble_pair(
     place = chosen_device(device) if checked_on is None else torch.device(device or best_device())
     if precision in CPU_PRECISIONS and place.type != "cpu":
         raise UserError(f"{precision} is made for the CPU; choose bf16 or fp32 on {place}.")
+    if precision == "fp16" and not has_half_kernel():
+        raise UserError("fp16 needs kernels that this processor does not have; choose auto or fp32.")
     target_files = _target_files(target, target_revision, within(progress, 0.0, 0.5))
     draft_files = _draft_files(draft, draft_revision, within(progress, 0.5, 0.75))
     chooser = _Chooser(measurements, may_measure, place, target_files)
@@ -438,7 +441,8 @@ class _Chooser:
         return fingerprint(self.files.folder)
 
     def _measured(self, progress: Progress) -> dict[str, float]:
-        costs = measure_targets(EXACT_PRECISIONS, self._trial, within(progress, 0.75, 0.9))
+        names = [name for name in EXACT_PRECISIONS if name != "fp16" or has_half_kernel()]
+        costs = measure_targets(names, self._trial, within(progress, 0.75, 0.9))
         if not costs:
             return {}
         best, rates = fastest_target(costs)
@@ -463,7 +467,7 @@ def usual_precision() -> str:
     """What a target runs in on this CPU where nothing was measured: bf16 where it has instructions for it."""
     if {"avx512_bf16", "amx_bf16", "bf16"} & set(processor_flags()):
         return "bf16"
-    return "fp16" if "fbgemm" in torch.backends.quantized.supported_engines else "fp32"
+    return "fp16" if has_half_kernel() else "fp32"
 
 
 def _tokenizer(files: _Files) -> Any:

@@ -34,6 +34,11 @@ EXACT_PRECISIONS = ("bf16", "fp16", "fp32")
 """Those in which a bf16 model keeps its stored numbers, whatever it computes with."""
 
 
+HALF_MAX = torch.finfo(torch.float16).max
+MOST_LEFT = 1e-3
+"""Share of a matrix that may be numbers fp16 does not hold; with more a layer is kept in fp32."""
+
+
 class BlockedLinear(nn.Module):
     """``nn.Linear`` on CPU with its weight in oneDNN's order; the same results.
 
@@ -56,22 +61,33 @@ class BlockedLinear(nn.Module):
 class HalfLinear(nn.Module):
     """fp16 weights in fbgemm's order, multiplied in fp32, on an x86 CPU with AVX2.
 
-    Only for weights that fp16 holds exactly (:func:`fits_half`): then it is the same model as in fp32,
-    read from half the memory. bf16 numbers from 2⁻¹⁷ to 65504 in size do, subnormals of fp16 included.
+    The same model as in fp32, read from half the memory: fp16 holds bf16's numbers of 2⁻¹⁷ to 65504 in
+    size exactly, its subnormals included. What is left of the few others is kept beside and added.
 
     Args:
-        weight: Shape [out, in], of any floating type.
+        weight: Shape [out, in], of any floating type; :func:`mostly_half` of it is true.
         bias: Shape [out], if there is one.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
-        whole = None if bias is None else bias.detach().float()
-        self._packed = torch.ops.quantized.linear_prepack_fp16(weight.detach().float().contiguous(), whole)
+        whole = weight.detach().float().contiguous()
+        held = _half(whole)
+        left = whole - held
+        rows, columns = left.nonzero(as_tuple=True)
+        added = None if bias is None else bias.detach().float()
+        self._packed = torch.ops.quantized.linear_prepack_fp16(held, added)
+        self._exact = len(rows) == 0
+        self.register_buffer("_rows", rows)
+        self.register_buffer("_columns", columns)
+        self.register_buffer("_left", left[rows, columns])
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [..., in] to outputs [..., out], both fp32."""
-        return torch.ops.quantized.linear_dynamic_fp16.default(inputs, self._packed)
+        outputs = torch.ops.quantized.linear_dynamic_fp16.default(inputs, self._packed)
+        if self._exact:
+            return outputs
+        return outputs.index_add_(-1, self._rows, inputs.index_select(-1, self._columns) * self._left)
 
 
 class Int8Linear(nn.Module):
@@ -163,9 +179,9 @@ def linear_for(
             return Int4Linear(weight, bias)
         if precision in ("int4", "int8") and weight.shape[1] % MULTIPLE == 0:
             return Int8Linear(weight, bias)
-        if precision == "fp16" and fits_half(weight):
+        if precision == "fp16" and has_half_kernel() and mostly_half(weight):
             return HalfLinear(weight, bias)
-        if _has_blocked_kernel(weight.dtype):
+        if has_blocked_kernel(weight.dtype):
             return BlockedLinear(weight, bias)
     plain = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
     # A parameter stays itself: one that is an embedding too remains one tensor wherever the model is moved.
@@ -184,9 +200,15 @@ def rounded(tensors: Iterable[Tensor], precision: str) -> None:
                 tensor.data = tensor.data.half().to(tensor.dtype)
 
 
-def fits_half(weight: Tensor) -> bool:
-    """Whether fp16 holds every number of ``weight`` exactly, so that packing it changes no model."""
-    return torch.equal(weight.half().to(weight.dtype), weight)
+def mostly_half(weight: Tensor) -> bool:
+    """Whether fp16 holds nearly every number of ``weight`` [out, in] exactly."""
+    whole = weight.detach().float()
+    return int((_half(whole) != whole).sum()) <= whole.numel() * MOST_LEFT
+
+
+def _half(whole: Tensor) -> Tensor:
+    """The nearest finite numbers of fp16, in fp32."""
+    return whole.clamp(-HALF_MAX, HALF_MAX).half().float()
 
 
 def linear_share(model: nn.Module) -> float:
@@ -215,7 +237,13 @@ def pack_linears(
     return model
 
 
-def _has_blocked_kernel(dtype: torch.dtype) -> bool:
+def has_half_kernel() -> bool:
+    """Whether fbgemm is there, which multiplies fp16 weights."""
+    return "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def has_blocked_kernel(dtype: torch.dtype) -> bool:
+    """Whether oneDNN multiplies weights of this type in an order of its own."""
     if not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or (

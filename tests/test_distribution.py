@@ -15,10 +15,9 @@ from functools import cache
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny import TableRuntime, config_for, emitted, nearby, tiny_llama
+from tiny import TableRuntime, config_for, emitted, nearby, padding, tiny_llama
 
 import specdemo.rules
-from specdemo.calibrate import find_row_floor
 from specdemo.drafters import Drafter, DraftModelDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.lengths import AutoLength, DraftLength, PlannedLength
@@ -196,7 +195,7 @@ def packed_llama(seed: int, precision: str) -> FusedLlama:
 def test_every_precision_draws_from_its_own_targets_distribution(precision):
     config = config_for(Rule.REJECTION, k=2, max_new_tokens=3, temperature=0.9)
     target, draft = (packed_llama(seed, precision) for seed in (1, 2))
-    runtime = ModelRuntime(target, row_floor=find_row_floor(target, 256, VOCAB) or 1)
+    runtime = ModelRuntime(target, padding(target, 256, VOCAB))
     chances = {}
     for tail in itertools.product(range(VOCAB), repeat=config.max_new_tokens):
         runtime.begin(256)

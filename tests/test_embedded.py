@@ -38,11 +38,11 @@ def check_sameness(record, end):
 
 def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
     calibration = embedded_pair.calibrate(RunConfig(prompt="", max_new_tokens=128), 40)
-    if calibration.row_floor is None:
+    if not calibration.rows:
         return check_sameness(*run(embedded_pair, prompt="The sky is", mode="raw", max_new_tokens=40))
     text = "The lighthouse stood on the northern cliff, and every evening its keeper climbed the stairs."
     ids = torch.tensor(embedded_pair.tokenizer(text * 2)["input_ids"])
-    alone, together = (ModelRuntime(embedded_pair.target, row_floor=calibration.row_floor) for _ in "ab")
+    alone, together = (ModelRuntime(embedded_pair.target, calibration.rows) for _ in "ab")
     for runtime in (alone, together):
         runtime.begin(256)
         runtime.prefill(ids[:7])

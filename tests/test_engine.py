@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
+from tiny import at_least, baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
 
 from specdemo.drafters import DraftModelDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, speculate
@@ -153,7 +153,7 @@ def test_a_run_ends_at_the_context_limit_and_a_prompt_that_fills_it_is_refused()
     draft = nearby(target, 1, 0.1)
     rounds = speculative_rounds(target, draft, [1] * 28, config_for(k=4, max_new_tokens=50))
     assert rounds[-1].finish is Finish.CONTEXT and len(emitted(rounds)) == 4
-    padded = ModelRuntime(target, row_floor=4)
+    padded = ModelRuntime(target, rows=at_least(4))
     with pytest.raises(UserError, match="29 tokens, the target reads 29; shorten it"):
         list(autoregress(padded, [1] * 29, config_for(max_new_tokens=4)))
 

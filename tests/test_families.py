@@ -11,7 +11,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from specdemo.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
-from specdemo.calibrate import find_row_floor
+from specdemo.calibrate import find_good_rows
 from specdemo.fit import require_rollback
 from specdemo.limits import UserError
 from specdemo.models import load_pair
@@ -206,7 +206,7 @@ def test_attention_inputs_that_are_not_computed_are_never_ignored(name):
 
 
 def test_capped_attention_too_gives_the_same_bits_whatever_the_number_of_rows():
-    assert find_row_floor(FAMILIES["gemma2"].build(dtype=torch.bfloat16), 256, VOCAB) is not None
+    assert find_good_rows(FAMILIES["gemma2"].build(dtype=torch.bfloat16), 256, VOCAB)
 
 
 def test_a_context_ends_where_positions_would_be_encoded_anew():
@@ -226,4 +226,4 @@ def test_a_draft_that_reads_less_than_its_target_does_not_fail():
 def test_a_cache_longer_than_the_context_can_be_measured():
     model = FAMILIES["gpt2"].build(dtype=torch.float32)
     assert ModelRuntime(model).max_context == 128
-    assert find_row_floor(model, 512, VOCAB) is not None
+    assert find_good_rows(model, 512, VOCAB)

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 import torch
-from tiny import config_for, emitted, nearby, speculative_rounds, tiny_llama
+from tiny import at_least, config_for, emitted, nearby, speculative_rounds, tiny_llama
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -64,8 +64,8 @@ def as_if_on_a_device(monkeypatch):
 def test_recorded_passes_give_the_same_logits_and_states(as_if_on_a_device):
     record = Recorder()
     plain = fused()
-    eager, replayed = ModelRuntime(copy.deepcopy(plain), 2, taps=(0, 1)), None
-    replayed = ModelRuntime(recorded(plain, record), 2, taps=(0, 1))
+    eager, replayed = ModelRuntime(copy.deepcopy(plain), at_least(2), taps=(0, 1)), None
+    replayed = ModelRuntime(recorded(plain, record), at_least(2), taps=(0, 1))
     replayed.prepare(64, 5)
     assert record.recorded == 4
     eager.begin(64)

@@ -9,7 +9,7 @@ from tiny import config_for, emitted, nearby, speculative_rounds, tiny_llama
 from transformers import AutoModelForCausalLM
 
 from specdemo.attention import ATTENTION
-from specdemo.calibrate import find_row_floor
+from specdemo.calibrate import find_good_rows
 from specdemo.drafters import EarlyExitDrafter
 from specdemo.engine import speculate
 from specdemo.layers import hidden_states
@@ -108,7 +108,7 @@ def test_taking_over_leaves_no_second_copy_of_the_layers():
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
 def test_any_number_of_rows_gives_the_same_bits(precision):
     model = FusedLlama(build(*FUSED["llama"], torch.bfloat16), precision, precision)
-    assert find_row_floor(model, 256, 48) is not None
+    assert find_good_rows(model, 256, 48)
 
 
 def test_both_executions_give_the_same_rounds():

@@ -13,13 +13,21 @@ from specdemo.packed import (
     HalfLinear,
     Int4Linear,
     Int8Linear,
+    has_blocked_kernel,
+    has_half_kernel,
     linear_for,
+    mostly_half,
     pack_linears,
     quantise_groups,
     quantise_rows,
+    rounded,
 )
 
-KINDS = {"bf16": BlockedLinear, "fp16": HalfLinear, "fp32": BlockedLinear, "int8": Int8Linear, "int4": Int4Linear}
+BF16 = BlockedLinear if has_blocked_kernel(torch.bfloat16) else nn.Linear
+FP32 = BlockedLinear if has_blocked_kernel(torch.float32) else nn.Linear
+FP16 = HalfLinear if has_half_kernel() else FP32
+KINDS = {"bf16": BF16, "fp16": FP16, "fp32": FP32, "int8": Int8Linear, "int4": Int4Linear}
+"""What a layer becomes on this machine."""
 CLOSE = {"bf16": 1e-6, "fp16": 1e-6, "fp32": 1e-6, "int8": 0.02, "int4": 0.15}
 """Largest distance from the plain layer's output, relative to its size."""
 
@@ -65,7 +73,35 @@ def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
     assert type(linear_for(torch.randn(4, 4, dtype=torch.float64), None, "fp32")) is nn.Linear
     bf16 = torch.randn(INT4_ROWS + 1, MULTIPLE).bfloat16()
     assert type(linear_for(bf16, None, "int4")) is Int8Linear
-    assert type(linear_for(torch.randn(INT4_ROWS, MULTIPLE + 1).bfloat16(), None, "int4")) is BlockedLinear
+    assert type(linear_for(torch.randn(INT4_ROWS, MULTIPLE + 1).bfloat16(), None, "int4")) is BF16
+    third = torch.full((INT4_ROWS, MULTIPLE), 1 / 3)
+    assert type(linear_for(third, None, "fp16")) is FP32, "fp16 would change its numbers"
+
+
+def test_fp16_holds_small_numbers_of_bf16_and_is_not_used_for_what_it_does_not_hold():
+    subnormal = torch.tensor([2.0**-24, 3 * 2.0**-24, 2.0**-17, 1.9921875 * 2.0**-15, -65280.0, 0.0])
+    assert torch.equal(subnormal.bfloat16().float(), subnormal) and mostly_half(subnormal)
+    for outside in (2.0**-25, 2.0**-24 * 1.5, 65536.0):
+        assert not mostly_half(torch.tensor([1.0, outside]))
+
+
+@pytest.mark.skipif(not has_half_kernel(), reason="no kernel for fp16 weights on this processor")
+@pytest.mark.parametrize("odd", [(), (2.0**-30, -(2.0**-24) * 1.5, 1e-40), (70000.0, -(2.0**20))])
+def test_a_product_with_fp16_weights_reads_every_number_exactly(odd):
+    weight = (torch.randn(8 * INT4_ROWS, 8 * MULTIPLE) * 2.0**-14).half().float()
+    weight[3, 5 : 5 + len(odd)] = torch.tensor(odd)
+    layer = linear_for(weight, None, "fp16")
+    assert type(layer) is HalfLinear and (weight.abs() < 2.0**-14).sum() > 0
+    with torch.inference_mode():
+        assert torch.equal(layer(torch.eye(8 * MULTIPLE)).T, weight)
+
+
+def test_only_matrices_of_a_draft_are_rounded_and_only_for_fp16():
+    matrix, gains = torch.full((2, 2), 1 / 3), torch.full((2,), 1 / 3)
+    rounded([matrix, gains], "int4")
+    assert not mostly_half(matrix)
+    rounded([matrix, gains], "fp16")
+    assert mostly_half(matrix) and not mostly_half(gains)
 
 
 def test_a_model_is_packed_but_for_its_embedding_and_its_head_as_asked():

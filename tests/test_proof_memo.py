@@ -4,9 +4,8 @@ import random
 
 import pytest
 import torch
-from tiny import tiny_llama
+from tiny import at_least, padding, tiny_llama
 
-from specdemo.calibrate import find_row_floor
 from specdemo.proof.memo import MemoRuntime
 from specdemo.runtime import ModelRuntime
 
@@ -56,14 +55,14 @@ def passes(memo: MemoRuntime, *chunks: list[int]) -> list[torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_row_is_the_models_own_bit_for_bit(dtype):
     model = tiny_llama(VOCAB, 2, dtype)
-    floor = find_row_floor(model, 256, VOCAB)
-    if floor is None:
-        pytest.skip("the self-test finds no row floor on this machine")
-    memo = MemoRuntime(ModelRuntime(model, row_floor=floor))
+    rows = padding(model, 256, VOCAB)
+    if not rows:
+        pytest.skip("no numbers of rows agree bit for bit on this machine")
+    memo = MemoRuntime(ModelRuntime(model, rows))
     choices = random.Random(0)
     for _ in range(40):
         start(memo)
-        plain = ModelRuntime(model, row_floor=floor)
+        plain = ModelRuntime(model, rows)
         plain.begin(256)
         plain.prefill(torch.tensor(PROMPT[:-1]))
         chunk = PROMPT[-1:]
@@ -133,7 +132,7 @@ def test_it_stands_where_the_text_ends_and_goes_back_no_further_than_it(memo):
 
 
 def test_it_says_of_itself_what_the_model_says():
-    runtime = ModelRuntime(tiny_llama(VOCAB, 2, context=64), row_floor=3, id_map=torch.arange(VOCAB))
+    runtime = ModelRuntime(tiny_llama(VOCAB, 2, context=64), rows=at_least(3), id_map=torch.arange(VOCAB))
     memo = MemoRuntime(runtime)
     assert memo.max_context == runtime.max_context == 62
     assert memo.id_map is runtime.id_map and memo.device == runtime.device

@@ -1,17 +1,30 @@
 """The cache: same logits as a plain forward pass, rollback equal to a fresh prefill, any architecture."""
 
+import json
+from dataclasses import asdict, replace
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import tiny_llama
+from tiny import at_least, tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GPTNeoXConfig, Qwen2Config
 
+from specdemo import calibrate
 from specdemo.attention import ATTENTION
-from specdemo.calibrate import find_row_floor, measure_draft_step, measure_target
+from specdemo.calibrate import (
+    REPEATS,
+    calibration_from,
+    find_good_rows,
+    measure_draft_step,
+    measure_target,
+    refreshed,
+    steady_medians,
+)
 from specdemo.drafters import DraftModelDrafter
 from specdemo.rules import GreedyRule
 from specdemo.runtime import ModelRuntime, Stopwatch, capacity_for
+from specdemo.trace import Calibration
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -35,7 +48,7 @@ def plain_logits(model, ids):
 @given(data=st.data(), seed=st.integers(0, 1000), floor=st.sampled_from([1, 2, 4]))
 def test_any_mix_of_passes_and_rollbacks_equals_a_plain_forward(data, seed, floor):
     model = tiny_llama(7, seed)
-    runtime = ModelRuntime(model, row_floor=floor)
+    runtime = ModelRuntime(model, at_least(floor))
     runtime.begin(64)
     text: list[int] = []
     for _ in range(data.draw(st.integers(1, 6))):
@@ -71,7 +84,7 @@ def test_other_architectures_run_over_the_same_cache(name):
     model = AutoModelForCausalLM.from_config(ARCHITECTURES[name], attn_implementation=ATTENTION)
     model = model.to(torch.float64).eval()
     ids = [1, 5, 2, 9, 0, 3, 7, 7, 10, 4, 6]
-    runtime = ModelRuntime(model, row_floor=2)
+    runtime = ModelRuntime(model, at_least(2))
     runtime.begin(64)
     runtime.prefill(torch.tensor(ids[:6]))
     runtime.forward(torch.tensor([8, 8, 8]))
@@ -87,23 +100,76 @@ def test_rolling_back_to_the_future_is_an_error():
         runtime.rollback(1)
 
 
-def test_the_row_floor_search_finds_a_floor_and_notices_when_there_is_none(monkeypatch):
-    model = tiny_llama(7, 0, torch.bfloat16)
-    assert find_row_floor(model, 256, 7) in (1, 2, 3, 4, 6, 8, 16)
-    noisy = ModelRuntime.forward
-    monkeypatch.setattr(
-        ModelRuntime, "forward", lambda self, ids: noisy(self, ids) + torch.rand(1).bfloat16()
-    )
-    assert find_row_floor(model, 256, 7) is None
+def off_by(amount_of):
+    """A forward pass that is exact but for what ``amount_of`` says of its number of rows."""
+
+    def forward(self, ids):
+        self.length += len(ids)
+        return ids[:, None].double() + amount_of(self.padded(len(ids)))
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    ("odd", "good"),
+    [
+        # As with tiles of six rows: what is left over behind whole tiles is summed in another order.
+        ((1, 2, 7, 14), {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15, 16}),
+        ((15, 16), set(range(1, 15))),
+        ((), set(range(1, 17))),
+    ],
+)
+def test_good_rows_are_the_largest_set_that_agrees_and_holds_the_longest_pass(odd, good, monkeypatch):
+    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: float(rows in odd)))
+    assert set(find_good_rows(tiny_llama(7, 0), 256, 7)) == good
+
+
+def test_the_self_test_notices_when_no_numbers_of_rows_agree(monkeypatch):
+    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: torch.rand(1).item()))
+    assert find_good_rows(tiny_llama(7, 0), 256, 7) == ()
+
+
+def test_passes_take_the_cheapest_good_number_of_rows_that_holds_them(monkeypatch):
+    model = tiny_llama(7, 0)
+    seconds = {1: 9.0, 3: 3.0, 4: 2.0, 5: 2.01, 8: 4.0, 13: 8.0, 16: 7.0}
+    monkeypatch.setattr(calibrate, "steady_medians", lambda measures: {n: seconds[n] for n in measures})
+    costs = measure_target(model, 256, 7, good=[3, 4, 5, 8, 13, 16])
+    assert costs.rows == (4, 4, 4, 4, 5, 8, 8, 8, *[16] * 5) and costs.row_floor == 4
+    assert costs.step_s == 2.0 and costs.v[:5] == (1.0, 1.0, 1.0, 1.0, 2.01 / 2) and costs.v[12] == 3.5
+
+
+def test_a_pass_is_never_thought_dearer_than_as_many_single_ones(monkeypatch):
+    seconds = dict.fromkeys(range(1, 17), 1.0) | {3: 50.0}
+    monkeypatch.setattr(calibrate, "steady_medians", lambda measures: {n: seconds[n] for n in measures})
+    assert measure_target(tiny_llama(7, 0), 256, 7, good=()).v[2] == 3.0
+
+
+def test_medians_are_repeated_until_two_agree_and_a_slow_moment_is_forgotten():
+    slow = iter([9.0] * (1 + REPEATS) + [1.0] * 99)
+    assert steady_medians({1: lambda: next(slow)}) == {1: 1.0}
+    count = iter(range(10**6))
+    steady_medians({1: lambda: 1.0 + 0 * next(count)})
+    assert next(count) == 1 + 2 * REPEATS, "two batches that agree are enough"
+    restless = iter(range(10**6, 0, -(10**4)))
+    assert steady_medians({1: lambda: float(next(restless))})[1] < 10**6
+
+
+def test_costs_of_an_earlier_start_are_checked(monkeypatch):
+    model = tiny_llama(7, 0)
+    kept = Calibration(step_s=5.0, c=0.0, v=(1.0, *[1.5] * 12), row_floor=1)
+    for longer, holds in ((1.6, True), (3.0, False), (1.0, False)):
+        monkeypatch.setattr(calibrate, "steady_medians", lambda measures, v=longer: {1: 2.0, 5: 2.0 * v})
+        found = refreshed(model, 256, 7, calibration_from(json.loads(json.dumps(asdict(kept)))))
+        assert found == (replace(kept, step_s=2.0) if holds else None)
 
 
 def test_measured_costs_are_positive_and_relative_to_one_pass():
     model = tiny_llama(7, 0, torch.float32)
     runtime = ModelRuntime(model)
-    costs = measure_target(model, 256, 7, least_floor=2)
+    costs = measure_target(model, 256, 7, good=range(2, 17))
     assert costs.step_s > 0 and costs.c == 0 and len(costs.v) == 13 and min(costs.v) > 0
-    assert 2 <= costs.row_floor <= 13 and costs.v[0] == costs.v[costs.row_floor - 1] >= 1
-    assert measure_target(model, 256, 7, least_floor=None).v[0] == 1
+    assert 2 <= costs.row_floor == costs.rows[0] <= 16 and costs.v[0] >= 1
+    assert measure_target(model, 256, 7, good=()).v[0] == 1
     assert measure_draft_step(runtime, DraftModelDrafter(ModelRuntime(model)), GreedyRule(), 256, 7) > 0
 
 

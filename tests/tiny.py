@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specdemo.attention import ATTENTION
+from specdemo.calibrate import ROWS, find_good_rows
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.limits import MAX_K
@@ -128,6 +129,17 @@ def baseline_rounds(
 ) -> list[Round]:
     """All rounds of the target alone over a real cache."""
     return list(autoregress(ModelRuntime(target), prompt, config, **options))
+
+
+def at_least(rows: int) -> tuple[int, ...]:
+    """The padding that gives every pass so many rows or more."""
+    return tuple(max(rows, count) for count in range(1, ROWS + 1))
+
+
+def padding(model: nn.Module, capacity: int, vocab: int) -> tuple[int, ...]:
+    """The padding with which a model's passes agree bit for bit here; none where there is no such."""
+    good = find_good_rows(model, capacity, vocab)
+    return tuple(min(n for n in good if n >= count) for count in range(1, ROWS + 1) if good)
 
 
 def emitted(rounds: Sequence[Round]) -> list[int]:
