@@ -24,6 +24,7 @@ from specdemo.layers import decoder_layers
 from specdemo.lengths import DraftLength
 from specdemo.rules import Draft, VerificationRule
 from specdemo.runtime import ModelRuntime
+from specdemo.traced import EXAMPLE_ROWS, traced
 from specdemo.weights import borrowed_embedding, load_weights, place_draft, save_weights
 
 CONFIG_FILE = "feature_draft.json"
@@ -86,6 +87,7 @@ class FeatureDraft(nn.Module):
         self.lm_head = nn.Linear(d, len(id_map), bias=False)
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
+        self.traced: Callable[..., Tensor] | None = None  # whatever decoding keeps from run to run
 
     def own_state(self) -> dict[str, Tensor]:
         """Every tensor but the borrowed embedding's."""
@@ -118,6 +120,33 @@ class FeatureDraft(nn.Module):
         return self.lm_head(self.norm(states))
 
 
+class _Append(nn.Module):
+    """New pairs over a cache of fixed length, as a function of tensors alone: what is traced."""
+
+    def __init__(self, draft: FeatureDraft):
+        super().__init__()
+        self.draft = draft
+
+    def forward(self, states: Tensor, ids: Tensor, places: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The last pair's output [1, d].
+
+        Args:
+            states: Shape [n, d].
+            ids, places: Of the pairs, shape [n].
+            keys, values: The cache, shape [1, kv_heads, capacity, head_dim]; written at ``places``.
+        """
+
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys.index_copy_(2, places, key)
+            values.index_copy_(2, places, value)
+            hidden = torch.arange(keys.shape[2], device=places.device) > places[:, None]
+            mask = torch.zeros(hidden.shape, dtype=query.dtype, device=places.device)
+            mask = mask.masked_fill_(hidden, -torch.inf)
+            return grouped_attention(self.draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
+
+        return self.draft.step(states[None], ids[None], places[None], attend)[0, -1:]
+
+
 class FeatureRuntime:
     """A feature draft with its cache of pairs; rollback moves a cursor."""
 
@@ -127,6 +156,7 @@ class FeatureRuntime:
         self.device = draft.norm.weight.device
         self.length = 0
         self._keys = self._values = torch.empty(0)
+        self._append: Callable[..., Tensor] = _Append(draft)
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
@@ -137,6 +167,13 @@ class FeatureRuntime:
         if self._keys.shape != shape:
             weight = self.draft.norm.weight
             self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
+        if self.device.type == "cpu":
+            if self.draft.traced is None:
+                states = self._keys.new_zeros(EXAMPLE_ROWS, config.hidden_size)
+                ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long)
+                example = (states, ids, torch.arange(EXAMPLE_ROWS), self._keys, self._values)
+                self.draft.traced = traced(_Append(self.draft), example)
+            self._append = self.draft.traced
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> Tensor:
@@ -146,25 +183,14 @@ class FeatureRuntime:
     @torch.inference_mode()
     def append(self, states: Tensor, ids: Tensor) -> Tensor:
         """Append pairs of states [n, d] and ids [n]; the last pair's output [1, d]."""
-        positions = torch.arange(self.length, self.length + len(ids), device=self.device)[None]
-        output = self.draft.step(states[None], ids[None], positions, self._attend)
+        places = torch.arange(self.length, self.length + len(ids), device=self.device)
+        output = self._append(states, ids, places, self._keys, self._values)
         self.length += len(ids)
-        return output[0, -1:]
+        return output
 
     def rollback(self, length: int) -> None:
         """Forget every pair from ``length`` on."""
         self.length = length
-
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        start, end = self.length, self.length + key.shape[2]
-        self._keys[:, :, start:end] = key
-        self._values[:, :, start:end] = value
-        hidden = torch.ones(end - start, end, dtype=torch.bool, device=self.device).triu(start + 1)
-        mask = torch.zeros(hidden.shape, dtype=query.dtype, device=self.device).masked_fill_(
-            hidden, -torch.inf
-        )
-        keys, values = self._keys[:, :, :end], self._values[:, :, :end]
-        return grouped_attention(self.draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
 
 
 class FeatureDrafter:

@@ -43,6 +43,7 @@ LONGEST = {
     "pair": 8,
     "versions": 32,
     "v": 256,
+    "rows": 256,
     "lanes": 3,
     "rounds": MAX_NEW_TOKENS,
     "drafted": MAX_K,
@@ -231,6 +232,8 @@ def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
             raise MisfitError("must be positive", f".{name}")
     if calibration.c < 0:
         raise MisfitError("must not be negative", ".c")
+    if any(rows < tokens for tokens, rows in enumerate(calibration.rows, 1)):
+        raise MisfitError("must be at least the number of tokens", ".rows")
 
 
 def _check_pieces(run: Run) -> None:

@@ -8,6 +8,7 @@ the tensors. Where a pass cannot be traced it is run as it is.
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from specdemo.llama import FusedLlama, LlamaCache
 
 EXAMPLE_ROWS = 2
 """Tokens of the pass that is traced."""
-Pass = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, ...]]
+Pass = Callable[..., tuple[Tensor, ...]]
 
 
 class TracedExecution:
@@ -28,7 +29,7 @@ class TracedExecution:
 
     def __init__(self, model: FusedLlama):
         self._model = model
-        self._passes: dict[tuple[int, ...], Pass | None] = {}
+        self._passes: dict[tuple[int, ...], Pass] = {}
         self._views: dict[int, TracedExecution] = {}
 
     def open(self, capacity: int) -> LlamaCache:
@@ -39,17 +40,20 @@ class TracedExecution:
         """Trace the pass, all rows scored, unless that was done."""
         key = tuple(taps)
         if key not in self._passes:
-            self._passes[key] = _traced(self._model, cache, key)
+            ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long, device=cache.places.device)
+            tensors = (cache.keys, cache.values, cache.cos, cache.sin, cache.places)
+            example = (ids, cache.places[:EXAMPLE_ROWS], *tensors)
+            self._passes[key] = traced(_WholePass(self._model, key), example)
 
     def run(
         self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
         """One pass; one that scores only some rows, such as a prompt's, is not traced."""
         places = cache.places[start : start + len(ids)]
-        traced = self._passes.get(tuple(taps)) if rows == len(ids) else None
-        if traced is None:
+        whole = self._passes.get(tuple(taps)) if rows == len(ids) else None
+        if whole is None:
             return self._model(ids, places, cache, rows, taps)
-        logits, *states = traced(ids, places, cache.keys, cache.values, cache.cos, cache.sin, cache.places)
+        logits, *states = whole(ids, places, cache.keys, cache.values, cache.cos, cache.sin, cache.places)
         return logits, states[0] if states else None
 
     def first(self, depth: int) -> "TracedExecution":
@@ -73,15 +77,12 @@ class _WholePass(nn.Module):
         return (logits,) if states is None else (logits, states)
 
 
-def _traced(model: FusedLlama, cache: LlamaCache, taps: tuple[int, ...]) -> Pass | None:
-    """The pass traced; None where torch cannot."""
-    ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long, device=cache.places.device)
-    tensors = (cache.keys, cache.values, cache.cos, cache.sin, cache.places)
+def traced(module: nn.Module, example: tuple[Tensor, ...]) -> Callable[..., Any]:
+    """``module`` traced on ``example``, or as it is where torch cannot trace it."""
     with warnings.catch_warnings(), torch.inference_mode():
-        # Deprecated in favour of compilers, which a fresh machine lacks; and branches on sizes are meant.
+        # Deprecated in favour of compilers, which a fresh machine lacks.
         warnings.simplefilter("ignore")
         try:
-            example = (ids, cache.places[:EXAMPLE_ROWS], *tensors)
-            return torch.jit.trace(_WholePass(model, taps), example, check_trace=False)
+            return torch.jit.trace(module, example, check_trace=False)
         except RuntimeError:  # what torch raises for whatever cannot be traced
-            return None
+            return module
