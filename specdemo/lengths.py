@@ -137,12 +137,10 @@ class _Planner:
         self._places = [first, *(_Rate(PRIOR_RATE, 0.0, LIKE_BEFORE, 0) for _ in range(MAX_K - 1))]
         self._round = -1
         self._most = 0
-        self._timed_steps = False
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
         """Correct the costs."""
         self._costs.timed(draft_steps, rows, draft_s, verify_s)
-        self._timed_steps = self._timed_steps or draft_steps > 0
 
     def _begin(self, most: int) -> list[float]:
         """A new round; of each place the acceptance to expect of a token of which nothing is known."""
@@ -156,11 +154,11 @@ class _Planner:
     def _probes(self) -> bool:
         """Whether this round drafts a token even if none is expected to pay.
 
-        Its number decides, and what a probe costs. One that is thought too dear for that is made once
-        nevertheless, since only a draft that was timed tells whether the cost is right.
+        Its number decides, and what a probe costs. The first is made whatever it is thought to cost, since
+        only a draft that was timed tells whether that is right.
         """
         cost = self._costs.c + self._costs.v[1] - self._costs.v[0]
-        every = max(PROBE_EVERY, math.ceil(cost / PROBE_SHARE)) if self._timed_steps else PROBE_EVERY
+        every = max(PROBE_EVERY, math.ceil(cost / PROBE_SHARE))
         return self._most > 0 and self._round % every == FIRST_PROBE
 
 

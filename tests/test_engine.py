@@ -10,6 +10,7 @@ from tiny import at_least, baseline_rounds, config_for, emitted, nearby, specula
 
 from specdemo.drafters import DraftModelDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, speculate
+from specdemo.lengths import FixedLength
 from specdemo.limits import UserError
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import Finish, Rule, Status
@@ -112,6 +113,19 @@ def test_one_target_pass_a_round_and_one_a_token_in_the_baseline():
     rounds = list(speculate(speculative, DraftModelDrafter(ModelRuntime(draft)), [1, 4, 2], config))
     assert speculative.passes == len(rounds) < 20
     assert len(list(autoregress(alone, [1, 4, 2], config))) == alone.passes == 20
+
+
+def test_the_length_is_told_each_rounds_own_seconds():
+    class Listening(FixedLength):
+        def timed(self, draft_steps, rows, draft_s, verify_s):
+            told.append((draft_steps, rows - 1, draft_s, verify_s))
+
+    told = []
+    target, draft = models(1, noise=0.1)
+    drafter = DraftModelDrafter(ModelRuntime(draft))
+    config = config_for(Rule.GREEDY, max_new_tokens=7)
+    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config, length=Listening(2)))
+    assert told == [(r.draft_steps, len(r.drafted), r.draft_s, r.verify_s) for r in rounds]
 
 
 def test_the_first_token_may_end_the_text():
