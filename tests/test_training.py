@@ -27,6 +27,7 @@ from specdemo.training import write as write_module
 from specdemo.training.arithmetic import TargetFiles, chosen, try_writing, writers
 from specdemo.training.batched import BatchedDecoder
 from specdemo.training.distil import Recipe, distil, evaluate, frequent_ids, length_batches
+from specdemo.training.evaluate import evaluate_draft
 from specdemo.training.objectives import OBJECTIVES
 from specdemo.training.pace import Trial
 from specdemo.training.pool import fill, prompt_pool, templates, topics
@@ -124,6 +125,32 @@ def test_a_killed_writer_resumes_to_the_same_text(target, tmp_path, monkeypatch)
     assert all(torch.equal(a.ids, b.ids) for a, b in zip(whole, again, strict=True))
     write_text(target, prompts, EOS, tmp_path / "brief", 6, seed=1, seconds=0.0)
     assert len(read_text(tmp_path / "brief")) == 8, "out of time after the first shard"
+
+
+def test_a_shard_cut_short_is_the_beginning_of_the_whole_one(target, tmp_path, monkeypatch):
+    prompts = random_prompts(8)
+    write_text(target, prompts, EOS, tmp_path / "whole", 12, seed=1, taps=TAPS)
+    times = iter(range(10**6))
+    monkeypatch.setattr(clock, "now", lambda: float(next(times)))
+    write_text(target, prompts, EOS, tmp_path / "cut", 12, seed=1, taps=TAPS, seconds=20.0)
+    for whole, cut in zip(read_text(tmp_path / "whole"), read_text(tmp_path / "cut"), strict=True):
+        size = len(cut.ids)
+        assert torch.equal(cut.ids, whole.ids[:size]) and 0 < len(cut.output) < 12
+        assert len(cut.top_ids) == len(cut.output) and len(cut.states) == size - 1
+        torch.testing.assert_close(cut.states, whole.states[: size - 1])
+
+
+def test_a_trial_step_has_the_width_of_a_real_one_and_the_same_logits(target):
+    decoder = BatchedDecoder(target)
+    with torch.inference_mode():
+        plain = decoder.begin([[5, 6], [7, 8]], 4)
+        padded = decoder.begin([[5, 6], [7, 8]], 4, padding=40)
+        torch.testing.assert_close(padded, plain)
+        step = decoder.step(torch.tensor([1, 2]))
+    assert decoder._layers[0].get_seq_length() == 43
+    expected = target(torch.tensor([[5, 6, 1], [7, 8, 2]]), use_cache=False).logits[:, -1]
+    torch.testing.assert_close(step, expected, atol=1e-4, rtol=1e-3)
+    target.set_attn_implementation(ATTENTION)
 
 
 def test_a_full_disk_gets_one_sentence(target, tmp_path, monkeypatch):
@@ -470,6 +497,20 @@ def test_of_about_equal_arithmetics_the_same_one_is_taken_every_time():
     assert chosen({"fp32": 110.0, "fp16": 100.0, "bf16": 95.0}) == "bf16"
     assert chosen({"fp32": 110.0, "fp16": 100.0, "bf16": 37.0}) == "fp16"
     assert chosen({"fp32": 190.0, "bf16": 37.0}) == "fp32"
+
+
+@pytest.mark.parametrize("kind", ["model", "feature"])
+def test_an_evaluation_without_measurements_finds_the_same_draft(folder, tmp_path, brief, kind):
+    assert train(folder, tmp_path, "--kind", kind, "--steps", "20") == 0
+    prompts = prompt_pool(3, seed=5)
+    full, brief_one = (
+        evaluate_draft(folder, kind, tmp_path, prompts, "cpu", "fp32", calibrated=calibrated)
+        for calibrated in (True, False)
+    )
+    assert full["prompts"] == brief_one["prompts"] == 3
+    assert brief_one["alpha"] == pytest.approx(full["alpha"], abs=0.1)
+    assert brief_one["tau"] == pytest.approx(full["tau"], abs=0.2)
+    assert brief_one["c"] > 0 and brief_one["speedup"] > 0
 
 
 def test_a_meter_says_tokens_a_second_and_the_time_left(monkeypatch, capsys):
