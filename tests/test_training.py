@@ -289,7 +289,7 @@ def folder(tmp_path_factory):
     return str(path)
 
 
-TRIAL = Trial({"bf16": {1: 0.01, 8: 0.02}}, {"bf16": 1000.0}, 0.1)
+TRIAL = Trial({"bf16": {1: 0.01, 8: 0.02}}, {"bf16": 1000.0}, load_s=0.1)
 
 
 @pytest.fixture
@@ -482,10 +482,10 @@ def test_what_fails_here_is_no_candidate(folder, monkeypatch):
     files = TargetFiles(folder, torch.device("cpu"))
     names = writers(files.plain())
     assert set(names) == {"bf16", "fp16", "fp32"}
-    found = try_writing(files, names, (), 1.0, 4)
+    found = try_writing(files, names, (), 1.0)
     assert set(found) == {"bf16"} and 1 in found["bf16"] and 8 in found["bf16"]
     with pytest.raises(UserError, match="No text can be written on this device"):
-        try_writing(files, ("fp16", "fp32"), (), 1.0, 4)
+        try_writing(files, ("fp16", "fp32"), (), 1.0)
 
 
 def test_a_target_that_does_not_fit_twice_is_tried_in_bf16_only(folder, monkeypatch):
@@ -520,3 +520,10 @@ def test_a_meter_says_tokens_a_second_and_the_time_left(monkeypatch, capsys):
     drawn = capsys.readouterr().err
     assert "distil: 1:30 left" in drawn and "distil: 2,000 tokens, 200 tokens/s, 0:30 left" in drawn
     assert [clock.clock_face(seconds) for seconds in (5, 75, 7_500)] == ["0:05", "1:15", "2:05:00"]
+
+
+def test_a_shard_has_the_rows_that_write_fastest_in_its_time():
+    steps = {1: 0.1, 8: 0.2, 16: 0.3, 32: 0.5, 64: 1.2}
+    assert Trial({"fp16": steps}, {}, 0.0).rows("fp16") == 32
+    assert Trial({"fp16": steps}, {}, 0.0, longest_s=0.4).writing == {"fp16": 16 / 0.3}
+    assert Trial({"fp16": steps}, {}, 0.0, longest_s=0.05).rows("fp16") == 8
