@@ -153,6 +153,7 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     facts = {
         **evaluation,
         **asdict(quality),
+        "head": len(student.id_map),
         "coverage": coverage,
         "tokens": sum(len(item.output) for item in text),
         "seconds": clock.now() - begun,
