@@ -422,9 +422,14 @@ def read_pace(out):
     return json.loads((out / "work" / "pace.json").read_text())
 
 
-@pytest.mark.parametrize("kind", ["model", "feature"])
 @pytest.mark.parametrize(
-    ("speeds", "written", "learned"), [(WITHOUT_BF16, "fp16", "fp32"), (WITH_BF16, "bf16", "bf16")]
+    ("kind", "speeds", "written", "learned"),
+    [
+        ("model", WITHOUT_BF16, "fp16", "fp32"),
+        ("feature", WITH_BF16, "bf16", "bf16"),
+        pytest.param("feature", WITHOUT_BF16, "fp16", "fp32", marks=pytest.mark.slow),
+        pytest.param("model", WITH_BF16, "bf16", "bf16", marks=pytest.mark.slow),
+    ],
 )
 def test_minutes_are_kept_in_the_arithmetic_that_is_fastest_here(
     folder, tmp_path, monkeypatch, capsys, kind, speeds, written, learned
@@ -499,7 +504,7 @@ def test_of_about_equal_arithmetics_the_same_one_is_taken_every_time():
     assert chosen({"fp32": 190.0, "bf16": 37.0}) == "fp32"
 
 
-@pytest.mark.parametrize("kind", ["model", "feature"])
+@pytest.mark.parametrize("kind", ["model", pytest.param("feature", marks=pytest.mark.slow)])
 def test_an_evaluation_without_measurements_finds_the_same_draft(folder, tmp_path, brief, kind):
     assert train(folder, tmp_path, "--kind", kind, "--steps", "20") == 0
     prompts = prompt_pool(3, seed=5)
