@@ -27,6 +27,7 @@ from specdemo.training import write as write_module
 from specdemo.training.arithmetic import TargetFiles, chosen, try_writing, writers
 from specdemo.training.batched import BatchedDecoder
 from specdemo.training.distil import Recipe, distil, evaluate, frequent_ids, length_batches
+from specdemo.training.evaluate import evaluate_draft
 from specdemo.training.objectives import OBJECTIVES
 from specdemo.training.pace import Trial
 from specdemo.training.pool import fill, prompt_pool, templates, topics
@@ -124,6 +125,32 @@ def test_a_killed_writer_resumes_to_the_same_text(target, tmp_path, monkeypatch)
     assert all(torch.equal(a.ids, b.ids) for a, b in zip(whole, again, strict=True))
     write_text(target, prompts, EOS, tmp_path / "brief", 6, seed=1, seconds=0.0)
     assert len(read_text(tmp_path / "brief")) == 8, "out of time after the first shard"
+
+
+def test_a_shard_cut_short_is_the_beginning_of_the_whole_one(target, tmp_path, monkeypatch):
+    prompts = random_prompts(8)
+    write_text(target, prompts, EOS, tmp_path / "whole", 12, seed=1, taps=TAPS)
+    times = iter(range(10**6))
+    monkeypatch.setattr(clock, "now", lambda: float(next(times)))
+    write_text(target, prompts, EOS, tmp_path / "cut", 12, seed=1, taps=TAPS, seconds=20.0)
+    for whole, cut in zip(read_text(tmp_path / "whole"), read_text(tmp_path / "cut"), strict=True):
+        size = len(cut.ids)
+        assert torch.equal(cut.ids, whole.ids[:size]) and 0 < len(cut.output) < 12
+        assert len(cut.top_ids) == len(cut.output) and len(cut.states) == size - 1
+        torch.testing.assert_close(cut.states, whole.states[: size - 1])
+
+
+def test_a_trial_step_has_the_width_of_a_real_one_and_the_same_logits(target):
+    decoder = BatchedDecoder(target)
+    with torch.inference_mode():
+        plain = decoder.begin([[5, 6], [7, 8]], 4)
+        padded = decoder.begin([[5, 6], [7, 8]], 4, padding=40)
+        torch.testing.assert_close(padded, plain)
+        step = decoder.step(torch.tensor([1, 2]))
+    assert decoder._layers[0].get_seq_length() == 43
+    expected = target(torch.tensor([[5, 6, 1], [7, 8, 2]]), use_cache=False).logits[:, -1]
+    torch.testing.assert_close(step, expected, atol=1e-4, rtol=1e-3)
+    target.set_attn_implementation(ATTENTION)
 
 
 def test_a_full_disk_gets_one_sentence(target, tmp_path, monkeypatch):
@@ -262,7 +289,7 @@ def folder(tmp_path_factory):
     return str(path)
 
 
-TRIAL = Trial({"bf16": {1: 0.01, 8: 0.02}}, {"bf16": 1000.0}, 0.1)
+TRIAL = Trial({"bf16": {1: 0.01, 8: 0.02}}, {"bf16": 1000.0}, load_s=0.1)
 
 
 @pytest.fixture
@@ -395,9 +422,14 @@ def read_pace(out):
     return json.loads((out / "work" / "pace.json").read_text())
 
 
-@pytest.mark.parametrize("kind", ["model", "feature"])
 @pytest.mark.parametrize(
-    ("speeds", "written", "learned"), [(WITHOUT_BF16, "fp16", "fp32"), (WITH_BF16, "bf16", "bf16")]
+    ("kind", "speeds", "written", "learned"),
+    [
+        ("model", WITHOUT_BF16, "fp16", "fp32"),
+        ("feature", WITH_BF16, "bf16", "bf16"),
+        pytest.param("feature", WITHOUT_BF16, "fp16", "fp32", marks=pytest.mark.slow),
+        pytest.param("model", WITH_BF16, "bf16", "bf16", marks=pytest.mark.slow),
+    ],
 )
 def test_minutes_are_kept_in_the_arithmetic_that_is_fastest_here(
     folder, tmp_path, monkeypatch, capsys, kind, speeds, written, learned
@@ -455,10 +487,10 @@ def test_what_fails_here_is_no_candidate(folder, monkeypatch):
     files = TargetFiles(folder, torch.device("cpu"))
     names = writers(files.plain())
     assert set(names) == {"bf16", "fp16", "fp32"}
-    found = try_writing(files, names, (), 1.0, 4)
+    found = try_writing(files, names, (), 1.0)
     assert set(found) == {"bf16"} and 1 in found["bf16"] and 8 in found["bf16"]
     with pytest.raises(UserError, match="No text can be written on this device"):
-        try_writing(files, ("fp16", "fp32"), (), 1.0, 4)
+        try_writing(files, ("fp16", "fp32"), (), 1.0)
 
 
 def test_a_target_that_does_not_fit_twice_is_tried_in_bf16_only(folder, monkeypatch):
@@ -472,6 +504,20 @@ def test_of_about_equal_arithmetics_the_same_one_is_taken_every_time():
     assert chosen({"fp32": 190.0, "bf16": 37.0}) == "fp32"
 
 
+@pytest.mark.parametrize("kind", ["model", pytest.param("feature", marks=pytest.mark.slow)])
+def test_an_evaluation_without_measurements_finds_the_same_draft(folder, tmp_path, brief, kind):
+    assert train(folder, tmp_path, "--kind", kind, "--steps", "20") == 0
+    prompts = prompt_pool(3, seed=5)
+    full, brief_one = (
+        evaluate_draft(folder, kind, tmp_path, prompts, "cpu", "fp32", calibrated=calibrated)
+        for calibrated in (True, False)
+    )
+    assert full["prompts"] == brief_one["prompts"] == 3
+    assert brief_one["alpha"] == pytest.approx(full["alpha"], abs=0.1)
+    assert brief_one["tau"] == pytest.approx(full["tau"], abs=0.2)
+    assert brief_one["c"] > 0 and brief_one["speedup"] > 0
+
+
 def test_a_meter_says_tokens_a_second_and_the_time_left(monkeypatch, capsys):
     times = iter([0.0, 10.0, 10.0, 10.0])
     monkeypatch.setattr(clock, "now", lambda: next(times))
@@ -479,3 +525,10 @@ def test_a_meter_says_tokens_a_second_and_the_time_left(monkeypatch, capsys):
     drawn = capsys.readouterr().err
     assert "distil: 1:30 left" in drawn and "distil: 2,000 tokens, 200 tokens/s, 0:30 left" in drawn
     assert [clock.clock_face(seconds) for seconds in (5, 75, 7_500)] == ["0:05", "1:15", "2:05:00"]
+
+
+def test_a_shard_has_the_rows_that_write_fastest_in_its_time():
+    steps = {1: 0.1, 8: 0.2, 16: 0.3, 32: 0.5, 64: 1.2}
+    assert Trial({"fp16": steps}, {}, 0.0).rows("fp16") == 32
+    assert Trial({"fp16": steps}, {}, 0.0, longest_s=0.4).writing == {"fp16": 16 / 0.3}
+    assert Trial({"fp16": steps}, {}, 0.0, longest_s=0.05).rows("fp16") == 8

@@ -108,14 +108,13 @@ def learners(device: torch.device) -> tuple[str, ...]:
 
 
 def try_writing(
-    files: TargetFiles, names: Sequence[str], taps: Sequence[int], shard_s: float, steps: int
+    files: TargetFiles, names: Sequence[str], taps: Sequence[int], longest_s: float
 ) -> dict[str, dict[int, float]]:
     """Time some decode steps of the target in each arithmetic, over ever more rows.
 
     Args:
         names: From :func:`writers`.
-        shard_s: No more rows are tried once a shard would take longer than this.
-        steps: Of a shard.
+        longest_s: No more rows are tried once a step takes longer than this.
 
     Returns:
         Seconds a step by arithmetic and rows, of one row too; arithmetics that fail are left out.
@@ -126,7 +125,7 @@ def try_writing(
     found: dict[str, dict[int, float]] = {}
     for name in names:
         with _unless_alone(names):
-            found[name] = _step_seconds(files.in_arithmetic(name), taps, shard_s / steps, found)
+            found[name] = _step_seconds(files.in_arithmetic(name), taps, longest_s, found)
     return _some(found, "written")
 
 

@@ -20,7 +20,7 @@ SHORT_OUTPUT = 20
 WRITING_SHARE = 0.53
 """Of the time that is for writing and learning."""
 SHARD_SHARE = 0.25
-"""Most of the writing's time that one shard may take."""
+"""Most of the writing's time that one shard may take, were the writing to have all it can."""
 CALIBRATION_PASSES, EVALUATION_PASSES = 600, 110
 """What it takes at most to measure a pair, and to race over a prompt, in passes over one token."""
 EVALUATION_SHARE = 0.12
@@ -49,16 +49,24 @@ class Trial:
         step_s: Seconds a decode step took by arithmetic and rows.
         learning: Tokens a second by arithmetic.
         load_s: Seconds the target took to load.
+        longest_s: Most seconds a step is to take.
     """
 
     step_s: dict[str, dict[int, float]]
     learning: Speeds
     load_s: float
+    longest_s: float = math.inf
+
+    def rows(self, writing: str) -> int:
+        """The rows that write fastest, of those whose step does not take too long."""
+        steps = self.step_s[writing]
+        in_time = [n for n, s in steps.items() if n > 1 and s <= self.longest_s]
+        return max(in_time, key=lambda n: n / steps[n], default=LEAST_ROWS)
 
     @property
     def writing(self) -> Speeds:
-        """Tokens a second by arithmetic, at its best number of rows."""
-        return {name: max(n / s for n, s in steps.items()) for name, steps in self.step_s.items()}
+        """Tokens a second by arithmetic, each with its own best rows."""
+        return {name: self.rows(name) / steps[self.rows(name)] for name, steps in self.step_s.items()}
 
 
 @dataclass(frozen=True)
@@ -112,11 +120,10 @@ def pace_for_steps(trial: Trial, rows: int, prompts: int, batch_tokens: int, war
     )
 
 
-def pace_for_minutes(trial: Trial, minutes: float, used_s: float, shard_steps: int, prompts: int) -> Pace:
+def pace_for_minutes(trial: Trial, minutes: float, used_s: float, prompts: int) -> Pace:
     """The pace of a training of ``minutes``, ``used_s`` seconds of which are over.
 
-    ``shard_steps`` is how many steps a shard takes at most, ``prompts`` how many prompts the evaluation
-    would like to have.
+    ``prompts`` is how many the evaluation would like to have.
 
     Raises:
         TooShortError: That is too little to write one shard and learn a few steps.
@@ -144,7 +151,7 @@ def pace_for_minutes(trial: Trial, minutes: float, used_s: float, shard_steps: i
         learning,
         trial.writing,
         trial.learning,
-        rows=_rows(trial.step_s[writing], SHARD_SHARE * writing_s / shard_steps),
+        rows=trial.rows(writing),
         prompts=min(POOL_FOR_MINUTES, max(64, int(write_speed * writing_s / SHORT_OUTPUT))),
         batch_tokens=batch_tokens,
         warmup_steps=max(1, min(60, int(learn_speed * learning_s / batch_tokens / 10))),
@@ -153,6 +160,11 @@ def pace_for_minutes(trial: Trial, minutes: float, used_s: float, shard_steps: i
         evaluation_s=evaluation_s,
         learning_s=learning_s,
     )
+
+
+def longest_step_s(minutes: float | None, shard_steps: int) -> float:
+    """Most seconds that a step of writing is to take, of ``shard_steps`` in a shard."""
+    return math.inf if minutes is None else SHARD_SHARE * WRITING_SHARE * 60 * minutes / shard_steps
 
 
 def outlook(pace: Pace, minutes: float, used_s: float) -> str:
@@ -185,12 +197,6 @@ def _evaluation(trial: Trial, pass_s: float, total_s: float, prompts: int) -> tu
     if measuring + LEAST_PROMPTS * each <= share:
         return True, min(measuring + prompts * each, share)
     return False, min(trial.load_s + prompts * each, max(share, trial.load_s + LEAST_PROMPTS * each))
-
-
-def _rows(step_s: dict[int, float], longest_s: float) -> int:
-    """The rows that write fastest, of those whose step takes no longer than ``longest_s``."""
-    in_time = [n for n, s in step_s.items() if n > 1 and s <= longest_s]
-    return max(in_time, key=lambda n: n / step_s[n], default=LEAST_ROWS)
 
 
 def _speeds(speeds: Speeds) -> str:

@@ -87,7 +87,7 @@ def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> 
         target=facts["target"],
         source=plan.target,
         kind=plan.kind,
-        head=f"{plan.head:,}",
+        head=f"{facts['head']:,}",
         coverage=f"{facts['coverage']:.1%}",
         tokens=f"{facts['tokens']:,}",
         minutes=f"{facts['seconds'] / 60:.0f}",

@@ -27,10 +27,9 @@ from specdemo.training.arithmetic import TargetFiles, learners, try_learning, tr
 from specdemo.training.distil import CHECKPOINT, Recipe, distil, frequent_ids
 from specdemo.training.evaluate import evaluate_draft
 from specdemo.training.pace import (
-    SHARD_SHARE,
-    WRITING_SHARE,
     Pace,
     Trial,
+    longest_step_s,
     outlook,
     pace_for_minutes,
     pace_for_steps,
@@ -154,6 +153,7 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     facts = {
         **evaluation,
         **asdict(quality),
+        "head": len(student.id_map),
         "coverage": coverage,
         "tokens": sum(len(item.output) for item in text),
         "seconds": clock.now() - begun,
@@ -172,7 +172,7 @@ def _new_pace(plan: Plan, files: TargetFiles, work: Path, begun: float) -> Pace:
         if plan.minutes is None:
             pace = pace_for_steps(trial, SHARD, plan.prompts, Recipe.batch_tokens, Recipe.warmup_steps)
         else:
-            pace = pace_for_minutes(trial, plan.minutes, used_s, plan.max_new_tokens, EVALUATION_PROMPTS)
+            pace = pace_for_minutes(trial, plan.minutes, used_s, EVALUATION_PROMPTS)
     except UserError:
         if not (work / "text").exists():
             # Nothing was begun: another attempt need not ask for the same.
@@ -195,8 +195,8 @@ def _trial(plan: Plan, files: TargetFiles) -> Trial:
     learning = try_learning(_student(plan, target, head), learners(files.place), features)
     names = writers(target)
     del target
-    shard_s = math.inf if plan.minutes is None else plan.minutes * 60 * WRITING_SHARE * SHARD_SHARE
-    return Trial(try_writing(files, names, taps, shard_s, plan.max_new_tokens), learning, load_s)
+    longest_s = longest_step_s(plan.minutes, plan.max_new_tokens)
+    return Trial(try_writing(files, names, taps, longest_s), learning, load_s, longest_s)
 
 
 def _with_time_left(plan: Plan, pace: Pace, work: Path, begun: float) -> Pace:
