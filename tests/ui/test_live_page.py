@@ -51,6 +51,7 @@ def longer(events: list[Event], times: int) -> list[Event]:
     return edited(events, stretch)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_while_the_visitor_looks_back(open_page, service):
     service.events = recorded("shared_noise")
     service.gap_s, service.hold_at = 0.02, 70
