@@ -73,8 +73,9 @@ def browser() -> Iterator[Any]:
     if path is None:
         sentence = "no Chromium on this machine; install it (Debian: apt-get install chromium)"
         pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=path, args=FLAGS)
         yield chromium

@@ -94,6 +94,7 @@ def test_a_bad_turn_is_refused_with_the_sentence_of_the_game(client, service, wr
     assert service.requests == []
 
 
+@pytest.mark.slow
 def test_a_job_whose_updates_nobody_fetches_is_ended(url, service, monkeypatch):
     monkeypatch.setattr(jobs, "MOST_UNREAD", 8)
     service.gap_s = 0.1

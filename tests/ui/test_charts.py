@@ -114,7 +114,8 @@ def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
     assert page.evaluate(kept) == [1] * 6
 
 
-@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_charts_take_the_theme_of_the_page(open_page, theme):
     page = open_page(theme=theme)
     page.locator("[data-plot=speedup]").scroll_into_view_if_needed()

@@ -115,6 +115,7 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
         assert_own(own, round_["emission"], rule, known)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recording", "stays", "goes"),
     [
@@ -123,15 +124,8 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
             ["it is the target's first choice, so it stays"],
             ["the target's first choice is another"],
         ),
-        pytest.param(
-            "rejection", ["so it stays for certain", "said yes"], ["said no"], marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "shared_noise",
-            ["the target picks it too, so it stays"],
-            ["the target picks another token"],
-            marks=pytest.mark.slow,
-        ),
+        ("rejection", ["so it stays for certain", "said yes"], ["said no"]),
+        ("shared_noise", ["the target picks it too, so it stays"], ["the target picks another token"]),
     ],
 )
 def test_each_verdict_has_its_words(played, recording, stays, goes):

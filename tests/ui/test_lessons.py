@@ -168,7 +168,7 @@ def test_a_live_run_has_the_lessons_settings_and_no_other(open_page, service):
 
 @pytest.mark.slow
 def test_a_live_run_can_be_stopped_from_the_lesson(open_page, service):
-    service.hold_at = 6
+    service.gap_s, service.hold_at = 0.1, 6
     page = open_page(query="lesson=1", pace=1)
     page.click("[data-lesson='1'] [data-run]")
     page.wait_for_selector(BUSY)
@@ -182,7 +182,7 @@ def test_a_live_run_can_be_stopped_from_the_lesson(open_page, service):
 
 @pytest.mark.slow
 def test_a_recording_takes_the_place_of_a_run_which_ends(open_page, service):
-    service.hold_at = 6
+    service.gap_s, service.hold_at = 0.1, 6
     page = open_page(pace=1)
     page.click("#run")
     page.wait_for_selector(".sd-token")

@@ -51,16 +51,17 @@ def longer(events: list[Event], times: int) -> list[Event]:
     return edited(events, stretch)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_while_the_visitor_looks_back(open_page, service):
     service.events = recorded("shared_noise")
-    service.hold_at = 30
+    service.gap_s, service.hold_at = 0.02, 70
     page = open_page(pace=1)
     page.click("#run")
     page.wait_for_function(SETTLED, arg=2)
     press(page, "play")
     held = clock(page)
-    service.hold_at = 60
-    wait_until(lambda: service.served == 60)
+    service.hold_at = 110
+    wait_until(lambda: service.served == 110)
     page.evaluate(FRAMES)
     assert clock(page) == held
     scrub(page, held / 2)
@@ -110,6 +111,7 @@ def test_thousands_of_tokens_a_second_end_right_and_leave_the_page_responsive(op
 
 
 def test_stop_ends_the_run_within_a_round_and_the_next_run_works(open_page, service):
+    service.gap_s = 0.1  # slow enough for every round to be sent at once
     service.hold_at = served = 6
     page = open_page(pace=1)
     page.click("#run")

@@ -64,9 +64,8 @@ def test_two_visitors_with_different_seeds_get_what_each_would_get_alone(url, vi
     assert [outcome.ids for outcome in storm(url, requests)] == alone
 
 
-@pytest.mark.parametrize(
-    "begun", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["while it runs", "before it begins"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("begun", [True, False], ids=["while it runs", "before it begins"])
 def test_who_disconnects_frees_the_device_and_nothing_more_is_done_for_them(url, visitor, begun):
     long = {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}
     whole_s = visit(visitor, **long).total_s

@@ -81,7 +81,8 @@ def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
     assert_above_the_fold(page, "#prompt", "[data-lane=speculative]", "[data-role=rounds]", ".sd-microscope")
 
 
-@pytest.mark.parametrize("recording", ["greedy", pytest.param("shared_noise", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("recording", ["greedy", "shared_noise"])
 def test_the_projector_switch_enlarges_and_still_fits(open_page, service, recording):
     service.events = recorded(recording)
     page = open_page()
@@ -142,7 +143,8 @@ def test_each_status_has_a_cue_of_its_own(played):
     assert sorted(tokens) == sorted(keys), "tokens look as the legend says"
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
     page = open_page(theme=theme)
     keys = dict(page.eval_on_selector_all(".sd-key", SAME_WORD))

@@ -119,6 +119,7 @@ def test_two_players_draft_unseen_and_the_better_draft_stays(open_page, service)
     assert page.inner_text("[data-role=who]").startswith("Player 1's next words")
 
 
+@pytest.mark.slow
 def test_it_is_played_with_the_keyboard_alone(open_page):
     page = open_game(open_page)
     page.focus(BOX)

@@ -211,6 +211,7 @@ def test_bad_settings_get_one_sentence(proof_page, service, field, value, words)
     prove(page, ("greedy", None, "shared-noise", "distribution")[field])
 
 
+@pytest.mark.slow
 def test_the_badge_of_a_sampled_run_opens_this_tab(open_page, service):
     service.events = recorded("rejection")
     page = open_page()

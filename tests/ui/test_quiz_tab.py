@@ -102,6 +102,7 @@ def test_a_wrong_prediction(open_page, service):
     assert (score(page), outcomes(page)[COST - 1]) == ("0 of 1 predicted", "wrong")
 
 
+@pytest.mark.slow
 def test_too_close_to_call_is_said_and_not_counted(open_page, service):
     service.outcomes["cost"] = CLOSE
     page = quiz_page(open_page)
@@ -215,16 +216,8 @@ def test_the_quiz_is_the_seventh_of_the_lessons(open_page):
     assert page.locator("#stage").is_visible(), "only the quiz itself takes its place"
 
 
-@pytest.mark.parametrize(
-    "named",
-    [
-        "9",
-        pytest.param("0", marks=pytest.mark.slow),
-        pytest.param("x", marks=pytest.mark.slow),
-        pytest.param("2.5", marks=pytest.mark.slow),
-        pytest.param("", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("named", ["0", "9", "x", "2.5", ""])
 def test_an_address_without_such_a_question_opens_the_first(open_page, named):
     page = open_page(query=f"lesson=quiz&question={named}")
     page.wait_for_selector("[data-question='1']:visible")
@@ -238,9 +231,8 @@ def class_link(page: Any, url: str) -> str:
     return urlsplit(page.evaluate("navigator.clipboard.readText()")).query
 
 
-@pytest.mark.parametrize(
-    "place", [pytest.param("lesson=4", marks=pytest.mark.slow), "lesson=quiz&question=5"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["lesson=4", "lesson=quiz&question=5"])
 def test_a_class_link_brings_back_lesson_prompt_and_settings(open_page, service, url, place):
     first = open_page(query=f"lesson=1&{SETTINGS}")
     first.wait_for_function("document.querySelector('#prompt textarea').value.startsWith('Once')")

@@ -150,6 +150,7 @@ def test_a_broken_file_gets_one_sentence(open_page):
     assert page.get_attribute(".sd", "data-state") == "error"
 
 
+@pytest.mark.slow
 def test_the_saved_page_replays_offline(open_page, service, tmp_path, browser):
     service.events = recorded("shared_noise")
     page = open_page()
@@ -207,6 +208,7 @@ def assert_pictured(picture: Image.Image, theme: Palette = LIGHT) -> None:
     assert colours.get(accepted, 0) > 1000
 
 
+@pytest.mark.slow
 def test_a_copied_link_sets_the_same_settings(open_page, service, url):
     page = open_page(query=SETTINGS)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
