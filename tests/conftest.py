@@ -1,5 +1,6 @@
 """Shared fixtures: reproducible hypothesis runs and the embedded pair, loaded once."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,6 +20,26 @@ settings.register_profile(
 settings.load_profile("default")
 
 
+EMBEDDED_TIMEOUT_S = 600
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # As many workers as cores: each keeps to its own.
+    torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items):
+    """What loads or runs the embedded pair may take minutes where its precision has yet to be chosen."""
+    for item in items:
+        if "embedded_pair" in item.fixturenames:
+            item.add_marker(pytest.mark.timeout(EMBEDDED_TIMEOUT_S))
+
+
+def pytest_collection_finish():
+    """Leave what the imports made out of every later search for garbage, which some tests ask for often."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def embedded_pair():
     """The real embedded pair on the CPU in the default precision; fetched on first use."""
@@ -34,3 +55,9 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def few_measurements(monkeypatch):
+    """Pass costs are measured once instead of several times: for tests that do not look at them."""
+    monkeypatch.setattr("specdemo.calibrate.REPEATS", 1)

@@ -10,7 +10,7 @@ from tiny import tiny_pair
 from specdemo.bench import Bench, Settings, read_prompts
 from specdemo.limits import UserError
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHIPPED = Path(__file__).parent.parent / "assets" / "prompts.jsonl"
 SETTINGS = Settings(["draft-model"], [2, 3], [0.0, 0.8], None, 8, 2, 0)
 ROW = {"engine", "drafter", "k", "temperature", "rule", "precision", "id", "category", "tokens", "seconds"}

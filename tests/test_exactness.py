@@ -20,6 +20,8 @@ from tiny import TableRuntime, config_for, emitted
 import specdemo.rules
 from specdemo.drafters import Drafter, DraftModelDrafter, NoDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, speculate
+from specdemo.lab.handicap import Handicap
+from specdemo.lab.spoiled import SpoiledRuntime
 from specdemo.lengths import AutoLength, DraftLength, PlannedLength
 from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.rules import Draft, RejectionRule, SharedNoiseRule, WrongAcceptEverything, WrongNoResidual
@@ -149,6 +151,8 @@ COSTS = {"c": 0.1, "v": (1.0, 1.02, 1.1, 1.2, *[2.0] * 9)}
 DRAFTERS = {
     "draft-model": whole_draft,
     "reduced": reduced_draft,
+    "noisy": lambda: DraftModelDrafter(SpoiledRuntime(TableRuntime(DRAFT), Handicap(noise=0.5))),
+    "hotter": lambda: DraftModelDrafter(SpoiledRuntime(TableRuntime(DRAFT), Handicap(temperature=3.0))),
     "prompt-lookup": lambda: PromptLookupDrafter(CPU),
     "lookup+model": lambda: LookupFirstDrafter(whole_draft(), CPU, shortest=1),
 }

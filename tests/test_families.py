@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 VOCAB = 60
 PROMPT = [5, 9, 17, 33, 21, 8, 40]
-TOKENS = 40
+TOKENS = 30
 WINDOW = 8
 """Far shorter than prompt and output, so that what lies behind a window would be noticed."""
 ALTERNATING = ["sliding_attention", "full_attention"] * 2

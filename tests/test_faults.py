@@ -16,6 +16,7 @@ from specdemo.offer import Offer
 from specdemo.pair import Pair
 from specdemo.service import Service
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
 LACKS_MEMORY = r"ran out of memory; ask for fewer tokens or a shorter prompt, or try again later\.$"
 

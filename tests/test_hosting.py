@@ -17,6 +17,7 @@ from specdemo.line import Bounds
 from specdemo.offer import Offer, two_models
 from specdemo.presets import PRESETS, preset_named
 
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 GIB = 2**30
 ROOT = Path(app.__file__).parent
 

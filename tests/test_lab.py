@@ -23,7 +23,7 @@ from specdemo.lab.sweeps import Setting, measure_setting, sweep
 from specdemo.limits import MAX_K, UserError
 from specdemo.trace import AUTO, Calibration, Mode, Rule
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 PROMPTS = [Prompt("p0", "a", "raw", "first text"), Prompt("p1", "b", "raw", "another one")]
 SHORT = {"max_new_tokens": 6}
 AXES = {
@@ -100,10 +100,10 @@ def test_closing_a_sweep_ends_it(pair):
 
 
 def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
-    bench = Bench(PROMPTS, Settings([MODEL], [1, 3, 8], [0.0], None, 16, 1, 0), tmp_path / "out.json")
+    bench = Bench(PROMPTS, Settings([MODEL], [1, 3, 8], [0.0], None, 10, 1, 0), tmp_path / "out.json")
     bench.run(pair)
     saved = json.loads((tmp_path / "out.json").read_text())
-    points = {p.x: p for p in sweep(pair, sweep_plan(DRAFT_LENGTH, pair, PROMPTS, {"max_new_tokens": 16}))}
+    points = {p.x: p for p in sweep(pair, sweep_plan(DRAFT_LENGTH, pair, PROMPTS, {"max_new_tokens": 10}))}
     for item in saved["summary"]:
         if item["category"] == "overall":
             point = points[item["k"]]

@@ -12,7 +12,7 @@ from specdemo.lab.points import BEST, HELPS, HURTS, LESS
 from specdemo.limits import MAX_K, UserError
 from specdemo.trace import Rule
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHORT = {"max_new_tokens": 6}
 NAMES = [contrast.name for contrast in CONTRASTS]
 OF_THE_DRAFT = {"cheap-draft", "aligned-draft", "different-distribution"}

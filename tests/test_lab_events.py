@@ -26,7 +26,7 @@ from specdemo.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError
 from specdemo.service import Service
 from specdemo.trace import Mode
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHORT = {"max_new_tokens": 4, "prompts": 1}
 POINT = SweepPoint(None, "", 2, 1.5, 1.4, 1.6, 60.0, 40.0, 0.6, 2.0, 0.1, 1.1, 1.6, 1.5, True)
 

@@ -29,7 +29,7 @@ from specdemo.lab.points import (
 )
 from specdemo.limits import UserError
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 PROMPTS = [Prompt("p", "a", "raw", "some text")]
 SHORT = {"max_new_tokens": 4}
 POINT = SweepPoint(

@@ -61,7 +61,7 @@ def test_no_handicap_is_the_plain_draft_bit_for_bit(models, rule):
 
 
 def test_full_noise_is_as_good_as_an_unrelated_draft(models):
-    config = config_for(Rule.REJECTION, max_new_tokens=200, k=3)
+    config = config_for(Rule.REJECTION, max_new_tokens=100, k=3)
     plain, noisy = (acceptance(rounds_of(models, config, Handicap(noise=n))) for n in (0.0, 1.0))
     unrelated = acceptance(plain_rounds((models[0], tiny_llama(50, seed=99)), config))
     assert noisy == pytest.approx(unrelated, abs=0.1)
@@ -69,7 +69,7 @@ def test_full_noise_is_as_good_as_an_unrelated_draft(models):
 
 
 def test_acceptance_falls_with_noise_and_with_another_temperature(models):
-    config = config_for(Rule.REJECTION, max_new_tokens=200, k=3)
+    config = config_for(Rule.REJECTION, max_new_tokens=100, k=3)
     by_noise = [acceptance(rounds_of(models, config, Handicap(noise=n))) for n in (0.0, 0.4, 1.0)]
     assert by_noise == sorted(by_noise, reverse=True)
     assert acceptance(rounds_of(models, config, Handicap(temperature=4.0))) < by_noise[0] - 0.1
@@ -78,11 +78,12 @@ def test_acceptance_falls_with_noise_and_with_another_temperature(models):
 @pytest.mark.parametrize("handicap", HANDICAPS)
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
 def test_the_text_is_the_targets_under_every_handicap(models, handicap, rule):
-    config = config_for(rule, max_new_tokens=40, k=4)
+    config = config_for(rule, max_new_tokens=24, k=4)
     rounds = rounds_of(models, config, handicap)
     assert emitted(rounds) == emitted(baseline_rounds(models[0], TEXT, config))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handicap", [Handicap(noise=0.5, repeats=2), Handicap(temperature=3.0)])
 def test_a_handicap_leaves_the_distribution_alone(handicap):
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=4, temperature=0.9)

@@ -11,7 +11,7 @@ from specdemo.live import LiveRun
 from specdemo.llama import FusedLlama
 from specdemo.models import load_pair
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 
 ON_CPU = {"device": "cpu", "precision": "fp32"}
 

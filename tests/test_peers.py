@@ -17,7 +17,7 @@ from specdemo.peers import Peer, available_peers, full_vocabulary, peer_models
 from specdemo.trace import Finish
 from specdemo.weights import place_like
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 
 TOKENS = 12
 SETTINGS = PeerSettings(["draft-model", "prompt-lookup"], 3, TOKENS)

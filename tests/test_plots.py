@@ -10,6 +10,7 @@ import pytest
 from specdemo.palette import THEMES
 from specdemo.plots import NO_BASELINE, SELECTED, distribution_chart, skeletons
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 FILLED = {
     "acceptance": ["accepted", "discarded", "corrected", "bonus"],
     "rates": ["alpha", "tau"],

@@ -19,7 +19,7 @@ from specdemo.packed import DTYPES
 from specdemo.presets import COSTS, EMBEDDED, PRESETS, fitting, preset_named
 from specdemo.trace_file import load as read_trace
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 
 ON_CPU = {"device": "cpu", "precision": "fp32"}
 QWEN = {"vocab_size": 151_936, "tie_word_embeddings": True}

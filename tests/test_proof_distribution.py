@@ -28,8 +28,8 @@ from specdemo.trace import Rule, RunConfig, dump
 
 PROMPT = [1, 0]
 LENGTH = 3
-DRAWS = 400
-REPEATS = pytest.mark.parametrize("repeats", [3, pytest.param(20, marks=pytest.mark.slow)])
+DRAWS = 300
+REPEATS = pytest.mark.parametrize("repeats", [2, pytest.param(20, marks=pytest.mark.slow)])
 SAMPLED = config_for(Rule.REJECTION, k=3, max_new_tokens=LENGTH)
 
 pytestmark = pytest.mark.usefixtures("one_thread")

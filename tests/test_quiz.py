@@ -22,7 +22,7 @@ from specdemo.limits import UserError
 from specdemo.metrics import fold
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Rule
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 BY_NAME = {question.name: question for question in QUESTIONS}
 EMPTY = fold({}, Rule.GREEDY, None)
 ALL_RIGHT = {"alpha_compared": 1.0, "baseline_passes": 5}
