@@ -33,6 +33,7 @@ from specdemo.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.fetch import Progress, cache_folder, embedded_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
 from specdemo.hub import counting_bar, fetch_checkpoint, within
+from specdemo.huge_pages import use_huge_pages
 from specdemo.layers import is_dispatched
 from specdemo.limits import UserError
 from specdemo.llama import FusedLlama, can_fuse
@@ -101,6 +102,8 @@ def load_pair(
         may_measure=True,
     )
     progress("Measuring pass costs and warming up", 0.95)
+    if pair.device.type == "cpu":
+        use_huge_pages()
     pair.warm_up()
     progress("Ready", 1.0)
     return pair
