@@ -11,6 +11,7 @@ from tiny import at_least, baseline_rounds, config_for, emitted, nearby, specula
 from specdemo.drafters import DraftModelDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.lengths import FixedLength
+from specdemo.lengths import FixedLength
 from specdemo.limits import UserError
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import Finish, Rule, Status
@@ -126,6 +127,18 @@ def test_the_length_is_told_each_rounds_own_seconds():
     config = config_for(Rule.GREEDY, max_new_tokens=7)
     rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config, length=Listening(2)))
     assert told == [(r.draft_steps, len(r.drafted), r.draft_s, r.verify_s) for r in rounds]
+
+
+def test_the_length_learns_what_became_of_every_round():
+    class Told(FixedLength):
+        def observe(self, accepted, compared, emitted):
+            told.append((accepted, compared, emitted))
+
+    told = []
+    target, draft = models(3, 0.1)
+    rounds = speculative_rounds(target, draft, [1, 4, 2], config_for(max_new_tokens=20), length=Told(3))
+    assert told == [(r.accepted, r.compared, len(r.emitted)) for r in rounds]
+    assert len({accepted for accepted, _, _ in told}) > 1
 
 
 def test_the_first_token_may_end_the_text():

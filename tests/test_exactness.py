@@ -15,6 +15,7 @@ import pytest
 import torch
 from all_ways import AT, every_way
 from scipy.stats import chisquare
+from test_distribution import told_by_time
 from tiny import TableRuntime, config_for, emitted
 
 import specdemo.rules
@@ -147,7 +148,6 @@ def test_what_the_target_cannot_say_never_comes_out_at_any_number():
         assert one_round(config, lambda t=token: ScriptedDrafter([t], CPU), AT[0]) < EXACT
 
 
-COSTS = {"c": 0.1, "v": (1.0, 1.02, 1.1, 1.2, *[2.0] * 9)}
 DRAFTERS = {
     "draft-model": whole_draft,
     "reduced": reduced_draft,
@@ -188,7 +188,7 @@ def test_a_run_of_several_rounds_puts_out_exactly_the_targets_distribution(name,
 @pytest.mark.parametrize("kind", [AutoLength, PlannedLength])
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_an_automatic_length_puts_out_exactly_the_targets_distribution(name, kind):
-    off, rounds = whole_run(replace(SAMPLED, max_new_tokens=3), DRAFTERS[name], lambda: kind(**COSTS))
+    off, rounds = whole_run(replace(SAMPLED, max_new_tokens=3), DRAFTERS[name], told_by_time(kind))
     assert off < EXACT
     assert len({len(r.drafted) for r in rounds}) > 1, "it must not always choose alike"
 
@@ -245,6 +245,18 @@ def test_shared_noise_puts_out_the_baselines_own_tokens(name, warping):
         assert emitted(rounds) == emitted(list(autoregress(TableRuntime(TARGET), PROMPT, seeded)))
         accepted += sum(round_.accepted for round_ in rounds)
     assert accepted > 0
+
+
+def test_shared_noise_keeps_every_token_of_a_reduced_draft_that_agrees_with_the_target():
+    """Both read the noise of the same ids, whatever rows of their heads those have."""
+    unsaid = torch.tensor([0.0, float("-inf"), 0.0], dtype=torch.float64)
+    target = {context: scores + unsaid for context, scores in TARGET.items()}
+    draft = TableRuntime({context: scores[HEAD] for context, scores in TARGET.items()})
+    draft.id_map = HEAD
+    for seed in range(20):
+        config = config_for(Rule.SHARED_NOISE, temperature=0.9, max_new_tokens=4, k=3, seed=seed)
+        (only,) = speculate(TableRuntime(target), DraftModelDrafter(draft), PROMPT, config)
+        assert only.accepted == 3
 
 
 @pytest.mark.parametrize("warping", WARPS)
