@@ -11,7 +11,6 @@ from tiny import at_least, baseline_rounds, config_for, emitted, nearby, specula
 from specdemo.drafters import DraftModelDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.lengths import FixedLength
-from specdemo.lengths import FixedLength
 from specdemo.limits import UserError
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import Finish, Rule, Status

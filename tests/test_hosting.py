@@ -41,8 +41,8 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
 def test_presets_are_offered_as_far_as_they_fit_beside_the_pair_at_home(monkeypatch, roomy):
     everything = Hosting(device="cpu").offer()
     assert list(everything.titles) == [preset.name for preset in PRESETS]
-    home = preset_named("embedded").needed_bytes("bf16")
-    small = preset_named("gpt2-large").needed_bytes("bf16")
+    home = preset_named("embedded").needed_bytes("auto")
+    small = preset_named("gpt2-large").needed_bytes("auto")
     for spare, there in ((0, True), (-1, False)):
         monkeypatch.setattr(hosting, "free_memory", lambda _device, spare=spare: home + small + spare)
         assert ("gpt2-large" in Hosting(device="cpu").offer().titles) is there

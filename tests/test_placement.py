@@ -238,7 +238,7 @@ def test_a_target_that_was_spread_over_the_ram_too_is_refused(folders, monkeypat
     whole = AutoModelForCausalLM.from_pretrained(folders[0])
     whole.hf_device_map = {"model": 0, "lm_head": "cpu"}
     monkeypatch.setattr(models, "loading", lambda *_, **options: options and whole)
-    loader = models._Loader("fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
+    loader = models._Loader("fp32", "fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
     with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
         loader.target(models._Files("huge", Path(folders[0]), None), lambda *_: None)
 

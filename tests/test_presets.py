@@ -14,8 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from specdemo.hub import fetch_checkpoint
 from specdemo.limits import UserError
-from specdemo.models import load_pair
-from specdemo.packed import DTYPES
+from specdemo.models import PRECISIONS, load_pair
 from specdemo.presets import COSTS, EMBEDDED, PRESETS, fitting, preset_named
 from specdemo.trace_file import load as read_trace
 
@@ -93,7 +92,8 @@ def test_revisions_are_commits_and_gated_presets_say_so():
 
 
 def test_the_memory_needed_counts_both_models_at_their_largest():
-    assert COSTS.keys() == DTYPES.keys()
+    assert COSTS.keys() == set(PRECISIONS)
+    assert all(large.loaded <= COSTS["auto"].loaded for large in COSTS.values())
     large = preset_named("qwen2.5-7b")
     weights = 7_615_616_512 + 494_032_768
     assert 2 * weights < large.needed_bytes("bf16") < 2.5 * weights

@@ -176,7 +176,7 @@ class FusedBatch:
         states = model.embedding(ids.flatten())
         hidden = self._one.places > places[:, None]
         mask = torch.zeros(hidden.shape, dtype=states.dtype, device=states.device)
-        mask = mask.masked_fill_(hidden, -torch.inf)[None, None]
+        mask = mask.masked_fill_(hidden, -torch.inf).expand(rows, 1, -1, -1)
         mask = group_mask(mask, model.layers[0].heads // model.layers[0].kv_heads)
         cos, sin = (table[places].repeat(rows, 1, 1) for table in (self._one.cos, self._one.sin))
         for layer, keys, values in zip(model.layers, self._keys, self._values, strict=False):
@@ -199,7 +199,7 @@ def _layer(
     Args:
         states: Of all texts, shape [rows · n, d].
         cos, sin: Of each state's position, shape [rows · n, 1, head size].
-        mask: From ``attention.group_mask``, the same for every text.
+        mask: From ``attention.group_mask``, one for every text.
         keys, values: This layer's, shape [rows, kv_heads, capacity, head size]; written from ``start`` on.
 
     Returns:
