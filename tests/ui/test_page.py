@@ -219,3 +219,17 @@ def test_no_request_leaves_the_machine(open_page, url):
     run_to_end(page)
     assert strangers
     assert [address for address in strangers if not address.startswith((url, "data:", "blob:"))] == []
+
+
+def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, service):
+    page = open_page()
+    line = page.locator("[data-role=arithmetic]")
+    assert line.is_hidden()
+    run_to_end(page)
+    assert line.is_hidden(), "a recording of before says nothing"
+    service.events = [dict(event) for event in recorded("greedy")]
+    hostile = "fp16 was chosen <b>here</b> \u202e."
+    service.events[0]["run"] = {**service.events[0]["run"], "arithmetic": hostile}
+    run_to_end(page)
+    assert line.is_visible() and line.locator("b").count() == 0
+    assert line.inner_text().startswith("fp16 was chosen <b>here</b>") and "\u202e" not in line.inner_text()

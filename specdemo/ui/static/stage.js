@@ -170,6 +170,8 @@ class Stage {
     this.root.toggleAttribute("data-three", this.trace.lanes.has(DRAFT));
     this.roles.hint.textContent = named(`${ruleWords(run.config)} ${pairWords(run)}`);
     this.roles.hint.title = this.roles.hint.textContent;
+    this.roles.arithmetic.textContent = named(run.arithmetic ?? "");
+    this.roles.arithmetic.hidden = !run.arithmetic;
     this.toolbar.enable(true);
     this.player.play();
   }

@@ -127,7 +127,7 @@ export function ruleWords({ rule, k, temperature }) {
 }
 
 /** Who runs where, in a sentence. */
-export function pairWords({ pair, precision, device, config, arithmetic }) {
+export function pairWords({ pair, precision, device, config }) {
   const drafts = {
     "prompt-lookup": "drafts copied from the text",
     "lookup+model": `drafts copied from the text, else by the ${pair.draft}`,
@@ -136,6 +136,5 @@ export function pairWords({ pair, precision, device, config, arithmetic }) {
     "early-exit": "drafts by the target's first layers",
     scripted: "a script as draft",
   };
-  const models = `Target ${pair.target}, ${drafts[config.drafter] ?? pair.draft}`;
-  return `${models}; ${precision} on ${device}. ${arithmetic ?? ""}`.trimEnd();
+  return `Target ${pair.target}, ${drafts[config.drafter] ?? pair.draft}; ${precision} on ${device}.`;
 }
