@@ -165,6 +165,16 @@ def test_a_full_disk_gets_one_sentence(target, tmp_path, monkeypatch):
 # Distillation
 
 
+def test_what_the_head_cannot_say_has_no_share_in_the_labels(target, text):
+    student = model_student(target, text)
+    columns, p = distil_module._Labels(student).of(text[:8])
+    ids = torch.cat([item.top_ids for item in text[:8]]).long()
+    said = torch.isin(ids, student.id_map)
+    assert said.any() and not said.all()
+    assert torch.equal(student.id_map[columns[said]], ids[said])
+    assert (columns[~said] == -1).all() and (p[~said] == 0).all() and (p[said] > 0).any()
+
+
 @pytest.mark.parametrize(
     ("changes", "agreement", "overlap"),
     [({}, 2.0, 1.6), pytest.param(LONG, 3.0, 2.0, marks=pytest.mark.slow)],
