@@ -20,7 +20,7 @@ from specdemo.service import LostDeviceError, Perform
 REFUSED = "refused"
 """Type of the event with a ``UserError``'s sentence: of an exception only the name would arrive."""
 MEASURING_S = 20
-"""For what is measured inside every call: row floor, pass costs, graphs."""
+"""For what is measured inside every call: padding, pass costs, graphs."""
 SECONDS = {"play": 10, "quiz": 40, "prove": 70, "measure": 100}
 """Of the kinds of job whose length does not follow from the request."""
 TOKENS_PER_S = 15

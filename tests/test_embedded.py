@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from tiny import baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
 
 from specdemo.bench import read_prompts
+from specdemo.fetch import embedded_target
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.metrics import first_difference
 from specdemo.models import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, load_pair
-from specdemo.packed import DTYPES
+from specdemo.packed import DTYPES, HalfLinear, has_half_kernel, linear_for
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
 
@@ -54,6 +56,27 @@ def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
             assert torch.equal(together.forward(chunk), single[start : start + rows]), (
                 f"{rows} rows at {start}"
             )
+
+
+def test_fp16_holds_every_weight_of_the_embedded_target():
+    small = 0
+    with safe_open(embedded_target() / "model.safetensors", "pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            weight = file.get_tensor(name)
+            assert torch.equal(weight.half().to(weight.dtype), weight), name
+            small += int(((weight != 0) & (weight.abs() < 2.0**-14)).sum())
+    assert small > 0, "subnormals of fp16 among them"
+
+
+@pytest.mark.skipif(not has_half_kernel(), reason="no kernel for fp16 weights on this processor")
+def test_the_product_with_fp16_weights_reads_those_of_a_layer_exactly():
+    with safe_open(embedded_target() / "model.safetensors", "pt") as file:
+        for name in ("self_attn.v_proj", "mlp.down_proj"):
+            weight = file.get_tensor(f"model.layers.17.{name}.weight").float()
+            layer = linear_for(weight, None, "fp16")
+            assert type(layer) is HalfLinear
+            with torch.inference_mode():
+                assert torch.equal(layer(torch.eye(weight.shape[1])).T, weight)
 
 
 @pytest.mark.parametrize(("drafter", "k"), [("draft-model", 3), ("lookup+feature", "auto")])
