@@ -12,8 +12,9 @@ from specdemo.bench import Prompt
 from specdemo.draft_model import load_draft, save_draft, slice_of_target
 from specdemo.limits import UserError
 from specdemo.models import load_pair
+from specdemo.peer import Peer
 from specdemo.peer_bench import ALONE, OURS, PeerBench, PeerSettings
-from specdemo.peers import Peer, available_peers, full_vocabulary, peer_models
+from specdemo.peers import available_peers, full_vocabulary, peer_models
 from specdemo.trace import Finish
 from specdemo.weights import place_like
 
