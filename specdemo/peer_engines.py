@@ -23,8 +23,9 @@ CONTEXT = 2048
 """Most tokens of prompt and text that llama.cpp keeps room for."""
 LLAMA_CPP_LOOKUP_TOKENS = 2
 """What llama-cpp-python's documentation recommends without a GPU."""
-XLLAMACPP_LOOKUPS = {"n-gram cache": "NGRAM_CACHE", "n-gram simple": "NGRAM_SIMPLE"}
-"""llama.cpp's ways to copy a draft from earlier text that need nothing prepared, as its server has them."""
+XLLAMACPP_LOOKUP = {"size_n": 3, "size_m": 8}
+"""Tokens that must recur, and most tokens copied after them. The server's own 12 and 48 hardly ever draft in
+texts as short as ours, and its n-gram cache stops drafting after the first requests."""
 OPENVINO_LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}
 """As in the library's own example."""
 ONNX_LOOKUP = {"ngram_size": 3, "max_draft_tokens": 4}
@@ -69,14 +70,17 @@ def _xllamacpp(models: PeerModels) -> Iterator[Peer]:
     library = versioned("xllamacpp")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def decoder(path: Path, *speculation: str) -> Generate:
+    def decoder(path: Path, lookup: dict[str, int]) -> Generate:
         options = xllamacpp.CommonParams()
         options.model.path = str(path)
         options.n_ctx, options.n_parallel, options.port, options.verbosity = CONTEXT, 1, 0, 0
         options.cpuparams.n_threads = options.cpuparams_batch.n_threads = models.threads
-        if speculation:
-            kinds = xllamacpp.common_speculative_type
-            options.speculative.types = [getattr(kinds, f"COMMON_SPECULATIVE_TYPE_{s}") for s in speculation]
+        if lookup:
+            options.speculative.types = [
+                xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE
+            ]
+        for name, value in lookup.items():
+            setattr(options.speculative.ngram_simple, name, value)
         server = xllamacpp.Server(options)  # listens on a free port of this machine while it lives
 
         def generate(ids: list[int], tokens: int) -> list[int]:
@@ -93,9 +97,9 @@ def _xllamacpp(models: PeerModels) -> Iterator[Peer]:
         return generate
 
     for path, note in _gguf_files(models):
-        yield Peer(library, f"plain{note}", True, decoder(path), _format(path))
-        for name, kind in XLLAMACPP_LOOKUPS.items():
-            yield Peer(library, f"{name}{note}", False, decoder(path, kind), _format(path))
+        yield Peer(library, f"plain{note}", True, decoder(path, {}), _format(path))
+        lookup = decoder(path, XLLAMACPP_LOOKUP)
+        yield Peer(library, f"prompt lookup{note}", False, lookup, _format(path))
 
 
 def _openvino_genai(models: PeerModels) -> Iterator[Peer]:

@@ -15,6 +15,7 @@ from specdemo.peer import PeerModels
 from specdemo.peer_engines import (
     ONNX_LOOKUP,
     OPENVINO_LOOKUP,
+    XLLAMACPP_LOOKUP,
     _build_onnx,
     _llama_cpp,
     _onnxruntime_genai,
@@ -111,23 +112,21 @@ def test_the_wheel_of_llama_cpp_is_asked_for_ids_through_its_server(models, comp
     def parts():
         return SimpleNamespace(
             model=SimpleNamespace(), cpuparams=SimpleNamespace(), cpuparams_batch=SimpleNamespace(),
-            speculative=SimpleNamespace(types=[]),
+            speculative=SimpleNamespace(types=[], ngram_simple=SimpleNamespace()),
         )  # fmt: skip
 
     def server(options):
         started.append(options)
         return SimpleNamespace(listening_address=address)
 
-    kinds = SimpleNamespace(COMMON_SPECULATIVE_TYPE_NGRAM_CACHE=1, COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE=2)
+    kinds = SimpleNamespace(COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE=2)
     library = SimpleNamespace(CommonParams=parts, Server=server, common_speculative_type=kinds)
     monkeypatch.setitem(sys.modules, "xllamacpp", library)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     peers = list(_xllamacpp(models))
-    assert names(peers) == [
-        ("plain", "Q8_0", True),
-        *(("n-gram " + n, "Q8_0", False) for n in ("cache", "simple")),
-    ]
-    assert [options.speculative.types for options in started] == [[], [1], [2]]
+    assert names(peers) == [("plain", "Q8_0", True), ("prompt lookup", "Q8_0", False)]
+    assert [options.speculative.types for options in started] == [[], [2]]
+    assert vars(started[1].speculative.ngram_simple) == XLLAMACPP_LOOKUP
     assert {options.cpuparams_batch.n_threads for options in started} == {2}
     assert peers[1].generate(IDS, 5) == [0, 1, 2, 3, 4]
     ((path, body),) = asked
