@@ -20,7 +20,7 @@ from specdemo.limits import UserError, parse_config
 from specdemo.metrics import first_difference
 from specdemo.pair import Pair
 from specdemo.palette import THEMES
-from specdemo.peers import Peer
+from specdemo.peer import Peer
 from specdemo.trace import Round, RunConfig, dump
 
 OURS = "specdemo"
@@ -127,8 +127,10 @@ class PeerBench:
         return [{"id": prompt.id, "category": prompt.category, **row} for row in rows]
 
     def _summary(self) -> list[dict[str, Any]]:
-        keys = dict.fromkeys((row["library"], row["name"]) for row in self._rows)
-        return [_summarise([r for r in self._rows if (r["library"], r["name"]) == key]) for key in keys]
+        contenders: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+        for row in self._rows:
+            contenders.setdefault((row["library"], row["name"], row["precision"]), []).append(row)
+        return [_summarise(rows) for rows in contenders.values()]
 
     def _figure(self, facts: dict[str, Any]) -> go.Figure:
         """One bar a contender: median tokens per second, with quartiles."""
@@ -194,13 +196,16 @@ def _row(
 
 
 def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
-    """Add each row's speedup and sameness against its library alone, and our counterpart's ratio to it."""
+    """Add each row's speedup and sameness against its library alone, and our counterpart's ratio to it.
+
+    A library that runs the target in two precisions has a baseline in each.
+    """
     ours = {row["alone"]: row for row in rows if row["library"] == OURS and row["name"] in (ALONE, drafter)}
-    alone = {row["library"]: row for row in rows if row["alone"]}
+    alone = {(row["library"], row["precision"]): row for row in rows if row["alone"]}
     # A library without a baseline of its own runs the models of transformers.
-    hosted = next((row for name, row in alone.items() if name.startswith("transformers")), None)
+    hosted = next((row for key, row in alone.items() if key[0].startswith("transformers")), None)
     for row in rows:
-        base = alone.get(row["library"], hosted)
+        base = alone.get((row["library"], row["precision"]), hosted)
         compared = base is not None and base is not row
         row["speedup"] = row["tokens_per_s"] / base["tokens_per_s"] if compared else None
         row["identical"] = _same(row["ids"], base["ids"]) if compared else None

@@ -7,11 +7,9 @@ head over the whole vocabulary, where ours is rounded further and its head reduc
 """
 
 import copy
-import importlib.metadata
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,57 +24,12 @@ from specdemo.limits import UserError
 from specdemo.models import EMBEDDED, EMBEDDED_DRAFT, NONE, loading
 from specdemo.packed import CPU_PRECISIONS, DTYPES
 from specdemo.pair import Pair
+from specdemo.peer import Generate, Peer, PeerModels, versioned
+from specdemo.peer_engines import ENGINES
 from specdemo.weights import place_like
-
-Generate = Callable[[list[int], int], list[int]]
-"""From prompt ids and a number of tokens to the new ids, greedily."""
 
 HF_LOOKUP_TOKENS = 10
 """Length of a copied draft, as transformers' documentation has it."""
-LLAMA_CPP_LOOKUP_TOKENS = 2
-"""What llama-cpp-python's documentation recommends without a GPU."""
-
-
-@dataclass(frozen=True)
-class Peer:
-    """One way of another library to write.
-
-    Attributes:
-        package: The library, with its version.
-        name: What is measured.
-        alone: Whether this is the library's own baseline, with which its others are compared.
-        generate: Writes greedily; everything it does is timed.
-        precision: What it runs in.
-    """
-
-    package: str
-    name: str
-    alone: bool
-    generate: Generate
-    precision: str
-
-
-@dataclass(frozen=True)
-class PeerModels:
-    """The same pair for other libraries.
-
-    Attributes:
-        target: As transformers loads it, with its own attention.
-        draft: As transformers would load it, with a head over the target's vocabulary.
-        folder: Where ``draft`` is saved with the tokeniser, for libraries that load it themselves.
-        gguf: The target as llama.cpp reads it, if there is one.
-        eos_ids: Ids that end a text.
-        precision: Of the pair.
-        threads: Processor threads torch uses.
-    """
-
-    target: Any
-    draft: Any
-    folder: Path
-    gguf: Path | None
-    eos_ids: frozenset[int]
-    precision: str
-    threads: int
 
 
 @contextmanager
@@ -105,8 +58,10 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
     with tempfile.TemporaryDirectory() as folder:
         small.save_pretrained(folder)
         pair.tokenizer.save_pretrained(folder)
+        # fp16 is a way of ours to store the same numbers; what it computes in is what others run in.
+        precision = "fp32" if pair.precision == "fp16" else pair.precision
         threads = torch.get_num_threads()
-        yield PeerModels(model, small, Path(folder), gguf, pair.eos_ids, pair.precision, threads)
+        yield PeerModels(model, small, Path(folder), gguf, pair.eos_ids, precision, threads)
 
 
 @torch.no_grad()
@@ -132,8 +87,9 @@ def full_vocabulary(folder: Path, host: nn.Module) -> nn.Module:
 def available_peers(models: PeerModels, report: Callable[[str], None]) -> list[Peer]:
     """Every peer that can be set up here, in a fixed order; ``report`` is told of those that cannot."""
     found: list[Peer] = []
+    # Of what int8 and int4 round to, transformers knows nothing.
     everywhere = () if models.precision in CPU_PRECISIONS else (_transformers, _flashspec, _economize)
-    for kind in (*everywhere, _llama_cpp):
+    for kind in (*everywhere, *ENGINES):
         try:
             found += list(kind(models))
         except Exception as error:  # a foreign library may fail in any way; the others still run
@@ -142,7 +98,7 @@ def available_peers(models: PeerModels, report: Callable[[str], None]) -> list[P
 
 
 def _transformers(models: PeerModels) -> Iterator[Peer]:
-    library = _version("transformers")
+    library = versioned("transformers")
 
     def with_options(**options: Any) -> Generate:
         def generate(ids: list[int], tokens: int) -> list[int]:
@@ -175,7 +131,7 @@ def _flashspec(models: PeerModels) -> Iterator[Peer]:
     import flashspec
     from flashspec.engine import HuggingFaceDrafter, TargetModel
 
-    library = _version("flashspec")
+    library = versioned("flashspec")
     cpu, dtype = torch.device("cpu"), DTYPES[models.precision]
 
     def engine(strategy: str) -> Generate:
@@ -205,7 +161,7 @@ def _economize(models: PeerModels) -> Iterator[Peer]:
     from economize.techniques.draft_model import DraftModelConfig
     from economize.techniques.lookup import LookupConfig
 
-    library = _version("economize")
+    library = versioned("economize")
 
     def decoder(*techniques: Any) -> Generate:
         model = economize.apply(copy.copy(models.target), *techniques)
@@ -223,38 +179,3 @@ def _economize(models: PeerModels) -> Iterator[Peer]:
     small = DraftModelConfig(model=str(models.folder))
     yield Peer(library, "draft model", False, decoder(small), models.precision)
     yield Peer(library, "prompt lookup", False, decoder(LookupConfig()), models.precision)
-
-
-def _llama_cpp(models: PeerModels) -> Iterator[Peer]:
-    from llama_cpp import Llama
-    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
-
-    if models.gguf is None:
-        raise ImportError("it reads GGUF files, and --gguf names none")
-    library = _version("llama-cpp-python")
-
-    def decoder(**options: Any) -> Generate:
-        llama = Llama(
-            str(models.gguf), n_ctx=2048, n_threads=models.threads, n_threads_batch=models.threads,
-            verbose=False, **options,
-        )  # fmt: skip
-
-        def generate(ids: list[int], tokens: int) -> list[int]:
-            written: list[int] = []
-            llama.reset()
-            for token in llama.generate(ids, top_k=1, temp=0.0, repeat_penalty=1.0):
-                written.append(token)
-                if token in models.eos_ids or len(written) >= tokens:
-                    break
-            return written
-
-        return generate
-
-    precision = models.gguf.stem.rpartition(".")[2]
-    yield Peer(library, "plain", True, decoder(), precision)
-    draft = LlamaPromptLookupDecoding(num_pred_tokens=LLAMA_CPP_LOOKUP_TOKENS)
-    yield Peer(library, "prompt lookup", False, decoder(draft_model=draft), precision)
-
-
-def _version(package: str) -> str:
-    return f"{package} {importlib.metadata.version(package)}"

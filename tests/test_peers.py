@@ -12,8 +12,9 @@ from specdemo.bench import Prompt
 from specdemo.draft_model import load_draft, save_draft, slice_of_target
 from specdemo.limits import UserError
 from specdemo.models import load_pair
+from specdemo.peer import Peer
 from specdemo.peer_bench import ALONE, OURS, PeerBench, PeerSettings
-from specdemo.peers import Peer, available_peers, full_vocabulary, peer_models
+from specdemo.peers import available_peers, full_vocabulary, peer_models
 from specdemo.trace import Finish
 from specdemo.weights import place_like
 
@@ -119,6 +120,37 @@ def test_rows_compare_each_way_with_its_own_baseline_and_with_ours(pair, tmp_pat
     assert len(table) == 7 and "3 of 3" in table[2]
     page = (tmp_path / "peers.html").read_text()
     assert "parrot 1.0: drafted (fp32)" in page and "<script src=" not in page
+
+
+def test_a_library_has_a_baseline_in_each_precision_it_runs_in(pair, tmp_path):
+    def writer(token):
+        return lambda ids, tokens: [token] * tokens
+
+    peers = [
+        Peer("parrot 1.0", "plain", True, writer(1), "Q4_1"),
+        Peer("parrot 1.0", "plain", True, writer(2), "Q4_0"),
+        Peer("parrot 1.0", "drafted", False, writer(1), "Q4_1"),
+        Peer("parrot 1.0", "drafted", False, writer(1), "Q4_0"),
+    ]
+    bench = PeerBench(PROMPTS[:1], SETTINGS, tmp_path / "peers.json")
+    bench.run(pair, peers)
+    summary = json.loads((tmp_path / "peers.json").read_text())["summary"][3:]
+    assert [(item["precision"], item["identical"]) for item in summary] == [
+        ("Q4_1", None),
+        ("Q4_0", None),
+        ("Q4_1", 1),
+        ("Q4_0", 0),
+    ]
+
+
+def test_beside_our_fp16_others_run_in_what_it_computes_in(folders):
+    half = load_pair(*folders, device="cpu", precision="fp16")
+    with peer_models(half, *folders, gguf=None) as models:
+        peers = [
+            p for p in available_peers(models, lambda text: None) if p.package.startswith("transformers")
+        ]
+        assert {peer.precision for peer in peers} == {"fp32"}
+        assert models.target.dtype == torch.float32
 
 
 def test_what_cannot_be_compared_is_said_in_a_sentence(pair, folders, tmp_path):
