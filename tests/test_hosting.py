@@ -169,6 +169,7 @@ def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(m
     assert events[-1]["type"] == "end" and len(lender.processes) == 1
 
 
+@pytest.mark.slow
 def test_the_lender_s_package_comes_before_torch_and_nobody_is_told_of_visitors(tmp_path):
     (tmp_path / "spaces.py").write_text("import sys\nassert 'torch' not in sys.modules\nGPU = None\n")
     code = (

@@ -34,7 +34,7 @@ from specdemo.training.pool import fill, prompt_pool, templates, topics
 from specdemo.training.students import FeatureStudent, ModelStudent
 from specdemo.training.write import read_text, write_text
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 VOCAB = 60
 TAPS = default_taps(2)
 EOS = frozenset({3})

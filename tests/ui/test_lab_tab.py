@@ -273,6 +273,7 @@ def test_the_api_measures_and_refuses_with_the_same_sentence(url, service):
     assert all(parameter["parameter_has_default"] for parameter in described)
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious_in_the_lab(open_lab):
     page = open_lab()
     assert_accessible(page, ".sd-lab", state="before")
