@@ -89,8 +89,11 @@ class Hosting:
             return Offer(OWN, {OWN: title}, any_model)
         titles = {home.name: home.title}
         if not (self.only_home or ZERO_GPU):
-            free = free_memory(str(chosen_device(self.device))) - home.needed_bytes(self.precision)
-            titles |= {preset.name: preset.title for preset in fitting(free, self.precision)}
+            place = chosen_device(self.device)
+            # On a GPU that is bf16, or fp32 where the GPU is too old for large models anyway.
+            counted = "bf16" if self.precision == AUTO_PRECISION and place.type != "cpu" else self.precision
+            free = free_memory(str(place)) - home.needed_bytes(counted)
+            titles |= {preset.name: preset.title for preset in fitting(free, counted)}
         return Offer(home.name, titles, any_model)
 
     def service(self, offer: Offer) -> Service:

@@ -397,7 +397,7 @@ class _Chooser:
         if asked != AUTO_PRECISION:
             return asked, partial(asked_sentence, asked)
         if self.place.type != "cpu":
-            usual = "bf16" if self.place.type != "cuda" or torch.cuda.is_bf16_supported(False) else "fp32"
+            usual = "fp32" if _lacks_bf16(self.place) else "bf16"
             return usual, partial(unmeasured_sentence, usual)
         rates = self.measurements.get("target", self._model)
         if rates is None and self.may_measure:
@@ -464,6 +464,14 @@ class _Chooser:
             config = loading(AutoConfig.from_pretrained, str(self.files.folder)).get_text_config()
             options = {"num_hidden_layers": max(2, config.num_hidden_layers * WHOLE // parameters)}
         return loader.finished_target(loader.target(self.files, silent, **options))
+
+
+def _lacks_bf16(place: torch.device) -> bool:
+    """Whether a GPU has no bf16 of its own (before Ampere); False where that cannot be told yet."""
+    try:
+        return place.type == "cuda" and torch.cuda.get_device_capability(place) < (8, 0)
+    except (RuntimeError, AssertionError):
+        return False
 
 
 def usual_precision() -> str:
