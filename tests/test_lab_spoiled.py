@@ -18,7 +18,7 @@ from specdemo.limits import UserError, parse_config
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import Round, Rule
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 TEXT = [1, 2, 3]
 HANDICAPS = [
     *(Handicap(noise=noise) for noise in (0.0, 0.3, 0.6, 1.0)),

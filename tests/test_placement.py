@@ -42,7 +42,7 @@ from specdemo.text import PieceTable
 from specdemo.trace import Round, Rule
 from specdemo.weights import count_parameters
 
-pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
 
 GPUS = ("cuda:0", "cuda:1", "cuda:2")
 

@@ -18,7 +18,7 @@ from specdemo.models import PRECISIONS, load_pair
 from specdemo.presets import COSTS, EMBEDDED, PRESETS, fitting, preset_named
 from specdemo.trace_file import load as read_trace
 
-pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
 
 ON_CPU = {"device": "cpu", "precision": "fp32"}
 QWEN = {"vocab_size": 151_936, "tie_word_embeddings": True}

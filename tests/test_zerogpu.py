@@ -17,7 +17,7 @@ REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
 PARENT = os.getpid()
 LONG = {**REQUEST, "max_new_tokens": 300}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 def never() -> bool:

@@ -8,6 +8,8 @@ from playwright.sync_api import expect
 from replay import Event, recorded, rounds
 from visitor import open_round, pieces, point_at, press, run_to_end, token_of
 
+pytestmark = pytest.mark.slow
+
 TIP = "[data-role=tip]"
 STRIP = "[data-role=rounds]"
 MICROSCOPE = "[data-role=microscope]"

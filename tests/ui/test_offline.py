@@ -9,6 +9,8 @@ import pytest
 from specdemo.ui.offline import ENTRY, bundle, player_page
 from specdemo.ui.stage import STATIC
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(tmp_path):

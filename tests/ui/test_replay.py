@@ -14,6 +14,8 @@ from visitor import (
     tokens,
 )
 
+pytestmark = pytest.mark.slow
+
 LIT = "() => [...document.querySelectorAll('[data-phase][data-lit]')].map(item => item.dataset.phase)"
 SPEED = """seconds => new Promise(done => {
     const now = () => [performance.now() / 1000, Number(document.querySelector('[data-role=scrub]').value)];

@@ -19,6 +19,8 @@ from specdemo.palette import DARK, LIGHT, Palette
 from specdemo.trace import dump
 from specdemo.ui.address import settings_from
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = (
     "prompt=Once%20upon%20%3Ca%3E%20time&k=5&temperature=0.8&seed=7&max_new_tokens=33"
     "&drafter=lookup%2Bmodel&draft_alone=true"

@@ -21,7 +21,7 @@ from specdemo.trace import dump
 from specdemo.trace_file import MAX_BYTES
 from specdemo.ui import stage, traces
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture
