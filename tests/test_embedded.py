@@ -250,5 +250,5 @@ def test_the_shipped_drafts_are_small_and_come_with_their_cards(folder, most):
 
 def test_the_shipped_drafts_borrow_the_targets_embedding(embedded_pair):
     embedding = embedded_pair.target.get_input_embeddings()
-    assert embedded_pair.draft.embedding is embedding
-    assert embedded_pair.feature_draft.embedding is embedding
+    assert embedded_pair.draft.embedding.weight is embedding.weight
+    assert embedded_pair.feature_draft.embedding.weight is embedding.weight
