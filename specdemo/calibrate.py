@@ -59,7 +59,7 @@ def find_good_rows(model: nn.Module, capacity: int, vocab_size: int) -> tuple[in
     found: list[tuple[int, ...]] = []
     for reference in range(MOST_ROWS, ROWS - 1, -1):
         if not any(reference in rows for rows in found):
-            found.append(_agreeing(runtime, ids[capacity // 2 :], reference))
+            found.append(_agreeing(runtime, ids[capacity // 2 :], reference, range(1, MOST_ROWS + 1)))
     return max(found, key=len)
 
 
@@ -86,13 +86,19 @@ def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Itera
 
 
 def refreshed(model: nn.Module, capacity: int, vocab_size: int, costs: Calibration) -> Calibration | None:
-    """Costs measured before with today's ``step_s``; None if what they say of longer passes is untrue now."""
+    """Costs measured before with today's ``step_s``.
+
+    None if passes as they are padded no longer agree bit for bit, or what is said of longer ones is untrue.
+    """
     start = capacity // 2
-    ids = _some_ids(model, start + MOST_ROWS, vocab_size)
-    runtime = ModelRuntime(model, costs.rows)
+    ids = _some_ids(model, start + 3 * MOST_ROWS, vocab_size)
+    runtime = ModelRuntime(model)
     _fill(runtime, ids[:start], capacity)
-    counts = (1, CHECKED)
-    cost = steady_medians({n: _pass(runtime, ids[start : start + n]) for n in counts})
+    used = set(costs.rows)
+    if used and used - set(_agreeing(runtime, ids[start:], max(used), used)):
+        return None
+    runtime.rows = costs.rows
+    cost = steady_medians({n: _pass(runtime, ids[start : start + n]) for n in (1, CHECKED)})
     before, now = costs.v[CHECKED - 1] / costs.v[0], cost[CHECKED] / cost[1]
     if not 1 / STILL <= now / before <= STILL:
         return None
@@ -160,8 +166,10 @@ def _cheapest(cost: Mapping[int, float], numbers: list[int]) -> int:
     return next(n for n in numbers if cost[n] <= NEARLY * best)
 
 
-def _agreeing(runtime: ModelRuntime, ids: Tensor, reference: int) -> tuple[int, ...]:
-    """The numbers of rows whose passes agree with passes of ``reference`` rows over ``ids``.
+def _agreeing(
+    runtime: ModelRuntime, ids: Tensor, reference: int, candidates: Iterable[int]
+) -> tuple[int, ...]:
+    """Those numbers of rows whose passes agree with passes of ``reference`` rows over ``ids``.
 
     The reference decodes all of ``ids``. A candidate of m rows decodes m tokens, then one token with m - 1
     rows of padding; the reference goes on from there, which proves that the cache entries agree as well.
@@ -181,7 +189,7 @@ def _agreeing(runtime: ModelRuntime, ids: Tensor, reference: int) -> tuple[int, 
         expected = decode([reference] * 3, {})
         return tuple(
             rows
-            for rows in range(1, MOST_ROWS + 1)
+            for rows in candidates
             if torch.equal(found := decode([rows, 1, reference], {1: rows}), expected[: len(found)])
         )
     finally:

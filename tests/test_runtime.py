@@ -163,6 +163,14 @@ def test_costs_of_an_earlier_start_are_checked(monkeypatch):
         assert found == (replace(kept, step_s=2.0) if holds else None)
 
 
+def test_padding_of_an_earlier_start_is_tested_again(monkeypatch):
+    kept = Calibration(step_s=5.0, c=0.0, v=(1.0,) * 13, row_floor=3, rows=at_least(3))
+    monkeypatch.setattr(calibrate, "steady_medians", lambda measures: {1: 2.0, 5: 2.0})
+    for odd, holds in (((1, 2), True), ((7,), False)):
+        monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows, odd=odd: float(rows in odd)))
+        assert refreshed(tiny_llama(7, 0), 256, 7, kept) == (replace(kept, step_s=2.0) if holds else None)
+
+
 def test_measured_costs_are_positive_and_relative_to_one_pass():
     model = tiny_llama(7, 0, torch.float32)
     runtime = ModelRuntime(model)

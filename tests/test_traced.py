@@ -5,6 +5,7 @@ import torch
 from tiny import tiny_llama
 
 import specdemo.traced
+from specdemo.attention import attend, group_mask
 from specdemo.llama import FusedLlama
 from specdemo.packed import DTYPES, has_half_kernel
 from specdemo.runtime import ExitRuntime, ModelRuntime
@@ -86,3 +87,20 @@ def test_fp16_weights_compute_what_fp32_ones_do():
     sizes = [1, 4, 6]
     one, other = decoded(fused("fp16"), sizes)[0], decoded(fused("fp32"), sizes)[0]
     torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_attention_gives_a_row_the_same_bits_whatever_the_number_of_rows_and_threads_set():
+    query, key = torch.randn(1, 9, 16, 64), torch.randn(1, 3, 256, 64)
+    mask = torch.zeros(16, 256).masked_fill_(torch.arange(256) > torch.arange(100, 116)[:, None], -torch.inf)
+
+    def mixed(rows: int) -> torch.Tensor:
+        return attend(query[:, :, :rows], key, key, group_mask(mask[None, None, :rows], 3))
+
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            whole = mixed(16)
+            assert all(torch.equal(mixed(rows), whole[:, :, :rows]) for rows in range(1, 17))
+    finally:
+        torch.set_num_threads(before)
