@@ -50,6 +50,8 @@ DRAFTER_LABELS = {
     "early-exit": "early exit",
 }
 DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
+FIRST_SETTINGS = {"k": AUTO}
+"""What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
 PLAIN_SETTINGS = {key: value for key, value in asdict(DEFAULTS).items() if key != "script"}
 """What a lesson's run has where it asks for nothing else."""
 
@@ -301,7 +303,7 @@ def _wire_address(page: gr.Blocks, tabs: gr.Tabs, controls: Controls, stage: gr.
     def load(request: gr.Request) -> list[Any]:
         tab = gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
         try:
-            settings = settings_from(request.query_params, DEFAULTS.prompt)
+            settings = FIRST_SETTINGS | settings_from(request.query_params, DEFAULTS.prompt)
             if "pair" in request.query_params:
                 settings["pair"] = offer.named(request.query_params["pair"])
         except UserError as error:
@@ -337,8 +339,10 @@ def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:
     """What each widget of ``Controls`` is to show; those not named stay as they are."""
     values: dict[str, Any] = {key: gr.update(value=value) for key, value in settings.items()}
-    if settings.get("k") == AUTO:
-        values |= {"k": gr.update(interactive=False), "auto": gr.update(value=True)}
+    if "k" in settings:
+        auto = settings["k"] == AUTO
+        length = {} if auto else {"value": settings["k"]}
+        values |= {"k": gr.update(interactive=not auto, **length), "auto": gr.update(value=auto)}
     return [values.get(name, gr.skip()) for name in Controls._fields]
 
 

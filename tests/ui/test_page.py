@@ -233,3 +233,13 @@ def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, servi
     run_to_end(page)
     assert line.is_visible() and line.locator("b").count() == 0
     assert line.inner_text().startswith("fp16 was chosen <b>here</b>") and "\u202e" not in line.inner_text()
+
+
+@pytest.mark.parametrize(("query", "asked"), [("", "auto"), ("k=4", 4), ("temperature=0.8", "auto")])
+def test_drafts_are_as_long_as_pays_here_unless_a_link_says_otherwise(open_page, service, query, asked):
+    page = open_page(query=query)
+    slider = page.locator("input[type=range][aria-label*='Draft length k']")
+    page.wait_for_function("box => box.checked === %s" % ("true" if asked == "auto" else "false"),
+                           arg=page.query_selector("#auto input"))  # fmt: skip
+    run_to_end(page)
+    assert service.requests[-1]["k"] == asked and slider.is_disabled() == (asked == "auto")
