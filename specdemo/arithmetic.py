@@ -9,7 +9,7 @@ they are asked for. A draft may be rounded: that costs acceptance, never correct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from specdemo.metrics import RoundShape, theoretical_speedup
+from specdemo.metrics import RoundShape, best_length, theoretical_speedup
 from specdemo.packed import EXACT_PRECISIONS
 from specdemo.trace import Calibration
 
@@ -42,9 +42,8 @@ class Arithmetic:
 
 def expected_rate(costs: Calibration, alpha: float = NOMINAL_ALPHA) -> float:
     """Tokens per second with drafts of the best length at an acceptance rate (``metrics``' theory)."""
-    lengths = range(min(MOST_K, len(costs.v) - 1) + 1)
-    best = max(theoretical_speedup(alpha, RoundShape.of(k, costs)) for k in lengths)
-    return best / costs.step_s
+    k = best_length(alpha, costs.c, costs.v[: MOST_K + 1])
+    return theoretical_speedup(alpha, RoundShape.of(k, costs)) / costs.step_s
 
 
 def expected_rate_of_draft(costs: Calibration, packing: str) -> float:

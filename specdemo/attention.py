@@ -113,7 +113,12 @@ def additive_mask(
 ) -> Tensor:
     """transformers' boolean mask as an additive one, made once a pass instead of once a layer."""
     allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
-    return torch.zeros(allowed.shape, dtype=dtype, device=allowed.device).masked_fill_(~allowed, hidden)
+    return hiding(~allowed, dtype, hidden)
+
+
+def hiding(hidden: Tensor, dtype: torch.dtype, by: float = float("-inf")) -> Tensor:
+    """What is added to scores of ``dtype``: ``by`` where ``hidden`` is true, else nothing; shape as given."""
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, by)
 
 
 AttentionInterface.register(ATTENTION, grouped_attention)

@@ -76,7 +76,7 @@ def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Itera
     _fill(runtime, ids[:start], capacity)
     counts = range(1, ROWS + 1)
     tried = {1, *good} if good else counts
-    cost = steady_medians({n: _pass(runtime, ids[start : start + n]) for n in tried})
+    cost = steady_medians({n: timed_pass(runtime, ids[start : start + n]) for n in tried})
     rows = tuple(_cheapest(cost, [n for n in good if n >= count]) for count in counts if good)
     taken = rows or counts
     step_s = min(cost[1], cost[taken[0]])
@@ -98,7 +98,7 @@ def refreshed(model: nn.Module, capacity: int, vocab_size: int, costs: Calibrati
     if used and used - set(_agreeing(runtime, ids[start:], max(used), used)):
         return None
     runtime.rows = costs.rows
-    cost = steady_medians({n: _pass(runtime, ids[start : start + n]) for n in (1, CHECKED)})
+    cost = steady_medians({n: timed_pass(runtime, ids[start : start + n]) for n in (1, CHECKED)})
     before, now = costs.v[CHECKED - 1] / costs.v[0], cost[CHECKED] / cost[1]
     if not 1 / STILL <= now / before <= STILL:
         return None
@@ -202,7 +202,7 @@ def _fill(runtime: ModelRuntime, ids: Tensor, capacity: int) -> None:
     runtime.prefill(ids)
 
 
-def _pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
+def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
     """The seconds of a pass over ``chunk`` from where the runtime stands, each time anew."""
     start = runtime.length
 

@@ -18,7 +18,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
 
-from specdemo.attention import grouped_attention
+from specdemo.attention import grouped_attention, hiding
 from specdemo.drafters import empty_draft, write_draft
 from specdemo.layers import decoder_layers
 from specdemo.lengths import DraftLength
@@ -87,7 +87,8 @@ class FeatureDraft(nn.Module):
         self.lm_head = nn.Linear(d, len(id_map), bias=False)
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
-        self.traced: Callable[..., Tensor] | None = None  # whatever decoding keeps from run to run
+        # What decoding keeps from run to run, one at most; a module as an attribute would become a part.
+        self.traces: list[Callable[..., Tensor]] = []
 
     def own_state(self) -> dict[str, Tensor]:
         """Every tensor but the borrowed embedding's."""
@@ -140,8 +141,7 @@ class _Append(nn.Module):
             keys.index_copy_(2, places, key)
             values.index_copy_(2, places, value)
             hidden = torch.arange(keys.shape[2], device=places.device) > places[:, None]
-            mask = torch.zeros(hidden.shape, dtype=query.dtype, device=places.device)
-            mask = mask.masked_fill_(hidden, -torch.inf)
+            mask = hiding(hidden, query.dtype)
             return grouped_attention(self.draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
 
         return self.draft.step(states[None], ids[None], places[None], attend)[0, -1:]
@@ -168,12 +168,12 @@ class FeatureRuntime:
             weight = self.draft.norm.weight
             self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
         if self.device.type == "cpu":
-            if self.draft.traced is None:
+            if not self.draft.traces:
                 states = self._keys.new_zeros(EXAMPLE_ROWS, config.hidden_size)
                 ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long)
                 example = (states, ids, torch.arange(EXAMPLE_ROWS), self._keys, self._values)
-                self.draft.traced = traced(_Append(self.draft), example)
-            self._append = self.draft.traced
+                self.draft.traces.append(traced(_Append(self.draft), example))
+            self._append = self.draft.traces[0]
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> Tensor:

@@ -68,30 +68,37 @@ class DraftLength(Protocol):
         """How long the round's ``draft_steps`` draft passes and its target pass over ``rows`` tokens took."""
 
 
-class FixedLength:
-    """Always k tokens, or as many as are of use."""
+class _Countdown:
+    """What lengths share that are settled when a round starts: no question is answered by what it shows."""
 
-    def __init__(self, k: int):
-        self._k = k
+    def __init__(self) -> None:
         self._left = 0
 
-    def start(self, most: int) -> None:
-        """k tokens, but no more than ``most``."""
-        self._left = min(self._k, most)
-
     def wants_step(self) -> bool:
-        """Until k tokens are drafted."""
+        """Until all tokens are drafted."""
         return self._left > 0
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Every distribution computed is drawn from."""
+        """Every distribution computed is drawn from; ``scores`` is not looked at."""
         self._left -= 1
         return True
 
     def wants_copy(self, matched: int) -> bool:
-        """Until k tokens are copied."""
+        """Until all tokens are copied."""
         self._left -= 1
         return self._left >= 0
+
+
+class FixedLength(_Countdown):
+    """Always k tokens, or as many as are of use."""
+
+    def __init__(self, k: int):
+        super().__init__()
+        self._k = k
+
+    def start(self, most: int) -> None:
+        """k tokens, but no more than ``most``."""
+        self._left = min(self._k, most)
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
         """A fixed length learns nothing."""
@@ -283,7 +290,7 @@ class AutoLength(_Planner):
         self._survival = survival
 
 
-class PlannedLength(_Planner):
+class PlannedLength(_Countdown, _Planner):
     """k chosen before each round, where looking at a distribution would halt the device.
 
     The k with the best expected speedup (theorem 3.8 of Leviathan et al. 2023 with v added, and with the
@@ -291,28 +298,14 @@ class PlannedLength(_Planner):
     """
 
     def __init__(self, calibration: Calibration):
-        super().__init__(calibration)
-        self._left = 0
+        _Countdown.__init__(self)
+        _Planner.__init__(self, calibration)
 
     def start(self, most: int) -> None:
         """Choose k for this round."""
         rates = self._begin(most)[: self._most]
         k = best_round(tokens_by_length(rates), self._costs.c, self._costs.v)
         self._left = k or int(self._probes())
-
-    def wants_step(self) -> bool:
-        """Until k tokens are drafted."""
-        return self._left > 0
-
-    def wants_token(self, scores: Tensor) -> bool:
-        """Every distribution computed is drawn from; ``scores`` is not looked at."""
-        self._left -= 1
-        return True
-
-    def wants_copy(self, matched: int) -> bool:
-        """Until k tokens are copied."""
-        self._left -= 1
-        return self._left >= 0
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
         """Learn the acceptance of each place."""

@@ -20,7 +20,7 @@ from transformers.models.llama.modeling_llama import LlamaModel
 from transformers.models.mistral.modeling_mistral import MistralModel
 from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
 
-from specdemo.attention import attend, group_mask
+from specdemo.attention import attend, group_mask, hiding
 from specdemo.layers import is_dispatched
 from specdemo.packed import linear_for
 
@@ -108,11 +108,8 @@ class FusedLlama(nn.Module):
         """
         states = self.embedding(ids)
         seen = cache.places <= places[:, None]
-        mask = torch.zeros(seen.shape, dtype=states.dtype, device=states.device).masked_fill_(
-            ~seen, -torch.inf
-        )
         first = self.layers[0]
-        mask = group_mask(mask[None, None], first.heads // first.kv_heads)
+        mask = group_mask(hiding(~seen, states.dtype)[None, None], first.heads // first.kv_heads)
         cos, sin = cache.cos[places], cache.sin[places]
         kept = []
         for index, layer in enumerate(self.layers):

@@ -41,7 +41,7 @@ from specdemo.measurements import Measurements, fingerprint, processor_flags
 from specdemo.packed import (
     CPU_PRECISIONS,
     DTYPES,
-    EXACT_PRECISIONS,
+    exact_precisions,
     has_half_kernel,
     linear_share,
     pack_linears,
@@ -444,8 +444,7 @@ class _Chooser:
         return fingerprint(self.files.folder)
 
     def _measured(self, progress: Progress) -> dict[str, float]:
-        names = [name for name in EXACT_PRECISIONS if name != "fp16" or has_half_kernel()]
-        costs = measure_targets(names, self._trial, within(progress, 0.75, 0.9))
+        costs = measure_targets(exact_precisions(), self._trial, within(progress, 0.75, 0.9))
         if not costs:
             return {}
         best, rates = fastest_target(costs)

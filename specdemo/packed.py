@@ -32,8 +32,6 @@ CPU_PRECISIONS = ("fp16", "int8", "int4")
 """Those with kernels for the CPU only."""
 EXACT_PRECISIONS = ("bf16", "fp16", "fp32")
 """Those in which a bf16 model keeps its stored numbers, whatever it computes with."""
-
-
 HALF_MAX = torch.finfo(torch.float16).max
 MOST_LEFT = 1e-3
 """Share of a matrix that may be numbers fp16 does not hold; with more a layer is kept in fp32."""
@@ -235,6 +233,11 @@ def pack_linears(
                 chosen = head_precision if child is head else precision
                 setattr(parent, name, linear_for(child.weight, child.bias, chosen, destination))
     return model
+
+
+def exact_precisions() -> tuple[str, ...]:
+    """The ``EXACT_PRECISIONS`` that this CPU has kernels for."""
+    return tuple(name for name in EXACT_PRECISIONS if name != "fp16" or has_half_kernel())
 
 
 def has_half_kernel() -> bool:

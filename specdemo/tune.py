@@ -4,14 +4,13 @@ What is decided from the figures is in ``arithmetic``, how models come about is 
 functions that build them. Whatever cannot be built or run here is no candidate.
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import nn
 
 from specdemo.arithmetic import promising
-from specdemo.calibrate import find_good_rows, measure_target
+from specdemo.calibrate import find_good_rows, measure_target, timed_pass
 from specdemo.fetch import Progress
 from specdemo.limits import UserError
 from specdemo.runtime import ModelRuntime
@@ -71,14 +70,5 @@ def _first_sight(model: nn.Module) -> float:
     """Seconds of passes over one and over several tokens, the fastest of a few."""
     runtime = ModelRuntime(model)
     runtime.prepare(CAPACITY, max(GLANCED_ROWS))
-    total = 0.0
-    for rows in GLANCED_ROWS:
-        ids = torch.arange(rows, device=runtime.device)
-        best = float("inf")
-        for _ in range(GLANCES):
-            begin = time.perf_counter()
-            runtime.forward(ids)[-1, 0].item()
-            best = min(best, time.perf_counter() - begin)
-            runtime.rollback(0)
-        total += best
-    return total
+    passes = (timed_pass(runtime, torch.arange(rows, device=runtime.device)) for rows in GLANCED_ROWS)
+    return sum(min(seconds() for _ in range(GLANCES)) for seconds in passes)

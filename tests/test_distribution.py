@@ -15,7 +15,7 @@ from functools import cache
 import pytest
 import torch
 from scipy.stats import chisquare
-from tiny import TableRuntime, config_for, emitted, nearby, padding, tiny_llama
+from tiny import Choosy, TableRuntime, config_for, emitted, nearby, padding, tiny_llama
 
 import specdemo.rules
 from specdemo.drafters import Drafter, DraftModelDrafter
@@ -212,16 +212,6 @@ def test_every_precision_draws_from_its_own_targets_distribution(precision):
         rounds += lane
     assert 0.2 < acceptance(rounds) < 0.95
     assert p_value(counts, chances) > FAILURE
-
-
-class Choosy(DraftModelDrafter):
-    """Breaks the rule of ``lengths``: looks at the token it drew, and drops it if it was unlikely."""
-
-    def propose(self, text, length, rule):
-        draft = super().propose(text, length, rule)
-        if len(draft) == 0 or draft.probs[0, draft.rows[0]] > 0.5:
-            return draft
-        return replace(draft, ids=draft.ids[:0], probs=draft.probs[:0], rows=draft.rows[:0])
 
 
 @pytest.mark.slow

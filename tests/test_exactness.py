@@ -16,7 +16,7 @@ import torch
 from all_ways import AT, every_way
 from scipy.stats import chisquare
 from test_distribution import told_by_time
-from tiny import TableRuntime, config_for, emitted
+from tiny import Choosy, TableRuntime, config_for, emitted
 
 import specdemo.rules
 from specdemo.drafters import Drafter, DraftModelDrafter, NoDrafter, ScriptedDrafter
@@ -199,16 +199,6 @@ def test_the_target_alone_draws_exactly_from_its_own_distribution():
 
 
 # What is wrong is seen to be wrong.
-
-
-class Choosy(DraftModelDrafter):
-    """Breaks the rule of ``lengths``: looks at the token it drew, and drops it if it was unlikely."""
-
-    def propose(self, text, length, rule):
-        draft = super().propose(text, length, rule)
-        if len(draft) == 0 or draft.probs[0, draft.rows[0]] > 0.5:
-            return draft
-        return replace(draft, ids=draft.ids[:0], probs=draft.probs[:0], rows=draft.rows[:0])
 
 
 @pytest.mark.parametrize("base", [WrongAcceptEverything, WrongNoResidual])

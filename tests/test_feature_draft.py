@@ -40,6 +40,12 @@ def tapped(target, draft):
     return ModelRuntime(target, taps=draft.config.taps)
 
 
+def test_decoding_adds_nothing_to_what_is_stored_of_a_draft(draft):
+    before = list(draft.own_state())
+    FeatureRuntime(draft).begin(256)
+    assert len(draft.traces) == 1 and list(draft.own_state()) == before
+
+
 def test_decoding_steps_equal_the_unrolled_steps_of_training(target, draft):
     ids = torch.randint(VOCAB, (14,), generator=torch.Generator().manual_seed(0))
     nothing = torch.zeros(13, 1)

@@ -511,7 +511,7 @@ def test_what_fails_here_is_no_candidate(folder, monkeypatch):
 
 
 def test_a_target_that_does_not_fit_twice_is_tried_in_bf16_only(folder, monkeypatch):
-    monkeypatch.setattr(arithmetic, "_free_memory", lambda: 0.0)
+    monkeypatch.setattr(arithmetic, "free_ram", lambda: 1)
     assert writers(TargetFiles(folder, torch.device("cpu")).plain()) == ("bf16",)
 
 

@@ -116,6 +116,16 @@ class TableRuntime:
         del self._text[length:]
 
 
+class Choosy(DraftModelDrafter):
+    """Breaks the rule of ``lengths``: looks at the token it drew, and drops it if it was unlikely."""
+
+    def propose(self, text, length, rule):
+        draft = super().propose(text, length, rule)
+        if len(draft) == 0 or draft.probs[0, draft.rows[0]] > 0.5:
+            return draft
+        return replace(draft, ids=draft.ids[:0], probs=draft.probs[:0], rows=draft.rows[:0])
+
+
 def speculative_rounds(
     target: nn.Module, draft: nn.Module, prompt: Sequence[int], config: RunConfig, **options: object
 ) -> list[Round]:

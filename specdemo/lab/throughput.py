@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdemo.attention import attend, group_mask
+from specdemo.attention import attend, group_mask, hiding
 from specdemo.bench import shipped_prompts
 from specdemo.engine import never
 from specdemo.execution import PlainExecution
@@ -175,8 +175,7 @@ class FusedBatch:
         places = self._one.places[start : start + n]
         states = model.embedding(ids.flatten())
         hidden = self._one.places > places[:, None]
-        mask = torch.zeros(hidden.shape, dtype=states.dtype, device=states.device)
-        mask = mask.masked_fill_(hidden, -torch.inf).expand(rows, 1, -1, -1)
+        mask = hiding(hidden, states.dtype).expand(rows, 1, -1, -1)
         mask = group_mask(mask, model.layers[0].heads // model.layers[0].kv_heads)
         cos, sin = (table[places].repeat(rows, 1, 1) for table in (self._one.cos, self._one.sin))
         for layer, keys, values in zip(model.layers, self._keys, self._values, strict=False):

@@ -5,10 +5,9 @@ nothing but a trial tells. Every candidate keeps the target's stored numbers; on
 """
 
 import gc
-import re
+import math
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -17,7 +16,8 @@ from transformers import AutoModelForCausalLM
 
 from specdemo.limits import UserError
 from specdemo.models import MOSTLY, loading
-from specdemo.packed import DTYPES, linear_share, pack_linears
+from specdemo.packed import DTYPES, exact_precisions, linear_share, pack_linears
+from specdemo.placement import free_ram
 from specdemo.training import clock
 from specdemo.training.batched import BatchedDecoder
 from specdemo.training.distil import BF16, FP32, timed_step
@@ -92,13 +92,15 @@ def writers(target: nn.Module) -> tuple[str, ...]:
     if next(target.parameters()).device.type != "cpu":
         return (BF16,)
     parameters = sum(p.numel() for p in target.parameters())
-    room = _free_memory() + BYTES[BF16] * parameters
+    # None left is what it says where the system does not tell.
+    room = (free_ram() or math.inf) + BYTES[BF16] * parameters
     packable = linear_share(target) >= MOSTLY
     # bf16 comes last: where it is slow, the others have shown it by then.
     return tuple(
         name
         for name in (FP16, FP32, BF16)
-        if name == BF16 or (BYTES[name] * parameters <= room and (name == FP32 or packable))
+        if name in exact_precisions()
+        and (name == BF16 or (BYTES[name] * parameters <= room and (name == FP32 or packable)))
     )
 
 
@@ -221,12 +223,3 @@ def _some(found: dict[str, T], verb: str) -> dict[str, T]:
     if not found:
         raise UserError(f"No text can be {verb} on this device; choose another --device or target.")
     return found
-
-
-def _free_memory() -> float:
-    """Bytes that can be had without swapping, infinite where the system does not say."""
-    with suppress(OSError):
-        match = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"))
-        if match:
-            return 1024.0 * int(match[1])
-    return float("inf")
