@@ -18,6 +18,7 @@ from specdemo.lengths import FixedLength
 from specdemo.limits import MAX_K
 from specdemo.rules import VerificationRule
 from specdemo.runtime import ModelRuntime
+from specdemo.summation import alike
 from specdemo.trace import Calibration
 
 ROWS = MAX_K + 1
@@ -42,7 +43,7 @@ def find_good_rows(model: nn.Module, capacity: int, vocab_size: int) -> tuple[in
 
     They are a set rather than everything from some number on: kernels cut rows into tiles, and a number
     that leaves a small tile over may be summed in another order than its neighbours (seven rows in six and
-    one, say).
+    one, say). Matrix products are tried on sums that show it, then whole passes for all that is around them.
 
     Args:
         model: Loaded with the grouped attention.
@@ -59,7 +60,8 @@ def find_good_rows(model: nn.Module, capacity: int, vocab_size: int) -> tuple[in
     found: list[tuple[int, ...]] = []
     for reference in range(MOST_ROWS, ROWS - 1, -1):
         if not any(reference in rows for rows in found):
-            found.append(_agreeing(runtime, ids[capacity // 2 :], reference, range(1, MOST_ROWS + 1)))
+            candidates = alike(model, reference, range(1, MOST_ROWS + 1))
+            found.append(_agreeing(runtime, ids[capacity // 2 :], reference, sorted(candidates)))
     return max(found, key=len)
 
 

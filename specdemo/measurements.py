@@ -30,6 +30,8 @@ X86_FLAGS += ("amx_bf16", "amx_int8")
 ARM_FLAGS = ("asimd", "asimddp", "bf16", "i8mm", "sve")
 TELLING_FLAGS = frozenset(X86_FLAGS + ARM_FLAGS)
 """Processor flags that decide which kernels there are."""
+EDITION = 2
+"""Of what entries hold and how it is measured: those of another edition are not found."""
 MOST_ENTRIES = 500
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -107,7 +109,7 @@ def _cpuinfo(field: str) -> str:
 
 
 def _key(what: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps([machine(), what]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([EDITION, machine(), what]).encode()).hexdigest()
 
 
 def _read(path: Path) -> dict[str, Any]:

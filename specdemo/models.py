@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -450,19 +450,24 @@ class _Chooser:
         best, rates = fastest_target(costs)
         self.measurements.put(rates, "target", self._model)
         self.measurements.put(best, "usual target")
-        for precision, found in costs.items():
-            self.measurements.put(asdict(found), "costs", self._model, precision, CAPACITY)
+        if not self._cut:  # a cut model's passes are not the whole one's
+            for precision, found in costs.items():
+                self.measurements.put(asdict(found), "costs", self._model, precision, CAPACITY)
         return rates
 
     def _trial(self, precision: str) -> nn.Module:
         """The target in a precision, a large one cut to its first layers: it is only compared with itself."""
         loader = _Loader(precision, USUAL_PACKING, Placement("cpu", "cpu"), None)
+        return loader.finished_target(loader.target(self.files, silent, **self._cut))
+
+    @cached_property
+    def _cut(self) -> dict[str, int]:
+        """What makes a trial of a large target out of its first layers; nothing for one tried as a whole."""
         parameters = count_parameters(self.files.folder)
-        options = {}
-        if parameters > WHOLE:
-            config = loading(AutoConfig.from_pretrained, str(self.files.folder)).get_text_config()
-            options = {"num_hidden_layers": max(2, config.num_hidden_layers * WHOLE // parameters)}
-        return loader.finished_target(loader.target(self.files, silent, **options))
+        if parameters <= WHOLE:
+            return {}
+        config = loading(AutoConfig.from_pretrained, str(self.files.folder)).get_text_config()
+        return {"num_hidden_layers": max(2, config.num_hidden_layers * WHOLE // parameters)}
 
 
 def _lacks_bf16(place: torch.device) -> bool:

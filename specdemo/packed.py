@@ -37,7 +37,22 @@ MOST_LEFT = 1e-3
 """Share of a matrix that may be numbers fp16 does not hold; with more a layer is kept in fp32."""
 
 
-class BlockedLinear(nn.Module):
+class PackedLinear(nn.Module):
+    """``nn.Linear`` with its weight in an order of its own.
+
+    Attributes:
+        shape: Of the weight it was made of, [out, in].
+        dtype: Of that weight, and of the inputs it takes.
+        bias: Shape [out], if there is one.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None):
+        super().__init__()
+        self.shape, self.dtype = weight.shape, weight.dtype
+        self.register_buffer("bias", None if bias is None else bias.detach())
+
+
+class BlockedLinear(PackedLinear):
     """``nn.Linear`` on CPU with its weight in oneDNN's order; the same results.
 
     Args:
@@ -46,17 +61,16 @@ class BlockedLinear(nn.Module):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
-        super().__init__()
+        super().__init__(weight, bias)
         blocked = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), BATCH_HINT)
         self.register_buffer("_weight", blocked)
-        self.register_buffer("bias", bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [..., in] to outputs [..., out]."""
         return _blocked_product(inputs, self._weight, self.bias)
 
 
-class HalfLinear(nn.Module):
+class HalfLinear(PackedLinear):
     """fp16 weights in fbgemm's order, multiplied in fp32, on an x86 CPU with AVX2.
 
     The same model as in fp32, read from half the memory: fp16 holds bf16's numbers of 2⁻¹⁷ to 65504 in
@@ -68,7 +82,7 @@ class HalfLinear(nn.Module):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
-        super().__init__()
+        super().__init__(weight, bias)
         whole = weight.detach().float().contiguous()
         held = _half(whole)
         left = whole - held
@@ -88,7 +102,7 @@ class HalfLinear(nn.Module):
         return outputs.index_add_(-1, self._rows, inputs.index_select(-1, self._columns) * self._left)
 
 
-class Int8Linear(nn.Module):
+class Int8Linear(PackedLinear):
     """int8 weights with one scale per row, for bf16 inputs on CPU.
 
     Args:
@@ -97,11 +111,10 @@ class Int8Linear(nn.Module):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
-        super().__init__()
+        super().__init__(weight, bias)
         rows, scale = quantise_rows(weight.detach())
         self.register_buffer("rows", rows)
         self.register_buffer("scale", scale[:, 0].to(torch.bfloat16))
-        self.register_buffer("bias", bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [..., in] to outputs [..., out]."""
@@ -109,7 +122,7 @@ class Int8Linear(nn.Module):
         return _finished(outputs, inputs, self.bias)
 
 
-class Int4Linear(nn.Module):
+class Int4Linear(PackedLinear):
     """int4 weights with a scale and an offset per ``GROUP`` inputs, for bf16 inputs on CPU.
 
     Args:
@@ -118,12 +131,11 @@ class Int4Linear(nn.Module):
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
-        super().__init__()
+        super().__init__(weight, bias)
         values, scale, offset = quantise_groups(weight.detach())
         self.register_buffer("values", torch.ops.aten._convert_weight_to_int4pack_for_cpu(values, 1))
         pairs = torch.stack([scale, offset], -1).transpose(0, 1)
         self.register_buffer("scales", pairs.to(torch.bfloat16).contiguous())
-        self.register_buffer("bias", bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [..., in] to outputs [..., out]."""

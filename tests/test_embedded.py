@@ -168,13 +168,13 @@ def test_shared_noise_repeats_the_sampled_baseline(embedded_pair, temperature):
 def test_in_every_precision_the_output_is_that_of_the_target_alone(embedded_pair, precision):
     same = embedded_pair.precision == precision
     pair = embedded_pair if same else load_pair(device="cpu", precision=precision)
-    for prompt in read_prompts(ASSETS / "prompts.jsonl", 2):
+    for prompt in read_prompts(ASSETS / "prompts.jsonl", 4):
         for settings in (
             {"drafter": "draft-model", "k": 4},
             {"drafter": "lookup+feature", "k": "auto"},
             {"drafter": "draft-model", "k": 3, "temperature": 0.8, "rule": "shared-noise"},
         ):
-            request = {"prompt": prompt.prompt, "mode": prompt.mode, **settings, "max_new_tokens": 12}
+            request = {"prompt": prompt.prompt, "mode": prompt.mode, **settings, "max_new_tokens": 48}
             record, end = run(pair, **request)
             assert record.precision == precision
             check_sameness(record, end)

@@ -5,15 +5,19 @@ import torch
 from tiny import byte_tokenizer, nearby, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from specdemo import models
+from specdemo.calibrate import ROWS
 from specdemo.fit import require_same_tokens
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.llama import FusedLlama
 from specdemo.models import load_pair
+from specdemo.trace import Calibration
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 
 ON_CPU = {"device": "cpu", "precision": "fp32"}
+COSTS = Calibration(step_s=1.0, c=0.0, v=(1.0,) * ROWS, row_floor=1)
 
 
 def save(model, tokenizer, folder) -> str:
@@ -139,3 +143,16 @@ def test_a_nearby_draft_is_accepted_sometimes(target_folder, tmp_path):
     record, _ = run(load_pair(target_folder, save(close, tokenizer, tmp_path), **ON_CPU))
     assert record.totals["alpha_compared"] > 0
     assert record.calibration.row_floor is not None or record.totals["identical"] is not None
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_target_too_large_to_be_tried_whole_leaves_no_costs_of_its_first_layers(
+    target_folder, monkeypatch, whole
+):
+    monkeypatch.setattr(models, "WHOLE", 10**9 if whole else 10)
+    monkeypatch.setattr(models, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
+    kept = []
+    monkeypatch.setattr(models.Measurements, "put", lambda self, value, *what: kept.append(what))
+    pair = load_pair(target_folder, "none", device="cpu", remeasure=True)
+    measured_whole = {what[2] for what in kept if what[0] == "costs"}
+    assert measured_whole == ({"bf16", "fp32"} if whole else {pair.precision})
