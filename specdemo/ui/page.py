@@ -19,7 +19,7 @@ from specdemo.pair import drafters_with
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui import guard, jobs, lab_routes, traces, ways_in
 from specdemo.ui import stage as stage_ui
-from specdemo.ui.address import settings_from
+from specdemo.ui.address import settings_from, with_pair_named
 from specdemo.ui.component import PREFIX, component
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.lab_tab import build_lab
@@ -386,6 +386,8 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
             "baseline": baseline,
             "draft_alone": draft_alone,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.stream(raw, stop, pair))
+        yield from jobs.stream(
+            stops, request, lambda stop: with_pair_named(service.stream(raw, stop, pair), pair)
+        )
 
     return run
