@@ -60,7 +60,7 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     rule = choice(raw, "rule", Rule, Rule.GREEDY if greedy else Rule.REJECTION)
     if greedy != (rule is Rule.GREEDY):
         raise UserError(
-            f"The {rule} rule needs a temperature above 0; raise the temperature or choose greedy."
+            f"The {rule} rule needs a temperature of {GREEDY_BELOW:g} or more; raise it or choose greedy."
             if greedy
             else "The greedy rule needs temperature 0; set it to 0 or choose rejection or shared-noise."
         )
