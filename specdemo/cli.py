@@ -69,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     fetch = commands.add_parser("fetch", help="prepare the embedded pair")
     fetch.set_defaults(command=_fetch)
+    fetch.add_argument("--check", action="store_true", help="read every byte; make anew what is damaged")
 
     train = commands.add_parser("train", help="distil a draft for a target from the target's own text")
     train.set_defaults(command=_train)
@@ -200,9 +201,12 @@ def _recorded(name: str) -> Run:
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    from specdemo.fetch import embedded_target, printing
+    from specdemo.fetch import checked_target, embedded_target, printing
 
-    print(embedded_target(printing()))
+    folder = embedded_target(printing())
+    if options.check and (damaged := checked_target(printing())):
+        print(f"specdemo: made anew, since damaged: {', '.join(damaged)}", file=sys.stderr)
+    print(folder)
     return 0
 
 
