@@ -91,7 +91,6 @@ def _mending(load: Callable[Arguments, Pair]) -> Callable[Arguments, Pair]:
     return tried
 
 
-@_mending
 def load_pair(
     target: str = EMBEDDED,
     draft: str = EMBEDDED,
