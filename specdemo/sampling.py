@@ -55,8 +55,10 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
         zero: then it is any index there is, so that nothing is read out of bounds before the logits are
         looked at.
     """
-    # A GPU adds up in parallel, each step in an order of its own: none may fall, and none rise by nothing.
-    steps = torch.where(weights > 0, weights.double().cumsum(0), 0.0).cummax(0).values
+    steps = weights.double().cumsum(0)
+    if steps.device.type != "cpu":
+        # Added up in parallel, each step in an order of its own: none may fall, and none rise by nothing.
+        steps = torch.where(weights > 0, steps, 0.0).cummax(0).values
     # u·total can round up to total itself, which no step exceeds.
     point = torch.minimum(u * steps[-1], torch.nextafter(steps[-1], torch.zeros_like(steps[-1])))
     return torch.searchsorted(steps, point, right=True).clamp_max(len(weights) - 1)

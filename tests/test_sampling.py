@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from labelled import Labels
 
 from specdemo.sampling import draw, gumbel, has_numbers, leading_agreements, probabilities, residual, warp
 
@@ -58,8 +59,10 @@ def test_a_scan_in_parallel_draws_nothing_impossible(monkeypatch):
     weights = torch.zeros(200)
     weights[::10] = torch.rand(20, generator=noise) * 1e-6
     weights[0] = 1.0
-    for u in torch.linspace(0.99999, 1.0, 400, dtype=torch.float64)[:-1]:
-        assert weights[draw(weights, u[None])] > 0
+    with Labels():
+        there = weights.to("xpu:0")
+        for u in torch.linspace(0.99999, 1.0, 400, dtype=torch.float64)[:-1]:
+            assert weights[draw(there, u[None].to("xpu:0")).item()] > 0
 
 
 def test_equal_tokens_at_the_edge_of_the_nucleus_are_kept_by_id_however_the_device_sorts(monkeypatch):
