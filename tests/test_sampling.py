@@ -60,9 +60,9 @@ def test_a_scan_in_parallel_draws_nothing_impossible(monkeypatch):
     weights[::10] = torch.rand(20, generator=noise) * 1e-6
     weights[0] = 1.0
     with Labels():
-        there = weights.to("xpu:0")
+        there = weights.to(torch.device("xpu:0"))
         for u in torch.linspace(0.99999, 1.0, 400, dtype=torch.float64)[:-1]:
-            assert weights[draw(there, u[None].to("xpu:0")).item()] > 0
+            assert weights[draw(there, u[None].to(there.device)).item()] > 0
 
 
 def test_equal_tokens_at_the_edge_of_the_nucleus_are_kept_by_id_however_the_device_sorts(monkeypatch):
