@@ -53,7 +53,8 @@ def test_a_scan_in_parallel_draws_nothing_impossible(monkeypatch):
 
     def parallel(weights, dim):
         steps = scan(weights, dim)
-        return steps * (1 + 1e-6 * torch.randn(len(steps), generator=noise, dtype=steps.dtype))
+        off = 1e-6 * torch.randn(len(steps), generator=noise, dtype=steps.dtype)
+        return steps * (1 + off.to(steps.device))
 
     monkeypatch.setattr(torch.Tensor, "cumsum", parallel)
     weights = torch.zeros(200)
