@@ -24,6 +24,8 @@ REMEMBERED = 8
 """Calls of each kind that the next one is judged by."""
 MARGIN = 1.25
 """How much longer than the longest of those a call may take."""
+UNTRIED = 2 * MARGIN
+"""The same for what was never asked for, judged by how much quicker than thought everything else was."""
 SIZES = {
     "measure": ("prompts", "max_new_tokens"),
     "greedy": ("prompts",),
@@ -58,6 +60,10 @@ class Taken:
     whole: bool
 
 
+def _recent() -> deque[float]:
+    return deque(maxlen=REMEMBERED)
+
+
 @dataclass
 class Reservations:
     """What is known of the calls so far; for one call at a time.
@@ -69,6 +75,7 @@ class Reservations:
     costs: dict[str, dict[tuple[int, str], Calibration]] = field(default_factory=lambda: defaultdict(dict))
     _starts: dict[bool, deque[float]] = field(default_factory=lambda: defaultdict(_recent))
     _rates: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(_recent))
+    _paces: deque[float] = field(default_factory=_recent)
     _seen: set[tuple[str, float]] = field(default_factory=set)
 
     def seconds_for(self, kind: str, raw: Mapping[str, Any], *_others: Any) -> int:
@@ -77,7 +84,8 @@ class Reservations:
         start = self._starts[(name, size) not in self._seen] or self._starts[True]
         rates = self._rates[name]
         start_s = MARGIN * max(start) if start else MEASURING_S
-        work_s = MARGIN * max(rates) * size if rates else _usual_work(kind, raw)
+        pace = min(1.0, UNTRIED * max(self._paces, default=1.0))
+        work_s = MARGIN * max(rates) * size if rates else pace * _usual_work(kind, raw)
         return min(MOST_S, max(LEAST_S, math.ceil(start_s + work_s)))
 
     def learn(self, kind: str, raw: Mapping[str, Any], taken: Taken) -> None:
@@ -89,6 +97,7 @@ class Reservations:
         done = taken.size if taken.size is not None else size if taken.whole else 0
         if done:
             self._rates[name].append(taken.work_s / done)
+            self._paces.append(taken.work_s / done * size / _usual_work(kind, raw))
 
     def was_cut(self, kind: str, raw: Mapping[str, Any]) -> None:
         """The host ended a call before its end: the next one like it gets twice the time."""
@@ -101,12 +110,8 @@ def usual_seconds(kind: str, raw: Mapping[str, Any]) -> int:
     return Reservations().seconds_for(kind, raw)
 
 
-def _recent() -> deque[float]:
-    return deque(maxlen=REMEMBERED)
-
-
 def _usual_work(kind: str, raw: Mapping[str, Any]) -> float:
-    return SECONDS[kind] if kind in SECONDS else int(_tokens(raw) / TOKENS_PER_S)
+    return SECONDS[kind] if kind in SECONDS else _tokens(raw) / TOKENS_PER_S
 
 
 def _job(kind: str, raw: Mapping[str, Any]) -> tuple[str, float]:

@@ -76,9 +76,19 @@ def test_what_was_stopped_tells_nothing_of_what_the_whole_takes():
     known.learn("measure", asked, taken(2.0, 24.0, None))
     assert known.seconds_for("measure", asked) == 33
     assert known.seconds_for("measure", {**asked, "prompts": 6}) == 63
-    assert known.seconds_for("measure", {**asked, "experiment": "other"}) >= 100
+    assert known.seconds_for("measure", {**asked, "experiment": "other"}) == 63
     known.learn("run", RUN, taken(1.0, 0.2, 16, whole=False))
     assert known.seconds_for("run", LONG) == 35, "a run counts what it wrote, however it ended"
+
+
+def test_what_was_never_asked_for_is_judged_by_how_quick_the_rest_was():
+    known = Reservations()
+    known.learn("run", LONG, taken(2.0, 6.0, 2048, COSTS))
+    for kind, raw in (("quiz", {"question": 3}), ("prove", {"proof": "greedy", "prompts": 8})):
+        assert known.seconds_for(kind, raw) <= usual(kind, raw) / 3
+    known.learn("quiz", {"question": 3}, taken(2.0, 60.0, None))
+    prove = {"proof": "greedy", "prompts": 8}
+    assert known.seconds_for("prove", prove) == 73, "never more than was thought at first"
 
 
 @pytest.mark.parametrize("kind", ["run", "play", "quiz", "prove", "measure"])
