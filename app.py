@@ -14,6 +14,7 @@ from specdemo.hosting import NAMES, Hosting
 from specdemo.limits import UserError
 from specdemo.line import Bounds
 from specdemo.models import PRECISIONS
+from specdemo.ui.hosts import parse_names
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.ways_in import with_mcp
 
@@ -32,6 +33,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
     add("--host", help="address to listen on (default 127.0.0.1)")
     add("--port", type=int, help="port to listen on (default: 7860 or next free)")
     add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
+    add("--allow-host", "", help="further names of this page, whose pages may call it, separated by commas")
     add("--pair", "embedded", choices=NAMES, help="the models that are always there")
     add("--target", help="a target model of your own: hub id or folder; with --draft")
     add("--draft", help="its draft model: hub id or folder, or none")
@@ -65,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     offer = hosting.offer()
     service = hosting.service(offer)
     page = build_page(service, hosting.drafters, offer)
-    options = with_mcp(page, launch_options()) if settings.mcp else launch_options()
+    options = launch_options(parse_names(settings.allow_host), settings.host or "")
+    if settings.mcp:
+        options = with_mcp(page, options)
     service.load()
     page.launch(server_name=settings.host, server_port=settings.port, root_path=settings.root_path, **options)
 

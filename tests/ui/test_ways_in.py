@@ -1,6 +1,5 @@
 """The API endpoint ``generate`` and the same as an MCP tool, through real clients and a real server."""
 
-import ast
 import asyncio
 import importlib.util
 import json
@@ -204,7 +203,7 @@ def test_the_one_tool_is_generate_and_it_is_described(live_url):
 def test_a_tool_call_gives_what_the_endpoint_gives(live_url, client):
     reply = called(live_url, "generate", **GOOD)
     assert not reply.isError
-    answer = ast.literal_eval(reply.content[0].text)
+    answer = json.loads(reply.content[0].text)
     assert answer["text"] == client.predict(**GOOD, api_name="/generate")["text"]
     assert answer["totals"]["identical"] is True
 
@@ -216,6 +215,23 @@ def test_a_bad_tool_call_gets_the_sentence(live_url, wrong):
         parse_config({**GOOD, **wrong})
     reply = called(live_url, "generate", **{**GOOD, **wrong})
     assert reply.isError and reply.content[0].text == str(sentence.value)
+
+
+@needs_mcp
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Host": "evil.example"}, 421),
+        ({"Origin": "http://localhost:6274"}, 200),
+    ],
+    ids=str,
+)
+def test_other_sites_pages_have_no_tools(live_url, header, status):
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accepted = {"Accept": "application/json, text/event-stream"}
+    reply = httpx.post(f"{live_url}gradio_api/mcp/", json=asked, headers=accepted | header)
+    assert reply.status_code == status and ("generate" in reply.text) == (status == 200)
 
 
 @needs_mcp
