@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specdemo.limits import UserError
 from specdemo.trace import dump
-from specdemo.ui import lab_routes, offline, stage, traces
+from specdemo.ui import health, lab_routes, offline, stage, traces
 from specdemo.ui.gradio_requests import API, NotFoundError, check_body, check_query
 
 MAX_BODY = 1_000_000
@@ -28,7 +28,7 @@ MAX_BODY = 1_000_000
 BODY_S = 20.0
 MAX_PATH_CHARS = 500
 PLAYER = f"/{stage.PREFIX}/player.html"
-_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX))
+_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX, health.PREFIX))
 _FETCHED = re.compile(
     rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
     rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"

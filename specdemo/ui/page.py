@@ -386,6 +386,6 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
             "baseline": baseline,
             "draft_alone": draft_alone,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.stream(raw, stop, pair))
+        yield from jobs.stream(stops, request, lambda stop, visitor: service.stream(raw, stop, pair, visitor))
 
     return run
