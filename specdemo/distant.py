@@ -4,7 +4,7 @@ The drafter works where its model is, with everything it needs; its draft is sen
 round, and so are the uniform numbers to the draft. Knows no models.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -14,6 +14,25 @@ from specdemo.drafters import Drafter
 from specdemo.lengths import DraftLength
 from specdemo.limits import MAX_K
 from specdemo.rules import Draft, Pick, VerificationRule
+
+
+def near(
+    make: Callable[[VerificationRule], Drafter],
+    rule: VerificationRule,
+    drafter_device: torch.device,
+    target_device: torch.device,
+) -> Drafter:
+    """A drafter whose drafts come to the target, wherever it works itself.
+
+    Args:
+        make: Makes it from the rule as it is to see it.
+        rule: The run's own.
+        drafter_device: Where it works.
+    """
+    if drafter_device == target_device:
+        return make(rule)
+    distant = DistantRule(rule, drafter_device)
+    return DistantDrafter(make(distant), distant, target_device)
 
 
 class DistantRule:

@@ -15,6 +15,7 @@ from specdemo.limits import MAX_K, UserError
 from specdemo.record import describe_draft, describe_emission
 from specdemo.rules import Draft, Verdict, VerificationRule, rule_for
 from specdemo.runtime import Runtime, Stopwatch, capacity_for
+from specdemo.sampling import NO_NUMBERS
 from specdemo.trace import Finish, Round, RunConfig
 
 ROW_SLACK = 16
@@ -56,7 +57,7 @@ def speculate(
 
     Raises:
         UserError: The prompt is empty or fills the context.
-        FloatingPointError: A model returned NaN or infinite logits; nothing of that round is emitted.
+        FloatingPointError: Logits are no distribution; nothing of that round is emitted.
     """
     text = list(prompt_ids)
     end, at_end = _end_of_run(target, len(text), config.max_new_tokens)
@@ -154,7 +155,7 @@ def _transfer(verdict: Verdict, draft: Draft) -> tuple[int, int, list[int]]:
     )
     finite, accepted, token, *ids = packed.tolist()
     if not finite:
-        raise FloatingPointError("a model returned NaN or infinite logits")
+        raise FloatingPointError(NO_NUMBERS)
     return accepted, token, ids
 
 

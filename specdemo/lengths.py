@@ -21,7 +21,7 @@ from torch import Tensor
 from specdemo.limits import MAX_K
 from specdemo.metrics import best_round, tokens_by_length
 from specdemo.running_costs import RunningCosts
-from specdemo.sampling import probabilities
+from specdemo.sampling import NO_NUMBERS, probabilities
 from specdemo.trace import AUTO, Calibration
 
 MEMORY = 20.0
@@ -215,9 +215,15 @@ class AutoLength(_Planner):
         return self._probing
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Whether a token of this distribution, and perhaps more behind it, is expected to pay."""
+        """Whether a token of this distribution, and perhaps more behind it, is expected to pay.
+
+        Raises:
+            FloatingPointError: It is no distribution.
+        """
         self._steps += 1
         confidence = probabilities(scores).amax().item()
+        if math.isnan(confidence):
+            raise FloatingPointError(NO_NUMBERS)
         kind = ("draft", min(int(confidence * CONFIDENCE_BINS), CONFIDENCE_BINS - 1))
         rate = self._rate_of(kind, confidence)
         drafted = len(self._drafted)

@@ -22,7 +22,7 @@ from specdemo.calibrate import (
     measure_target,
     refreshed,
 )
-from specdemo.distant import DistantDrafter, DistantRule
+from specdemo.distant import near
 from specdemo.drafters import Drafter, DraftModelDrafter, EarlyExitDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, never, run_capacity, speculate
 from specdemo.execution import readable_positions
@@ -304,10 +304,8 @@ class Pair:
     def _drafter_near(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
         """A fresh drafter whose drafts come to the target, wherever the draft model is."""
         model_drafts = STEPPING.get(config.drafter) == "draft-model"
-        if not model_drafts or self.draft_device == target.device:
-            return self._drafter(config, target, rule)
-        distant = DistantRule(rule, self.draft_device)
-        return DistantDrafter(self._drafter(config, target, distant), distant, target.device)
+        place = self.draft_device if model_drafts else target.device
+        return near(lambda seen: self._drafter(config, target, seen), rule, place, target.device)
 
     def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
         """A fresh drafter of the kind asked for, drafting for ``target``."""

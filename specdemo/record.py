@@ -106,7 +106,8 @@ def _sampled_facts(verdict: Verdict, accepted: int, k: int) -> list[dict]:
     facts: list[dict] = [{"q": q[i], "p": p[i]} for i in range(k)]
     if verdict.coins is not None:
         for i, coin in enumerate(verdict.coins.tolist()):
-            facts[i]["accept_prob"] = min(1.0, p[i] / q[i])
+            # As tensors divide: what was drawn with a q that rounds to 0 stays, unless p is 0 as well.
+            facts[i]["accept_prob"] = min(1.0, p[i] / q[i]) if q[i] else float(p[i] > 0)
             facts[i]["u"] = coin if i <= accepted else None
     return facts
 

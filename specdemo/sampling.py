@@ -7,6 +7,7 @@ keep float64 where the model has it.
 import torch
 from torch import Tensor
 
+NO_NUMBERS = "a model returned NaN or infinite logits"
 _MASK32 = 0xFFFFFFFF
 _NEVER = float("-inf")
 
@@ -19,7 +20,8 @@ def warp(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor
         temperature: Divisor, > 0.
         top_k: Keep the k best (0: all); ties with the k-th are kept.
         top_p: Keep the smallest set of most probable tokens whose mass reaches ``top_p`` (1: all);
-            the most probable token always stays.
+            the most probable token always stays. Of equal ones at the edge the lowest ids stay, whatever
+            rows come with them.
 
     Returns:
         Warped log-scores, shape [..., V], float32 or float64, not normalised.
@@ -29,7 +31,7 @@ def warp(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor
         kth = scores.topk(top_k, dim=-1).values[..., -1:]
         scores = scores.masked_fill(scores < kth, _NEVER)
     if top_p < 1.0:
-        ordered, order = scores.sort(dim=-1, descending=True)
+        ordered, order = scores.sort(dim=-1, descending=True, stable=True)
         probs = ordered.softmax(-1)
         outside = probs.cumsum(-1) - probs >= top_p
         scores = scores.masked_fill(outside.scatter(-1, order, outside), _NEVER)
@@ -49,12 +51,17 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
         u: One uniform number in [0, 1), float64, shape [1].
 
     Returns:
-        The index, shape [1]. An index of weight zero is never returned.
+        The index, shape [1]. An index of weight zero is never returned, unless no weight is a number above
+        zero: then it is any index there is, so that nothing is read out of bounds before the logits are
+        looked at.
     """
     steps = weights.double().cumsum(0)
+    if steps.device.type != "cpu":
+        # Added up in parallel, each step in an order of its own: none may fall, and none rise by nothing.
+        steps = torch.where(weights > 0, steps, 0.0).cummax(0).values
     # u·total can round up to total itself, which no step exceeds.
     point = torch.minimum(u * steps[-1], torch.nextafter(steps[-1], torch.zeros_like(steps[-1])))
-    return torch.searchsorted(steps, point, right=True)
+    return torch.searchsorted(steps, point, right=True).clamp_max(len(weights) - 1)
 
 
 def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,6 +77,14 @@ def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
     left = (p - q).clamp_min(0)
     mass = left.sum()
     return torch.where(mass > 0, left, p), mass
+
+
+def has_numbers(logits: Tensor) -> Tensor:
+    """Whether every row of ``logits`` [..., V] is a distribution, scalar bool.
+
+    No NaN, no +inf, and not −inf alone, which means "never" where other tokens are possible.
+    """
+    return logits.amax(-1).isfinite().all()
 
 
 def leading_agreements(agree: Tensor) -> Tensor:

@@ -62,29 +62,32 @@ def products(model: nn.Module) -> set[Product]:
 @cache
 def _alike(product: Product, reference: int, counts: frozenset[int], threads: int) -> frozenset[int]:
     """``alike`` of one product; kernels are chosen by the number of ``threads`` too."""
-    weight, inputs = cancelling(product.outputs, product.inputs, max(counts | {reference}))
-    layer = _layer(product, weight.to(product.dtype))
-    inputs = inputs.to(product.device, product.dtype)
+    weight, inputs = cancelling(product.outputs, product.inputs, max(counts | {reference}), product.dtype)
+    layer = _layer(product, weight)
+    inputs = inputs.to(product.device)
     expected = layer(inputs[:reference])
     return frozenset(
         count for count in counts if torch.equal(layer(inputs[:count])[:reference], expected[:count])
     )
 
 
-def cancelling(outputs: int, inputs: int, rows: int) -> tuple[Tensor, Tensor]:
-    """A weight [outputs, inputs] and inputs [rows, inputs] whose products are sums of 0; bf16 holds both.
+def cancelling(outputs: int, inputs: int, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """A weight [outputs, inputs] and inputs [rows, inputs] whose products are sums of 0.
 
-    Every ``GROUP`` inputs are paired at random, with equal weights and opposite values, so that both of a
-    pair seldom meet in a partial sum; what does not fill a group is 0.
+    Inputs are paired at random within every ``GROUP``, with equal weights and opposite values, so that both
+    of a pair seldom meet in a partial sum; one that is left over is 0. The weights are few whole numbers,
+    which bf16, fp16 and what is rounded by the group hold exactly.
     """
     generator = torch.Generator().manual_seed(0)
-    weight, values = torch.zeros(min(outputs, MOST_OUTPUTS), inputs), torch.zeros(rows, inputs)
-    for start in range(0, inputs - GROUP + 1, GROUP):
-        one, other = (start + torch.randperm(GROUP, generator=generator)).chunk(2)
-        drawn = torch.randint(-127, 128, (len(weight), len(one)), generator=generator) / 1024
-        weight[:, one] = weight[:, other] = drawn
-        sizes = torch.randint(SPREAD, (rows, len(one)), generator=generator).float().exp2()
-        drawn = torch.randn(rows, len(one), generator=generator).bfloat16().float() * sizes
+    weight = torch.zeros(min(outputs, MOST_OUTPUTS), inputs, dtype=dtype)
+    values = torch.zeros(rows, inputs, dtype=dtype)
+    for start in range(0, inputs, GROUP):
+        pairs = min(GROUP, inputs - start) // 2
+        one, other = (start + torch.randperm(2 * pairs, generator=generator)).view(2, pairs)
+        drawn = torch.randint(-127, 128, (len(weight), pairs), generator=generator) / 1024
+        weight[:, one] = weight[:, other] = drawn.to(dtype)
+        sizes = torch.randint(SPREAD, (rows, pairs), generator=generator).exp2()
+        drawn = (torch.randn(rows, pairs, generator=generator, dtype=torch.float64) * sizes).to(dtype)
         values[:, one], values[:, other] = drawn, -drawn
     return weight.repeat(-(-outputs // len(weight)), 1)[:outputs], values
 

@@ -12,6 +12,8 @@ from specdemo.drafters import DraftModelDrafter, ScriptedDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.lengths import FixedLength
 from specdemo.limits import UserError
+from specdemo.record import describe_draft
+from specdemo.rules import Draft, RejectionRule
 from specdemo.runtime import ModelRuntime
 from specdemo.trace import Finish, Rule, Status
 
@@ -226,3 +228,14 @@ def test_recorded_probabilities_are_those_of_the_models():
                     (p - q).clamp_min(0).sum().item(), abs=1e-9
                 )
         text += round_.emitted
+
+
+def test_a_token_drawn_with_a_probability_that_rounds_to_nothing_can_be_written_down():
+    """Two types of numbers may meet: what one holds is 0 in the other."""
+    p, q = torch.tensor([0.5, 0.5]), torch.tensor([[1.0, 1e-60]], dtype=torch.float64)
+    draft = Draft(torch.tensor([1]), probs=q, rows=torch.tensor([1]), logits=q.log(), by="draft-model")
+    logits = p.log().expand(2, -1)
+    verdict = RejectionRule(config_for(Rule.REJECTION), torch.device("cpu")).verify(draft, logits, 3)
+    [token] = describe_draft(draft, verdict, logits, 1, 1, 1)
+    assert verdict.q_of_draft.tolist() == [0.0] and verdict.accepted == 1
+    assert (token.q, token.p, token.accept_prob) == (0.0, 0.5, 1.0)

@@ -4,18 +4,22 @@ import gc
 import re
 import threading
 import weakref
+from collections import defaultdict
 from typing import Any
 
 import pytest
 import torch
-from tiny import service_of, tiny_pair
+from tiny import TableRuntime, config_for, service_of, tiny_pair
 from torch import Tensor
 
+from specdemo.drafters import DraftModelDrafter
+from specdemo.engine import speculate
 from specdemo.limits import UserError
 from specdemo.lost_device import devices_answer
 from specdemo.offer import Offer
 from specdemo.pair import Pair
 from specdemo.service import RESTARTING, Service
+from specdemo.trace import Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
@@ -114,9 +118,11 @@ def test_a_failed_run_holds_on_to_no_memory(pair, monkeypatch):
         gc.enable()
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("model", ["target", "draft"])
-def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, model, bad):
+@pytest.mark.parametrize("rule", Rule)
+@pytest.mark.parametrize(("drafter", "k"), [("draft-model", 3), ("lookup+model", 3), ("draft-model", "auto")])
+def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, drafter, k, rule, model, bad):
     service = service_of(pair)
     expected = ids(service.stream(REQUEST, never))
     passes = 0
@@ -124,17 +130,31 @@ def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, m
     def spoil(_module: Any, _inputs: Any, logits: Tensor) -> Tensor:
         nonlocal passes
         passes += 1
-        return torch.full_like(logits, bad) if passes > 40 else logits
+        return torch.full_like(logits, bad) if passes > 3 else logits
 
     hook = getattr(pair, model).lm_head.register_forward_hook(spoil)
+    temperature = 0.0 if rule is Rule.GREEDY else 0.8
+    asked = {**REQUEST, "drafter": drafter, "k": k, "rule": rule, "temperature": temperature}
     events = []
     with pytest.raises(UserError, match=r"NaN or infinite logits; try another precision\.$"):
-        for event in service.stream({**REQUEST, "max_new_tokens": 200}, never):
+        for event in service.stream({**asked, "max_new_tokens": 200}, never):
             events.append(event)
     hook.remove()
     shown = [event["round"]["emission"]["prob"] for event in events if event["type"] == "round"]
     assert all(0 <= prob <= 1 for prob in shown)
     assert ids(service.stream(REQUEST, never)) == expected
+
+
+@pytest.mark.parametrize("rule", Rule)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_a_draft_with_a_head_of_its_own_that_scores_nothing_is_told_not_looked_up(rule, bad):
+    vocab, kept = 5, torch.tensor([0, 2, 4])
+    target = TableRuntime(defaultdict(lambda: torch.zeros(vocab)))
+    draft = TableRuntime(defaultdict(lambda: torch.full((len(kept),), bad)))
+    draft.id_map = kept
+    config = config_for(rule, max_new_tokens=8, k=3)
+    with pytest.raises(FloatingPointError, match="NaN or infinite logits"):
+        list(speculate(target, DraftModelDrafter(draft), [1, 2], config))
 
 
 def test_after_a_device_is_lost_the_models_are_loaded_anew(monkeypatch):

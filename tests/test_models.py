@@ -1,6 +1,8 @@
 """Loading any pair from folders, and refusing pairs that do not fit, in words."""
 
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +12,7 @@ from transformers.utils import logging
 
 from specdemo import models
 from specdemo.calibrate import ROWS
+from specdemo.fetch import silent
 from specdemo.fit import require_same_tokens
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
@@ -186,6 +189,11 @@ def test_all_that_is_measured_at_a_load_is_measured_alone(target_folder, monkeyp
     monkeypatch.setattr(models, "Measurements", lambda *_, **__: Unwritten())
     load_pair(target_folder, "none", device="cpu", remeasure=True, alone=alone)
     assert seen == {"measure_targets", "calibrate", "warm_up"}
+    watch(models._Chooser, "_trials", lambda *_: {"int8": 2.0, "bf16": 1.0})
+    files = models._Files("target", Path(target_folder), None)
+    chooser = models._Chooser(Unwritten(), True, alone, torch.device("cpu"), files)
+    own = Path("a draft of our own")
+    assert chooser.packing(None, SimpleNamespace(precision="fp32"), own, None, silent) == "int8"
 
 
 class Unwritten:

@@ -1,6 +1,7 @@
 """The draft model as a decoder of its own: its text, its vocabulary, its clock, and what it leaves alone."""
 
 import copy
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -199,3 +200,17 @@ def test_warming_up_runs_the_draft_alone_where_there_is_a_draft(monkeypatch):
     raced_lanes.clear()
     pair.warm_up()
     assert set(raced_lanes) == {SPECULATIVE, BASELINE}
+
+
+@pytest.mark.parametrize(
+    ("rule", "k", "repeats"),
+    [(Rule.REJECTION, 3, True), (Rule.SHARED_NOISE, "auto", True), (Rule.REJECTION, "auto", False)],
+)
+def test_a_seed_repeats_the_text_unless_lengths_that_follow_the_clock_share_its_draws(rule, k, repeats):
+    texts = []
+    for seconds in (0.01, 3.0):
+        pair = tiny_pair()
+        pair.calibrations = {key: replace(found, c=seconds) for key, found in pair.calibrations.items()}
+        config = config_for(rule, k=k, seed=5, max_new_tokens=40)
+        texts.append(emitted(raced(pair, config)[SPECULATIVE]))
+    assert (texts[0] == texts[1]) is repeats

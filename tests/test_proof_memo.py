@@ -1,12 +1,13 @@
 """A memoised model gives the model's own bits and computes each of them once."""
 
 import random
+import threading
 
 import pytest
 import torch
 from tiny import at_least, padding, tiny_llama
 
-from specdemo.proof.memo import MemoRuntime
+from specdemo.proof.memo import MemoRuntime, threads
 from specdemo.runtime import ModelRuntime
 
 VOCAB = 5
@@ -135,3 +136,23 @@ def test_it_says_of_itself_what_the_model_says():
     memo = MemoRuntime(runtime)
     assert memo.max_context == runtime.max_context == 62
     assert memo.id_map is runtime.id_map and memo.device == runtime.device
+
+
+def test_few_threads_in_one_place_are_as_many_as_before_in_another():
+    numbers = {}
+
+    def elsewhere():
+        numbers["new"] = torch.get_num_threads()
+
+    torch.set_num_threads(3)
+    try:
+        with threads(1):
+            other = threading.Thread(target=elsewhere)
+            other.start()
+            other.join()
+            numbers["here"] = torch.get_num_threads()
+            with threads(2):
+                numbers["within"] = torch.get_num_threads()
+        assert numbers == {"new": 3, "here": 1, "within": 2} and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)

@@ -6,8 +6,9 @@ import pytest
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from labelled import Labels
 
-from specdemo.sampling import draw, gumbel, leading_agreements, probabilities, residual, warp
+from specdemo.sampling import draw, gumbel, has_numbers, leading_agreements, probabilities, residual, warp
 
 PROBS = st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda p: sum(p) > 1e-6)
 
@@ -37,6 +38,56 @@ def test_draw_inverts_the_running_sum_and_never_returns_the_impossible(weights, 
     total = math.fsum(weights)
     assert math.fsum(weights[:index]) / total <= u + 1e-6
     assert u <= math.fsum(weights[: index + 1]) / total + 1e-6
+
+
+@pytest.mark.parametrize("u", [0.0, 0.3, 1 - 2**-53])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.0])
+def test_weights_that_are_no_distribution_give_an_index_there_is(bad, u):
+    for weights in (torch.full((4,), bad), torch.tensor([0.5, bad, 0.5, 0.0])):
+        assert 0 <= draw(weights, torch.tensor([u], dtype=torch.float64)).item() < 4
+
+
+def test_a_scan_in_parallel_draws_nothing_impossible(monkeypatch):
+    """On a GPU every step of a running sum is added up in an order of its own."""
+    scan, noise = torch.Tensor.cumsum, torch.Generator().manual_seed(0)
+
+    def parallel(weights, dim):
+        steps = scan(weights, dim)
+        off = 1e-6 * torch.randn(len(steps), generator=noise, dtype=steps.dtype)
+        return steps * (1 + off.to(steps.device))
+
+    monkeypatch.setattr(torch.Tensor, "cumsum", parallel)
+    weights = torch.zeros(200)
+    weights[::10] = torch.rand(20, generator=noise) * 1e-6
+    weights[0] = 1.0
+    with Labels():
+        there = weights.to(torch.device("xpu:0"))
+        for u in torch.linspace(0.99999, 1.0, 400, dtype=torch.float64)[:-1]:
+            assert weights[draw(there, u[None].to(there.device)).item()] > 0
+
+
+def test_equal_tokens_at_the_edge_of_the_nucleus_are_kept_by_id_however_the_device_sorts(monkeypatch):
+    sort = torch.Tensor.sort
+
+    def unstable(scores, dim=-1, descending=False, stable=False):
+        """Equal numbers in any order, unless a stable sort is asked for."""
+        if stable:
+            return sort(scores, dim=dim, descending=descending, stable=True)
+        found = sort(scores.flip(dim), dim=dim, descending=descending, stable=True)
+        return found.values, scores.shape[dim] - 1 - found.indices
+
+    monkeypatch.setattr(torch.Tensor, "sort", unstable)
+    logits = torch.tensor([0.1, 0.2, 0.2, 0.2, 0.2, 0.1], dtype=torch.float64).log()
+    assert torch.isfinite(warp(logits, 1.0, 0, 0.35)).tolist() == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_rows_without_a_distribution_are_seen_wherever_they_stand(bad):
+    logits = torch.zeros(3, 4)
+    logits[1, 2] = float("-inf")
+    assert has_numbers(logits)
+    logits[2] = bad
+    assert not has_numbers(logits)
 
 
 @given(p=PROBS, q=PROBS)

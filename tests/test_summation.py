@@ -1,5 +1,7 @@
 """Kernels that sum in another order for another number of rows are found, however seldom it shows."""
 
+import math
+
 import pytest
 import torch
 from tiny import tiny_llama
@@ -53,19 +55,28 @@ def test_ordinary_numbers_would_hardly_show_it():
     layer = OneRowOtherwise(torch.randn(OUTPUTS, INPUTS).bfloat16())
     inputs = torch.randn(2, INPUTS).bfloat16()
     assert (layer(inputs[:1]) != layer(inputs)[:1]).float().mean() < 0.02
-    weight, inputs = cancelling(OUTPUTS, INPUTS, 2)
-    layer, inputs = OneRowOtherwise(weight.bfloat16()), inputs.bfloat16()
+    weight, inputs = cancelling(OUTPUTS, INPUTS, 2, torch.bfloat16)
+    layer = OneRowOtherwise(weight)
     assert (layer(inputs[:1]) != layer(inputs)[:1]).float().mean() > 0.5
 
 
-@pytest.mark.parametrize("inputs", [GROUP // 2, GROUP, 5 * GROUP + 7])
-def test_all_sums_are_zero_and_bf16_holds_every_number(inputs):
-    weight, values = cancelling(5000, inputs, 3)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("inputs", [3, GROUP // 2, GROUP, 5 * GROUP + 7])
+def test_all_sums_are_zero_and_no_input_is_idle(inputs, dtype):
+    weight, values = cancelling(5000, inputs, 3, dtype)
     assert weight.shape == (5000, inputs) and values.shape == (3, inputs)
-    assert torch.equal(weight.bfloat16().float(), weight) and torch.equal(values.bfloat16().float(), values)
-    assert torch.equal(weight.half().float(), weight)
-    assert ((values.double() @ weight.double().T) == 0).all()
-    assert (values[:, : inputs // GROUP * GROUP] != 0).float().mean() > 0.99 or inputs < GROUP
+    assert weight.dtype == values.dtype == dtype
+    assert torch.equal(weight.half().to(dtype), weight) and torch.equal(weight.bfloat16().to(dtype), weight)
+    for row in values:
+        assert all(math.fsum(terms) == 0 for terms in (weight[:20] * row).tolist())
+    assert (values == 0).sum(1).tolist() == [inputs % 2] * 3
+
+
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wide_numbers_show_their_rounding_too(width, dtype):
+    weight, values = cancelling(64, width, 16, dtype)
+    assert ((values @ weight.T) != 0).float().mean() > 0.1
 
 
 def test_products_are_those_of_all_linear_layers_once_each():

@@ -243,6 +243,20 @@ def test_states_made_now_equal_those_kept_with_the_text(target, text):
         torch.testing.assert_close(kept.log_q, made.log_q, atol=1e-3, rtol=1e-3)
 
 
+def test_texts_that_no_step_reaches_teach_nothing_and_end_nothing(target, text):
+    student = feature_student(target, text)
+    first = text[0]
+    short = write_module.LabelledSequence(first.ids[:2], 0, first.top_ids[:1], first.top_probs[:1])
+    before = [weight.clone() for weight in distil_module._trainable(student)]
+    optimiser = torch.optim.SGD(distil_module._trainable(student), lr=1.0)
+    labels = distil_module._Labels(student)
+    assert distil_module._learn(student, [short], labels, RECIPE, optimiser) == 0.0
+    assert all(map(torch.equal, before, distil_module._trainable(student)))
+    long = distil_module._loss(student, [first], labels, RECIPE).item()
+    both = distil_module._loss(student, [short, first], labels, RECIPE).item()
+    assert both == pytest.approx(long, rel=1e-4)
+
+
 class KilledError(Exception):
     """Stands for a kill."""
 

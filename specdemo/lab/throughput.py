@@ -90,12 +90,16 @@ def _point(pair: Pair, plan: ThroughputPlan, rows: int, alpha: float) -> Through
     start = plan.capacity // 2
     target, draft = (batch_of(model, rows, plan.capacity) for model in (pair.target, pair.draft))
 
-    def timed(batch: Batch, tokens: int) -> Callable[[], Tensor]:
-        ids = torch.zeros(rows, tokens, dtype=torch.long, device=pair.device)
+    def timed(batch: Batch, tokens: int, device: torch.device) -> Callable[[], Tensor]:
+        ids = torch.zeros(rows, tokens, dtype=torch.long, device=device)
         return lambda: batch.run(ids, start)
 
     single_s, verify_s, draft_s = median_seconds(
-        [timed(target, 1), timed(target, plan.k + 1), timed(draft, 1)]
+        [
+            timed(target, 1, pair.device),
+            timed(target, plan.k + 1, pair.device),
+            timed(draft, 1, pair.draft_device),
+        ]
     )
     c, v = draft_s / single_s, verify_s / single_s
     speedup = theoretical_speedup(alpha, RoundShape(plan.k, plan.k * c, v))

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from specdemo.distant import near
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import autoregress, speculate
 from specdemo.metrics import LaneTally
@@ -82,7 +83,7 @@ class MemoisedLanes:
         config, device = replace(self.config, seed=seed), self._target.device
         control = self.control
         rule = rule_for(config, device) if control is None else wrong_rule_for(control, config, device)
-        drafter = DraftModelDrafter(self._draft)
+        drafter = near(lambda _rule: DraftModelDrafter(self._draft), rule, self._draft.device, device)
         return speculate(self._target, drafter, self._prompt_ids, config, self._eos_ids, rule=rule)
 
     def baseline(self, seed: int) -> Iterator[Round]:

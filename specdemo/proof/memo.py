@@ -7,8 +7,10 @@ Knows nothing of drafting, sampling or text; what it keeps grows with the prefix
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 
 import torch
+from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
 from specdemo.runtime import Runtime
@@ -98,17 +100,19 @@ class MemoRuntime:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Give what torch computes here ``count`` threads of the CPU.
+    """Give what torch computes in this thread ``count`` threads of the CPU.
 
     One is best for many operations on single rows: with two, waiting for each other takes longer than
-    the work, and on a busy machine a hundred times as long.
+    the work, and on a busy machine a hundred times as long. torch's own setting would hold for every thread
+    that begins meanwhile too, such as one that loads and measures other models.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
+    with _pools().limit(limits=count, user_api="openmp"):
         yield
-    finally:
-        torch.set_num_threads(before)
+
+
+@cache
+def _pools() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def _agreement(left: Sequence[int], right: Sequence[int]) -> int:

@@ -211,7 +211,9 @@ def _loss(student: Student, batch: list[LabelledSequence], labels: _Labels, reci
             kept = columns[found.rows]
             log_q = found.log_q.gather(1, kept.clamp_min(0)).masked_fill(kept < 0, 0.0)
             # A token outside the head has p = 0 here, so its log q of 0 neither gains nor costs.
-            total = total + weight * OBJECTIVES[recipe.objective](log_q, p[found.rows]).mean()
+            # Short texts are not reached by late steps: of no position the loss is 0, its mean no number.
+            losses = OBJECTIVES[recipe.objective](log_q, p[found.rows])
+            total = total + weight * losses.sum() / max(1, len(losses))
             weight *= STEP_DECAY
     return total
 

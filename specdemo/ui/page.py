@@ -232,7 +232,13 @@ def _settings(drafters: Sequence[str], offer: Offer) -> tuple[gr.components.Comp
     )
     with gr.Accordion("More", open=False, elem_id="more"):
         pair = _pair_choice(offer)
-        seed = gr.Number(DEFAULTS.seed, label="Seed", precision=0, minimum=0)
+        seed = gr.Number(
+            DEFAULTS.seed,
+            label="Seed",
+            info="repeats a sampled text; not with auto k under rejection, which drafts by measured times",
+            precision=0,
+            minimum=0,
+        )
         top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
         top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
         baseline = gr.Checkbox(DEFAULTS.baseline, label="race the target alone")
