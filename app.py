@@ -17,7 +17,6 @@ from specdemo.models import PRECISIONS
 from specdemo.ui.ending import serve_until_ended
 from specdemo.ui.health import with_health
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.reading import send_little_ahead
 from specdemo.ui.visitors import TRUSTED, trust_proxies
 from specdemo.ui.ways_in import with_mcp
 
@@ -81,9 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
     service.load()
-    page.launch(**address, prevent_thread_lock=True, **options)
-    send_little_ahead(page)
-    return serve_until_ended(page, service)
+    return serve_until_ended(page, service, {**address, **options})
 
 
 def _variable(flag: str) -> str:

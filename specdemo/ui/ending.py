@@ -1,4 +1,4 @@
-"""How the program ends: when it is told to, or when its device is lost. Knows the server and the service.
+"""Serving until the program ends: when it is told to, or when its device is lost. Knows page and service.
 
 Told to end (SIGTERM), it lets the run under way finish and refuses others in a sentence. A device that is
 lost is lost for this process; a supervisor starts the next one.
@@ -6,11 +6,14 @@ lost is lost for this process; a supervisor starts the next one.
 
 import signal
 import time
+from collections.abc import Mapping
 from types import FrameType
+from typing import Any
 
 import gradio as gr
 
 from specdemo.service import Service
+from specdemo.ui.reading import send_little_ahead
 
 FINISH_S = 20.0
 """How long the run under way may go on; supervisors kill after 30 to 90 s, counting what comes behind it."""
@@ -25,8 +28,11 @@ class _Terminated(BaseException):
     """The process was asked to end."""
 
 
-def serve_until_ended(page: gr.Blocks, service: Service) -> int:
-    """Wait for the end of a page that has been launched, and bring it about.
+def serve_until_ended(page: gr.Blocks, service: Service, options: Mapping[str, Any]) -> int:
+    """Launch the page, wait for the end, and bring it about.
+
+    Args:
+        options: Of ``page.launch()``.
 
     Returns:
         The exit status; whoever gets it should end the process without waiting for its threads, which may
@@ -35,6 +41,8 @@ def serve_until_ended(page: gr.Blocks, service: Service) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     status = 0
     try:
+        page.launch(prevent_thread_lock=True, **options)
+        send_little_ahead(page)
         while not service.lost:
             time.sleep(POLL_S)
         status = LOST_DEVICE

@@ -7,10 +7,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -36,6 +38,13 @@ class Served:
         self.lost = False
         self.ended: list[Any] = []
 
+    def launch(self, prevent_thread_lock: bool, **options: Any) -> None:
+        assert prevent_thread_lock
+        self.server = SimpleNamespace(servers=[])
+        self.launched = options
+        if options.get("slow"):
+            time.sleep(5)
+
     def close(self, *within_s: float, verbose: bool = True) -> None:
         self.ended.append(within_s)
 
@@ -55,20 +64,27 @@ def soon(action: Callable[[], None]) -> None:
 
 def test_told_to_end_it_lets_the_run_finish_then_closes_and_a_second_time_means_at_once(served):
     soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert serve_until_ended(served, served) == 0  # type: ignore[arg-type]
+    assert serve_until_ended(served, served, {"port": 7}) == 0  # type: ignore[arg-type]
     assert served.ended == [(ending.FINISH_S,), ()], "first the service, then the page"
+    assert served.launched == {"port": 7}
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_told_to_end_while_it_starts_it_ends_as_well(served):
+    soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert serve_until_ended(served, served, {"slow": True}) == 0  # type: ignore[arg-type]
+    assert served.ended == [(ending.FINISH_S,), ()]
 
 
 def test_a_lost_device_ends_it_with_a_status_of_its_own(served):
     soon(lambda: setattr(served, "lost", True))
-    assert serve_until_ended(served, served) == LOST_DEVICE > 0  # type: ignore[arg-type]
+    assert serve_until_ended(served, served, {"port": 7}) == LOST_DEVICE > 0  # type: ignore[arg-type]
     assert served.ended == [(ending.FINISH_S,), ()]
 
 
 def test_interrupted_it_waits_for_nobody(served):
     soon(lambda: os.kill(os.getpid(), signal.SIGINT))
-    assert serve_until_ended(served, served) == 0  # type: ignore[arg-type]
+    assert serve_until_ended(served, served, {"port": 7}) == 0  # type: ignore[arg-type]
     assert served.ended == [()]
 
 
@@ -92,6 +108,7 @@ def test_health_is_200_where_a_run_could_begin_and_503_elsewhere():
 APP = """
 import runpy, sys
 from pathlib import Path
+from types import SimpleNamespace
 sys.path[:0] = ["tests", "tests/ui"]
 import torch
 from tiny import tiny_pair
