@@ -16,6 +16,7 @@ from specdemo.line import Bounds
 from specdemo.models import PRECISIONS
 from specdemo.ui.ending import serve_until_ended
 from specdemo.ui.health import with_health
+from specdemo.ui.hosts import parse_names
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.visitors import TRUSTED, trust_proxies
 from specdemo.ui.ways_in import with_mcp
@@ -36,6 +37,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
     add("--port", type=int, help="port to listen on (default: 7860 or next free)")
     add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
     add("--trust-proxy", help="addresses of proxies whose word on where visitors come from is taken")
+    add("--allow-host", "", help="further names of this page, whose pages may call it, separated by commas")
     add("--pair", "embedded", choices=NAMES, help="the models that are always there")
     add("--target", help="a target model of your own: hub id or folder; with --draft")
     add("--draft", help="its draft model: hub id or folder, or none")
@@ -75,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     offer = hosting.offer()
     service = hosting.service(offer)
     page = build_page(service, hosting.drafters, offer)
-    options = with_health(launch_options(), service)
+    options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
     if settings.mcp:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}

@@ -19,9 +19,9 @@ from specdemo.engine import never
 from specdemo.limits import MAX_K, UserError, parse_config
 from specdemo.measurements import machine, processor_flags
 from specdemo.metrics import Totals, fold
-from specdemo.models import ASSETS
 from specdemo.pair import Pair, Stop, versions
 from specdemo.race import race
+from specdemo.shipped import PROMPTS
 from specdemo.trace import AUTO, BASELINE, SPECULATIVE, Mode, Round, Rule, RunConfig, dump
 
 PROMPT_KEYS = {"id", "category", "mode", "prompt"}
@@ -73,7 +73,7 @@ class Settings:
 
 def shipped_prompts(limit: int | None = None) -> list[Prompt]:
     """The prompts that come with the program, or ``limit`` of them, spread over their categories."""
-    return read_prompts(ASSETS / "prompts.jsonl", limit)
+    return read_prompts(PROMPTS, limit)
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from specdemo.drafters import Drafter
 from specdemo.lengths import FixedLength
 from specdemo.limits import MAX_K
+from specdemo.rebuild import MisfitError, Rebuilder
 from specdemo.rules import VerificationRule
 from specdemo.runtime import ModelRuntime
 from specdemo.summation import alike
@@ -107,9 +108,20 @@ def refreshed(model: nn.Module, capacity: int, vocab_size: int, costs: Calibrati
     return replace(costs, step_s=cost[1] / costs.v[0])
 
 
-def calibration_from(fields: Mapping[str, Any]) -> Calibration:
-    """A calibration from what ``dataclasses.asdict`` made of it and JSON of that."""
-    return Calibration(**{**fields, "v": tuple(fields["v"]), "rows": tuple(fields["rows"])})
+def calibration_from(kept: Any) -> Calibration | None:
+    """A calibration from what ``dataclasses.asdict`` made of it and JSON of that; None where it is none."""
+    try:
+        found = _READ(kept)
+    except MisfitError:
+        return None
+    positive = found.step_s > 0 and found.c >= 0 and len(found.v) == ROWS and min(found.v) > 0
+    holding = len(found.rows) in (0, ROWS) and all(
+        tokens <= rows <= MOST_ROWS for tokens, rows in enumerate(found.rows, 1)
+    )
+    return found if positive and holding else None
+
+
+_READ = Rebuilder({"v": ROWS, "rows": ROWS}, 0, {}).reader(Calibration)
 
 
 @torch.inference_mode()

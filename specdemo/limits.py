@@ -60,7 +60,7 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     rule = choice(raw, "rule", Rule, Rule.GREEDY if greedy else Rule.REJECTION)
     if greedy != (rule is Rule.GREEDY):
         raise UserError(
-            f"The {rule} rule needs a temperature above 0; raise the temperature or choose greedy."
+            f"The {rule} rule needs a temperature of {GREEDY_BELOW:g} or more; raise it or choose greedy."
             if greedy
             else "The greedy rule needs temperature 0; set it to 0 or choose rejection or shared-noise."
         )
@@ -79,8 +79,8 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
         script=_script(raw, drafter),
         seed=integer(raw, "seed", 0, 0, MAX_SEED),
         max_new_tokens=integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
-        baseline=_flag(raw, "baseline", RunConfig.baseline),
-        draft_alone=_flag(raw, "draft_alone", RunConfig.draft_alone),
+        baseline=flag(raw, "baseline", RunConfig.baseline),
+        draft_alone=flag(raw, "draft_alone", RunConfig.draft_alone),
     )
 
 
@@ -164,7 +164,8 @@ def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int)
     return int(value)
 
 
-def _flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
+def flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
+    """Whether ``key`` is switched on; raises ``UserError``."""
     value = raw.get(key, default)
     if not isinstance(value, bool):
         raise UserError(f"{key} must be true or false, not {show(value)}.")

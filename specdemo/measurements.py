@@ -49,13 +49,17 @@ class Measurements:
         self._found = {} if fresh or self._path is None else _read(self._path)
 
     def get(self, *what: Any) -> Any:
-        """The value under a name made of strings and numbers; None where there is none."""
+        """The value under a name made of strings and numbers; None where there is none.
+
+        Another version of the program may have kept it, so whoever asks looks at its shape.
+        """
         entry = self._found.get(_key(what))
         return entry and entry.get("value")
 
     def put(self, value: Any, *what: Any) -> None:
         """Keep a value that JSON can hold. A folder that cannot be written is no reason to stop."""
-        entry = {"what": list(what), "machine": machine(), "value": value}
+        # As another process will read it, whoever asks.
+        entry = json.loads(json.dumps({"what": list(what), "machine": machine(), "value": value}))
         self._found[_key(what)] = entry
         if self._path is None:
             return

@@ -5,12 +5,13 @@ in ``placement``. Knows no UI and no decoding.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
+from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
 from torch import nn
@@ -30,7 +31,7 @@ from specdemo.attention import ATTENTION
 from specdemo.draft_model import is_reduced_draft, load_draft
 from specdemo.engine import run_capacity
 from specdemo.feature_draft import FeatureDraft, load_feature_draft
-from specdemo.fetch import Progress, cache_folder, embedded_target, silent
+from specdemo.fetch import Progress, cache_folder, embedded_target, mended_target, silent
 from specdemo.fit import PLAIN, fit_rows, require_known_ids, require_rollback, require_same_tokens
 from specdemo.hub import counting_bar, fetch_checkpoint, within
 from specdemo.huge_pages import use_huge_pages
@@ -50,6 +51,8 @@ from specdemo.packed import (
 from specdemo.pair import Pair, drafters_with
 from specdemo.placement import Placement, free_memory, plan
 from specdemo.presets import ALLOWANCE, EMBEDDED, SLACK
+from specdemo.rebuild import MisfitError, Rebuilder
+from specdemo.shipped import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT
 from specdemo.text import PieceTable
 from specdemo.trace import Calibration, RunConfig
 from specdemo.tune import CAPACITY, measure_drafts, measure_targets
@@ -58,9 +61,6 @@ from specdemo.weights import count_parameters
 PRECISIONS = (AUTO_PRECISION, *DTYPES)
 NONE = "none"
 """A pair without a draft model; drafters that need none still run."""
-ASSETS = Path(__file__).parent.parent / "assets"
-EMBEDDED_DRAFT = ASSETS / "draft"
-EMBEDDED_FEATURE_DRAFT = ASSETS / "feature-draft"
 WHOLE = 300_000_000
 """Parameters of a model that is tried as a whole; of a larger one as many layers as make this."""
 TARGET_HEAD_PRECISIONS = {"int4": "int8"}
@@ -71,6 +71,25 @@ DRAFT_PACKINGS = ("int4", "int8", "fp16", "bf16")
 """What our own drafts may run in on CPU: rounding costs them acceptance at most."""
 USUAL_PACKING = "int4"
 """Where nothing was measured."""
+Arguments = ParamSpec("Arguments")
+
+
+def _mending(load: Callable[Arguments, Pair]) -> Callable[Arguments, Pair]:
+    """``load``, tried once more where it failed and the embedded target proved damaged and was made anew."""
+
+    @wraps(load)
+    def tried(*arguments: Arguments.args, **options: Arguments.kwargs) -> Pair:
+        try:
+            return load(*arguments, **options)
+        except Exception:  # a flipped byte may show anywhere
+            asked = signature(load).bind(*arguments, **options)
+            asked.apply_defaults()
+            if asked.arguments["target"] != EMBEDDED or not mended_target(asked.arguments["progress"]):
+                raise
+        return load(*arguments, **options)
+
+    return tried
+
 
 Alone = Callable[[Callable[[], Any]], Any]
 """Calls what measures while nothing else computes, and gives its result."""
@@ -119,6 +138,7 @@ def load_pair(
     return pair
 
 
+@_mending
 def assemble_pair(
     target: str = EMBEDDED,
     draft: str = EMBEDDED,
@@ -258,6 +278,8 @@ def _draft_files(named: str, revision: str | None, progress: Progress) -> _Files
     if named == NONE:
         return None
     embedded = named == EMBEDDED
+    if embedded and not EMBEDDED_DRAFT.is_dir():
+        raise UserError(f"The embedded draft is not installed ({EMBEDDED_DRAFT}); name another draft.")
     found = fetch_checkpoint(str(EMBEDDED_DRAFT) if embedded else named, revision, progress)
     return _Files("distilled draft" if embedded else named, found.folder, found.revision)
 
@@ -413,20 +435,20 @@ class _Chooser:
         if self.place.type != "cpu":
             usual = "fp32" if _lacks_bf16(self.place) else "bf16"
             return usual, partial(unmeasured_sentence, usual)
-        rates = self.measurements.get("target", self._model)
+        rates = _rates_from(self.measurements.get("target", self._model))
         if rates is None and self.may_measure:
             rates = self.alone(partial(self._measured, progress))
         if rates:
             best = max(rates, key=rates.__getitem__)
             return best, partial(chosen_sentence, best, rates=rates)
-        usual = self.measurements.get("usual target") or usual_precision()
+        usual = _one_of(exact_precisions(), self.measurements.get("usual target")) or usual_precision()
         return usual, partial(unmeasured_sentence, usual)
 
     def known_packing(self, precision: str) -> str | None:
         """What our own drafts run in beside a target in ``precision``; None where that is not known yet."""
         if self.place.type != "cpu":
             return precision
-        return self.measurements.get("packing", self._model, precision)
+        return _one_of(DRAFT_PACKINGS, self.measurements.get("packing", self._model, precision))
 
     def packing(
         self,
@@ -488,6 +510,23 @@ class _Chooser:
             return {}
         config = loading(AutoConfig.from_pretrained, str(self.files.folder)).get_text_config()
         return {"num_hidden_layers": max(2, config.num_hidden_layers * WHOLE // parameters)}
+
+
+_READ_RATES = Rebuilder({"rates": len(DTYPES)}, 16, {}).reader(Mapping[str, float], "rates")
+
+
+def _rates_from(kept: Any) -> dict[str, float] | None:
+    """Tokens per second by precision, as they were kept; None where it is nothing of the kind."""
+    try:
+        rates = _READ_RATES(kept)
+    except MisfitError:
+        return None
+    return rates if rates and rates.keys() <= set(exact_precisions()) else None
+
+
+def _one_of(names: Iterable[str], kept: Any) -> str | None:
+    """What was kept, if it is one of these names."""
+    return next((name for name in names if name == kept), None)
 
 
 def _lacks_bf16(place: torch.device) -> bool:

@@ -283,14 +283,19 @@ class Pair:
         """What an earlier start measured, if it still holds."""
         if self.measurements is None:
             return None
-        kept = self.measurements.get("costs", self.identity, self.precision, capacity)
-        return kept and refreshed(self.target, capacity, self._vocab, calibration_from(kept))
+        kept = calibration_from(self.measurements.get(*self._costs_name(capacity)))
+        return kept and refreshed(self.target, capacity, self._vocab, kept)
+
+    def _costs_name(self, capacity: int) -> tuple[Any, ...]:
+        """What the target's costs are kept under; a GPU is told apart by its name, the CPU always is."""
+        name = ("costs", self.identity, self.precision, capacity)
+        return name if self.device.type == "cpu" else (*name, self._hardware)
 
     def _measured(self, capacity: int) -> Calibration:
         good = find_good_rows(self.target, capacity, self._vocab)
         costs = measure_target(self.target, capacity, self._vocab, good)
         if self.measurements is not None:
-            self.measurements.put(asdict(costs), "costs", self.identity, self.precision, capacity)
+            self.measurements.put(asdict(costs), *self._costs_name(capacity))
         return costs
 
     def _target_for(self, drafter: str, rows: tuple[int, ...], capacity: int) -> ModelRuntime:

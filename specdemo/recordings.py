@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from specdemo import trace_file
 from specdemo.limits import UserError
+from specdemo.shipped import RECORDINGS
 from specdemo.trace import Rule, Run
 
-FOLDER = Path(__file__).parent.parent / "assets" / "recordings"
+FOLDER = RECORDINGS
 
 
 @dataclass(frozen=True)

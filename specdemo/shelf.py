@@ -6,6 +6,8 @@ models, only how to have them loaded.
 """
 
 import gc
+import logging
+import re
 import threading
 import traceback
 from collections.abc import Callable, Generator
@@ -19,6 +21,10 @@ from specdemo.line import Stop
 from specdemo.pair import Pair
 
 POLL_S = 0.25
+IN_THE_LOG = "The models could not be loaded; whoever runs this page finds the reason in its log."
+_FOLDER = re.compile(r"(?<![\w:/])[~.]*/[\w.]")
+"""Where the name of a folder of this machine begins; a hub id or an address has none."""
+_log = logging.getLogger(__name__)
 
 Loader = Callable[[str, Progress], Pair]
 """Loads the pair of a name, reporting progress; raises ``UserError``."""
@@ -185,6 +191,8 @@ class _Held:
             reason = (str(error).splitlines() or [""])[0][:200]
             failure = f"The models could not be loaded ({type(error).__name__}: {reason})."
         if failure is not None:
+            _log.error("Loading %s failed: %s", self.name, failure)
+            failure = without_folders(failure)
             drop_unused()  # only the sentence is kept: a traceback holds on to what had been loaded by then
         with self._lock:
             self.pair, self._failure, self._thread = pair, failure, None
@@ -192,6 +200,11 @@ class _Held:
     def _report(self, text: str, fraction: float) -> None:
         self._progress = (text, fraction)
         self._print(text, fraction)
+
+
+def without_folders(sentence: str) -> str:
+    """What visitors are told of a load that failed: nothing that names a folder of this machine."""
+    return IN_THE_LOG if _FOLDER.search(sentence) else sentence
 
 
 def drop_unused() -> None:

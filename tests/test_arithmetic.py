@@ -121,6 +121,12 @@ def test_what_is_measured_anew_takes_the_place_of_what_was(tmp_path):
     assert entry["what"] == ["x"] and "torch" in entry["machine"]
 
 
+def test_what_was_kept_reads_the_same_in_this_process_and_in_the_next(tmp_path):
+    first = Measurements(tmp_path)
+    first.put({"v": (1.0, 2.0), "rows": ()}, "costs")
+    assert first.get("costs") == Measurements(tmp_path).get("costs") == {"v": [1.0, 2.0], "rows": []}
+
+
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"a": 1}', "\x00"])
 def test_a_damaged_file_of_measurements_is_as_none(tmp_path, content):
     (tmp_path / kept.FILE).write_text(content)

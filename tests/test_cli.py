@@ -88,7 +88,11 @@ def test_json_holds_the_whole_run(capsys, tmp_path):
     [
         (["generate", ""], "prompt is empty"),
         (["generate", "x", "--k", "0"], "k must be from 1"),
-        (["generate", "x", "--rule", "rejection"], "needs a temperature above 0"),
+        (["generate", "x", "--k", "x"], "k must be a whole number from 1 to 12, or auto; not 'x'."),
+        (["lab", "draft-length", "--k", "x"], "k must be a whole number from 1 to 12, or auto; not 'x'."),
+        (["lab", "temperature", "--k", "x"], "k must be a whole number from 1 to 12, or auto; not 'x'."),
+        (["generate", "x", "--rule", "rejection", "--temperature", "0.0005"], "temperature of 0.001 or more"),
+        (["generate", "x", "--rule", "rejection"], "needs a temperature of 0.001 or more"),
         (["generate", "x", "--drafter", "oracle"], "Unknown drafter"),
         (["generate", "x", "--max-new-tokens", "2", "--json", "/nowhere/x.json"], "Cannot write"),
         (["replay", "/nowhere/x.json"], "Cannot read /nowhere/x.json: No such file"),

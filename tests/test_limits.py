@@ -77,7 +77,7 @@ def test_lanes_are_asked_for_by_name():
         ({"rule": "coin"}, "rule must be one of"),
         ({"rule": ["greedy"]}, "rule must be one of"),
         ({"rule": "greedy", "temperature": 1}, "greedy rule needs temperature 0"),
-        ({"rule": "rejection", "temperature": 0}, "needs a temperature above 0"),
+        ({"rule": "rejection", "temperature": 0}, "needs a temperature of 0.001 or more"),
         ({"mode": "poem"}, "mode must be one of"),
         ({"drafter": "oracle"}, "Unknown drafter"),
         ({"drafter": []}, "Unknown drafter"),

@@ -1,22 +1,24 @@
 """Loading any pair from folders, and refusing pairs that do not fit, in words."""
 
+import shutil
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny import byte_tokenizer, nearby, tiny_llama
+from tiny import byte_tokenizer, config_for, nearby, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-from specdemo import models
+from specdemo import fetch, models
 from specdemo.calibrate import ROWS
 from specdemo.fetch import silent
 from specdemo.fit import require_same_tokens
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.llama import FusedLlama
+from specdemo.manifest import write_manifest
 from specdemo.models import load_pair, weights_counted
 from specdemo.pair import Pair
 from specdemo.trace import Calibration
@@ -225,3 +227,79 @@ def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
     other.join(5)
     assert logging.set_tqdm_hook(None) is None
     assert not crossed and told == {"one": ["Loading one"], "other": []}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "bf17",
+        7,
+        [1],
+        [["fp32", 1.0]],
+        {},
+        {"bf16": "fast"},
+        {"bf17": 1.0},
+        {"fp32": None},
+        {"step_s": 1.0},
+        {"step_s": 1.0, "c": 0.0, "v": [1.0], "row_floor": None, "rows": []},
+        {"step_s": 1.0, "c": 0.0, "v": 3, "row_floor": None, "rows": None},
+    ],
+    ids=repr,
+)
+def test_what_another_version_measured_is_as_nothing(target_folder, tmp_path, monkeypatch, kept):
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
+    monkeypatch.setattr(models.Measurements, "get", lambda self, *what: kept)
+    monkeypatch.setattr(models, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
+    pair = load_pair(target_folder, "none", device="cpu")
+    assert pair.precision in ("bf16", "fp32") and "chosen by measurement" in pair.arithmetic.reason
+    assert len(pair.calibrate(config_for(drafter="prompt-lookup", max_new_tokens=8), 10).v) == ROWS
+    unmeasured = models.assemble_pair(target_folder, "none", device="cpu")
+    assert unmeasured.precision == models.usual_precision()
+
+
+@pytest.fixture
+def damaged(target_folder, tmp_path, monkeypatch):
+    """The embedded target's folder with a tiny model in it, which is put there again when it is made anew."""
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
+    monkeypatch.setattr(models, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
+
+    def make(folder, good, progress):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(target_folder, folder)
+        write_manifest(folder)
+
+    monkeypatch.setattr(fetch, "_make", make)
+    return fetch.embedded_target()
+
+
+def overwrite(path, at, content):
+    with path.open("r+b") as file:
+        file.seek(at, 0 if at >= 0 else 2)
+        file.write(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "content"),
+    [
+        ("model.safetensors", 8, b"x"),
+        ("model.safetensors", 0, b"\xff" * 8),
+        ("model.safetensors", -10_000, b"\xff" * 10_000),
+        ("config.json", 0, b"x"),
+        ("tokenizer.json", 0, b"x"),
+    ],
+    ids=["header", "length of the header", "weights that are no numbers", "config", "tokenizer"],
+)
+def test_a_damaged_target_that_cannot_be_loaded_is_made_anew(damaged, name, at, content):
+    whole = (damaged / name).read_bytes()
+    overwrite(damaged / name, at, content)
+    pair = models.assemble_pair(draft="none", **ON_CPU)
+    assert (damaged / name).read_bytes() == whole
+    assert run(pair, drafter="prompt-lookup")[1]["badge"]["kind"] == "same"
+
+
+def test_a_load_that_fails_for_another_reason_fails_once(damaged, monkeypatch):
+    loads = []
+    monkeypatch.setattr(models, "_tokenizer", lambda files: loads.append(files) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        models.assemble_pair(draft="none", **ON_CPU)
+    assert len(loads) == 1

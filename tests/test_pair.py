@@ -10,10 +10,12 @@ from test_graphs import Recorder, as_if_on_a_device, recorded  # noqa: F401
 from tiny import config_for, emitted, nearby, tiny_llama, tiny_pair, unmeasured_pair
 from torch import nn
 
+import specdemo.pair
 from specdemo import runtime
 from specdemo.engine import autoregress
 from specdemo.limits import UserError
 from specdemo.llama import FusedLlama
+from specdemo.measurements import Measurements
 from specdemo.metrics import fold
 from specdemo.runtime import ModelRuntime
 from specdemo.sampling import gumbel, warp
@@ -200,6 +202,24 @@ def test_warming_up_runs_the_draft_alone_where_there_is_a_draft(monkeypatch):
     raced_lanes.clear()
     pair.warm_up()
     assert set(raced_lanes) == {SPECULATIVE, BASELINE}
+
+
+def test_costs_of_one_type_of_gpu_are_not_those_of_another(monkeypatch, tmp_path):
+    pair = tiny_pair()
+    pair.measurements = Measurements(tmp_path)
+    costs = next(iter(pair.calibrations.values()))
+    monkeypatch.setattr(specdemo.pair, "find_good_rows", lambda *_: ())
+    monkeypatch.setattr(specdemo.pair, "measure_target", lambda *_: costs)
+    monkeypatch.setattr(specdemo.pair, "refreshed", lambda *asked: asked[-1])
+    pair._measured(256)
+    assert pair._remembered(256) == costs
+    monkeypatch.setattr(type(pair), "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "one GPU")
+    assert pair._remembered(256) is None, "the processor's"
+    pair._measured(256)
+    assert pair._remembered(256) == costs
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "another GPU")
+    assert pair._remembered(256) is None
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,41 @@ def test_costs_of_an_earlier_start_are_checked(monkeypatch):
         assert found == (replace(kept, step_s=2.0) if holds else None)
 
 
+KEPT = {"step_s": 5.0, "c": 0.0, "v": [1.0] * 13, "row_floor": 3, "rows": list(at_least(3))}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"v": [1.0] * 12},
+        {"v": [1.0] * 14},
+        {"v": [0.0] * 13},
+        {"v": ["1"] * 13},
+        {"v": [float("nan")] * 13},
+        {"v": 1.0},
+        {"rows": [3]},
+        {"rows": [1] * 13},
+        {"rows": [17] * 13},
+        {"rows": [3.5] * 13},
+        {"rows": None},
+        {"step_s": 0.0},
+        {"step_s": None},
+        {"c": -1.0},
+        {"row_floor": "3"},
+        {"of a later version": 1},
+    ],
+    ids=repr,
+)
+def test_costs_of_another_shape_are_none(change):
+    assert calibration_from(KEPT).rows == at_least(3)
+    assert calibration_from({**KEPT, **change}) is None
+
+
+@pytest.mark.parametrize("kept", [None, 1, "x", [], {}, [KEPT]], ids=repr)
+def test_what_is_no_calibration_is_none(kept):
+    assert calibration_from(kept) is None
+
+
 def test_padding_of_an_earlier_start_is_tested_again(monkeypatch):
     kept = Calibration(step_s=5.0, c=0.0, v=(1.0,) * 13, row_floor=3, rows=at_least(3))
     monkeypatch.setattr(calibrate, "steady_medians", lambda measures: {1: 2.0, 5: 2.0})

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specdemo.limits import UserError
-from specdemo.shelf import Shelf
+from specdemo.shelf import IN_THE_LOG, Shelf, without_folders
 
 HOME = "home"
 
@@ -152,6 +152,36 @@ def test_an_unforeseen_failure_while_loading_is_a_sentence_too(failure):
     for _ in range(2):
         with pytest.raises(UserError, match=rf"could not be loaded \({type(failure).__name__}: of all\)\."):
             borrow(shelf, HOME)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        UserError("The disk of /srv/models cache is full; make 650 MB free there."),
+        UserError("Cannot load ../own: no weights (~/own/model.safetensors)."),
+        UserError("Fetching a/b failed ([Errno 13] Permission denied: '/root/.cache/x'); try again."),
+        OSError("[Errno 30] Read-only file system: '/srv/x'"),
+    ],
+)
+def test_folders_of_the_server_are_named_in_its_log_only(failure, caplog):
+    def loader(name: str, progress: Any) -> Any:
+        raise failure
+
+    with pytest.raises(UserError) as told:
+        borrow(Shelf(loader, HOME), HOME)
+    assert str(told.value) == IN_THE_LOG and str(failure) in caplog.text
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Cannot load org/name: the hub has none of that name, or it is private; check the name.",
+        "org/name is gated: accept its licence at https://huggingface.co/org/name and log in.",
+        "It writes 5 tokens/s; choose another.",
+    ],
+)
+def test_a_load_that_failed_for_another_reason_tells_it(sentence):
+    assert without_folders(sentence) == sentence
 
 
 def test_of_a_failed_load_only_the_sentence_is_kept():

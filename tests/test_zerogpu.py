@@ -5,13 +5,16 @@ import time
 from typing import Any
 
 import pytest
-from lent_gpu import Lender
+from lent_gpu import CONTEXT, Lender
 from tiny import service_of, tiny_pair
 
+import specdemo.pair
 from specdemo.limits import UserError
 from specdemo.pair import Pair
+from specdemo.reservations import LEAST_S, MEASURING_S
+from specdemo.reservations import usual_seconds as seconds_for
 from specdemo.service import KINDS, LostDeviceError, Service, perform
-from specdemo.zerogpu import MEASURING_S, on_calls, seconds_for
+from specdemo.zerogpu import on_calls
 
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
 PARENT = os.getpid()
@@ -109,6 +112,55 @@ def test_the_time_asked_for_follows_the_request(service, lender):
     assert MEASURING_S <= seconds_for("run", REQUEST) < seconds_for("run", LONG) < seconds_for("run", {})
     assert seconds_for("run", {"max_new_tokens": 1e9}) == seconds_for("run", {})
     assert seconds_for("play", {}) < seconds_for("measure", {}) <= 120
+
+
+def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pair, lender, monkeypatch):
+    pair.calibrations.clear()
+    measured = CONTEXT.Value("i", 0)
+    find = specdemo.pair.find_good_rows
+
+    def counted(*asked: Any) -> Any:
+        measured.value += 1
+        return find(*asked)
+
+    monkeypatch.setattr("specdemo.pair.find_good_rows", counted)
+    for _ in range(2):
+        assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
+    assert measured.value == 1 and len(set(lender.processes)) == 2
+    assert not pair.calibrations, "this process computes nothing"
+    list(service.stream({**REQUEST, "max_new_tokens": 600}, never))
+    assert measured.value == 2, "another length of cache"
+
+
+def test_the_next_call_asks_for_what_the_first_one_took(service, lender):
+    for _ in range(3):
+        list(service.stream(REQUEST, never))
+    first, *later = lender.durations
+    assert first == seconds_for("run", REQUEST) and max(later) < first and min(later) >= LEAST_S
+
+
+def test_a_call_that_the_host_cuts_off_gets_more_time_the_next_time(pair, monkeypatch):
+    def cut(*_asked: Any) -> Any:
+        yield {"type": "progress", "text": "", "fraction": 0.0}
+        raise RuntimeError
+
+    durations = []
+
+    def lend(duration: Any) -> Any:
+        def decorate(_task: Any) -> Any:
+            def handler(*args: Any) -> Any:
+                durations.append(duration(*args))
+                yield from cut()
+
+            return handler
+
+        return decorate
+
+    performer = on_calls(pair, perform, lend)
+    for _ in range(2):
+        with pytest.raises(UserError, match="could not be used"):
+            list(performer(pair, "run", REQUEST, never))
+    assert durations[1] >= 2 * durations[0]
 
 
 def test_a_process_whose_device_is_lost_is_not_used_again(pair):

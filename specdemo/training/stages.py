@@ -18,12 +18,13 @@ from transformers import AutoTokenizer
 
 from specdemo.draft_model import save_draft, slice_of_target
 from specdemo.feature_draft import default_taps, feature_draft_for, save_feature_draft
-from specdemo.fetch import embedded_target, printing
+from specdemo.fetch import embedded_target, mended_target, printing
 from specdemo.limits import UserError
 from specdemo.models import EMBEDDED, chosen_device, loading
 from specdemo.pair import encode_prompt, eos_ids_of
 from specdemo.training import clock
 from specdemo.training.arithmetic import TargetFiles, learners, try_learning, try_writing, writers
+from specdemo.training.disk import refused
 from specdemo.training.distil import CHECKPOINT, Recipe, distil, frequent_ids
 from specdemo.training.evaluate import evaluate_draft
 from specdemo.training.pace import (
@@ -111,11 +112,13 @@ def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, 
     try:
         return _train(plan, out, device, resume)
     except OSError as error:
-        where = error.filename or out
-        raise UserError(
-            f"Cannot use {where}: {error.strerror or error}; free some space and repeat with --resume, or "
-            "choose another --out."
-        ) from error
+        raise refused(out, error) from error
+    except UserError as error:
+        if plan.target == EMBEDDED and mended_target(printing()):
+            raise UserError(
+                "The embedded target's files were damaged and have been made anew; run the command again."
+            ) from error
+        raise
 
 
 def _keep_freed_memory() -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from specdemo.limits import UserError
 from specdemo.training import clock
 from specdemo.training.batched import BatchedDecoder
+from specdemo.training.disk import refused
 
 SPENT = "seconds.txt"
 KEPT = 24
@@ -170,9 +170,7 @@ def save_whole(content: object, path: Path) -> None:
         partial.rename(path)
     except (OSError, RuntimeError) as error:
         partial.unlink(missing_ok=True)
-        raise UserError(
-            f"Cannot write {path}; free some space and run the same command with --resume."
-        ) from error
+        raise refused(path, error) from error
 
 
 @torch.inference_mode()

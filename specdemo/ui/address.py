@@ -5,10 +5,12 @@ Values are checked as a request's are. Knows no widgets.
 
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from specdemo.limits import parse_config
 from specdemo.trace import AUTO, RunConfig
+from specdemo.ui.runs import Events
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
@@ -29,6 +31,17 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
     # What follows from a setting is set with it: a temperature brings its rule.
     implied = {"temperature", "rule"} if {"temperature", "rule"} & named.keys() else set()
     return {key: getattr(config, key) for key in named.keys() | implied}
+
+
+def with_pair_named(events: Events, pair: Any) -> Events:
+    """A run's events that also say by which name its pair was asked for: a link to it asks for the same."""
+    with closing(events):
+        for event in events:
+            if event["type"] == "start" and pair:
+                run = event["run"]
+                yield {**event, "run": {**run, "pair": {**run["pair"], "name": pair}}}
+            else:
+                yield event
 
 
 def _typed(key: str, text: str) -> Any:

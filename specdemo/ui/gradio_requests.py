@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import gradio as gr
+import gradio_client.utils as client_utils
 from gradio.block_function import BlockFunction
 
 from specdemo.limits import UserError
@@ -72,7 +73,7 @@ def check_body(page: gr.Blocks, path: str, body: bytes) -> None:
     Raises:
         UserError: In a sentence for whoever asked.
     """
-    sent, asked = _object_in(body), path.removeprefix(f"{API}/")
+    sent, asked = object_in(body), path.removeprefix(f"{API}/")
     if named := _ENDPOINT.fullmatch(asked):
         _check_call(page, named["name"], sent, by_name=bool(named["by_name"]))
     elif named := _DIRECT.fullmatch(asked):
@@ -80,7 +81,7 @@ def check_body(page: gr.Blocks, path: str, body: bytes) -> None:
     elif asked == "queue/join":
         _check_types(sent)
         _check_session(sent.get("session_hash"))
-        _check_count(sent, len(_by_index(page, sent.get("fn_index")).inputs))
+        _check_event(_by_index(page, sent.get("fn_index")), sent)
     elif asked == "cancel":
         _check_types(sent)
         _check_session(sent.get("session_hash"))
@@ -90,7 +91,12 @@ def check_body(page: gr.Blocks, path: str, body: bytes) -> None:
         _check_text(sent, "event_id")
 
 
-def _object_in(body: bytes) -> dict[str, Any]:
+def object_in(body: bytes) -> dict[str, Any]:
+    """The object that was posted.
+
+    Raises:
+        UserError: There is none, or it holds what no request may.
+    """
     try:
         sent = json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -106,11 +112,14 @@ def _refuse_constant(name: str) -> None:
 
 
 def _check_values(sent: dict[str, Any]) -> None:
-    """Refuse what JSON has no bounds for: depth, and numbers beyond a float."""
+    """Refuse files, which Gradio would fetch before it calls a function, and what JSON has no bounds for."""
     level: list[Any] = [sent]
     for _ in range(DEEPEST):
         if any(isinstance(value, float) and not math.isfinite(value) for value in level):
             raise UserError("The request has a number that is too large.")
+        # Gradio's newer test is part of this older one, and fails where "meta" is no object.
+        if any(map(client_utils.is_file_obj, level)):
+            raise UserError("The request names a file; this page takes none.")
         holders = [value for value in level if isinstance(value, list | dict)]
         level = [part for one in holders for part in (one.values() if isinstance(one, dict) else one)]
     if level:
@@ -159,11 +168,19 @@ def _check_direct(page: gr.Blocks, name: str, sent: dict[str, Any]) -> None:
     fn = _by_index(page, sent.get("fn_index"))
     if fn.queue:
         raise NotFoundError(f"This endpoint has a queue; post to {API}/call/ and its name.")
+    _check_event(fn, sent)
+
+
+def _check_event(fn: BlockFunction, sent: dict[str, Any]) -> None:
+    """Refuse an event of the page that lacks what its function is called with."""
     _check_count(sent, len(fn.inputs))
+    if fn.collects_event_data and not isinstance(sent.get("event_data"), dict):
+        raise UserError("event_data must be an object: this function answers an event of the page.")
 
 
 def _by_index(page: gr.Blocks, index: object) -> BlockFunction:
-    if not isinstance(index, int) or isinstance(index, bool) or index not in page.fns:
+    numbered = isinstance(index, int) and not isinstance(index, bool)
+    if not numbered or index not in page.fns or page.fns[index].fn is None:
         raise UserError("fn_index must be the number of one of this page's functions; reload the page.")
     return page.fns[index]
 

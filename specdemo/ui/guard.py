@@ -6,27 +6,30 @@ jobs and no widgets.
 """
 
 import asyncio
-import json
 import logging
 import os
 import re
-from collections.abc import Iterable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Iterable, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from starlette.datastructures import MutableHeaders, QueryParams
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specdemo.limits import UserError
 from specdemo.trace import dump
 from specdemo.ui import health, lab_routes, offline, stage, traces
-from specdemo.ui.gradio_requests import API, NotFoundError, check_body, check_query
+from specdemo.ui.gradio_requests import API, NotFoundError, check_body, check_query, object_in
+from specdemo.ui.headers import admitted_headers
+from specdemo.ui.hosts import Hosts, hosts_for
+from specdemo.ui.refusals import MAX_BODY, OTHERWISE, SENTENCES, RefusedError, sentence_in
 
-MAX_BODY = 1_000_000
-"""Of a request to Gradio, in bytes; the longest game is a tenth of it."""
 BODY_S = 20.0
 MAX_PATH_CHARS = 500
+MAX_QUERY_CHARS = 60_000
+"""A link may hold the longest prompt, percent-encoded; Gradio reads no address of 65,536 characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
 _OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX, health.PREFIX))
 _FETCHED = re.compile(
@@ -36,6 +39,8 @@ _FETCHED = re.compile(
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
 _POSTED_TO_US = re.compile(rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run")
 _MCP = re.compile(rf"{API}/mcp(/.*)?")
+_NAMES_THE_HOST = re.compile(r"/|/config/?")
+"""What Gradio writes the address into by which it was asked; nobody else is to get it from a cache."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|(^|/)\.\.?(/|$)")
 """What no address of this page has: control characters, backslashes, steps up the folders."""
 
@@ -49,21 +54,33 @@ COMMON_HEADERS = {
 }
 SPACES = ("https://huggingface.co", "https://*.hf.space")
 """Who may show the page in a frame when it runs as a Space."""
-SENTENCES = {
-    404: "There is nothing at this address.",
-    405: "This address does not take requests of that kind.",
-    408: "The request took too long to arrive; send it again.",
-    413: f"The request is too large; at most {MAX_BODY:,} bytes are taken.",
-    500: "The request failed inside the program; please try again.",
-    503: "Too many runs are waiting; please try again in a minute.",
-}
-OTHERWISE = "The request was refused; reload the page and try again."
 _log = logging.getLogger(__name__)
 
 
-def middleware() -> Middleware:
-    """The guard, as ``FastAPI(middleware=[...])`` takes it."""
-    return Middleware(Guard, framed_by=SPACES if os.environ.get("SPACE_ID") else ())
+def lifespan(
+    allowed: Iterable[str] = (), listening: str = ""
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    """For ``FastAPI(lifespan=...)``: before the first request the guard is put around the whole app.
+
+    What is given as ``middleware`` would stand inside of Gradio's own, which answers some requests itself.
+
+    Args:
+        allowed: Further names of the page, and whose pages may call it.
+        listening: The name of what the server listens on.
+    """
+
+    @asynccontextmanager
+    async def guarded(app: Starlette) -> AsyncIterator[None]:
+        hosts = hosts_for(allowed, app.root_path, listening)
+        app.middleware_stack = Guard(app.middleware_stack, framers(), hosts)
+        yield
+
+    return guarded
+
+
+def framers() -> tuple[str, ...]:
+    """Other hosts that may show the page in a frame."""
+    return SPACES if os.environ.get("SPACE_ID") else ()
 
 
 def content_policy(framed_by: Iterable[str] = ()) -> str:
@@ -85,25 +102,19 @@ def content_policy(framed_by: Iterable[str] = ()) -> str:
     )
 
 
-class RefusedError(Exception):
-    """A request that goes no further: the reply's status and sentence."""
-
-    def __init__(self, status: int, sentence: str = ""):
-        super().__init__(sentence or SENTENCES[status])
-        self.status = status
-
-
 class Guard:
     """ASGI middleware around the whole app.
 
     Args:
         app: What is guarded; Gradio's, which has the page as ``get_blocks()``.
         framed_by: Other hosts that may show the page in a frame.
+        hosts: Its names, and whose pages may call it; this machine's, and its own.
     """
 
-    def __init__(self, app: ASGIApp, framed_by: Iterable[str] = ()):
+    def __init__(self, app: ASGIApp, framed_by: Iterable[str] = (), hosts: Hosts | None = None):
         self._app = app
         self._policy = content_policy(framed_by)
+        self._hosts = hosts or hosts_for()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -114,6 +125,7 @@ class Guard:
         path = _behind(scope.get("root_path", ""), scope["path"])
         reply = _Reply(send, self._headers(path), path)
         try:
+            scope["headers"] = admitted_headers(scope["headers"], self._hosts)
             receive = await _admitted(scope, path, receive)
             await self._app(scope, receive, reply.send)
         except RefusedError as error:
@@ -123,7 +135,8 @@ class Guard:
 
     def _headers(self, path: str) -> dict[str, str]:
         policy = f"{offline.POLICY}; frame-ancestors 'none'" if path == PLAYER else self._policy
-        return {"Content-Security-Policy": policy, **COMMON_HEADERS}
+        fresh = {"Cache-Control": "no-store"} if _NAMES_THE_HOST.fullmatch(path) else {}
+        return {"Content-Security-Policy": policy, **COMMON_HEADERS, **fresh}
 
 
 def _behind(root: str, path: str) -> str:
@@ -141,12 +154,16 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
     page = scope["app"].get_blocks()
     if len(path) > MAX_PATH_CHARS or _UNSAFE.search(path):
         raise RefusedError(404)
+    if len(scope["query_string"]) > MAX_QUERY_CHARS:
+        raise RefusedError(414)
     if page.mcp_server and _MCP.fullmatch(path):
-        return _replayed(await _body(receive), receive) if scope["method"] == "POST" else receive
+        return await _message(receive) if scope["method"] == "POST" else receive
     method = {"HEAD": "GET"}.get(scope["method"], scope["method"])
     taken = {"GET": _FETCHED.fullmatch(path), "POST": _posted(path)}
     if not any(taken.values()):
         raise RefusedError(404)
+    if _asks_whether_it_may(scope):
+        return receive
     if not taken.get(method):
         raise RefusedError(405)
     try:
@@ -161,6 +178,22 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
     except UserError as error:
         raise RefusedError(400, str(error)) from error
     return receive
+
+
+async def _message(receive: Receive) -> Receive:
+    """How the MCP server gets a message."""
+    body = await _body(receive)
+    try:
+        object_in(body)
+    except UserError as error:
+        raise RefusedError(400, str(error)) from error
+    return _replayed(body, receive)
+
+
+def _asks_whether_it_may(scope: Scope) -> bool:
+    """Whether a browser asks before it sends another page's request, which may come: Gradio answers."""
+    headers = Headers(scope=scope)
+    return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
 
 def _posted(path: str) -> re.Match[str] | None:
@@ -206,6 +239,7 @@ class _Reply:
         self._headers = headers
         self._path = path
         self._begun = False
+        self._ended = False
         self._streamed = False
         self._refusal: MutableMapping[str, Any] | None = None
         self._told = bytearray()
@@ -218,6 +252,7 @@ class _Reply:
                 return
             await self._begin(message)
         elif self._refusal is None:
+            self._ended = not message.get("more_body")
             await self._send(message)
         else:
             self._told += message.get("body", b"")
@@ -233,10 +268,11 @@ class _Reply:
             (b"cache-control", b"no-store"),
         ]
         await self._begin({"type": "http.response.start", "status": status, "headers": headers})
+        self._ended = True
         await self._send({"type": "http.response.body", "body": body})
 
     async def fail(self, error: Exception) -> None:
-        """The app raised: say so, or end what it had begun to stream.
+        """The app raised: say so unless that is done, or end what it had begun to stream.
 
         Raises:
             Exception: The same, where half a file is on its way; the server then cuts the connection.
@@ -244,6 +280,8 @@ class _Reply:
         expected = isinstance(error.__cause__ or error, HTTPException)
         if not expected:
             _log.error("A request to %r failed", self._path, exc_info=error)
+        if self._ended:
+            return
         if not self._begun:
             await self.tell(500, SENTENCES[500])
         elif self._streamed:
@@ -260,18 +298,7 @@ class _Reply:
         await self._send(message)
 
     async def _restate(self, status: int) -> None:
-        sentence = _sentence_in(bytes(self._told))
+        sentence = sentence_in(bytes(self._told))
         if self._path.startswith(f"{API}/run/") and status == 500:
             status = 400  # so Gradio calls whatever a function raises about its values
         await self.tell(status, sentence or SENTENCES.get(status, OTHERWISE))
-
-
-def _sentence_in(body: bytes) -> str | None:
-    """What an error reply already says in one sentence."""
-    try:
-        told = json.loads(body)
-    except ValueError:
-        return None
-    error = told.get("error") if isinstance(told, dict) else None
-    one = isinstance(error, str) and error.isprintable() and error.endswith(".") and len(error) <= 300
-    return error if one else None

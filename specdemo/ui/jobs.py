@@ -31,7 +31,12 @@ EXPLAIN = f"""(shown) => {{
     return shown + JSON.stringify({{ type: "error", message }}) + "\\n";
 }}"""
 """What is shown after a failure: the sentence it came with, or why there is none."""
-QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+QUIET: dict[str, Any] = {
+    "queue": False,
+    "preprocess": False,  # it fails on what no widget holds, and logs that as a fault
+    "show_progress": "hidden",
+    "api_visibility": "private",
+}
 
 
 def session_of(request: gr.Request) -> str:

@@ -16,17 +16,19 @@ from specdemo import limits
 from specdemo.limits import UserError
 from specdemo.offer import Offer
 from specdemo.pair import drafters_with
+from specdemo.shares import Visitor
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui import guard, jobs, lab_routes, traces, ways_in
 from specdemo.ui import stage as stage_ui
-from specdemo.ui.address import settings_from
+from specdemo.ui.address import settings_from, with_pair_named
 from specdemo.ui.component import PREFIX, component
+from specdemo.ui.consistency import keep_consistent, told
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.lab_tab import build_lab
 from specdemo.ui.play_tab import build_play
 from specdemo.ui.proof_tab import build_proof
 from specdemo.ui.quiz_tab import build_quiz
-from specdemo.ui.runs import EventSource, Stops, error_line
+from specdemo.ui.runs import Events, EventSource, Stop, Stops, error_line
 
 TITLE = "Speculative decoding, live"
 HEADER = (
@@ -35,9 +37,6 @@ HEADER = (
 )
 MOST_THREADS = 100
 """Every visitor who waits for the device, or for models, holds a thread that mostly sleeps."""
-SAMPLING_TEMPERATURE = 0.8
-"""Where the temperature goes when a visitor picks a sampling rule at temperature 0."""
-
 MOST_SESSIONS = 200
 """Whose page Gradio remembers, a quarter of a megabyte each; who is forgotten loses nothing."""
 
@@ -126,7 +125,7 @@ def build_page(
             with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
                 measuring = build_lab(service, controls.pair)
         stage = stage_ui.build_stage()
-        _keep_consistent(controls)
+        keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         _offer_drafters(controls, drafters, offer)
         _wire_address(page, tabs, controls, stage, offer)
         _wire_lessons(lessons, controls)
@@ -137,8 +136,13 @@ def build_page(
     return page.queue(max_size=MOST_THREADS, api_open=False)
 
 
-def launch_options() -> dict[str, Any]:
-    """What ``launch()`` needs beside host and port for the page to look and work as built."""
+def launch_options(allowed: Sequence[str] = (), listening: str = "") -> dict[str, Any]:
+    """What ``launch()`` needs beside host and port for the page to look and work as built.
+
+    Args:
+        allowed: Further names of the page, and whose pages may call it.
+        listening: The name of what the server listens on.
+    """
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
     return {
@@ -146,7 +150,7 @@ def launch_options() -> dict[str, Any]:
         "head": stage_ui.head(),
         "app_kwargs": {
             "routes": [*traces.routes(), *lab_routes.routes(), *stage_ui.routes()],
-            "middleware": [guard.middleware()],
+            "lifespan": guard.lifespan(allowed, listening),
         },
         "footer_links": ["api"],
         "max_threads": MOST_THREADS,
@@ -263,14 +267,6 @@ def _pair_choice(offer: Offer) -> gr.Dropdown:
     )
 
 
-def _keep_consistent(controls: Controls) -> None:
-    controls.temperature.input(
-        rule_for, [controls.temperature, controls.rule], controls.rule, trigger_mode="always_last", **QUIET
-    )
-    controls.auto.input(lambda auto: gr.Slider(interactive=not auto), controls.auto, controls.k, **QUIET)
-    controls.rule.input(temperature_for, [controls.rule, controls.temperature], controls.temperature, **QUIET)
-
-
 def _offer_drafters(controls: Controls, at_home: Sequence[str], offer: Offer) -> None:
     """Pairs other than the one at home have a draft model and nothing else to draft with."""
     guests = drafters_with(draft=True, feature_draft=False)
@@ -289,20 +285,6 @@ def _offer_drafters(controls: Controls, at_home: Sequence[str], offer: Offer) ->
 
 def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
     return [(DRAFTER_LABELS[name], name) for name in drafters]
-
-
-def rule_for(temperature: float, rule: str) -> str:
-    """The rule that suits a temperature the visitor just set."""
-    if temperature < limits.GREEDY_BELOW:
-        return str(Rule.GREEDY)
-    return str(Rule.REJECTION) if rule == Rule.GREEDY else rule
-
-
-def temperature_for(rule: str, temperature: float) -> float:
-    """The temperature that suits a rule the visitor just picked."""
-    if rule == Rule.GREEDY:
-        return 0.0
-    return temperature if temperature >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
 
 
 def _wire_address(page: gr.Blocks, tabs: gr.Tabs, controls: Controls, stage: gr.HTML, offer: Offer) -> None:
@@ -327,7 +309,7 @@ def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
         settings = PLAIN_SETTINGS | settings_from(parameters, DEFAULTS.prompt)
         return widget_values(settings)
 
-    prepared = lessons.submit(prepare, None, list(controls), **QUIET)
+    prepared = lessons.submit(told(prepare), None, list(controls), **QUIET)
     prepared.success(None, js="() => document.querySelector('#run').click()")
 
 
@@ -382,7 +364,7 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
             "prompt": prompt,
             "mode": mode,
             "drafter": drafter,
-            "k": AUTO if auto is True else k,
+            "k": k,
             "temperature": temperature,
             "rule": rule,
             "max_new_tokens": max_new_tokens,
@@ -392,6 +374,12 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
             "baseline": baseline,
             "draft_alone": draft_alone,
         }
-        yield from jobs.stream(stops, request, lambda stop, visitor: service.stream(raw, stop, pair, visitor))
+
+        def events(stop: Stop, visitor: Visitor) -> Events:
+            if limits.flag({"auto": auto}, "auto", False):
+                raw["k"] = AUTO
+            yield from with_pair_named(service.stream(raw, stop, pair, visitor), pair)
+
+        yield from jobs.stream(stops, request, events)
 
     return run

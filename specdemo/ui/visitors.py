@@ -21,6 +21,8 @@ from specdemo.shares import Visitor
 TRUSTED = "FORWARDED_ALLOW_IPS"
 """The web server's own variable: whose forwarded addresses it takes for true."""
 _HEADER = "x-specdemo-caller"
+_LOOPED = "specdemo.looped"
+"""In the scope of what this server asks of itself."""
 
 
 def trust_proxies(addresses: str) -> None:
@@ -47,7 +49,7 @@ def visitor_of(request: gr.Request) -> Visitor:
     client = request.client
     session = request.session_hash
     # Gradio calls what came without a session by its event; all callers of tools share one.
-    made_up = session == LocalContext.event_id.get(None) or request.headers.get("x-gradio-user") == "mcp"
+    made_up = session == LocalContext.event_id.get(None) or _LOOPED in request.request.scope
     return Visitor(client.host if client else "", None if made_up else session)
 
 
@@ -66,7 +68,7 @@ class Loopback:
         """The request with its caller's address in a header, which Gradio hands on to the call it makes."""
         secret, _, caller = Headers(scope=scope).get(_HEADER, "").partition(" ")
         if hmac.compare_digest(secret.encode(), self._secret.encode()):
-            return {**scope, "client": (caller, 0)}
+            return {**scope, "client": (caller, 0), _LOOPED: True}
         caller = scope["client"][0] if scope.get("client") else ""
         others = [(name, value) for name, value in scope["headers"] if name != _HEADER.encode()]
         return {**scope, "headers": [*others, (_HEADER.encode(), f"{self._secret} {caller}".encode())]}

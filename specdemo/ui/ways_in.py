@@ -17,7 +17,7 @@ from starlette.middleware import Middleware
 
 from specdemo.limits import UserError
 from specdemo.text import StreamDecoder
-from specdemo.trace import SPECULATIVE, Mode, Rule, RunConfig, Status
+from specdemo.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
 from specdemo.ui import jobs
 from specdemo.ui.runs import EventSource, Stops
 from specdemo.ui.visitors import Loopback
@@ -181,16 +181,21 @@ def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
     if importlib.util.find_spec("mcp") is None:
         raise UserError("--mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.")
 
+    guarded = options["app_kwargs"]["lifespan"]
+
     @asynccontextmanager
-    async def lifespan(_app: Any) -> AsyncIterator[None]:
+    async def lifespan(app: Any) -> AsyncIterator[None]:
         # Gradio makes a tool of every public endpoint. This runs before the first request.
         server = page.mcp_server_obj
         server.tool_to_endpoint = {
             tool: endpoint for tool, endpoint in server.tool_to_endpoint.items() if endpoint == f"/{GENERATE}"
         }
-        yield
+        # Gradio would write what a tool gives as Python does.
+        server.postprocess_output_data = lambda data, _root: [
+            server.types.TextContent(type="text", text=dump(given)) for given in data
+        ]
+        async with guarded(app):
+            yield
 
-    app_kwargs = options["app_kwargs"]
-    middleware = [*app_kwargs["middleware"], Middleware(Loopback)]
-    app_kwargs = {**app_kwargs, "lifespan": lifespan, "middleware": middleware}
+    app_kwargs = {**options["app_kwargs"], "lifespan": lifespan, "middleware": [Middleware(Loopback)]}
     return {**options, "mcp_server": True, "app_kwargs": app_kwargs}

@@ -17,6 +17,9 @@ class HttpVisitor:
         self.http = httpx.Client(base_url=url, timeout=600)
         config = self.http.get("/config").json()
         self.numbers = {entry["api_name"]: entry["id"] for entry in config["dependencies"]}
+        self.events = [
+            (entry["id"], len(entry["inputs"])) for entry in config["dependencies"] if not entry["queue"]
+        ]
         described = self.http.get(f"{API}/info").json()["named_endpoints"]
         self.defaults = {
             name.removeprefix("/"): {

@@ -4,31 +4,32 @@ None may fail inside the server, show anything of it, or leave the device taken.
 """
 
 import json
+import socket
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
 import torch
+from asking import ENDPOINTS, HAS_MCP, MCP, POSTED, Endpoint, Odd, odd_requests, ways_in
 from http_visitor import API, HttpVisitor
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from odd import ANYTHING, odd_addresses, odd_bodies
 from tiny import service_of, tiny_pair
 from tiny_runs import finished
+from watched import Watched, watching
 
-from specdemo.game import parse_turn
-from specdemo.lab.questions import QUESTIONS
-from specdemo.lab.quiz import number_in
-from specdemo.lab.request import parse_lab
-from specdemo.limits import UserError, parse_config
+from specdemo.limits import UserError
 from specdemo.offer import Offer
-from specdemo.proof.request import parse_proof
 from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.ways_in import with_mcp
 
+POLICY = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 SECRETS = ("Traceback", 'File "', "site-packages", "/root", "/home", "/usr", ".py")
 SOON_S = 20.0
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
@@ -37,72 +38,26 @@ TOGETHER = 10
 """Jobs that one session has waiting; the queue takes twice as many."""
 
 
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-2, 20),
-    st.integers(-(10**40), 10**40),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.text(max_size=12),
-    st.sampled_from(
-        ["", "NaN", "auto", "greedy", "scripted", "raw", "\x00", "a\u202eb", "\ud800", "x" * 20_000]
-    ),
-    st.sampled_from(["<script>alert(1)</script>", "${7*7}", "{{7*7}}", "../../etc/passwd", "/etc/passwd"]),
-)
-ANYTHING = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """One of the jobs: good values by the names of its parameters, and who checks them."""
-
-    good: dict[str, Any]
-    parse: Callable[[dict[str, Any]], object]
-
-
-def parse_run(values: dict[str, Any]) -> object:
-    """As the endpoint asks: ``auto`` takes the place of k."""
-    raw = dict(values)
-    if raw.pop("auto") is True:
-        raw["k"] = "auto"
-    return parse_config(raw)
-
-
-RUN = {"prompt": "abc", "mode": "raw", "drafter": "draft-model", "k": 2, "auto": False, "temperature": 0}
-RUN |= {"rule": "greedy", "max_new_tokens": 3, "seed": 0, "top_k": 0, "top_p": 1, "baseline": True}
-ENDPOINTS = {
-    "run": Endpoint({**RUN, "draft_alone": False}, parse_run),
-    "play": Endpoint(
-        {"text": "abc", "draft": " d", "second_draft": "", "written": [], "scores": {}}, parse_turn
-    ),
-    "prove": Endpoint(
-        {"proof": "distribution", "prompts": 1, "temperature": 0.8, "draws": 1, "rule": "true-rule"}
-        | {"prompt": "abc"},
-        parse_proof,
-    ),
-    "measure": Endpoint(
-        {"experiment": "draft-length", "k": 2, "temperature": 0, "max_new_tokens": 2, "prompts": 1}
-        | {"prompt": "", "mode": "raw", "seed": 0},
-        parse_lab,
-    ),
-    "quiz": Endpoint({"question": 1}, lambda raw: number_in(raw, len(QUESTIONS))),
-    "generate": Endpoint({name: RUN[name] for name in RUN if name not in ("auto", "baseline")}, parse_config),
-}
 PAIRS = st.sampled_from(["embedded", "", None]) | ANYTHING
 """Which models are to do it: mostly those that are there."""
 
 
 @pytest.fixture(scope="module")
-def visitor() -> Iterator[HttpVisitor]:
-    """A visitor of the running page, whose models are tiny."""
+def watched(tmp_path_factory: Any) -> Iterator[Watched]:
+    """What the page does beside answering."""
+    with watching(tmp_path_factory.mktemp("gradio")) as watched:
+        yield watched
+
+
+@pytest.fixture(scope="module")
+def visitor(watched: Watched) -> Iterator[HttpVisitor]:
+    """A visitor of the running page, whose models are tiny; an MCP server where it can be one."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     page = build_page(service_of(tiny_pair()))
-    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    options = with_mcp(page, launch_options()) if HAS_MCP else launch_options()
+    watched.own.add(port := free_port())
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, server_port=port, **options)
     visitor = HttpVisitor(url)
     yield visitor
     visitor.http.close()
@@ -110,11 +65,18 @@ def visitor() -> Iterator[HttpVisitor]:
     torch.set_num_threads(threads)
 
 
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
 @pytest.fixture(autouse=True)
-def _still_works(visitor: HttpVisitor) -> Iterator[None]:
-    """After every test a good run is taken at once."""
+def _still_works(visitor: HttpVisitor, watched: Watched) -> Iterator[None]:
+    """After every test a good run is taken at once, and nothing was done beside answering."""
     yield
     good_run(visitor)
+    assert not any(watched.seen().values()), watched.seen()
 
 
 def good_run(visitor: HttpVisitor) -> None:
@@ -134,9 +96,16 @@ def is_sentence(text: object) -> bool:
 def check(reply: httpx.Response) -> None:
     """Whatever it is, it shows nothing of the server; a refusal is one sentence."""
     assert reply.status_code < 500, reply.text
+    assert carries_the_policy(reply)
     if reply.status_code >= 400:
         assert is_sentence(reply.json()["error"]), reply.text
         assert not any(secret in reply.text for secret in SECRETS), reply.text
+
+
+def carries_the_policy(reply: httpx.Response) -> bool:
+    """Whether the reply says what a browser may do with it."""
+    policy = reply.headers.get("content-security-policy", "")
+    return "default-src" in policy and reply.headers.items() >= POLICY.items()
 
 
 @st.composite
@@ -231,8 +200,6 @@ BODIES: dict[str, bytes] = {
     "event is a list": b'{"data": [], "fn_index": 1, "session_hash": "a", "event_id": []}',
     "too large": b'{"data": ["' + b"x" * 2_000_000 + b'"]}',
 }
-POSTED = ["queue/join", "call/run", "call/nope", "call/v2/run", "call/v2/nope", "run/run", "run/predict"]
-POSTED += ["run/nope", "api/run", "cancel", "reset"]
 
 
 @pytest.mark.parametrize("path", POSTED)
@@ -292,21 +259,6 @@ def test_an_answer_is_fetched_once(visitor):
     assert again.status_code == 404
 
 
-@st.composite
-def odd_bodies(draw: Any) -> bytes:
-    """What Gradio's addresses may be sent: nearly right, or nothing like it."""
-    if draw(st.integers(0, 9)) == 0:
-        return draw(st.binary(max_size=40))
-    keys = ["data", "fn_index", "session_hash", "event_id", "trigger_id", "event_data", "batched", "prompt"]
-    known = {"data": st.lists(ANYTHING, max_size=4), "fn_index": st.integers(-2, 200)}
-    known |= {"session_hash": st.sampled_from(["abc", "a b", ""]), "event_id": st.text(max_size=5)}
-    body = {
-        key: draw(known.get(key, ANYTHING) if draw(st.booleans()) else ANYTHING)
-        for key in draw(st.lists(st.sampled_from(keys), unique=True, max_size=6))
-    }
-    return json.dumps(body).encode()
-
-
 def body_is_answered_with_sense(visitor, path, body):
     reply = visitor.http.post(f"{API}/{path}", content=body, headers={"content-type": "application/json"})
     check(reply)
@@ -315,24 +267,6 @@ def body_is_answered_with_sense(visitor, path, body):
 test_gradio_answers_any_body_with_sense, test_five_hundred_odd_bodies = few_and_many(
     given(st.sampled_from(POSTED), odd_bodies()), body_is_answered_with_sense, few=60, many=500
 )
-
-
-WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-"""What UTF-8 can hold."""
-
-
-@st.composite
-def odd_addresses(draw: Any) -> tuple[str, dict[str, str]]:
-    """Anything behind our own prefixes and Gradio's, with any parameters."""
-    prefixes = ["", "specdemo-traces", "specdemo-lab", "specdemo-lab/theory", "specdemo-static", "static"]
-    prefixes += ["assets", "gradio_api", "gradio_api/file=", "gradio_api/call/run", "config", "svelte"]
-    parts = st.text(max_size=8) | st.sampled_from(
-        ["..", "%2e%2e", "..%2f..", "etc/passwd", "page.py", "*", "~"]
-    )
-    path = "/".join([draw(st.sampled_from(prefixes)), *draw(st.lists(parts, max_size=3))])
-    words = ["alpha", "k", "c", "growth", "theme", "run_k", "page", "deep_link", "session_hash"]
-    values = st.sampled_from(["nan", "-1", "3.7", "1e9", "", "%00", "../x", "9" * 400]) | WORDS
-    return path, draw(st.dictionaries(st.sampled_from(words) | WORDS, values, max_size=3))
 
 
 def address_is_answered_with_sense(visitor, address):
@@ -371,3 +305,90 @@ def test_other_methods_are_refused(visitor, method):
         reply = visitor.http.request(method, path)
         check(reply)
         assert reply.status_code == 405
+
+
+FILE = "The request names a file; this page takes none."
+
+
+@pytest.mark.parametrize("name", ENDPOINTS)
+def test_a_file_is_refused_before_anything_is_fetched_or_read(visitor, watched, name):
+    meta = {"meta": {"_type": "gradio.FileData"}}
+    for path in (watched.bait, "/etc/hostname"):
+        for file in (
+            {"path": path, **meta},
+            {"path": path, "meta": "x"},
+            [{"value": [{"path": path, **meta}]}],
+        ):
+            for key in ENDPOINTS[name].good:
+                for way, body in ways_in(visitor, name, {**ENDPOINTS[name].good, key: file}).items():
+                    reply = visitor.http.post(f"{API}/{way}", json=body, headers=MCP)
+                    assert (reply.status_code, reply.json()) == (400, {"error": FILE}), way
+
+
+def test_an_event_of_the_page_brings_no_file_either(visitor, watched):
+    body = {"data": [], "fn_index": 0, "session_hash": "abc", "event_data": {"path": watched.bait}}
+    for way in ("queue/join", "run/load"):
+        assert visitor.post(way, body).json() == {"error": FILE}
+
+
+def test_what_no_widget_holds_is_refused_and_no_fault(visitor):
+    for value in ("x", None, -5, 1e9, [], {"a": 1}):
+        for number, count in visitor.events:
+            body = {"fn_index": number, "data": [value] * count, "event_data": {"address": "k=99"}}
+            check(visitor.post("run/event", body))
+
+
+def test_auto_is_on_or_off(visitor):
+    for value in ("yes", 1, None, "true", []):
+        event, told = visitor.call("run", {**ENDPOINTS["run"].good, "auto": value})
+        assert event == "error" and told["error"].startswith("auto must be true or false, not ")
+
+
+def answers_to_odd_requests(visitor: HttpVisitor, watched: Watched, count: int) -> Counter[str]:
+    """How so many odd requests are answered; fails where one gets past the door."""
+    answered: Counter[str] = Counter()
+
+    @settings(max_examples=count, phases=PHASES)
+    @given(odd_requests(visitor, watched))
+    def ask(odd: Odd) -> None:
+        reply = odd.sent(visitor.http)
+        answered[f"{odd.method} {reply.status_code}"] += 1
+        assert reply.status_code < 500 and carries_the_policy(reply), (odd, reply)
+        assert "evil" not in reply.headers.get("access-control-allow-origin", "")
+        if reply.status_code >= 400 and "/mcp" not in odd.path and odd.method != "HEAD":
+            check(reply)
+        assert not any(watched.seen().values()), (odd, watched.seen())
+
+    ask()
+    return answered
+
+
+def test_nothing_odd_gets_past_the_door(visitor, watched):
+    assert answers_to_odd_requests(visitor, watched, 100)["POST 400"] > 10
+
+
+@pytest.mark.slow
+def test_nothing_of_five_thousand_gets_past_the_door(visitor, watched):
+    answered = answers_to_odd_requests(visitor, watched, 5_000)
+    print(dict(answered))
+    assert {"GET 200", "GET 414", "POST 200", "POST 400", "POST 403", "POST 421"} <= answered.keys()
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ("X-Other: none", 200),
+        ("X-Gradio-Server: ::::", 200),
+        ("Origin: http://evil.example", 403),
+        ("Origin: http://localhost", 403),
+        ("Host:\r\nOrigin: null", 421),
+        ("X-Forwarded-Host: [::1", 421),
+    ],
+)
+def test_a_request_without_a_host_is_answered_with_the_policy(visitor, header, status):
+    """As HTTP/1.0 has it, which no client library speaks any more."""
+    with socket.create_connection(("127.0.0.1", visitor.http.base_url.port), timeout=30) as line:
+        line.sendall(f"GET /config HTTP/1.0\r\n{header}\r\n\r\n".encode())
+        told = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
+    assert told.split(" ")[1] == str(status)
+    assert "content-security-policy: default-src" in told and "access-control" not in told

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from http.client import HTTPConnection
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from stand_in import StandIn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
@@ -70,10 +71,12 @@ def client() -> Iterator[TestClient]:
         Route("/assets/stream", _stream("text/event-stream", HTTPException(404))),
         Route("/assets/failing", _stream("text/event-stream", RuntimeError("/secret"))),
     ]
-    app = App(routes=routes, middleware=[Middleware(guard.Guard)])
+    app = App(routes=routes, lifespan=guard.lifespan())
+    app.root_path = ""
+    app.add_middleware(CORSMiddleware, allow_origins=["*"])
     with gr.Blocks() as app.page:
         gr.Textbox()
-    with TestClient(app) as client:
+    with TestClient(app, base_url="http://localhost") as client:
         yield client
 
 
@@ -102,8 +105,16 @@ def test_only_a_space_is_framed_by_others(monkeypatch):
         ("me/demo", "frame-ancestors 'self' https://huggingface"),
     ):
         monkeypatch.setenv("SPACE_ID", name)
-        policy = guard.content_policy(guard.middleware().kwargs["framed_by"])
+        policy = guard.content_policy(guard.framers())
         assert frames in policy and ("hf.space" in policy) == bool(name)
+
+
+@pytest.mark.parametrize("method", ["OPTIONS", "GET"])
+def test_what_other_middleware_answers_carries_them_too(client, method):
+    asking = {"origin": "http://localhost:5000", "access-control-request-method": "GET"}
+    reply = client.request(method, "/assets/fine", headers=asking)
+    assert reply.status_code == 200 and "access-control-allow-origin" in reply.headers
+    assert reply.headers.items() >= HEADERS.items() and "content-security-policy" in reply.headers
 
 
 def test_a_failure_is_told_without_its_cause(client):
@@ -177,7 +188,7 @@ def test_sockets_are_closed():
 def test_the_tools_of_agents_are_there_only_when_switched_on():
     async def status(switched_on: bool) -> bool:
         page = SimpleNamespace(mcp_server=switched_on)
-        scope = {"method": "GET", "app": SimpleNamespace(get_blocks=lambda: page)}
+        scope = {"method": "GET", "query_string": b"", "app": SimpleNamespace(get_blocks=lambda: page)}
         try:
             return await guard._admitted(scope, f"{API}/mcp/sse", _told) is _told
         except guard.RefusedError as error:
@@ -325,3 +336,66 @@ def test_behind_a_proxy_that_shows_it_under_a_folder_everything_is_there(proxied
 def test_after_a_lost_connection_the_page_finds_the_server_again(url):
     """Gradio's page asks for this until it answers, and then loads itself anew."""
     assert PLAIN.get(f"{url}gradio_api/app_id").json()["app_id"]
+
+
+@pytest.mark.parametrize("length", [guard.MAX_QUERY_CHARS, guard.MAX_QUERY_CHARS + 1, 70_000])
+def test_an_address_is_bounded(url, length):
+    line = HTTPConnection(httpx.URL(url).netloc.decode())  # httpx makes none that is as long
+    line.request("GET", f"/config?{'x' * length}")
+    reply = line.getresponse()
+    told = json.loads(reply.read())
+    if length == guard.MAX_QUERY_CHARS:
+        assert reply.status == 200
+    else:
+        assert reply.status == 414 and told == {"error": guard.SENTENCES[414]}
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    line.close()
+
+
+@pytest.mark.parametrize("path", ["", "config", "gradio_api/info", "gradio_api/queue/data?session_hash=x"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"X-Forwarded-Host": "[::1"}, 421),
+        ({"X-Forwarded-Host": "evil.example"}, 421),
+        ({"X-Forwarded-Host": "localhost, evil.example"}, 200),
+        ({"X-Gradio-Server": "::::"}, 200),
+        ({"X-Gradio-Server": "http://evil.example"}, 200),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": "999.1.1.1"}, 421),
+        ({"Host": "localhost:99999"}, 421),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost:5000"}, 200),
+    ],
+    ids=str,
+)
+def test_names_and_pages_that_are_not_ours_are_refused(url, path, headers, status):
+    reply = PLAIN.get(f"{url}{path}", headers=headers)
+    assert reply.status_code == status and reply.headers.items() >= HEADERS.items()
+    assert "evil" not in reply.text and "evil" not in str(reply.headers)
+    assert status == 200 or sentence(reply)
+
+
+def test_a_foreign_page_is_not_told_that_it_may_call(url):
+    asking = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    reply = PLAIN.options(f"{url}gradio_api/queue/join", headers=asking)
+    assert reply.status_code == 403 and "access-control-allow-origin" not in reply.headers
+    near = PLAIN.options(f"{url}gradio_api/queue/join", headers=asking | {"Origin": "http://localhost:5000"})
+    assert near.status_code == 200 and "default-src" in near.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", ["", "config", "config/"])
+def test_what_holds_the_address_it_was_asked_by_is_kept_by_nobody(url, path):
+    assert PLAIN.get(f"{url}{path}").headers["cache-control"] == "no-store"
+
+
+def test_what_answers_an_event_of_the_page_needs_it(url):
+    config = PLAIN.get(f"{url}config").json()
+    asked = [entry for entry in config["dependencies"] if entry["collects_event_data"]]
+    assert asked
+    for entry in asked:
+        for event, status in ((None, 400), ("x", 400), ({"address": "k=99"}, 400), ({"address": "k=2"}, 200)):
+            body = {"data": [], "fn_index": entry["id"], "event_data": event}
+            reply = PLAIN.post(f"{url}gradio_api/run/x", json=body)
+            assert reply.status_code == status and (status == 200 or sentence(reply))

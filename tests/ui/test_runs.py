@@ -5,12 +5,17 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from replay import recorded
+from stand_in import StandIn
 
 from specdemo.limits import UserError
+from specdemo.ui.address import with_pair_named
 from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
+from specdemo.ui.page import PLAIN_SETTINGS, run_endpoint
 from specdemo.ui.runs import MIN_GAP_S, Stops, first_line, ndjson
 
 
@@ -113,3 +118,24 @@ def test_a_run_forgets_only_its_own_flag():
     assert stops.current("a") is new
     stops.leave("a", new)
     assert stops.current("a") is not new
+
+
+@pytest.mark.parametrize("pair", ["smollm2-1.7b", "a/target, b/draft", "", None])
+def test_a_run_says_by_which_name_its_models_were_asked_for(pair):
+    values = {**PLAIN_SETTINGS, "prompt": "abc", "auto": False, "pair": pair}
+    endpoint = run_endpoint(StandIn(), Stops())
+    *_, text = endpoint(**values, request=SimpleNamespace(session_hash="a"))
+    events = list(map(json.loads, text.splitlines()))
+    (start,) = (event for event in events if event["type"] == "start")
+    recorded_pair = recorded("greedy")[0]["run"]["pair"]
+    assert start["run"]["pair"] == (recorded_pair | {"name": pair} if pair else recorded_pair)
+    assert events[-1]["type"] == "end"
+
+
+def test_whoever_ends_a_run_ends_what_its_events_come_from():
+    source = Counting(3).stream()
+    events = with_pair_named(source, "embedded")
+    next(events)
+    events.close()
+    with pytest.raises(StopIteration):
+        next(source)

@@ -194,9 +194,8 @@ def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
     assert FRESH < 5
 
 
-def request_from(address: str | None, session: str | None, **headers: str) -> gr.Request:
-    raw = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "headers": raw, "client": address and (address, 1)}
+def request_from(address: str | None, session: str | None, **more: Any) -> gr.Request:
+    scope = {"type": "http", "headers": [], "client": address and (address, 1), **more}
     return gr.Request(Request(scope), session_hash=session)
 
 
@@ -204,7 +203,7 @@ def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
     assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1", "abc")
     assert visitor_of(request_from("10.0.0.1", None)) == Visitor("10.0.0.1")
     assert visitor_of(request_from(None, None)) == Visitor("")
-    assert visitor_of(request_from("10.0.0.1", "abc", x_gradio_user="mcp")) == Visitor("10.0.0.1")
+    assert visitor_of(request_from("10.0.0.1", "abc", **{visitors._LOOPED: True})) == Visitor("10.0.0.1")
     token = visitors.LocalContext.event_id.set("abc")
     assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1"), "made up by Gradio"
     visitors.LocalContext.event_id.reset(token)

@@ -1,6 +1,5 @@
 """The API endpoint ``generate`` and the same as an MCP tool, through real clients and a real server."""
 
-import ast
 import asyncio
 import importlib.util
 import json
@@ -22,10 +21,12 @@ from visitor import served_at_last
 import app
 import specdemo
 from specdemo.limits import DRAFTERS, SCRIPTED, UserError, parse_config
+from specdemo.shares import Visitor
 from specdemo.trace import SPECULATIVE
-from specdemo.ui import ways_in
+from specdemo.ui import jobs, ways_in
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.runs import ndjson
+from specdemo.ui.visitors import visitor_of
 
 GOOD = {"prompt": "abc <s>", "mode": "raw", "k": 3, "max_new_tokens": 12}
 needs_mcp = pytest.mark.skipif(
@@ -204,9 +205,22 @@ def test_the_one_tool_is_generate_and_it_is_described(live_url):
 def test_a_tool_call_gives_what_the_endpoint_gives(live_url, client):
     reply = called(live_url, "generate", **GOOD)
     assert not reply.isError
-    answer = ast.literal_eval(reply.content[0].text)
+    answer = json.loads(reply.content[0].text)
     assert answer["text"] == client.predict(**GOOD, api_name="/generate")["text"]
     assert answer["totals"]["identical"] is True
+
+
+@needs_mcp
+def test_a_tool_call_counts_to_the_share_of_its_caller_s_address(live_url, monkeypatch):
+    seen = []
+
+    def noted(request: Any) -> Any:
+        seen.append(visitor_of(request))
+        return seen[-1]
+
+    monkeypatch.setattr(jobs, "visitor_of", noted)
+    assert not called(live_url, "generate", **GOOD).isError
+    assert seen == [Visitor("127.0.0.1")], "and not to the one session of all tool calls"
 
 
 @needs_mcp
@@ -216,6 +230,23 @@ def test_a_bad_tool_call_gets_the_sentence(live_url, wrong):
         parse_config({**GOOD, **wrong})
     reply = called(live_url, "generate", **{**GOOD, **wrong})
     assert reply.isError and reply.content[0].text == str(sentence.value)
+
+
+@needs_mcp
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Host": "evil.example"}, 421),
+        ({"Origin": "http://localhost:6274"}, 200),
+    ],
+    ids=str,
+)
+def test_other_sites_pages_have_no_tools(live_url, header, status):
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accepted = {"Accept": "application/json, text/event-stream"}
+    reply = httpx.post(f"{live_url}gradio_api/mcp/", json=asked, headers=accepted | header)
+    assert reply.status_code == status and ("generate" in reply.text) == (status == 200)
 
 
 @needs_mcp

@@ -14,11 +14,11 @@ export function offlinePage(template, events) {
   return template.replace(EVENTS_TAG, (_, open, close) => `${open}\n${eventsForPage(events)}\n${close}`);
 }
 
-/** The address that shows this run again: a recording by name, or the settings of a run. */
-export function linkTo(address, config, recording) {
+/** The address that shows this run again: a recording by name, or the settings of a run and the name of its models. */
+export function linkTo(address, { config, pair }, recording) {
   const url = bareAddress(address);
   if (recording) url.searchParams.set("trace", recording);
-  else addSettings(url, config);
+  else addSettings(url, { ...config, pair: pair.name });
   return url.href;
 }
 

@@ -108,7 +108,7 @@ export class Toolbar {
   }
 
   async copyLink(trace) {
-    const link = linkTo(location.href, trace.start.run.config, this.stage.recording);
+    const link = linkTo(location.href, trace.start.run, this.stage.recording);
     await navigator.clipboard.writeText(link);
     return "Link copied.";
   }

@@ -5,9 +5,10 @@ import { fileStem, linkTo, offlinePage } from "../../../specdemo/ui/static/share
 import { Pieces } from "../../../specdemo/ui/static/tokens.js";
 
 const CONFIG = { prompt: "a & b?", mode: "raw", k: "auto", temperature: 0.8, rule: "rejection", seed: 7, draft_alone: true, drafter: "lookup+model", max_new_tokens: 33, top_k: 0, top_p: 1, baseline: true };
+const RUN = { config: CONFIG, pair: { target: "A large one", draft: "A small one", name: "gpt2-large" } };
 
 test("a link carries the settings of a run and nothing of the page it was made on", () => {
-  const link = new URL(linkTo("https://host/app/?trace=old&k=3&__theme=dark#x", CONFIG, null));
+  const link = new URL(linkTo("https://host/app/?trace=old&k=3&__theme=dark#x", RUN, null));
   assert.equal(link.pathname, "/app/");
   assert.equal(link.hash, "");
   assert.equal(link.searchParams.get("trace"), null);
@@ -17,8 +18,14 @@ test("a link carries the settings of a run and nothing of the page it was made o
   assert.equal(link.searchParams.get("k"), "auto");
 });
 
+test("a link asks for the models of the run, and for none where they had no name", () => {
+  const pairOf = (run) => new URL(linkTo("https://host/", run, null)).searchParams.get("pair");
+  assert.equal(pairOf(RUN), "gpt2-large");
+  assert.equal(pairOf({ config: CONFIG, pair: { target: "a", draft: "b" } }), null);
+});
+
 test("a link to a recording only names it", () => {
-  assert.equal(linkTo("https://host/?k=3", CONFIG, "paris"), "https://host/?trace=paris");
+  assert.equal(linkTo("https://host/?k=3", RUN, "paris"), "https://host/?trace=paris");
 });
 
 test("events cannot end the script element they are put in", () => {

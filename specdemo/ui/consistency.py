@@ -1,0 +1,63 @@
+"""Widgets that follow one another: a temperature brings its rule, a rule its temperature, auto its length.
+
+What they hold comes from the browser and is checked like any request. Starts no job.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from specdemo import limits
+from specdemo.limits import UserError
+from specdemo.trace import Rule
+from specdemo.ui.jobs import QUIET
+
+SAMPLING_TEMPERATURE = 0.8
+"""Where the temperature goes when a visitor picks a sampling rule at temperature 0."""
+
+
+def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k: gr.Slider) -> None:
+    """Have each of the widgets of a run follow the others."""
+    temperature.input(told(rule_for), [temperature, rule], rule, trigger_mode="always_last", **QUIET)
+    auto.input(lambda auto: gr.Slider(interactive=not auto), auto, k, **QUIET)
+    rule.input(told(temperature_for), [rule, temperature], temperature, **QUIET)
+
+
+def rule_for(temperature: Any, rule: Any) -> str:
+    """The rule that suits a temperature the visitor just set; raises ``UserError``."""
+    greedy = _temperature(temperature) < limits.GREEDY_BELOW
+    chosen = _rule(rule)
+    if greedy:
+        return str(Rule.GREEDY)
+    return str(Rule.REJECTION if chosen is Rule.GREEDY else chosen)
+
+
+def temperature_for(rule: Any, temperature: Any) -> float:
+    """The temperature that suits a rule the visitor just picked; raises ``UserError``."""
+    set_to = _temperature(temperature)
+    if _rule(rule) is Rule.GREEDY:
+        return 0.0
+    return set_to if set_to >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
+
+
+def _temperature(value: Any) -> float:
+    return limits.number({"temperature": value}, "temperature", 0.0, 0.0, limits.MAX_TEMPERATURE)
+
+
+def _rule(value: Any) -> Rule:
+    return limits.choice({"rule": value}, "rule", Rule, Rule.GREEDY)
+
+
+def told(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """``handler`` of an event of the page; what it refuses is shown to the visitor and no fault to log."""
+
+    @functools.wraps(handler)
+    def telling(*values: Any) -> Any:
+        try:
+            return handler(*values)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    return telling

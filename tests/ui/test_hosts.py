@@ -1,0 +1,127 @@
+"""Under which names the page answers, and whose pages may call it."""
+
+import pytest
+
+import app
+from specdemo.limits import UserError
+from specdemo.ui.headers import admitted_headers
+from specdemo.ui.hosts import HUB, hosts_for, name_in, parse_names
+from specdemo.ui.refusals import RefusedError
+
+SPACE = "me-demo.hf.space"
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "Box")
+    for name in ("SPACE_ID", "SPACE_HOST", "GRADIO_SERVER_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def space(monkeypatch):
+    monkeypatch.setenv("SPACE_ID", "me/demo")
+    monkeypatch.setenv("SPACE_HOST", f"{SPACE},demo.example.org")
+
+
+def test_a_machine_answers_to_its_own_names_and_to_numbers():
+    hosts = hosts_for()
+    for name in ("localhost", "a.localhost", "127.0.0.1", "::1", "10.0.0.5", "box", "box.local"):
+        assert hosts.answer_to(name), name
+    for name in ("evil.example", "localhost.evil.example", "xlocalhost", "1.2.3.4.evil.example", "hf.space"):
+        assert not hosts.answer_to(name), name
+    assert hosts_for(listening="Demo.lan").answer_to("demo.lan")
+
+
+def test_only_its_own_pages_may_call():
+    hosts = hosts_for()
+    assert hosts.admit("http://127.0.0.1:7860", ["127.0.0.1"])
+    assert hosts.admit("http://localhost:5000", ["127.0.0.1"]), "the same machine"
+    assert hosts.admit("https://10.0.0.5", ["10.0.0.5"])
+    for origin in (
+        "http://10.0.0.6",
+        "https://evil.example",
+        "null",
+        "file://",
+        "http://localhost",
+        "10.0.0.5",
+    ):
+        assert not hosts.admit(origin, ["10.0.0.5"]), origin
+
+
+def test_a_host_names_others():
+    hosts = hosts_for(parse_names("Demo.example.org, *.school.example"))
+    for name in ("demo.example.org", "a.school.example"):
+        assert hosts.answer_to(name) and hosts.admit(f"https://{name}", ["localhost"])
+    assert not hosts.answer_to("school.example") and not hosts.answer_to("xschool.example")
+    assert hosts_for(["*"]).answer_to("any.example")
+
+
+@pytest.mark.parametrize("text", ["https://demo.example.org", "a b", "demo.example.org:80", "*x", "a,-", "é"])
+def test_what_is_no_name_is_refused(text):
+    with pytest.raises(UserError, match=r"^--allow-host takes names such as .*\.$"):
+        parse_names(text)
+
+
+def test_a_space_answers_to_its_names_and_is_called_by_the_hub(space):
+    hosts = hosts_for()
+    for name in (SPACE, "demo.example.org", "10.1.2.3", "me-demo--dev.hf.space"):
+        assert hosts.answer_to(name)
+    assert not hosts.answer_to("evil.example")
+    for origin in (f"https://{SPACE}", "https://demo.example.org", f"https://{HUB}"):
+        assert hosts.admit(origin, [SPACE])
+    assert not hosts.admit("https://evil.hf.space", [SPACE])
+
+
+def test_a_proxy_that_shows_the_page_under_a_path_decides_unless_the_host_does():
+    assert hosts_for(root_path="/demo").answer_to("demo.example.org")
+    assert hosts_for(root_path="/demo").admit("https://demo.example.org", ["demo.example.org"])
+    assert not hosts_for(root_path="/demo").admit("https://evil.example", ["demo.example.org"])
+    assert not hosts_for(["demo.example.org"], "/demo").answer_to("evil.example")
+    whole = hosts_for(root_path="https://demo.example.org/x")
+    assert whole.answer_to("demo.example.org") and not whole.answer_to("evil.example")
+    assert whole.admit("https://demo.example.org", ["127.0.0.1"])
+
+
+def test_names_are_read_out_of_what_browsers_send():
+    for host, name in (
+        ("LocalHost:7860", "localhost"),
+        ("[::1]:80", "::1"),
+        ("a.b.", "a.b"),
+        ("1.2.3.4", "1.2.3.4"),
+    ):
+        assert name_in(host) == name
+    for host in (
+        "",
+        "[::1",
+        "::::",
+        "a b",
+        "a:99999",
+        "999.1.1.1",
+        "a@b",
+        "a/b",
+        "é",
+        "[1.2.3.4]",
+        "a,b",
+        ".",
+        "x" * 254,
+    ):
+        assert name_in(host) is None, host
+
+
+def test_a_page_that_may_call_has_to_say_whom():
+    """Gradio compares the two."""
+    hosts, origin = hosts_for(["a.example"]), (b"origin", b"https://a.example")
+    with_host = [origin, (b"host", b"localhost")]
+    assert admitted_headers(with_host, hosts) == with_host
+    with pytest.raises(RefusedError) as refused:
+        admitted_headers([origin], hosts)
+    assert refused.value.status == 403
+
+
+def test_the_names_are_an_option_or_a_variable(monkeypatch):
+    monkeypatch.delenv("SPECDEMO_ALLOW_HOST", raising=False)
+    assert app.parse_settings([]).allow_host == ""
+    monkeypatch.setenv("SPECDEMO_ALLOW_HOST", "a.example")
+    assert app.parse_settings([]).allow_host == "a.example"
+    assert app.parse_settings(["--allow-host", "b.example"]).allow_host == "b.example"
