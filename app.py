@@ -14,8 +14,11 @@ from specdemo.hosting import NAMES, Hosting
 from specdemo.limits import UserError
 from specdemo.line import Bounds
 from specdemo.models import PRECISIONS
+from specdemo.ui.ending import serve_until_ended
+from specdemo.ui.health import with_health
 from specdemo.ui.hosts import parse_names
 from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.visitors import TRUSTED, trust_proxies
 from specdemo.ui.ways_in import with_mcp
 
 
@@ -33,6 +36,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
     add("--host", help="address to listen on (default 127.0.0.1)")
     add("--port", type=int, help="port to listen on (default: 7860 or next free)")
     add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
+    add("--trust-proxy", help="addresses of proxies whose word on where visitors come from is taken")
     add("--allow-host", "", help="further names of this page, whose pages may call it, separated by commas")
     add("--pair", "embedded", choices=NAMES, help="the models that are always there")
     add("--target", help="a target model of your own: hub id or folder; with --draft")
@@ -49,9 +53,15 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
     return parser.parse_args(arguments)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve the page until interrupted."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve the page until the program is told to end or its device is lost.
+
+    Returns:
+        The exit status.
+    """
     settings = parse_settings(arguments)
+    if settings.trust_proxy is not None or TRUSTED not in os.environ:
+        trust_proxies(settings.trust_proxy or "")
     hosting = Hosting(
         pair=settings.pair,
         target=settings.target,
@@ -67,11 +77,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     offer = hosting.offer()
     service = hosting.service(offer)
     page = build_page(service, hosting.drafters, offer)
-    options = launch_options(parse_names(settings.allow_host), settings.host or "")
+    options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
     if settings.mcp:
         options = with_mcp(page, options)
+    address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
     service.load()
-    page.launch(server_name=settings.host, server_port=settings.port, root_path=settings.root_path, **options)
+    return serve_until_ended(page, service, {**address, **options})
 
 
 def _variable(flag: str) -> str:
@@ -80,6 +91,9 @@ def _variable(flag: str) -> str:
 
 if __name__ == "__main__":
     try:
-        main()
+        status = main()
     except UserError as error:
         sys.exit(f"specdemo: {error}")
+    sys.stdout.flush()
+    # Without waiting for threads: one may be in the middle of a load, or hang on a lost device.
+    os._exit(status)

@@ -105,7 +105,7 @@ class Hosting:
             # Beside a run of another pair nothing can be measured: a guest's first job does that.
             loader = assemble_pair
             if name == offer.home:
-                loader = partial(load_pair, remeasure=self.remeasure)
+                loader = partial(load_pair, remeasure=self.remeasure, alone=service.alone)
             return loader(
                 **self._sources_of(name, offer),
                 device=self.device,
@@ -113,7 +113,8 @@ class Hosting:
                 progress=progress,
             )
 
-        return Service(load, offer, self.bounds)
+        service = Service(load, offer, self.bounds)
+        return service
 
     def _sources_of(self, name: str, offer: Offer) -> Mapping[str, Any]:
         if name == offer.home:

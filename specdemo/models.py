@@ -91,6 +91,15 @@ def _mending(load: Callable[Arguments, Pair]) -> Callable[Arguments, Pair]:
     return tried
 
 
+Alone = Callable[[Callable[[], Any]], Any]
+"""Calls what measures while nothing else computes, and gives its result."""
+
+
+def at_once(measure: Callable[[], Any]) -> Any:
+    """Measure here and now: for programs that do nothing else meanwhile."""
+    return measure()
+
+
 def load_pair(
     target: str = EMBEDDED,
     draft: str = EMBEDDED,
@@ -101,6 +110,7 @@ def load_pair(
     target_revision: str | None = None,
     draft_revision: str | None = None,
     remeasure: bool = False,
+    alone: Alone = at_once,
 ) -> Pair:
     """Load two models that share a tokeniser, measure them and warm them up: ready to run.
 
@@ -118,11 +128,12 @@ def load_pair(
         draft_revision,
         measurements=Measurements(cache_folder(), fresh=remeasure),
         may_measure=True,
+        alone=alone,
     )
     progress("Measuring pass costs and warming up", 0.95)
     if pair.device.type == "cpu":
         use_huge_pages()
-    pair.warm_up()
+    alone(pair.warm_up)
     progress("Ready", 1.0)
     return pair
 
@@ -140,6 +151,7 @@ def assemble_pair(
     checked_on: str | None = None,
     measurements: Measurements | None = None,
     may_measure: bool = False,
+    alone: Alone = at_once,
 ) -> Pair:
     """Load two models that share a tokeniser, check them and put them in place.
 
@@ -160,7 +172,8 @@ def assemble_pair(
         checked_on: A device to load, check and fuse the models on before they are moved, where nothing can
             run on ``device`` yet; by default the device itself.
         measurements: What is known of this machine; by default what the cache folder has.
-        may_measure: Whether what is not known may be measured: only while nothing else computes.
+        may_measure: Whether what is not known may be measured.
+        alone: Calls what measures while nothing else computes.
 
     Raises:
         UserError: A device or model cannot be used, or the two models do not fit; the sentence names
@@ -177,7 +190,7 @@ def assemble_pair(
         raise UserError("fp16 needs kernels that this processor does not have; choose auto or fp32.")
     target_files = _target_files(target, target_revision, within(progress, 0.0, 0.5))
     draft_files = _draft_files(draft, draft_revision, within(progress, 0.5, 0.75))
-    chooser = _Chooser(measurements, may_measure, place, target_files)
+    chooser = _Chooser(measurements, may_measure, alone, place, target_files)
     precision, reason = chooser.target(precision, progress)
     spread = device is None and checked_on is None and torch.cuda.device_count() > 1
     placement = (
@@ -404,12 +417,14 @@ class _Chooser:
 
     Attributes:
         may_measure: Whether what is not known is measured.
+        alone: Calls what measures while nothing else computes.
         place: The target's device.
         files: The target's.
     """
 
     measurements: Measurements
     may_measure: bool
+    alone: Alone
     place: torch.device
     files: _Files
 
@@ -422,7 +437,7 @@ class _Chooser:
             return usual, partial(unmeasured_sentence, usual)
         rates = _rates_from(self.measurements.get("target", self._model))
         if rates is None and self.may_measure:
-            rates = self._measured(progress)
+            rates = self.alone(partial(self._measured, progress))
         if rates:
             best = max(rates, key=rates.__getitem__)
             return best, partial(chosen_sentence, best, rates=rates)
@@ -446,6 +461,15 @@ class _Chooser:
         """The packing of our own drafts with the most expected tokens per second, measured."""
         if own is None and feature_folder is None:
             return USUAL_PACKING
+        rates = self.alone(partial(self._trials, pair, loader, own, feature_folder, progress))
+        best = max(rates, key=rates.__getitem__, default=USUAL_PACKING)
+        self.measurements.put(best, "packing", self._model, loader.precision)
+        return best
+
+    def _trials(
+        self, pair: Pair, loader: _Loader, own: Path | None, feature_folder: Path | None, progress: Progress
+    ) -> dict[str, float]:
+        """Expected tokens per second by the packing of our own drafts."""
         config = RunConfig(prompt="", drafter="feature-draft" if own is None else "draft-model")
         costs = pair.calibrate(replace(config, drafter="prompt-lookup"), 1)
 
@@ -455,10 +479,7 @@ class _Chooser:
             return trial.calibrate(config, 1)
 
         found = measure_drafts(DRAFT_PACKINGS, measure, within(progress, 0.9, 1.0))
-        rates = {name: expected_rate_of_draft(costs, name) for name, costs in found.items()}
-        best = max(rates, key=rates.__getitem__, default=USUAL_PACKING)
-        self.measurements.put(best, "packing", self._model, loader.precision)
-        return best
+        return {name: expected_rate_of_draft(costs, name) for name, costs in found.items()}
 
     @property
     def _model(self) -> str:
@@ -560,6 +581,10 @@ def chosen_device(name: str | None) -> torch.device:
     return place
 
 
+_ONE_AT_A_TIME = threading.RLock()
+"""transformers has one hook for progress, and one default precision while it makes a model."""
+
+
 @contextmanager
 def weights_counted(name: str, progress: Progress) -> Iterator[None]:
     """Show how many of a model's tensors transformers has put in place, while the context is open."""
@@ -568,15 +593,12 @@ def weights_counted(name: str, progress: Progress) -> Iterator[None]:
         progress(f"Loading {name}", done / total if total else 0.0)
 
     bar = counting_bar(show)
-    before = set_tqdm_hook(lambda factory, arguments, options: bar(*arguments, **options))
-    try:
-        yield
-    finally:
-        set_tqdm_hook(before)
-
-
-_ONE_AT_A_TIME = threading.Lock()
-"""transformers sets torch's default precision for the whole process while it makes a model."""
+    with _ONE_AT_A_TIME:
+        before = set_tqdm_hook(lambda factory, arguments, options: bar(*arguments, **options))
+        try:
+            yield
+        finally:
+            set_tqdm_hook(before)
 
 
 def loading(loader: Callable[..., Any], path: str, name: str | None = None, **options: Any) -> Any:

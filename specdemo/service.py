@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 import torch
 
 from specdemo.events import Event
+from specdemo.fetch import Progress
 from specdemo.game import parse_turn
 from specdemo.lab.events import lab_events
 from specdemo.lab.questions import QUESTIONS
@@ -15,20 +17,37 @@ from specdemo.lab.request import parse_lab
 from specdemo.limits import UserError, parse_config
 from specdemo.line import Bounds, Line, Stop
 from specdemo.live import LiveRun
+from specdemo.lost_device import devices_answer
 from specdemo.offer import Offer
 from specdemo.pair import Pair
 from specdemo.proof.events import proof_events
 from specdemo.proof.request import parse_proof
+from specdemo.shares import Visitor
 from specdemo.shelf import Loader, Shelf, drop_unused
 from specdemo.turn import play_turn
 
 Work = Callable[[Pair, Stop], Iterator[Event]]
 Perform = Callable[[Pair, str, Mapping[str, Any], Stop], Iterator[Event]]
 """Does the job of a kind on a pair: :func:`perform`, or one that has another process do it."""
+T = TypeVar("T")
+RESTARTING = "The server is about to start again; please try again in a minute."
+"""What jobs are refused with from the moment on in which it is to end."""
 
 
 class LostDeviceError(UserError):
     """The device no longer holds what it was given."""
+
+
+class State(StrEnum):
+    """What a service can do."""
+
+    READY = "ready"
+    LOADING = "loading"
+    FAILED = "failed"
+    """To load; the next request tries again."""
+    LOST = "lost"
+    """The device, and with it this process."""
+    CLOSING = "closing"
 
 
 def _run(raw: Mapping[str, Any]) -> Work:
@@ -80,7 +99,7 @@ def perform(pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterat
     except FloatingPointError as error:
         told = UserError(f"The run was ended because {error}; try another precision.")
     except (RuntimeError, MemoryError) as error:
-        if not (_lacks_memory(error) or isinstance(error, torch.AcceleratorError)):
+        if not (_lacks_memory(error) or _of_device(error)):
             raise
         told = _told_of_device(error)
     # Behind the handlers: a traceback holds on to the very tensors that have to go.
@@ -94,15 +113,18 @@ def _lacks_memory(error: Exception) -> bool:
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
 
 
+def _of_device(error: Exception) -> bool:
+    """Whether the device failed; torch has no class of its own for what its libraries report."""
+    return isinstance(error, torch.AcceleratorError) or "CUDA error" in str(error)
+
+
 def _told_of_device(error: Exception) -> UserError:
     if _lacks_memory(error):
         return UserError(
             "The device ran out of memory; ask for fewer tokens or a shorter prompt, or try again later."
         )
     reason = str(error).splitlines()[0][:120]
-    return LostDeviceError(
-        f"The device failed ({reason}); the models are being loaded anew, please try again in a minute."
-    )
+    return LostDeviceError(f"The device failed ({reason}); please try again in a minute.")
 
 
 class Service:
@@ -123,60 +145,120 @@ class Service:
         performer: Perform = perform,
     ):
         self._offer = offer or Offer()
-        self._shelf = Shelf(loader, self._offer.home)
+        self._loader = loader
+        self._shelf = Shelf(self._load, self._offer.home)
         self._line = Line(bounds)
         self._perform = performer
+        self._closing = False
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device can be used no more as long as this process lasts."""
+        return self._lost
+
+    @property
+    def state(self) -> State:
+        """What it can do now."""
+        if self._lost:
+            return State.LOST
+        if self._closing:
+            return State.CLOSING
+        if self._shelf.ready:
+            return State.READY
+        return State.LOADING if self._shelf.loading else State.FAILED
 
     def load(self) -> None:
         """Begin loading the home pair in the background, unless it is loaded or under way."""
         self._shelf.begin()
 
-    def stream(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
+    def alone(self, work: Callable[[], T]) -> T:
+        """Do what is measured while nothing else computes: on the device's thread, before those who wait."""
+        return self._line.first("measure this machine", work)
+
+    def close(self, within_s: float) -> None:
+        """Begin nothing more, and wait as long for the job under way; whoever else comes is told so."""
+        self._closing = True
+        self._line.close(RESTARTING, within_s)
+
+    def stream(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
         """One run: the events of ``LiveRun``."""
-        return self._job("run", raw, stop, pair)
+        return self._job("run", raw, stop, pair, visitor)
 
-    def prove(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
+    def prove(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
         """One audit or distribution test: the events of ``proof_events``."""
-        return self._job("prove", raw, stop, pair)
+        return self._job("prove", raw, stop, pair, visitor)
 
-    def play(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
+    def play(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
         """One turn of Play: the events of ``play_turn``."""
-        return self._job("play", raw, stop, pair)
+        return self._job("play", raw, stop, pair, visitor)
 
-    def quiz(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
+    def quiz(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
         """One question of the quiz: the events of ``lab.quiz``."""
-        return self._job("quiz", raw, stop, pair)
+        return self._job("quiz", raw, stop, pair, visitor)
 
-    def measure(self, raw: Mapping[str, Any], stop: Stop, pair: Any = None) -> Iterator[Event]:
+    def measure(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
         """One experiment of the lab: the events of ``lab_events``."""
-        return self._job("measure", raw, stop, pair)
+        return self._job("measure", raw, stop, pair, visitor)
 
-    def _job(self, kind: str, raw: Mapping[str, Any], stop: Stop, asked: Any) -> Iterator[Event]:
+    def _job(
+        self, kind: str, raw: Mapping[str, Any], stop: Stop, asked: Any, visitor: Visitor | None
+    ) -> Iterator[Event]:
         """Check a request, wait for models and device, then do the job.
 
         Args:
             asked: The name of the pair, as untrusted as the rest.
+            visitor: Who asks; None for the program itself.
 
         Yields:
             ``progress`` events (``text``, ``fraction``) while waiting, then those of the job.
 
         Raises:
-            UserError: The request was refused, the models could not be loaded, the line is full, or the job
-                failed.
+            UserError: The request was refused, the models could not be loaded, there is no place in the line,
+                or the job failed.
         """
         KINDS[kind](raw)  # refused before anything is waited for
-        loan = yield from self._shelf.borrow(self._offer.named(asked), stop)
-        if loan is None:
-            return
-        try:
-            yield from self._line.events(kind, lambda ended: self._on(loan.pair, kind, raw, ended), stop)
-        except LostDeviceError:
-            self._shelf.forget(loan.pair)
-            raise
-        finally:
-            loan.give_back()
+        name = self._offer.named(asked)
+        with self._line.place(kind, visitor) as place:
+            loan = yield from self._shelf.borrow(name, lambda: place.refused is not None or stop())
+            if loan is None:
+                return place.require()
+            try:
+                yield from self._line.turn(place, lambda ended: self._on(loan.pair, kind, raw, ended), stop)
+            except LostDeviceError:
+                if not self._lost:
+                    self._shelf.forget(loan.pair)
+                raise
+            finally:
+                loan.give_back()
 
     def _on(self, pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
+        if self._lost:
+            raise UserError(RESTARTING)
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
-        with closing(self._perform(pair, kind, raw, stop)) as events:  # type: ignore[type-var]
-            yield from events
+        try:
+            with closing(self._perform(pair, kind, raw, stop)) as events:  # type: ignore[type-var]
+                yield from events
+        except LostDeviceError:
+            self._probe()  # before the next job begins on it
+            raise
+
+    def _load(self, name: str, progress: Progress) -> Pair:
+        try:
+            return self._loader(name, progress)
+        except Exception:
+            self._probe()
+            raise
+
+    def _probe(self) -> None:
+        self._lost = self._lost or not devices_answer()

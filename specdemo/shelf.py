@@ -11,6 +11,7 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import NamedTuple
 
 from specdemo.events import Event
@@ -47,6 +48,16 @@ class Shelf:
     def begin(self) -> None:
         """Begin loading the pair at home, unless it is loaded or under way."""
         self._home.begin()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the pair at home is loaded."""
+        return self._home.pair is not None
+
+    @property
+    def loading(self) -> bool:
+        """Whether the pair at home is under way."""
+        return self._home.loading
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, "Loan | None"]:
         """Wait until the pair of that name is loaded; to be given back.
@@ -202,4 +213,5 @@ def drop_unused() -> None:
 
     gc.collect()
     if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+        with suppress(torch.AcceleratorError):  # a lost device gives nothing back
+            torch.cuda.empty_cache()

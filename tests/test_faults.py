@@ -15,9 +15,10 @@ from torch import Tensor
 from specdemo.drafters import DraftModelDrafter
 from specdemo.engine import speculate
 from specdemo.limits import UserError
+from specdemo.lost_device import devices_answer
 from specdemo.offer import Offer
 from specdemo.pair import Pair
-from specdemo.service import Service
+from specdemo.service import RESTARTING, Service
 from specdemo.trace import Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -170,6 +171,87 @@ def test_after_a_device_is_lost_the_models_are_loaded_anew(monkeypatch):
     assert "device failed (CUDA error: an illegal memory access was encountered)" in refusal(service)
     allocator.mended = True
     assert ids(service.stream(REQUEST, never)) == expected and len(loaded) == 2
+
+
+LOST = [
+    torch.AcceleratorError("CUDA error: device-side assert triggered\nMore."),
+    RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`"),
+]
+
+
+@pytest.mark.parametrize("gone", LOST, ids=["accelerator", "library"])
+def test_a_device_that_answers_no_more_is_probed_once_and_ends_the_service(monkeypatch, gone):
+    loaded, probes = [], []
+
+    def load(_name: str, _progress: Any) -> Pair:
+        loaded.append(tiny_pair())
+        return loaded[-1]
+
+    def give_back() -> None:
+        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
+
+    service = Service(load)
+    ids(service.stream(REQUEST, never))
+    failing_allocator(monkeypatch, 0, gone)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", give_back)
+    monkeypatch.setattr("specdemo.service.devices_answer", lambda: bool(probes.append(1)))
+    assert "device failed (CUDA error: " in refusal(service)
+    assert service.lost and service.state == "lost"
+    assert refusal(service) == RESTARTING and len(loaded) == len(probes) == 1
+
+
+def test_a_load_that_fails_on_a_lost_device_ends_the_service_as_well(monkeypatch):
+    def load(_name: str, _progress: Any) -> Pair:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+
+    service = Service(load)
+    assert "could not be loaded (AcceleratorError" in refusal(service) and not service.lost
+    monkeypatch.setattr("specdemo.service.devices_answer", lambda: False)
+    refusal(service)
+    assert service.lost
+
+
+@pytest.mark.parametrize(
+    ("failure", "answers"),
+    [(None, True), (torch.AcceleratorError("CUDA error"), False), (torch.OutOfMemoryError("CUDA"), True)],
+    ids=["well", "lost", "full"],
+)
+def test_each_gpu_in_use_is_asked_for_a_number(monkeypatch, failure, answers):
+    asked = []
+
+    def ones(_size: int, device: str) -> Any:
+        asked.append(device)
+        if failure and device == "cuda:2":
+            raise failure
+        return torch.zeros(1)
+
+    assert devices_answer(), "no GPU is in use here"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda index: index)
+    monkeypatch.setattr(torch, "ones", ones)
+    assert devices_answer() is answers and asked == ["cuda:1", "cuda:2"]
+
+
+def test_the_state_is_told_from_load_to_end():
+    gate, failing = threading.Event(), [True]
+
+    def load(_name: str, _progress: Any) -> Pair:
+        gate.wait(5)
+        if failing:
+            raise UserError("Not there; put it there.")
+        return tiny_pair()
+
+    service = Service(load)
+    service.load()
+    assert service.state == "loading"
+    gate.set()
+    assert refusal(service) == "Not there; put it there." and service.state == "failed"
+    failing.clear()
+    assert ids(service.stream(REQUEST, never)) and service.state == "ready"
+    service.close(0)
+    assert refusal(service) == RESTARTING and service.state == "closing"
 
 
 def test_a_fault_inside_the_program_reaches_who_asked_and_nobody_else(pair, monkeypatch):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def roomy(monkeypatch: Any) -> None:
 
 def test_settings_come_from_the_command_line_then_the_environment_then_defaults(monkeypatch):
     plain = app.parse_settings([])
+    assert plain.trust_proxy is None
     assert (plain.pair, plain.max_waiting, plain.max_seconds, plain.mcp) == ("embedded", 20, 300.0, False)
     monkeypatch.setenv("SPECDEMO_MAX_SECONDS", "45")
     monkeypatch.setenv("SPECDEMO_ALLOW_ANY_MODEL", "1")
@@ -112,6 +114,29 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     ]
     assert loaded[1]["target_revision"] == preset_named("smollm2-1.7b").target.revision
     assert {sources["device"] for sources in loaded} == {"cpu"}
+
+
+def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monkeypatch, roomy):
+    measuring, measured = threading.Event(), []
+
+    def load_home(alone: Any, **_sources: Any) -> Any:
+        measuring.set()
+        alone(lambda: measured.append(threading.current_thread().name))
+        return tiny_pair()
+
+    monkeypatch.setattr(hosting, "load_pair", load_home)
+    monkeypatch.setattr(hosting, "assemble_pair", lambda **_sources: tiny_pair())
+    host = Hosting(device="cpu")
+    service = host.service(host.offer())
+    request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
+    guest = service.stream(request, lambda: False, "gpt2-large")
+    while next(guest)["type"] != "round":
+        pass
+    service.load()
+    assert measuring.wait(5) and not measured
+    assert list(guest)[-1]["type"] == "end"
+    assert list(service.stream(request, lambda: False))[-1]["type"] == "end"
+    assert measured == ["device"]
 
 
 @pytest.mark.parametrize(

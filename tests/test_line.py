@@ -15,13 +15,19 @@ def never() -> bool:
     return False
 
 
+def events(line: Line, kind: str, job: Any, stop: Any, who: Any = None) -> Iterator[Any]:
+    """One visit: a place, the wait, the job."""
+    with line.place(kind, who) as place:
+        yield from line.turn(place, job, stop)
+
+
 class Visitor:
     """Asks for a job and reads its events on a thread of its own."""
 
-    def __init__(self, line: Line, job: Any, stop: Any = never, kind: str = "run"):
+    def __init__(self, line: Line, job: Any, stop: Any = never, kind: str = "run", who: Any = None):
         self.events: list[Any] = []
         self.failure: Exception | None = None
-        self._source = line.events(kind, job, stop)
+        self._source = events(line, kind, job, stop, who)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -62,7 +68,7 @@ class Gate:
 
 def free(line: Line) -> bool:
     """Whether a job gets the device at once."""
-    return [event["type"] for event in line.events("check", lambda stop: iter_one(), never)] == ["only"]
+    return [event["type"] for event in events(line, "check", lambda stop: iter_one(), never)] == ["only"]
 
 
 def iter_one() -> Iterator[Any]:
@@ -137,7 +143,7 @@ def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
         return work
 
     for seconds in (100.0, 100.0, 200.0):
-        list(line.events("sweep", takes(seconds), never))
+        list(events(line, "sweep", takes(seconds), never))
         until(lambda: line._running is None)
     gate = Gate()
     holder = Visitor(line, gate, kind="sweep")
@@ -150,6 +156,42 @@ def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
     holder.wait(), waiting.wait()
 
 
+@pytest.mark.parametrize("way", ["left", "stopped", "failed"])
+def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
+    now, stop = [0.0], threading.Event()
+    line = Line(clock=lambda: now[0])
+
+    def takes(seconds: float, way: str = "") -> Any:
+        def work(stopped: Any) -> Iterator[Any]:
+            now[0] += seconds
+            yield {"type": "first"}
+            if way == "failed":
+                raise UserError("No.")
+            if not stopped():
+                yield {"type": "last"}
+
+        return work
+
+    list(events(line, "run", takes(100), never))
+    early = events(line, "run", takes(1, way), stop.is_set)
+    next(early)
+    if way == "left":
+        early.close()
+    elif way == "stopped":
+        stop.set()
+        list(early)
+    else:
+        with pytest.raises(UserError, match="No"):
+            list(early)
+    until(lambda: line._running is None)
+    assert line._usually("run") == 100
+    source = events(line, "run", takes(200), never)
+    next(source)
+    source.close()
+    until(lambda: line._running is None)
+    assert line._usually("run") == 130, "but that one needs at least so long is known"
+
+
 def test_a_full_line_refuses_at_once_and_says_when_to_come_back():
     line = Line(Bounds(most_waiting=2))
     gate = Gate()
@@ -158,7 +200,7 @@ def test_a_full_line_refuses_at_once_and_says_when_to_come_back():
     held += [Visitor(line, lambda stop: iter_one()) for _ in range(2)]
     until(lambda: len(line._waiting) == 2)
     with pytest.raises(UserError, match=r"queue is full: 2 are waiting .* try again in about \d+ s\.$"):
-        next(line.events("run", gate, never))
+        next(events(line, "run", gate, never))
     gate.open.set()
     assert all(visitor.wait().failure is None for visitor in held) and free(line)
 
@@ -190,7 +232,7 @@ def test_stop_ends_the_job_under_way():
 def test_who_leaves_frees_the_device_before_the_next_event(taken):
     line, gate = Line(), Gate()
     gate.open.set() if taken == 2 else None
-    source = line.events("run", gate, never)
+    source = events(line, "run", gate, never)
     for _ in range(taken):
         next(source)
     source.close()
@@ -202,7 +244,7 @@ def test_who_leaves_while_waiting_is_not_worked_for():
     line, gate, unwanted = Line(), Gate(), Gate()
     holder = Visitor(line, gate)
     gate.begun.wait(5)
-    source = line.events("run", unwanted, never)
+    source = events(line, "run", unwanted, never)
     assert next(source)["ahead"] == 1
     source.close()
     gate.open.set()
@@ -218,7 +260,7 @@ def test_a_job_waits_until_its_last_event_is_taken():
             computed.append(number)
             yield {"type": "number", "number": number}
 
-    source = line.events("run", work, never)
+    source = events(line, "run", work, never)
     for number in range(3):
         assert next(source)["number"] == number
         time.sleep(0.05)
@@ -229,7 +271,7 @@ def test_a_job_waits_until_its_last_event_is_taken():
 def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
     monkeypatch.setattr("specdemo.line.ABANDONED_S", 0.1)
     line, gate = Line(), Gate()
-    source = line.events("run", gate, never)
+    source = events(line, "run", gate, never)
     next(source)
     until(lambda: gate.ended)
     assert free(line) and ABANDONED_S >= 30
@@ -237,11 +279,11 @@ def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
 
 def test_the_time_limit_ends_a_job_keeps_what_it_did_and_says_so():
     line = Line(Bounds(most_seconds=0.1))
-    events = []
+    told = []
     with pytest.raises(UserError, match=r"time limit of 0\.1 s ended this, what was done until then is kept"):
-        for event in line.events("run", Gate(), never):
-            events.append(event)
-    assert [event["type"] for event in events] == ["first", "last"] and events[-1]["stopped"]
+        for event in events(line, "run", Gate(), never):
+            told.append(event)
+    assert [event["type"] for event in told] == ["first", "last"] and told[-1]["stopped"]
     assert free(line)
 
 
@@ -253,5 +295,60 @@ def test_a_failure_reaches_its_visitor_and_nobody_else(failure):
 
     line = Line()
     with pytest.raises(type(failure)):
-        list(line.events("run", work, never))
+        list(events(line, "run", work, never))
     assert free(line)
+
+
+def test_a_line_that_closes_lets_the_job_under_way_finish_and_refuses_the_rest():
+    line, gate, unwanted = Line(), Gate(), Gate()
+    running = Visitor(line, gate)
+    gate.begun.wait(5)
+    waiting = Visitor(line, unwanted)
+    until(lambda: len(line._waiting) == 1)
+    closing = threading.Thread(target=line.close, args=("Closed.", 10.0))
+    closing.start()
+    assert str(waiting.wait().failure) == "Closed." and not unwanted.begun.is_set()
+    with pytest.raises(UserError, match=r"^Closed\.$"):
+        next(events(line, "run", unwanted, never))
+    with pytest.raises(UserError, match=r"^Closed\.$"):
+        line.first("check", lambda: None)
+    gate.open.set()
+    closing.join(5)
+    assert not closing.is_alive()
+    assert running.wait().failure is None and running.events[-1] == {"type": "last", "stopped": False}
+
+
+def test_a_job_that_outlasts_the_closing_line_is_ended_and_keeps_what_it_did():
+    line, gate = Line(), Gate()
+    running = Visitor(line, gate)
+    gate.begun.wait(5)
+    line.close("Closed.", 0.05)
+    assert str(running.wait().failure) == "This was ended, what was done until then is kept. Closed."
+    assert running.events[-1] == {"type": "last", "stopped": True} and gate.ended
+
+
+def test_the_program_s_own_work_comes_first_on_the_device_s_thread():
+    line, holding, gate = Line(), Gate(), Gate()
+    gate.open.set()
+    visitors = [Visitor(line, holding)]
+    holding.begun.wait(5)
+    visitors += [Visitor(line, gate)]
+    until(lambda: len(line._waiting) == 1)
+    done: list[Any] = []
+    own = threading.Thread(
+        target=lambda: done.append(line.first("own", lambda: (gate.begun.is_set(), threading.get_ident())))
+    )
+    own.start()
+    until(lambda: len(line._waiting) == 2)
+    assert not done
+    holding.open.set()
+    own.join(5)
+    assert done == [(False, *holding.threads)]
+    assert all(visitor.wait().failure is None for visitor in visitors) and free(line)
+
+
+def test_own_work_that_fails_is_told_to_who_wanted_it():
+    line = Line()
+    with pytest.raises(ZeroDivisionError):
+        line.first("own", lambda: 1 / 0)
+    assert line.first("own", lambda: 7) == 7 and free(line)

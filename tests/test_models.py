@@ -1,20 +1,26 @@
 """Loading any pair from folders, and refusing pairs that do not fit, in words."""
 
 import shutil
+import threading
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from tiny import byte_tokenizer, config_for, nearby, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
 
 from specdemo import fetch, models
 from specdemo.calibrate import ROWS
+from specdemo.fetch import silent
 from specdemo.fit import require_same_tokens
 from specdemo.limits import UserError, parse_config
 from specdemo.live import LiveRun
 from specdemo.llama import FusedLlama
 from specdemo.manifest import write_manifest
-from specdemo.models import load_pair
+from specdemo.models import load_pair, weights_counted
+from specdemo.pair import Pair
 from specdemo.trace import Calibration
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
@@ -159,6 +165,68 @@ def test_a_target_too_large_to_be_tried_whole_leaves_no_costs_of_its_first_layer
     pair = load_pair(target_folder, "none", device="cpu", remeasure=True)
     measured_whole = {what[2] for what in kept if what[0] == "costs"}
     assert measured_whole == ({"bf16", "fp32"} if whole else {pair.precision})
+
+
+def test_all_that_is_measured_at_a_load_is_measured_alone(target_folder, monkeypatch):
+    within, seen = [], set()
+
+    def alone(measure):
+        within.append(True)
+        try:
+            return measure()
+        finally:
+            within.pop()
+
+    def watch(owner, name, told):
+        def watched(*args, **options):
+            assert within, name
+            seen.add(name)
+            return told(*args, **options)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(models, "measure_targets", lambda *_: {"fp32": COSTS})
+    watch(Pair, "calibrate", Pair.calibrate)
+    watch(Pair, "warm_up", Pair.warm_up)
+    monkeypatch.setattr(models, "Measurements", lambda *_, **__: Unwritten())
+    load_pair(target_folder, "none", device="cpu", remeasure=True, alone=alone)
+    assert seen == {"measure_targets", "calibrate", "warm_up"}
+    watch(models._Chooser, "_trials", lambda *_: {"int8": 2.0, "bf16": 1.0})
+    files = models._Files("target", Path(target_folder), None)
+    chooser = models._Chooser(Unwritten(), True, alone, torch.device("cpu"), files)
+    own = Path("a draft of our own")
+    assert chooser.packing(None, SimpleNamespace(precision="fp32"), own, None, silent) == "int8"
+
+
+class Unwritten:
+    """Measurements of which nothing is known and nothing kept."""
+
+    def get(self, *_what):
+        return None
+
+    def put(self, *_what):
+        pass
+
+
+def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
+    told = {"one": [], "other": []}
+    entered, leave = threading.Event(), threading.Event()
+
+    def load_other():
+        with weights_counted("other", lambda text, share: told["other"].append(text)):
+            entered.set()
+            leave.wait(5)
+
+    other = threading.Thread(target=load_other)
+    with weights_counted("one", lambda text, share: told["one"].append(text)):
+        other.start()
+        crossed = entered.wait(0.2)
+        logging.tqdm(total=2).update(1)
+    entered.wait(5)
+    leave.set()
+    other.join(5)
+    assert logging.set_tqdm_hook(None) is None
+    assert not crossed and told == {"one": ["Loading one"], "other": []}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from specdemo.limits import UserError
 from specdemo.trace import dump
-from specdemo.ui import lab_routes, offline, stage, traces
+from specdemo.ui import health, lab_routes, offline, stage, traces
 from specdemo.ui.gradio_requests import API, NotFoundError, check_body, check_query, object_in
 from specdemo.ui.headers import admitted_headers
 from specdemo.ui.hosts import Hosts, hosts_for
@@ -31,7 +31,7 @@ MAX_PATH_CHARS = 500
 MAX_QUERY_CHARS = 60_000
 """A link may hold the longest prompt, percent-encoded; Gradio reads no address of 65,536 characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
-_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX))
+_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX, health.PREFIX))
 _FETCHED = re.compile(
     rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
     rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"

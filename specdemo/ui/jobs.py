@@ -11,17 +11,18 @@ from contextlib import closing
 from typing import Any, Literal
 
 import gradio as gr
-from gradio.context import LocalContext
 from gradio.events import Dependency
 
 from specdemo.limits import UserError
-from specdemo.ui.runs import Events, Stops, first_line, ndjson
+from specdemo.shares import Visitor
+from specdemo.ui.reading import UNREAD_S, Reader, unread_messages
+from specdemo.ui.runs import Events, Stops, error_line, first_line, ndjson
+from specdemo.ui.visitors import visitor_of
 
-MOST_UNREAD = 200
-"""Updates kept for somebody who fetches none; half a minute of them, then the job ends."""
 DEVICE = "device"
 """The concurrency group of all jobs."""
 BUSY = "The server takes no more at the moment; please try again in a minute."
+UNREAD = f"Nobody read this for {UNREAD_S:g} s, so it was ended; read the answer while it comes."
 CUT = "The connection was lost before the end; please run it again."
 EXPLAIN = f"""(shown) => {{
     const told = JSON.parse(shown.trimEnd().split("\\n").at(-1) || "{{}}");
@@ -43,32 +44,25 @@ def session_of(request: gr.Request) -> str:
     return request.session_hash or ""
 
 
-def stream(stops: Stops, request: gr.Request, start: Callable[[Callable[[], bool]], Events]) -> Iterator[str]:
-    """The growing NDJSON of the job that ``start(stop)`` makes, which the session's Stop ends."""
+def stream(
+    stops: Stops, request: gr.Request, start: Callable[[Callable[[], bool], Visitor], Events]
+) -> Iterator[str]:
+    """The growing NDJSON of the job that ``start(stop, visitor)`` makes, which the session's Stop ends."""
     session = session_of(request)
     event = stops.current(session)
-    unread = _unread()
+    reader = Reader(unread_messages())
     try:
-        with closing(ndjson(start(event.is_set))) as texts:
+        with closing(ndjson(start(event.is_set, visitor_of(request)))) as texts:
             for text in texts:
                 yield text
-                if unread() > MOST_UNREAD:
-                    return
+                if reader.gone():
+                    yield text + error_line(UNREAD)
+                    raise UserError(UNREAD)
     except UserError as error:
         # The component already shows the sentence; visible=False spares the page a second copy.
         raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
     finally:
         stops.leave(session, event)
-
-
-def _unread() -> Callable[[], int]:
-    """How many messages of this job wait to be fetched; to be made while Gradio begins it."""
-    blocks = LocalContext.blocks.get(None)
-    event = blocks and blocks._queue.event_ids_to_events.get(LocalContext.event_id.get(None))
-    if not event:  # not called through the queue
-        return lambda: 0
-    messages = blocks._queue.pending_messages_per_session[event.session_hash]
-    return messages.qsize
 
 
 def wire(

@@ -101,6 +101,8 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
             "mode": mode,
             "seed": seed,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.measure(raw, stop, pair))
+        yield from jobs.stream(
+            stops, request, lambda stop, visitor: service.measure(raw, stop, pair, visitor)
+        )
 
     return measure

@@ -16,6 +16,7 @@ from specdemo import limits
 from specdemo.limits import UserError
 from specdemo.offer import Offer
 from specdemo.pair import drafters_with
+from specdemo.shares import Visitor
 from specdemo.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui import guard, jobs, lab_routes, traces, ways_in
 from specdemo.ui import stage as stage_ui
@@ -27,7 +28,7 @@ from specdemo.ui.lab_tab import build_lab
 from specdemo.ui.play_tab import build_play
 from specdemo.ui.proof_tab import build_proof
 from specdemo.ui.quiz_tab import build_quiz
-from specdemo.ui.runs import Events, EventSource, Stops, error_line
+from specdemo.ui.runs import Events, EventSource, Stop, Stops, error_line
 
 TITLE = "Speculative decoding, live"
 HEADER = (
@@ -374,10 +375,10 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
             "draft_alone": draft_alone,
         }
 
-        def events(stop: Callable[[], bool]) -> Events:
+        def events(stop: Stop, visitor: Visitor) -> Events:
             if limits.flag({"auto": auto}, "auto", False):
                 raw["k"] = AUTO
-            yield from with_pair_named(service.stream(raw, stop, pair), pair)
+            yield from with_pair_named(service.stream(raw, stop, pair, visitor), pair)
 
         yield from jobs.stream(stops, request, events)
 

@@ -86,6 +86,6 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
             "written": written,
             "scores": scores,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.play(raw, stop, pair))
+        yield from jobs.stream(stops, request, lambda stop, visitor: service.play(raw, stop, pair, visitor))
 
     return play

@@ -117,7 +117,7 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
             "rule": rule,
             "prompt": prompt,
         }
-        yield from jobs.stream(stops, request, lambda stop: service.prove(raw, stop, pair))
+        yield from jobs.stream(stops, request, lambda stop, visitor: service.prove(raw, stop, pair, visitor))
 
     return prove
 

@@ -53,6 +53,8 @@ def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         Its ``verdict`` has the ``option``, from 0, that the figures support, or null if they are too close.
         ``pair`` names the models, where there are several.
         """
-        yield from jobs.stream(stops, request, lambda stop: service.quiz({"question": question}, stop, pair))
+        yield from jobs.stream(
+            stops, request, lambda stop, visitor: service.quiz({"question": question}, stop, pair, visitor)
+        )
 
     return quiz

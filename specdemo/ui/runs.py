@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any, Protocol
 
 from specdemo.limits import UserError
+from specdemo.shares import Visitor
 from specdemo.trace import dump
 
 MIN_GAP_S = 1 / 6
@@ -24,7 +25,8 @@ FREQUENT = frozenset({"round", "progress"})
 """Types of events that a job may yield as often as once a round; any other is sent at once."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
-
+Request = Mapping[str, Any]
+Stop = Callable[[], bool]
 Events = Generator[dict[str, Any]]
 """Of one job; raises ``UserError``."""
 
@@ -32,19 +34,19 @@ Events = Generator[dict[str, Any]]
 class EventSource(Protocol):
     """What the page needs of ``service.Service``: each kind of job, on the pair of that name."""
 
-    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
+    def stream(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
         """One run."""
 
-    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
+    def play(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
         """One turn of a game."""
 
-    def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
+    def prove(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
         """One audit or distribution test."""
 
-    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
+    def measure(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
         """One experiment of the lab."""
 
-    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Events:
+    def quiz(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
         """One question of the quiz."""
 
 

@@ -13,12 +13,14 @@ from typing import Any, Literal, TypedDict
 
 import gradio as gr
 from gradio.utils import get_function_description
+from starlette.middleware import Middleware
 
 from specdemo.limits import UserError
 from specdemo.text import StreamDecoder
 from specdemo.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
 from specdemo.ui import jobs
 from specdemo.ui.runs import EventSource, Stops
+from specdemo.ui.visitors import Loopback
 
 GENERATE = "generate"
 
@@ -113,7 +115,9 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
             "top_k": top_k,
             "top_p": top_p,
         }
-        yield from answers(jobs.stream(stops, request, lambda stop: service.stream(raw, stop, pair)))
+        yield from answers(
+            jobs.stream(stops, request, lambda stop, visitor: service.stream(raw, stop, pair, visitor))
+        )
 
     # Gradio documents what a function returns by its annotation, and takes an iterator for anything at all.
     generate.__signature__ = inspect.signature(generate).replace(return_annotation=Answer)
@@ -193,4 +197,5 @@ def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
         async with guarded(app):
             yield
 
-    return {**options, "mcp_server": True, "app_kwargs": {**options["app_kwargs"], "lifespan": lifespan}}
+    app_kwargs = {**options["app_kwargs"], "lifespan": lifespan, "middleware": [Middleware(Loopback)]}
+    return {**options, "mcp_server": True, "app_kwargs": app_kwargs}

@@ -63,9 +63,9 @@ class HttpVisitor:
                     break
         return ended
 
-    def call(self, name: str, values: dict[str, Any]) -> tuple[str, Any]:
+    def call(self, name: str, values: dict[str, Any], session: str | None = None) -> tuple[str, Any]:
         """The same by name, as a script does: the last event and what it says."""
-        reply = self.post(f"call/{name}", {"data": self.values(name, values)})
+        reply = self.post(f"call/{name}", {"data": self.values(name, values), "session_hash": session})
         assert reply.status_code == 200, reply.text
         return self.answer(f"{API}/call/{name}/{reply.json()['event_id']}")
 

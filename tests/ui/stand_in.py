@@ -26,6 +26,7 @@ from specdemo.pair import Pair
 from specdemo.proof.request import Proof, parse_proof
 from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Alternative, Emission, Finish, Round, Status, Token
 
+Stop = Callable[[], bool]
 GAME_TEXT = " as soon as possible.\x04"
 """What the target of a game writes; its last letter ends the text."""
 GAME_GUESS = " as so long as it takes"
@@ -99,7 +100,9 @@ class StandIn:
         self.proof: list[Event] | None = None
         self.outcomes: dict[str, tuple[Outcome, Outcome]] = {}
 
-    def stream(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Iterator[Event]:
+    def stream(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
         """Yield the recording as if ``raw`` had been run, ending it when asked to."""
         config = parse_config(raw)
         self.requests.append(raw)
@@ -118,7 +121,9 @@ class StandIn:
                 return
             yield event
 
-    def prove(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Iterator[Event]:
+    def prove(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
         """Yield ``proof``, or the recording of what was asked for, as a proof; its end when asked to stop."""
         request = parse_proof(raw)
         self.requests.append(raw)
@@ -136,7 +141,9 @@ class StandIn:
             yield event
         yield events[-1]
 
-    def play(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Iterator[Event]:
+    def play(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
         """One turn judged by a target that knows what comes next: ``GAME_TEXT``, letter by letter."""
         request = parse_turn(raw)
         self.requests.append(raw)
@@ -155,7 +162,9 @@ class StandIn:
             yield log.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
         yield log.end()
 
-    def quiz(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Iterator[Event]:
+    def quiz(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
         """Yield the events of a question as if its sides had come out as ``outcomes`` has them."""
         number = number_in(raw, len(QUESTIONS))
         question = QUESTIONS[number - 1]
@@ -175,7 +184,9 @@ class StandIn:
             yield side_event(number, question, index, outcome)
         yield verdict_event(number, question, *both)
 
-    def measure(self, raw: Mapping[str, Any], stop: Callable[[], bool], pair: Any = None) -> Iterator[Event]:
+    def measure(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
         """Measure a tiny pair on little text, whatever was asked for."""
         asked = parse_lab(raw)
         request = replace(asked, settings={**asked.settings, "max_new_tokens": 4}, prompts=1)

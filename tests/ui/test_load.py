@@ -2,10 +2,12 @@
 
 import re
 import threading
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
+import httpx
 import pytest
 from http_visitor import HttpVisitor
 from storm import requests_of, storm, visit
@@ -53,6 +55,46 @@ def test_fifty_visitors_at_once_each_get_a_right_run_or_a_clear_refusal(url, vis
     refused = [o for o in outcomes if o.refusal]
     assert len(right) + len(refused) == len(requests) and len(right) >= 1 + BOUNDS.most_waiting
     assert all(FULL.fullmatch(str(o.refusal)) for o in refused)
+    assert visit(visitor, **requests[0]).ids == alone[0]
+
+
+@contextmanager
+def greedy_client(url: str, visitor: HttpVisitor) -> Iterator[list[str]]:
+    """Somebody at another address who asks for everything, under a new name each time, and reads nothing."""
+    over, asked = threading.Event(), []
+    data, number = visitor.values("run", requests_of(1, 400)[0]), visitor.numbers["run"]
+
+    def ask() -> None:
+        elsewhere = httpx.HTTPTransport(local_address="127.0.0.2")
+        with httpx.Client(base_url=url, transport=elsewhere, timeout=60) as http:
+            while not over.wait(0.02):
+                asked.append(uuid.uuid4().hex)
+                body = {"data": data, "fn_index": number, "session_hash": asked[-1]}
+                http.post("/gradio_api/queue/join", json=body)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    yield asked
+    over.set()
+    asking.join()
+
+
+@pytest.mark.slow
+def test_a_greedy_client_takes_no_more_than_half_of_the_places_from_fifty_visitors(url, visitor, service):
+    requests = requests_of(49, tokens=16)
+    alone = [visit(visitor, **request).ids for request in requests]
+    with greedy_client(url, visitor) as asked:
+        while len(service._line._taken) < 1 + BOUNDS.most_waiting:
+            time.sleep(0.01)
+        outcomes = storm(url, requests)
+        assert len(asked) > BOUNDS.most_waiting
+    right = [o for o, ids in zip(outcomes, alone, strict=True) if o.ids == ids]
+    refused = [o for o in outcomes if o.refusal]
+    assert len(right) + len(refused) == len(requests)
+    assert len(right) >= BOUNDS.most_waiting // 2
+    assert all(FULL.fullmatch(str(o.refusal)) for o in refused)
+    while service._line._taken:
+        time.sleep(0.05)
     assert visit(visitor, **requests[0]).ids == alone[0]
 
 

@@ -21,10 +21,12 @@ from visitor import served_at_last
 import app
 import specdemo
 from specdemo.limits import DRAFTERS, SCRIPTED, UserError, parse_config
+from specdemo.shares import Visitor
 from specdemo.trace import SPECULATIVE
-from specdemo.ui import ways_in
+from specdemo.ui import jobs, ways_in
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.runs import ndjson
+from specdemo.ui.visitors import visitor_of
 
 GOOD = {"prompt": "abc <s>", "mode": "raw", "k": 3, "max_new_tokens": 12}
 needs_mcp = pytest.mark.skipif(
@@ -206,6 +208,19 @@ def test_a_tool_call_gives_what_the_endpoint_gives(live_url, client):
     answer = json.loads(reply.content[0].text)
     assert answer["text"] == client.predict(**GOOD, api_name="/generate")["text"]
     assert answer["totals"]["identical"] is True
+
+
+@needs_mcp
+def test_a_tool_call_counts_to_the_share_of_its_caller_s_address(live_url, monkeypatch):
+    seen = []
+
+    def noted(request: Any) -> Any:
+        seen.append(visitor_of(request))
+        return seen[-1]
+
+    monkeypatch.setattr(jobs, "visitor_of", noted)
+    assert not called(live_url, "generate", **GOOD).isError
+    assert seen == [Visitor("127.0.0.1")], "and not to the one session of all tool calls"
 
 
 @needs_mcp

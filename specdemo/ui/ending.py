@@ -1,0 +1,64 @@
+"""Serving until the program ends: when it is told to, or when its device is lost. Knows page and service.
+
+Told to end (SIGTERM), it lets the run under way finish and refuses others in a sentence. A device that is
+lost is lost for this process; a supervisor starts the next one.
+"""
+
+import signal
+import time
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+import gradio as gr
+
+from specdemo.service import Service
+from specdemo.ui.reading import send_little_ahead
+
+FINISH_S = 20.0
+"""How long the run under way may go on; supervisors kill after 30 to 90 s, counting what comes behind it."""
+LAST_WORDS_S = 1.0
+"""For what was told last to reach the browsers."""
+LOST_DEVICE = 75
+"""The exit status by which a supervisor knows a lost device (EX_TEMPFAIL: trying again may help)."""
+POLL_S = 0.1
+
+
+class _Terminated(BaseException):
+    """The process was asked to end."""
+
+
+def serve_until_ended(page: gr.Blocks, service: Service, options: Mapping[str, Any]) -> int:
+    """Launch the page, wait for the end, and bring it about.
+
+    Args:
+        options: Of ``page.launch()``.
+
+    Returns:
+        The exit status; whoever gets it should end the process without waiting for its threads, which may
+        be in the middle of a load or hang on a lost device.
+    """
+    signal.signal(signal.SIGTERM, _terminate)
+    status = 0
+    try:
+        page.launch(prevent_thread_lock=True, **options)
+        send_little_ahead(page)
+        while not service.lost:
+            time.sleep(POLL_S)
+        status = LOST_DEVICE
+    except KeyboardInterrupt:
+        print("Interrupted; closing.")
+        page.close(verbose=False)
+        return status
+    except _Terminated:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the second time it means at once
+    service.close(FINISH_S)
+    time.sleep(LAST_WORDS_S)
+    page.close(verbose=False)
+    return status
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise _Terminated

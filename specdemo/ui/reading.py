@@ -1,0 +1,60 @@
+"""Whether anybody reads what a job tells: one that nobody does is not worth the device.
+
+Gradio keeps what it has not sent yet for as long as the session lasts, and asks for more all the same. Knows
+no jobs.
+"""
+
+import socket
+import time
+from collections.abc import Callable
+
+import gradio as gr
+from gradio.context import LocalContext
+
+UNREAD_S = 10.0
+"""How long nothing may be read until a job ends: before it has begun, and while it holds the device."""
+FRESH = 2
+"""Messages that a reader may not have had the time to take: the latest update and a sign of life."""
+
+SENT_AHEAD = 2**18
+"""Bytes of a connection's send buffer, of which Linux takes twice. Left to itself it grows to megabytes, half
+a minute of a run that looks as if it were read."""
+
+
+class Reader:
+    """The one who reads a job's updates; to be made while Gradio begins it, and asked after each update.
+
+    Args:
+        unread: How many messages wait to be fetched.
+        clock: Seconds.
+    """
+
+    def __init__(self, unread: Callable[[], int], clock: Callable[[], float] = time.monotonic):
+        self._unread = unread
+        self._clock = clock
+        self._last = unread()
+        self._seen = clock()
+
+    def gone(self) -> bool:
+        """Whether nothing was read for too long."""
+        unread = self._unread()
+        if unread <= max(self._last, FRESH):  # there is one more message since the last time
+            self._seen = self._clock()
+        self._last = unread
+        return self._clock() - self._seen > UNREAD_S
+
+
+def unread_messages() -> Callable[[], int]:
+    """How many messages of the job that Gradio begins wait to be fetched; none where there is no queue."""
+    blocks = LocalContext.blocks.get(None)
+    event = blocks and blocks._queue.event_ids_to_events.get(LocalContext.event_id.get(None))
+    if not event:
+        return lambda: 0
+    return blocks._queue.pending_messages_per_session[event.session_hash].qsize
+
+
+def send_little_ahead(page: gr.Blocks) -> None:
+    """Have those who stop reading be found soon; for a page that has just been launched."""
+    for server in page.server.servers:
+        for listener in server.sockets:  # what it accepts inherits this
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)

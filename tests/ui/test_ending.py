@@ -1,0 +1,242 @@
+"""How the program ends: told to, with a lost device under a supervisor; and what it says of its health."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from http_visitor import HttpVisitor
+from starlette.applications import Starlette
+from starlette.testclient import TestClient
+from visitor import run_to_end, wait_until
+
+from specdemo.service import RESTARTING, State
+from specdemo.ui import ending, guard, health
+from specdemo.ui.ending import LOST_DEVICE, serve_until_ended
+from specdemo.ui.health import with_health
+
+ROOT = Path(__file__).parents[2]
+RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 8}
+
+
+class Served:
+    """A page and a service in one, which note how they are ended."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.ended: list[Any] = []
+
+    def launch(self, prevent_thread_lock: bool, **options: Any) -> None:
+        assert prevent_thread_lock
+        self.server = SimpleNamespace(servers=[])
+        self.launched = options
+        if options.get("slow"):
+            time.sleep(5)
+
+    def close(self, *within_s: float, verbose: bool = True) -> None:
+        self.ended.append(within_s)
+
+
+@pytest.fixture
+def served(monkeypatch: Any) -> Iterator[Served]:
+    """Ended at once; signals as they were afterwards."""
+    monkeypatch.setattr(ending, "LAST_WORDS_S", 0.0)
+    before = signal.getsignal(signal.SIGTERM)
+    yield Served()
+    signal.signal(signal.SIGTERM, before)
+
+
+def soon(action: Callable[[], None]) -> None:
+    threading.Timer(0.15, action).start()
+
+
+def test_told_to_end_it_lets_the_run_finish_then_closes_and_a_second_time_means_at_once(served):
+    soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert serve_until_ended(served, served, {"port": 7}) == 0  # type: ignore[arg-type]
+    assert served.ended == [(ending.FINISH_S,), ()], "first the service, then the page"
+    assert served.launched == {"port": 7}
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_told_to_end_while_it_starts_it_ends_as_well(served):
+    soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert serve_until_ended(served, served, {"slow": True}) == 0  # type: ignore[arg-type]
+    assert served.ended == [(ending.FINISH_S,), ()]
+
+
+def test_a_lost_device_ends_it_with_a_status_of_its_own(served):
+    soon(lambda: setattr(served, "lost", True))
+    assert serve_until_ended(served, served, {"port": 7}) == LOST_DEVICE > 0  # type: ignore[arg-type]
+    assert served.ended == [(ending.FINISH_S,), ()]
+
+
+def test_interrupted_it_waits_for_nobody(served):
+    soon(lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert serve_until_ended(served, served, {"port": 7}) == 0  # type: ignore[arg-type]
+    assert served.ended == [()]
+
+
+def test_health_is_200_where_a_run_could_begin_and_503_elsewhere():
+    service = Served()
+    options = with_health({"app_kwargs": {"routes": ["others"]}, "theme": 1}, service)  # type: ignore[arg-type]
+    first, route = options["app_kwargs"]["routes"]
+    assert first == "others" and options["theme"] == 1
+    client = TestClient(Starlette(routes=[route]))
+    for state in State:
+        service.state = state  # type: ignore[attr-defined]
+        reply = client.get("/health")
+        assert (reply.status_code == 200) is (state is State.READY)
+        assert reply.json() == (
+            {"status": "ready"} if state is State.READY else {"error": health.SENTENCES[state]}
+        )
+        assert client.head("/health").status_code == reply.status_code
+    assert guard._FETCHED.fullmatch("/health") and not guard._posted("/health")
+
+
+APP = """
+import runpy, sys
+from pathlib import Path
+from types import SimpleNamespace
+sys.path[:0] = ["tests", "tests/ui"]
+import torch
+from tiny import tiny_pair
+from specdemo import hosting, service
+
+flag, lost, new_zeros = Path(sys.argv.pop()), [], torch.Tensor.new_zeros
+
+def allocated(*args, **options):
+    if flag.exists():
+        flag.unlink()
+        lost.append(True)
+    if lost:
+        raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
+    return new_zeros(*args, **options)
+
+torch.set_num_threads(1)
+torch.Tensor.new_zeros = allocated
+service.devices_answer = lambda: not lost
+hosting.Hosting.service = lambda self, offer: service.Service(lambda *_: tiny_pair(), offer, self.bounds)
+runpy.run_path("app.py", run_name="__main__")
+"""
+"""The app around tiny models, whose device is lost for good once a file says so."""
+
+
+class Supervisor:
+    """Starts the app again whenever it ends, as ``Restart=always`` does."""
+
+    def __init__(self, flag: Path):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        self.url = f"http://127.0.0.1:{port}"
+        self.statuses: list[int] = []
+        self._command = [sys.executable, "-c", APP, "--port", port, "--only-pair", str(flag)]
+        self._over = False
+        self.process = self._start()
+        self._thread = threading.Thread(target=self._supervise)
+        self._thread.start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+    def _supervise(self) -> None:
+        while True:
+            self.statuses.append(self.process.wait())
+            if self._over:
+                return
+            self.process = self._start()
+
+    def stop(self) -> int:
+        """Tell the app to end; its exit status."""
+        self._over = True
+        self.process.terminate()
+        self._thread.join(60)
+        return self.statuses[-1]
+
+    def health(self) -> int:
+        """The status of the health route; 0 where nobody listens."""
+        try:
+            return httpx.get(f"{self.url}/health").status_code
+        except httpx.TransportError:
+            return 0
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    """The supervised app, ready; its device is lost when ``lost`` is written in ``tmp_path``."""
+    one = Supervisor(tmp_path / "lost")
+    wait_until(lambda: one.health() == 200, 120)
+    yield one
+    if one.process.poll() is None:
+        one.stop()
+
+
+def outcome(url: str, **values: Any) -> dict[str, Any]:
+    """How one run ended."""
+    session, visitor = uuid.uuid4().hex, HttpVisitor(url)
+    with closing(visitor.http):
+        number = visitor.join("run", RUN | values, session)
+        return visitor.outcomes(session, 1)[number]
+
+
+@pytest.mark.slow
+def test_after_a_lost_device_a_supervisor_starts_it_again_and_runs_go_on(supervisor, tmp_path):
+    assert outcome(supervisor.url)["success"]
+    (tmp_path / "lost").touch()
+    told = outcome(supervisor.url)
+    assert not told["success"]
+    assert told["output"]["error"].startswith("The device failed (CUDA error: an illegal memory access")
+    wait_until(lambda: supervisor.statuses == [LOST_DEVICE])
+    wait_until(lambda: supervisor.health() == 200)
+    assert outcome(supervisor.url)["success"]
+    assert supervisor.stop() == 0
+
+
+@pytest.mark.slow
+def test_a_browser_is_told_and_finds_the_page_again(supervisor, tmp_path, browser):
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(supervisor.url)
+    page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
+    (tmp_path / "lost").touch()
+    page.click("#run")
+    page.wait_for_selector(".sd[data-state=error]")
+    assert page.inner_text("[role=alert][data-role=error]").startswith("The device failed")
+    wait_until(lambda: supervisor.statuses == [LOST_DEVICE] and supervisor.health() == 200, 120)
+    page.reload()
+    page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
+    run_to_end(page)
+    context.close()
+
+
+@pytest.mark.slow
+def test_told_to_end_the_app_finishes_the_run_refuses_others_and_exits_with_zero(supervisor):
+    running, session = HttpVisitor(supervisor.url), uuid.uuid4().hex
+    running.join("run", {**RUN, "max_new_tokens": 400}, session)
+    last: dict[str, Any] = {}
+    with closing(running.messages(session)) as messages:
+        for message in messages:
+            if "round" in str(message.get("output")) and not supervisor._over:
+                supervisor._over = True
+                supervisor.process.terminate()
+                wait_until(lambda: supervisor.health() == 503)
+                assert outcome(supervisor.url)["output"]["error"] == RESTARTING
+            if message["msg"] == "process_completed":
+                last = message
+                break
+    assert last["success"]
+    end = json.loads(last["output"]["data"][0].splitlines()[-1])
+    assert end["type"] == "end" and end["finish"] == "length"
+    assert supervisor.process.wait(30) == 0

@@ -1,0 +1,257 @@
+"""Whose share a job counts to, and what becomes of jobs that nobody reads, on a real server."""
+
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import gradio as gr
+import pytest
+import uvicorn
+from fastapi import Request
+from http_visitor import HttpVisitor
+from starlette.testclient import TestClient
+from visitor import wait_until
+
+from specdemo.limits import UserError
+from specdemo.line import Bounds
+from specdemo.service import Service
+from specdemo.shares import Visitor
+from specdemo.ui import jobs, reading, visitors
+from specdemo.ui.health import with_health
+from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.reading import FRESH, SENT_AHEAD, Reader, send_little_ahead
+from specdemo.ui.visitors import Loopback, trust_proxies, visitor_of
+
+RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
+SHARE = "One job of a kind and 3 in all may wait or run for each address"
+
+
+class Hall:
+    """Jobs that hold the device until the test lets them go."""
+
+    def __init__(self) -> None:
+        self.service = Service(lambda name, _progress: name, None, Bounds(most_waiting=8), self._perform)  # type: ignore[arg-type, return-value]
+        self.open = threading.Event()
+        self.payload = ""
+
+    @property
+    def taken(self) -> int:
+        """How many places are."""
+        return len(self.service._line._taken)
+
+    def _perform(self, _pair: Any, _kind: str, _raw: Any, stop: Any) -> Iterator[Any]:
+        rounds = 0
+        while not stop() and not self.open.wait(0.01):
+            yield {"type": "round", "number": (rounds := rounds + 1), "payload": self.payload}
+
+
+@pytest.fixture(scope="module")
+def running_hall() -> Iterator[tuple[Hall, str]]:
+    """The hall, and the address of a page around it that trusts no proxy."""
+    hall = Hall()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(visitors.TRUSTED, "")
+        page = build_page(hall.service)
+        _, address, _ = page.launch(
+            prevent_thread_lock=True, quiet=True, **with_health(launch_options(), hall.service)
+        )
+        send_little_ahead(page)
+        yield hall, address
+        hall.open.set()
+        page.close()
+
+
+@pytest.fixture
+def hall(running_hall: tuple[Hall, str]) -> Iterator[Hall]:
+    """The hall with nobody in it."""
+    hall, _ = running_hall
+    hall.open.clear()
+    yield hall
+    hall.open.set()
+    wait_until(lambda: hall.taken == 0)
+
+
+@pytest.fixture
+def visitor(running_hall: tuple[Hall, str]) -> Iterator[HttpVisitor]:
+    """One visitor with a connection of their own."""
+    one = HttpVisitor(running_hall[1])
+    yield one
+    one.http.close()
+
+
+def called(visitor: HttpVisitor, **headers: str) -> str:
+    """Ask for a run without a session and do not read the answer; where it is to be had."""
+    body = {"data": visitor.values("run", RUN)}
+    reply = visitor.http.post("/gradio_api/call/run", json=body, headers=headers)
+    return f"/gradio_api/call/run/{reply.json()['event_id']}"
+
+
+def test_calls_that_nobody_reads_leave_the_others_their_places(hall, visitor):
+    unread = [called(visitor, **{"X-Forwarded-For": f"10.0.0.{number}"}) for number in range(25)]
+    session = uuid.uuid4().hex
+    number = visitor.join("run", RUN, session)
+    wait_until(lambda: hall.taken == 2)
+    event, told = visitor.answer(unread[-1])
+    assert event == "error" and told["error"].startswith(SHARE)
+    hall.open.set()
+    assert visitor.outcomes(session, 1)[number]["success"]
+
+
+def test_a_page_has_one_job_of_a_kind(hall, visitor):
+    session, ended = uuid.uuid4().hex, []
+    first = visitor.join("run", RUN, session)
+    wait_until(lambda: hall.taken == 1)
+    second = visitor.join("run", RUN, session)
+    for message in visitor.messages(session):
+        if message["msg"] == "process_completed":
+            ended.append(message)
+            hall.open.set()
+    refused, done = ended
+    assert (refused["event_id"], done["event_id"]) == (second, first) and done["success"]
+    assert refused["output"]["error"].startswith(SHARE.replace("address", "page"))
+
+
+def test_jobs_that_nobody_begins_to_read_end_whether_or_not_they_have_begun(hall, visitor, monkeypatch):
+    monkeypatch.setattr(reading, "UNREAD_S", 0.4)
+    monkeypatch.setattr("specdemo.line.POLL_S", 0.1)
+    sessions = [uuid.uuid4().hex for _ in range(4)]
+    numbers = [visitor.join("run", RUN, session) for session in sessions]
+    wait_until(lambda: hall.taken == 4)
+    wait_until(lambda: hall.taken == 0)
+    for session, number in zip(sessions, numbers, strict=True):
+        ended = visitor.outcomes(session, 1)[number]
+        assert not ended["success"] and ended["output"]["error"] == jobs.UNREAD
+
+
+def test_a_job_that_is_read_stays(hall, visitor, monkeypatch):
+    monkeypatch.setattr(reading, "UNREAD_S", 0.4)
+    monkeypatch.setattr("specdemo.line.POLL_S", 0.1)
+    session = uuid.uuid4().hex
+    number = visitor.join("run", RUN, session)
+    closing = threading.Timer(1.5, hall.open.set)
+    closing.start()
+    assert visitor.outcomes(session, 1)[number]["success"]
+    closing.join()
+
+
+def test_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
+    monkeypatch.setattr(reading, "UNREAD_S", 0.4)
+    monkeypatch.setattr(hall, "payload", "x" * 20_000)
+    session = uuid.uuid4().hex
+    visitor.join("run", RUN, session)
+    with visitor.http.stream("GET", "/gradio_api/queue/data", params={"session_hash": session}) as stream:
+        lines = stream.iter_lines()
+        while "round" not in next(lines):
+            pass
+        wait_until(lambda: hall.taken == 0)
+
+
+def test_a_connection_takes_little_that_nobody_reads():
+    class Server:
+        def __init__(self, listener: socket.socket):
+            self.server = self
+            self.servers = [self]
+            self.sockets = [listener]
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        send_little_ahead(Server(listener))  # type: ignore[arg-type]
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * SENT_AHEAD
+            accepted.setblocking(False)
+            sent = 0
+            with pytest.raises(BlockingIOError):
+                while sent < 20 * SENT_AHEAD:
+                    sent += accepted.send(b"x" * 2**16)
+            assert sent < 6 * SENT_AHEAD, "its own buffer and the reader's"
+
+
+class Messages:
+    """What waits to be fetched, on a clock of its own."""
+
+    def __init__(self) -> None:
+        self.unread, self.now = 2, 0.0
+        self.reader = Reader(lambda: self.unread, lambda: self.now)
+
+    def after(self, seconds: float, fetched: int = 0) -> bool:
+        """Whether the reader is gone so much later, one update more told."""
+        self.now += seconds
+        self.unread = max(0, self.unread - fetched) + 1
+        return self.reader.gone()
+
+
+def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
+    never_there = Messages()
+    assert [never_there.after(1.0) for _ in range(12)].index(True) in (10, 11)
+    slow_job, stopped = Messages(), Messages()
+    assert not any(slow_job.after(30.0, fetched=10) for _ in range(5))
+    assert not any(stopped.after(0.2, fetched=1) for _ in range(100))
+    assert [stopped.after(0.2) for _ in range(60)].index(True) == pytest.approx(50, abs=3)
+    behind = Messages()
+    behind.unread = 50
+    assert not any(behind.after(4.0, fetched=4) for _ in range(10)), "it reads, though slowly"
+    assert FRESH < 5
+
+
+def request_from(address: str | None, session: str | None, **more: Any) -> gr.Request:
+    scope = {"type": "http", "headers": [], "client": address and (address, 1), **more}
+    return gr.Request(Request(scope), session_hash=session)
+
+
+def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
+    assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1", "abc")
+    assert visitor_of(request_from("10.0.0.1", None)) == Visitor("10.0.0.1")
+    assert visitor_of(request_from(None, None)) == Visitor("")
+    assert visitor_of(request_from("10.0.0.1", "abc", **{visitors._LOOPED: True})) == Visitor("10.0.0.1")
+    token = visitors.LocalContext.event_id.set("abc")
+    assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1"), "made up by Gradio"
+    visitors.LocalContext.event_id.reset(token)
+
+
+async def told_client(scope: Any, receive: Any, send: Any) -> None:
+    """An app that replies with its caller's address and the header that would go with a call to itself."""
+    headers = dict(scope["headers"])
+    body = f"{scope['client'][0]}|{headers[b'x-specdemo-caller'].decode()}".encode()
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": body})
+
+
+def test_what_the_server_asks_of_itself_comes_from_its_caller():
+    app = Loopback(told_client)
+    outside, server = (TestClient(app, client=(address, 1)) for address in ("10.0.0.7", "127.0.0.1"))
+    address, _, signed = outside.get("/").text.partition("|")
+    assert address == "10.0.0.7" and signed.endswith(" 10.0.0.7")
+    assert server.get("/", headers={"x-specdemo-caller": signed}).text.startswith("10.0.0.7|")
+    for forged in ("10.0.0.9", "x 10.0.0.9", " 10.0.0.9", "é 10.0.0.9"):
+        address, _, header = outside.get("/", headers={"x-specdemo-caller": forged.encode()}).text.partition(
+            "|"
+        )
+        assert (address, header) == ("10.0.0.7", signed)
+
+
+@pytest.mark.parametrize(
+    ("trusted", "peer", "client"),
+    [
+        ("", "127.0.0.1", "127.0.0.1"),
+        ("", "10.1.2.3", "10.1.2.3"),
+        ("127.0.0.1", "127.0.0.1", "9.9.9.9"),
+        ("127.0.0.1", "10.1.2.3", "10.1.2.3"),
+        ("127.0.0.1, 10.0.0.0/8", "10.1.2.3", "9.9.9.9"),
+    ],
+)
+def test_forwarded_addresses_count_from_the_proxies_the_host_names(monkeypatch, trusted, peer, client):
+    monkeypatch.setenv(visitors.TRUSTED, "127.0.0.1")
+    trust_proxies(trusted)
+    config = uvicorn.Config(Loopback(told_client))
+    config.load()
+    asking = TestClient(config.loaded_app, client=(peer, 1))
+    # Whatever the visitor had put there stands before what the proxy added.
+    assert asking.get("/", headers={"X-Forwarded-For": "8.8.8.8, 9.9.9.9"}).text.startswith(f"{client}|")
+
+
+@pytest.mark.parametrize("wrong", ["*", "localhost", "127.0.0.1 10.0.0.1", "10.0.0.1/8", "127.0.0.1:80"])
+def test_a_proxy_that_is_no_address_is_refused(monkeypatch, wrong):
+    monkeypatch.setenv(visitors.TRUSTED, "")
+    with pytest.raises(UserError, match=r"^--trust-proxy takes addresses and networks .* is neither\.$"):
+        trust_proxies(f"127.0.0.1,{wrong}")
