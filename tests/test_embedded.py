@@ -79,13 +79,16 @@ def test_the_product_with_fp16_weights_reads_those_of_a_layer_exactly():
                 assert torch.equal(layer(torch.eye(weight.shape[1])).T, weight)
 
 
-@pytest.mark.parametrize(("drafter", "k"), [("draft-model", 3), ("lookup+feature", "auto")])
+@pytest.mark.parametrize(
+    ("drafter", "k"), [("draft-model", 3), ("lookup+feature", 3), ("lookup+feature", "auto")]
+)
 def test_greedy_output_is_the_targets(embedded_pair, drafter, k):
     request = {"prompt": "Write a short story about a lighthouse.", "drafter": drafter, "k": k}
     record, end = run(embedded_pair, **request, max_new_tokens=20)
     check_sameness(record, end)
     rounds = record.lanes[SPECULATIVE].rounds
-    assert sum(r.accepted for r in rounds) > 0 and len(rounds) < 20
+    # On a busy machine auto may find that nothing pays.
+    assert k == "auto" or (sum(r.accepted for r in rounds) > 0 and len(rounds) < 20)
 
 
 @pytest.fixture(scope="module")
