@@ -5,11 +5,11 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from replay import recorded
+from requests_made import request_from
 from stand_in import StandIn
 
 from specdemo.limits import UserError
@@ -124,7 +124,7 @@ def test_a_run_forgets_only_its_own_flag():
 def test_a_run_says_by_which_name_its_models_were_asked_for(pair):
     values = {**PLAIN_SETTINGS, "prompt": "abc", "auto": False, "pair": pair}
     endpoint = run_endpoint(StandIn(), Stops())
-    *_, text = endpoint(**values, request=SimpleNamespace(session_hash="a"))
+    *_, text = endpoint(**values, request=request_from("127.0.0.1", "a"))
     events = list(map(json.loads, text.splitlines()))
     (start,) = (event for event in events if event["type"] == "start")
     recorded_pair = recorded("greedy")[0]["run"]["pair"]

@@ -6,11 +6,10 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
-import gradio as gr
 import pytest
 import uvicorn
-from fastapi import Request
 from http_visitor import HttpVisitor
+from requests_made import request_from
 from starlette.testclient import TestClient
 from visitor import wait_until
 
@@ -192,11 +191,6 @@ def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
     behind.unread = 50
     assert not any(behind.after(4.0, fetched=4) for _ in range(10)), "it reads, though slowly"
     assert FRESH < 5
-
-
-def request_from(address: str | None, session: str | None, **more: Any) -> gr.Request:
-    scope = {"type": "http", "headers": [], "client": address and (address, 1), **more}
-    return gr.Request(Request(scope), session_hash=session)
 
 
 def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
