@@ -34,6 +34,9 @@ CHECKED = 5
 """Tokens of the pass by which costs kept from an earlier start are checked."""
 STILL = 1.25
 """Factor within which they count as the same."""
+PADDING_S = 0.5
+FEWEST_TURNS = 4
+"""How long, and at least how often, passes with and without padding take turns to be compared."""
 DRAFTED = 4
 NEARLY = 1.02
 """Costs within this factor are the same to a measurement."""
@@ -70,7 +73,7 @@ def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Itera
     """Pass times at half a cache's length, as a ``Calibration`` without a draft (c = 0).
 
     A pass over n tokens is given the cheapest of the ``good`` numbers of rows that hold it, in both lanes.
-    The unit of all costs is the faster of such a pass over one token and one without padding.
+    The unit of all costs is such a pass over one token, less what padding costs it.
     """
     good = sorted(good)
     start = capacity // 2
@@ -82,14 +85,14 @@ def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Itera
     cost = steady_medians({n: timed_pass(runtime, ids[start : start + n]) for n in tried})
     rows = tuple(_cheapest(cost, [n for n in good if n >= count]) for count in counts if good)
     taken = rows or counts
-    step_s = min(cost[1], cost[taken[0]])
+    step_s = cost[taken[0]] / _padding_cost(runtime, ids[start:], taken[0])
     # More tokens than one can always be had by as many passes over one.
     v = tuple(min(cost[n], count * cost[taken[0]]) / step_s for count, n in enumerate(taken, 1))
     return Calibration(step_s=step_s, c=0.0, v=v, row_floor=rows[0] if rows else None, rows=rows)
 
 
 def refreshed(model: nn.Module, capacity: int, vocab_size: int, costs: Calibration) -> Calibration | None:
-    """Costs measured before with today's ``step_s``.
+    """Costs measured before with today's ``step_s`` and cost of padding.
 
     None if passes as they are padded no longer agree bit for bit, or what is said of longer ones is untrue.
     """
@@ -105,7 +108,27 @@ def refreshed(model: nn.Module, capacity: int, vocab_size: int, costs: Calibrati
     before, now = costs.v[CHECKED - 1] / costs.v[0], cost[CHECKED] / cost[1]
     if not 1 / STILL <= now / before <= STILL:
         return None
-    return replace(costs, step_s=cost[1] / costs.v[0])
+    runtime.rows = ()
+    padding = _padding_cost(runtime, ids[start:], costs.rows[0] if costs.rows else 1)
+    v = tuple(passes / costs.v[0] * padding for passes in costs.v)
+    return replace(costs, step_s=cost[1] / padding, v=v)
+
+
+def _padding_cost(runtime: ModelRuntime, ids: Tensor, rows: int) -> float:
+    """How many times as long a pass over ``rows`` tokens takes as one over a single token; at least 1.
+
+    What speedups are told against stands or falls with it, so that it is measured by itself and in turns.
+    """
+    if rows == 1:
+        return 1.0
+    passes = [timed_pass(runtime, ids[:count]) for count in (1, rows)]
+    times: list[list[float]] = [[seconds()] for seconds in passes]
+    until = time.perf_counter() + PADDING_S
+    while len(times[0]) < FEWEST_TURNS or time.perf_counter() < until:
+        for seconds, found in zip(passes, times, strict=True):
+            found.append(seconds())
+    single, padded = map(statistics.median, times)
+    return max(1.0, padded / single)
 
 
 def calibration_from(kept: Any) -> Calibration | None:

@@ -1,5 +1,6 @@
 """The cache: same logits as a plain forward pass, rollback equal to a fresh prefill, any architecture."""
 
+import itertools
 import json
 from dataclasses import asdict, replace
 
@@ -134,9 +135,29 @@ def test_passes_take_the_cheapest_good_number_of_rows_that_holds_them(monkeypatc
     model = tiny_llama(7, 0)
     seconds = {1: 9.0, 3: 3.0, 4: 2.0, 5: 2.01, 8: 4.0, 13: 8.0, 16: 7.0}
     monkeypatch.setattr(calibrate, "steady_medians", lambda measures: {n: seconds[n] for n in measures})
+    asked = []
+    monkeypatch.setattr(calibrate, "_padding_cost", lambda runtime, ids, rows: asked.append(rows) or 1.25)
     costs = measure_target(model, 256, 7, good=[3, 4, 5, 8, 13, 16])
-    assert costs.rows == (4, 4, 4, 4, 5, 8, 8, 8, *[16] * 5) and costs.row_floor == 4
-    assert costs.step_s == 2.0 and costs.v[:5] == (1.0, 1.0, 1.0, 1.0, 2.01 / 2) and costs.v[12] == 3.5
+    assert costs.rows == (4, 4, 4, 4, 5, 8, 8, 8, *[16] * 5) and costs.row_floor == 4 and asked == [4]
+    assert costs.step_s == 2.0 / 1.25 and costs.v[:4] == (1.25,) * 4 and costs.v[12] == 3.5 * 1.25
+    assert costs.floor_cost == 1.25
+
+
+@pytest.mark.parametrize(("ratio", "told"), [(1.06, 1.06), (1.5, 1.5), (0.9, 1.0)])
+def test_what_padding_costs_is_the_ratio_of_many_turns(ratio, told, monkeypatch):
+    moments = itertools.count()
+
+    def timed(_runtime, ids):
+        """A single slow moment, and a machine that gets faster all the while."""
+        return lambda: (
+            (9.0 if next(moments) == 6 else 1 / (1 + next(moments) / 1000)) * (ratio if len(ids) > 1 else 1)
+        )
+
+    monkeypatch.setattr(calibrate, "timed_pass", timed)
+    monkeypatch.setattr(calibrate, "PADDING_S", 0.0)
+    monkeypatch.setattr(calibrate, "FEWEST_TURNS", 15)
+    assert calibrate._padding_cost(None, torch.zeros(4), 3) == pytest.approx(told, rel=0.02)
+    assert calibrate._padding_cost(None, torch.zeros(4), 1) == 1.0
 
 
 def test_a_pass_is_never_thought_dearer_than_as_many_single_ones(monkeypatch):
@@ -162,6 +183,16 @@ def test_costs_of_an_earlier_start_are_checked(monkeypatch):
         monkeypatch.setattr(calibrate, "steady_medians", lambda measures, v=longer: {1: 2.0, 5: 2.0 * v})
         found = refreshed(model, 256, 7, calibration_from(json.loads(json.dumps(asdict(kept)))))
         assert found == (replace(kept, step_s=2.0) if holds else None)
+
+
+def test_what_padding_costs_is_measured_at_each_start(monkeypatch):
+    kept = Calibration(step_s=5.0, c=0.0, v=(1.25, *[1.5] * 12), row_floor=3, rows=at_least(3))
+    monkeypatch.setattr(calibrate, "steady_medians", lambda measures: {1: 2.0, 5: 2.4})
+    monkeypatch.setattr(calibrate, "_padding_cost", lambda runtime, ids, rows: 1.0 + rows / 100)
+    monkeypatch.setattr(calibrate, "_agreeing", lambda runtime, ids, reference, candidates: tuple(candidates))
+    found = refreshed(tiny_llama(7, 0), 256, 7, kept)
+    assert found.step_s == pytest.approx(2.0 / 1.03) and found.floor_cost == pytest.approx(1.03)
+    assert found.v[1] == pytest.approx(1.5 / 1.25 * 1.03)
 
 
 KEPT = {"step_s": 5.0, "c": 0.0, "v": [1.0] * 13, "row_floor": 3, "rows": list(at_least(3))}
