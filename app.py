@@ -9,17 +9,17 @@ import os
 import sys
 from collections.abc import Sequence
 
-import specdemo.startup  # noqa: F401  (before any other library)
-from specdemo.hosting import NAMES, Hosting
-from specdemo.limits import UserError
-from specdemo.line import Bounds
-from specdemo.models import PRECISIONS
+import specdemo.service.startup  # noqa: F401  (before any other library)
+from specdemo.pairs.load import PRECISIONS
+from specdemo.records.limits import UserError
+from specdemo.service.hosting import NAMES, Hosting
+from specdemo.service.queue import Bounds
+from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.ending import serve_until_ended
-from specdemo.ui.health import with_health
-from specdemo.ui.hosts import parse_names
+from specdemo.ui.http.health import with_health
+from specdemo.ui.http.hosts import parse_names
+from specdemo.ui.http.visitors import TRUSTED, trust_proxies
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.visitors import TRUSTED, trust_proxies
-from specdemo.ui.ways_in import with_mcp
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specdemo.api import compare, speculate
-    from specdemo.limits import UserError
-    from specdemo.models import load_pair
-    from specdemo.text import StreamDecoder
+    from specdemo.pairs.load import load_pair
+    from specdemo.records.limits import UserError
+    from specdemo.records.pieces import StreamDecoder
 
 __version__ = "0.1.0"
 __all__ = ["StreamDecoder", "UserError", "compare", "load_pair", "speculate"]
 
 _HOMES = {
-    "StreamDecoder": "specdemo.text",
-    "UserError": "specdemo.limits",
+    "StreamDecoder": "specdemo.records.pieces",
+    "UserError": "specdemo.records.limits",
     "compare": "specdemo.api",
-    "load_pair": "specdemo.models",
+    "load_pair": "specdemo.pairs.load",
     "speculate": "specdemo.api",
 }
 

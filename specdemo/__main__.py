@@ -1,5 +1,5 @@
 """``python -m specdemo``."""
 
-from specdemo.cli import main
+from specdemo.cli.main import main
 
 raise SystemExit(main())

@@ -6,10 +6,10 @@ Knows no UI; who wants text or a file makes it from the rounds.
 from collections.abc import Iterator
 from typing import Any
 
-from specdemo.limits import parse_config
-from specdemo.live import LiveRun
-from specdemo.pair import Pair
-from specdemo.trace import Round, Run, RunConfig
+from specdemo.pairs.live import LiveRun
+from specdemo.pairs.pair import Pair
+from specdemo.records.limits import parse_config
+from specdemo.records.trace import Round, Run, RunConfig
 
 
 def speculate(pair: Pair, prompt: str, **settings: Any) -> Iterator[Round]:

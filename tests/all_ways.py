@@ -13,9 +13,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from specdemo.rules import Draft, Pick, RejectionRule, Verdict
-from specdemo.sampling import probabilities
-from specdemo.trace import RunConfig
+from specdemo.engine.rules import Draft, Pick, RejectionRule, Verdict
+from specdemo.engine.sampling import probabilities
+from specdemo.records.trace import RunConfig
 
 T = TypeVar("T")
 AT = (1e-9, 0.5, 1 - 1e-9)

@@ -43,7 +43,7 @@ def pytest_collection_finish():
 @pytest.fixture(scope="session")
 def embedded_pair():
     """The real embedded pair on the CPU in the default precision; fetched on first use."""
-    from specdemo.models import load_pair
+    from specdemo.pairs.load import load_pair
 
     return load_pair(device="cpu")
 
@@ -60,4 +60,4 @@ def one_thread():
 @pytest.fixture
 def few_measurements(monkeypatch):
     """Pass costs are measured once instead of several times: for tests that do not look at them."""
-    monkeypatch.setattr("specdemo.calibrate.REPEATS", 1)
+    monkeypatch.setattr("specdemo.pairs.calibrate.REPEATS", 1)

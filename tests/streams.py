@@ -12,8 +12,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from specdemo.lengths import DraftLength
-from specdemo.trace import Calibration
+from specdemo.engine.draft_length import DraftLength
+from specdemo.records.trace import Calibration
 
 TOKENS = 128
 WORDS = 400

@@ -10,9 +10,9 @@ import pytest
 from tiny import tiny_pair
 
 import specdemo
-from specdemo import models
-from specdemo.trace import BASELINE, SPECULATIVE, Finish
-from specdemo.trace_file import load
+from specdemo.pairs import load as models
+from specdemo.records.trace import BASELINE, SPECULATIVE, Finish
+from specdemo.records.trace_file import load
 
 README = Path(__file__).parent.parent / "README.md"
 PROMPT = "naïve 🎉"

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from specdemo import measurements as kept
-from specdemo import tune
-from specdemo.arithmetic import (
+from specdemo.pairs import measurements as kept
+from specdemo.pairs import tune
+from specdemo.pairs.arithmetic import (
     asked_sentence,
     chosen_sentence,
     expected_rate,
@@ -16,9 +16,9 @@ from specdemo.arithmetic import (
     fastest_target,
     promising,
 )
-from specdemo.limits import UserError
-from specdemo.measurements import Measurements, fingerprint
-from specdemo.trace import Calibration
+from specdemo.pairs.measurements import Measurements, fingerprint
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Calibration
 
 FLAT, STEEP = (1.0,) * 13, tuple(1.0 + 0.5 * n for n in range(13))
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tiny import tiny_pair
 
-from specdemo.bench import Bench, Settings, read_prompts
-from specdemo.limits import UserError
+from specdemo.bench.bench import Bench, Settings, read_prompts
+from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHIPPED = Path(__file__).parent.parent / "assets" / "prompts.jsonl"

@@ -6,11 +6,11 @@ import pytest
 from tiny import tiny_pair
 from tiny_runs import finished
 
-import specdemo.models
-from specdemo import recordings
-from specdemo.cli import main
-from specdemo.metrics import first_difference
-from specdemo.trace_file import load
+import specdemo.pairs.load
+from specdemo.cli.main import main
+from specdemo.records import recordings
+from specdemo.records.metrics import first_difference
+from specdemo.records.trace_file import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(autouse=True)
 def pair(monkeypatch):
     loaded = tiny_pair()
-    monkeypatch.setattr(specdemo.models, "load_pair", lambda **options: loaded)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda **options: loaded)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     return loaded
 
@@ -152,7 +152,7 @@ def test_replay_takes_the_name_of_a_shipped_recording(capsys, tmp_path, monkeypa
 
 def test_a_pair_can_be_named(monkeypatch, capsys, pair):
     asked = {}
-    monkeypatch.setattr(specdemo.models, "load_pair", lambda **options: asked.update(options) or pair)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda **options: asked.update(options) or pair)
     assert main(["generate", "hello", "--raw", "--max-new-tokens", "4", "--pair", "smollm2-1.7b"]) == 0
     assert asked["target"] == "HuggingFaceTB/SmolLM2-1.7B-Instruct" and len(asked["target_revision"]) == 40
     assert main(["generate", "hello", "--pair", "nope"]) != 0

@@ -17,16 +17,16 @@ import torch
 from scipy.stats import chisquare
 from tiny import Choosy, TableRuntime, config_for, emitted, nearby, padding, tiny_llama
 
-import specdemo.rules
-from specdemo.drafters import Drafter, DraftModelDrafter
-from specdemo.engine import autoregress, speculate
-from specdemo.lengths import AutoLength, DraftLength, PlannedLength
-from specdemo.llama import FusedLlama
-from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
-from specdemo.packed import DTYPES
-from specdemo.runtime import ModelRuntime
-from specdemo.sampling import probabilities, warp
-from specdemo.trace import Calibration, Round, Rule, RunConfig
+import specdemo.engine.rules
+from specdemo.drafters.drafter import Drafter, DraftModelDrafter
+from specdemo.drafters.lookup import LookupFirstDrafter, PromptLookupDrafter
+from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
+from specdemo.engine.sampling import probabilities, warp
+from specdemo.engine.speculate import autoregress, speculate
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.packed_linear import DTYPES
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.trace import Calibration, Round, Rule, RunConfig
 
 VOCAB = 3
 TOKENS = 4
@@ -223,7 +223,7 @@ def test_dropping_a_drafted_token_after_seeing_it_fails_the_same_test():
 
 @pytest.mark.parametrize("samples", [FEW, MANY])
 def test_a_wrong_residual_fails_the_same_test(monkeypatch, samples):
-    monkeypatch.setattr(specdemo.rules, "residual", lambda p, q: (p, torch.clamp_min(p - q, 0).sum()))
+    monkeypatch.setattr(specdemo.engine.rules, "residual", lambda p, q: (p, torch.clamp_min(p - q, 0).sum()))
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=TOKENS, temperature=0.9)
     counts, _ = sample(config, samples=samples)
     assert p_value(counts, expected(config)) < FAILURE
@@ -231,7 +231,7 @@ def test_a_wrong_residual_fails_the_same_test(monkeypatch, samples):
 
 @pytest.mark.parametrize("samples", [FEW, MANY])
 def test_accepting_everything_fails_the_same_test(monkeypatch, samples):
-    monkeypatch.setattr(specdemo.rules, "leading_agreements", lambda agree: torch.tensor(len(agree)))
+    monkeypatch.setattr(specdemo.engine.rules, "leading_agreements", lambda agree: torch.tensor(len(agree)))
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=TOKENS, temperature=0.9)
     counts, _ = sample(config, samples=samples)
     assert p_value(counts, expected(config)) < FAILURE

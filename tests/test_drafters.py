@@ -4,14 +4,14 @@ import pytest
 import torch
 from tiny import baseline_rounds, config_for, emitted, tiny_llama, tiny_pair
 
-from specdemo.attention import ATTENTION
-from specdemo.drafters import EarlyExitDrafter
-from specdemo.engine import speculate
-from specdemo.layers import decoder_layers, first_layers
-from specdemo.limits import UserError, parse_config
-from specdemo.live import LiveRun
-from specdemo.runtime import ExitRuntime, ModelRuntime
-from specdemo.trace import Rule
+from specdemo.drafters.drafter import EarlyExitDrafter
+from specdemo.engine.speculate import speculate
+from specdemo.models.attention import ATTENTION
+from specdemo.models.layer_views import decoder_layers, first_layers
+from specdemo.models.runtime import ExitRuntime, ModelRuntime
+from specdemo.pairs.live import LiveRun
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.trace import Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 VOCAB = 9

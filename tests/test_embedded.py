@@ -11,15 +11,15 @@ import torch
 from safetensors import safe_open
 from tiny import baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
 
-from specdemo.bench import read_prompts
-from specdemo.fetch import embedded_target
-from specdemo.limits import UserError, parse_config
-from specdemo.live import LiveRun
-from specdemo.metrics import first_difference
-from specdemo.models import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, load_pair
-from specdemo.packed import DTYPES, HalfLinear, has_half_kernel, linear_for
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
+from specdemo.bench.bench import read_prompts
+from specdemo.models.packed_linear import DTYPES, HalfLinear, has_half_kernel, linear_for
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.embedded import embedded_target
+from specdemo.pairs.live import LiveRun
+from specdemo.pairs.load import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, load_pair
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.metrics import first_difference
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
 
 ASSETS = Path(__file__).parent.parent / "assets"
 

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import at_least, baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
 
-from specdemo.drafters import DraftModelDrafter, ScriptedDrafter
-from specdemo.engine import autoregress, speculate
-from specdemo.lengths import FixedLength
-from specdemo.limits import UserError
-from specdemo.record import describe_draft
-from specdemo.rules import Draft, RejectionRule
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import Finish, Rule, Status
+from specdemo.drafters.drafter import DraftModelDrafter, ScriptedDrafter
+from specdemo.engine.draft_length import FixedLength
+from specdemo.engine.rules import Draft, RejectionRule
+from specdemo.engine.speculate import autoregress, speculate
+from specdemo.engine.verdict_record import describe_draft
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Finish, Rule, Status
 
 VOCAB = 5
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -18,16 +18,22 @@ from scipy.stats import chisquare
 from test_distribution import told_by_time
 from tiny import Choosy, TableRuntime, config_for, emitted
 
-import specdemo.rules
-from specdemo.drafters import Drafter, DraftModelDrafter, NoDrafter, ScriptedDrafter
-from specdemo.engine import autoregress, speculate
+import specdemo.engine.rules
+from specdemo.drafters.drafter import Drafter, DraftModelDrafter, NoDrafter, ScriptedDrafter
+from specdemo.drafters.lookup import LookupFirstDrafter, PromptLookupDrafter
+from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
+from specdemo.engine.rules import (
+    Draft,
+    RejectionRule,
+    SharedNoiseRule,
+    WrongAcceptEverything,
+    WrongNoResidual,
+)
+from specdemo.engine.sampling import probabilities, warp
+from specdemo.engine.speculate import autoregress, speculate
 from specdemo.lab.handicap import Handicap
 from specdemo.lab.spoiled import SpoiledRuntime
-from specdemo.lengths import AutoLength, DraftLength, PlannedLength
-from specdemo.lookup import LookupFirstDrafter, PromptLookupDrafter
-from specdemo.rules import Draft, RejectionRule, SharedNoiseRule, WrongAcceptEverything, WrongNoResidual
-from specdemo.sampling import probabilities, warp
-from specdemo.trace import Round, Rule, RunConfig
+from specdemo.records.trace import Round, Rule, RunConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -212,12 +218,12 @@ def test_dropping_a_drafted_token_after_seeing_it_is_plainly_off():
 
 
 def test_a_wrong_residual_is_plainly_off(monkeypatch):
-    monkeypatch.setattr(specdemo.rules, "residual", lambda p, q: (p, torch.clamp_min(p - q, 0).sum()))
+    monkeypatch.setattr(specdemo.engine.rules, "residual", lambda p, q: (p, torch.clamp_min(p - q, 0).sum()))
     assert one_round(sampled(3)) > PLAINLY
 
 
 def test_stopping_at_no_refusal_is_plainly_off(monkeypatch):
-    monkeypatch.setattr(specdemo.rules, "leading_agreements", lambda agree: torch.tensor(len(agree)))
+    monkeypatch.setattr(specdemo.engine.rules, "leading_agreements", lambda agree: torch.tensor(len(agree)))
     assert one_round(sampled(3)) > PLAINLY
 
 

@@ -10,13 +10,13 @@ from tiny import baseline_rounds, byte_tokenizer, config_for, emitted, speculati
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from specdemo.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
-from specdemo.calibrate import find_good_rows
-from specdemo.fit import require_rollback
-from specdemo.limits import UserError
-from specdemo.models import load_pair
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import Finish
+from specdemo.models.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.calibrate import find_good_rows
+from specdemo.pairs.compatible import require_rollback
+from specdemo.pairs.load import load_pair
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Finish
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,14 +12,14 @@ import torch
 from tiny import TableRuntime, config_for, service_of, tiny_pair
 from torch import Tensor
 
-from specdemo.drafters import DraftModelDrafter
-from specdemo.engine import speculate
-from specdemo.limits import UserError
-from specdemo.lost_device import devices_answer
-from specdemo.offer import Offer
-from specdemo.pair import Pair
-from specdemo.service import RESTARTING, Service
-from specdemo.trace import Rule
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.engine.speculate import speculate
+from specdemo.pairs.pair import Pair
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Rule
+from specdemo.service.jobs import RESTARTING, Service
+from specdemo.service.lost_device import devices_answer
+from specdemo.service.offer import Offer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
@@ -195,7 +195,7 @@ def test_a_device_that_answers_no_more_is_probed_once_and_ends_the_service(monke
     failing_allocator(monkeypatch, 0, gone)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", give_back)
-    monkeypatch.setattr("specdemo.service.devices_answer", lambda: bool(probes.append(1)))
+    monkeypatch.setattr("specdemo.service.jobs.devices_answer", lambda: bool(probes.append(1)))
     assert "device failed (CUDA error: " in refusal(service)
     assert service.lost and service.state == "lost"
     assert refusal(service) == RESTARTING and len(loaded) == len(probes) == 1
@@ -207,7 +207,7 @@ def test_a_load_that_fails_on_a_lost_device_ends_the_service_as_well(monkeypatch
 
     service = Service(load)
     assert "could not be loaded (AcceleratorError" in refusal(service) and not service.lost
-    monkeypatch.setattr("specdemo.service.devices_answer", lambda: False)
+    monkeypatch.setattr("specdemo.service.jobs.devices_answer", lambda: False)
     refusal(service)
     assert service.lost
 

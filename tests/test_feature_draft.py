@@ -4,16 +4,16 @@ import pytest
 import torch
 from tiny import baseline_rounds, config_for, emitted, tiny_llama
 
-from specdemo.engine import speculate
-from specdemo.feature_draft import (
+from specdemo.drafters.feature import (
     FeatureDrafter,
     FeatureRuntime,
     feature_draft_for,
     load_feature_draft,
     save_feature_draft,
 )
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import Rule
+from specdemo.engine.speculate import speculate
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.trace import Rule
 from specdemo.training.students import FeatureStudent
 from specdemo.training.write import LabelledSequence
 

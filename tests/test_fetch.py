@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from specdemo import fetch
-from specdemo.cli import main
-from specdemo.limits import UserError
+from specdemo.cli.main import main
+from specdemo.pairs import embedded as fetch
+from specdemo.records.limits import UserError
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from specdemo import fetch
-from specdemo.limits import UserError
+from specdemo.pairs import embedded as fetch
+from specdemo.records.limits import UserError
 
 SLOW = pytest.mark.slow
 """Each runs the real package client for seconds; one fault of each kind is quick enough for every day."""

@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 import pytest
 
-from specdemo.game import MODEL, ONE, TWO, TurnLog, parse_turn
-from specdemo.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError
-from specdemo.metrics import Score
-from specdemo.trace import Emission, Finish, Round, Status, Token
+from specdemo.play.game import MODEL, ONE, TWO, TurnLog, parse_turn
+from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError
+from specdemo.records.metrics import Score
+from specdemo.records.trace import Emission, Finish, Round, Status, Token
 
 GOOD = {"text": "The capital of France is", "draft": " Paris"}
 COUNTS = asdict(Score(rounds=1, compared=2, accepted=1, tokens=2, streak=0, best=1))

@@ -9,14 +9,14 @@ from tiny import at_least, config_for, emitted, nearby, speculative_rounds, tiny
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from specdemo.drafters import DraftModelDrafter
-from specdemo.engine import speculate
-from specdemo.graphs import MOST_FREE, GraphedExecution
-from specdemo.llama import FusedLlama
-from specdemo.recorded_draft import RecordedDraftLoop
-from specdemo.rules import rule_for
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import Rule, Status
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.recorded import RecordedDraftLoop
+from specdemo.engine.rules import rule_for
+from specdemo.engine.speculate import speculate
+from specdemo.models.cuda_graphs import MOST_FREE, GraphedExecution
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.trace import Rule, Status
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -55,7 +55,7 @@ def recorded(model: FusedLlama, record) -> FusedLlama:
 @pytest.fixture
 def as_if_on_a_device(monkeypatch):
     """Runtimes use a model's recordings although it is on the CPU."""
-    from specdemo import execution, runtime
+    from specdemo.models import execution, runtime
 
     plain = execution.execution_of
     monkeypatch.setattr(runtime, "execution_of", lambda m: getattr(m, "recorded", None) or plain(m))

@@ -11,12 +11,12 @@ from lent_gpu import Lender
 from tiny import tiny_pair
 
 import app
-from specdemo import hosting
-from specdemo.hosting import Hosting
-from specdemo.limits import UserError
-from specdemo.line import Bounds
-from specdemo.offer import Offer, two_models
-from specdemo.presets import PRESETS, preset_named
+from specdemo.pairs.presets import PRESETS, preset_named
+from specdemo.records.limits import UserError
+from specdemo.service import hosting
+from specdemo.service.hosting import Hosting
+from specdemo.service.offer import Offer, two_models
+from specdemo.service.queue import Bounds
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 GIB = 2**30
@@ -198,7 +198,7 @@ def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(m
 def test_the_lender_s_package_comes_before_torch_and_nobody_is_told_of_visitors(tmp_path):
     (tmp_path / "spaces.py").write_text("import sys\nassert 'torch' not in sys.modules\nGPU = None\n")
     code = (
-        "import os, app; from specdemo.startup import ZERO_GPU; assert ZERO_GPU;"
+        "import os, app; from specdemo.service.startup import ZERO_GPU; assert ZERO_GPU;"
         "assert os.environ['GRADIO_ANALYTICS_ENABLED'] == 'False';"
         "from huggingface_hub import constants; assert constants.HF_HUB_DISABLE_TELEMETRY"
     )

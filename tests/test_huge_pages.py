@@ -2,8 +2,8 @@
 
 import torch
 
-from specdemo import huge_pages
-from specdemo.huge_pages import LEAST_BYTES, use_huge_pages
+from specdemo.models import huge_pages
+from specdemo.models.huge_pages import LEAST_BYTES, use_huge_pages
 
 MAPS = """\
 00400000-00500000 r-xp 00000000 08:01 1234 /usr/bin/python

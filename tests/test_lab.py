@@ -7,7 +7,7 @@ import pytest
 from tiny import tiny_pair
 
 import specdemo.lab.sweeps
-from specdemo.bench import Bench, Prompt, Settings, measure, shipped_prompts
+from specdemo.bench.bench import Bench, Prompt, Settings, measure, shipped_prompts
 from specdemo.lab.plans import NOISES, REPEATS, TEMPERATURES, configs_for, sweep_plan
 from specdemo.lab.points import (
     CATEGORY,
@@ -20,8 +20,8 @@ from specdemo.lab.points import (
 )
 from specdemo.lab.spoiled import MODEL
 from specdemo.lab.sweeps import Setting, measure_setting, sweep
-from specdemo.limits import MAX_K, UserError
-from specdemo.trace import AUTO, Calibration, Mode, Rule
+from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.trace import AUTO, Calibration, Mode, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 PROMPTS = [Prompt("p0", "a", "raw", "first text"), Prompt("p1", "b", "raw", "another one")]

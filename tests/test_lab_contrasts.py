@@ -9,8 +9,8 @@ from specdemo.lab.conditions import CONTRASTS, K
 from specdemo.lab.contrasts import contrast_plan, contrasts
 from specdemo.lab.handicap import NONE
 from specdemo.lab.points import BEST, HELPS, HURTS, LESS
-from specdemo.limits import MAX_K, UserError
-from specdemo.trace import Rule
+from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.trace import Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHORT = {"max_new_tokens": 6}

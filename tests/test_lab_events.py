@@ -22,9 +22,9 @@ from specdemo.lab.points import (
     outcome,
 )
 from specdemo.lab.request import NEW_TOKENS, PROMPTS, parse_lab
-from specdemo.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError
-from specdemo.service import Service
-from specdemo.trace import Mode
+from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError
+from specdemo.records.trace import Mode
+from specdemo.service.jobs import Service
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHORT = {"max_new_tokens": 4, "prompts": 1}

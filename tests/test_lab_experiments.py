@@ -9,9 +9,9 @@ import pytest
 from tiny import tiny_pair
 
 import specdemo.lab.sweeps
-import specdemo.models
-from specdemo.bench import Prompt
-from specdemo.cli import main
+import specdemo.pairs.load
+from specdemo.bench.bench import Prompt
+from specdemo.cli.main import main
 from specdemo.lab.experiments import experiment
 from specdemo.lab.points import (
     CONTRASTS,
@@ -27,7 +27,7 @@ from specdemo.lab.points import (
     points_csv,
     points_json,
 )
-from specdemo.limits import UserError
+from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 PROMPTS = [Prompt("p", "a", "raw", "some text")]
@@ -48,7 +48,7 @@ def pair():
 @pytest.fixture
 def loaded(monkeypatch, pair):
     """The command line with a tiny pair in place of the embedded one."""
-    monkeypatch.setattr(specdemo.models, "load_pair", lambda **options: pair)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda **options: pair)
 
 
 def read_csv(text: str) -> list[dict[str, str | None]]:

@@ -7,16 +7,16 @@ import torch
 from test_distribution import FAILURE, PROMPT, acceptance, expected, p_value, sample, tables
 from tiny import TableRuntime, baseline_rounds, config_for, emitted, nearby, tiny_llama, tiny_pair
 
-from specdemo.calibrate import DRAFTED, REPEATS
-from specdemo.draft_model import slice_of_target
-from specdemo.drafters import DraftModelDrafter
-from specdemo.engine import speculate
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.engine.speculate import speculate
 from specdemo.lab.handicap import MAX_REPEATS, NONE, Handicap
 from specdemo.lab.spoiled import NOISE_ROWS, OneByOneRuntime, SpoiledRuntime, spoil, spoiled
 from specdemo.lab.sweeps import Setting, measure_setting
-from specdemo.limits import UserError, parse_config
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import Round, Rule
+from specdemo.models.reduced_draft import slice_of_target
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.calibrate import DRAFTED, REPEATS
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.trace import Round, Rule
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 TEXT = [1, 2, 3]

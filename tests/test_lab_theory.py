@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.metrics import (
+from specdemo.records.metrics import (
     RoundShape,
     best_length,
     expected_tokens,
@@ -13,7 +13,7 @@ from specdemo.metrics import (
     theoretical_speedup,
     theory_surface,
 )
-from specdemo.trace import SPECULATIVE, Calibration, Emission, Round, Rule, Status, Token
+from specdemo.records.trace import SPECULATIVE, Calibration, Emission, Round, Rule, Status, Token
 
 V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
 COSTS = Calibration(step_s=0.02, c=0.1, v=V, row_floor=2)

@@ -6,7 +6,6 @@ import pytest
 import torch
 from tiny import tiny_llama, tiny_pair
 
-from specdemo.draft_model import slice_of_target
 from specdemo.lab.sweeps import measure_setting
 from specdemo.lab.throughput import (
     REPEATS,
@@ -17,9 +16,10 @@ from specdemo.lab.throughput import (
     median_seconds,
     throughput,
 )
-from specdemo.limits import UserError
-from specdemo.llama import FusedLlama
-from specdemo.metrics import expected_tokens
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.reduced_draft import slice_of_target
+from specdemo.records.limits import UserError
+from specdemo.records.metrics import expected_tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS, CAPACITY = 3, 64

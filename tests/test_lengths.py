@@ -7,9 +7,9 @@ import pytest
 import torch
 from streams import TABLES, costs, decode, rate, stream, table
 
-from specdemo.lengths import PROBE_EVERY, AutoLength, FixedLength, PlannedLength, length_for
-from specdemo.limits import MAX_K
-from specdemo.trace import AUTO
+from specdemo.engine.draft_length import PROBE_EVERY, AutoLength, FixedLength, PlannedLength, length_for
+from specdemo.records.limits import MAX_K
+from specdemo.records.trace import AUTO
 
 FREE = (1.0,) * (MAX_K + 1)
 STEEP = tuple(1.0 + 0.5 * n for n in range(MAX_K + 1))

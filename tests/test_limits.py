@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.game import parse_turn
-from specdemo.lab.questions import QUESTIONS
-from specdemo.lab.quiz import number_in
 from specdemo.lab.request import parse_lab
 from specdemo.lab.theory import parse_theory
-from specdemo.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config
+from specdemo.play.game import parse_turn
 from specdemo.proof.request import parse_proof
-from specdemo.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.quiz import number_in
+from specdemo.records.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config
+from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.ui.address import settings_from
 
 GOOD = {"prompt": "The capital of France is"}

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from specdemo.limits import UserError
-from specdemo.line import ABANDONED_S, Bounds, Line
+from specdemo.records.limits import UserError
+from specdemo.service.queue import ABANDONED_S, Bounds, Line
 
 
 def never() -> bool:
@@ -269,7 +269,7 @@ def test_a_job_waits_until_its_last_event_is_taken():
 
 
 def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
-    monkeypatch.setattr("specdemo.line.ABANDONED_S", 0.1)
+    monkeypatch.setattr("specdemo.service.queue.ABANDONED_S", 0.1)
     line, gate = Line(), Gate()
     source = events(line, "run", gate, never)
     next(source)

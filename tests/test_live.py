@@ -8,12 +8,12 @@ import threading
 import pytest
 from tiny import tiny_pair
 
-from specdemo.events import replay_events
-from specdemo.limits import UserError, parse_config
-from specdemo.live import LiveRun
-from specdemo.metrics import fold
-from specdemo.service import Service
-from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
+from specdemo.pairs.live import LiveRun
+from specdemo.records.events import replay_events
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.metrics import fold
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
+from specdemo.service.jobs import Service
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "naïve 🎉", "mode": "raw", "max_new_tokens": 12, "k": 3}
@@ -75,7 +75,7 @@ def test_a_saved_run_replays_the_very_events(pair, rule):
 
 
 def test_a_replay_needs_neither_torch_nor_models():
-    code = "import sys, specdemo.cli; sys.exit('torch' in sys.modules)"
+    code = "import sys, specdemo.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

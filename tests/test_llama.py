@@ -8,15 +8,15 @@ import transformers
 from tiny import config_for, emitted, nearby, speculative_rounds, tiny_llama
 from transformers import AutoModelForCausalLM
 
-from specdemo.attention import ATTENTION
-from specdemo.calibrate import find_good_rows
-from specdemo.drafters import EarlyExitDrafter
-from specdemo.engine import speculate
-from specdemo.layers import hidden_states
-from specdemo.limits import UserError
-from specdemo.llama import FusedLlama, can_fuse
-from specdemo.models import executable
-from specdemo.runtime import ExitRuntime, ModelRuntime
+from specdemo.drafters.drafter import EarlyExitDrafter
+from specdemo.engine.speculate import speculate
+from specdemo.models.attention import ATTENTION
+from specdemo.models.fused_llama import FusedLlama, can_fuse
+from specdemo.models.layer_views import hidden_states
+from specdemo.models.runtime import ExitRuntime, ModelRuntime
+from specdemo.pairs.calibrate import find_good_rows
+from specdemo.pairs.load import executable
+from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import baseline_rounds, config_for, emitted, nearby, tiny_llama
 
-from specdemo.drafters import DraftModelDrafter
-from specdemo.engine import speculate
-from specdemo.lengths import FixedLength
-from specdemo.lookup import LONGEST_MATCH, LookupFirstDrafter, NgramIndex, PromptLookupDrafter
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import Rule
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.lookup import LONGEST_MATCH, LookupFirstDrafter, NgramIndex, PromptLookupDrafter
+from specdemo.engine.draft_length import FixedLength
+from specdemo.engine.speculate import speculate
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.trace import Rule
 
 CPU = torch.device("cpu")
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdemo.metrics import (
+from specdemo.records.metrics import (
     Parting,
     RoundShape,
     Tally,
@@ -14,8 +14,8 @@ from specdemo.metrics import (
     theoretical_speedup,
     tokens_by_length,
 )
-from specdemo.narrate import badge, closing_sentence, departure_sentence
-from specdemo.trace import (
+from specdemo.records.sentences import badge, closing_sentence, departure_sentence
+from specdemo.records.trace import (
     BASELINE,
     DRAFT,
     SPECULATIVE,

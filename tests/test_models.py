@@ -11,17 +11,18 @@ from tiny import byte_tokenizer, config_for, nearby, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-from specdemo import fetch, models
-from specdemo.calibrate import ROWS
-from specdemo.fetch import silent
-from specdemo.fit import require_same_tokens
-from specdemo.limits import UserError, parse_config
-from specdemo.live import LiveRun
-from specdemo.llama import FusedLlama
-from specdemo.manifest import write_manifest
-from specdemo.models import load_pair, weights_counted
-from specdemo.pair import Pair
-from specdemo.trace import Calibration
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.pairs import embedded as fetch
+from specdemo.pairs import load as models
+from specdemo.pairs.calibrate import ROWS
+from specdemo.pairs.compatible import require_same_tokens
+from specdemo.pairs.embedded import silent
+from specdemo.pairs.live import LiveRun
+from specdemo.pairs.load import load_pair, weights_counted
+from specdemo.pairs.manifest import write_manifest
+from specdemo.pairs.pair import Pair
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.trace import Calibration
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from test_models import ON_CPU
 
-from specdemo import models
-from specdemo.limits import UserError
+from specdemo.pairs import load as models
+from specdemo.records.limits import UserError
 
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = """

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from specdemo.packed import (
+from specdemo.models.packed_linear import (
     DTYPES,
     GROUP,
     INT4_ROWS,

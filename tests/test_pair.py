@@ -10,16 +10,16 @@ from test_graphs import Recorder, as_if_on_a_device, recorded  # noqa: F401
 from tiny import config_for, emitted, nearby, tiny_llama, tiny_pair, unmeasured_pair
 from torch import nn
 
-import specdemo.pair
-from specdemo import runtime
-from specdemo.engine import autoregress
-from specdemo.limits import UserError
-from specdemo.llama import FusedLlama
-from specdemo.measurements import Measurements
-from specdemo.metrics import fold
-from specdemo.runtime import ModelRuntime
-from specdemo.sampling import gumbel, warp
-from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule
+import specdemo.pairs.pair
+from specdemo.engine.sampling import gumbel, warp
+from specdemo.engine.speculate import autoregress
+from specdemo.models import runtime
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.measurements import Measurements
+from specdemo.records.limits import UserError
+from specdemo.records.metrics import fold
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PROMPT = [7, 40, 12, 99]
@@ -208,9 +208,9 @@ def test_costs_of_one_type_of_gpu_are_not_those_of_another(monkeypatch, tmp_path
     pair = tiny_pair()
     pair.measurements = Measurements(tmp_path)
     costs = next(iter(pair.calibrations.values()))
-    monkeypatch.setattr(specdemo.pair, "find_good_rows", lambda *_: ())
-    monkeypatch.setattr(specdemo.pair, "measure_target", lambda *_: costs)
-    monkeypatch.setattr(specdemo.pair, "refreshed", lambda *asked: asked[-1])
+    monkeypatch.setattr(specdemo.pairs.pair, "find_good_rows", lambda *_: ())
+    monkeypatch.setattr(specdemo.pairs.pair, "measure_target", lambda *_: costs)
+    monkeypatch.setattr(specdemo.pairs.pair, "refreshed", lambda *asked: asked[-1])
     pair._measured(256)
     assert pair._remembered(256) == costs
     monkeypatch.setattr(type(pair), "device", torch.device("cuda"))

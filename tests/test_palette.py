@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdemo.palette import THEMES, Palette, css_variables
+from specdemo.charts.palette import THEMES, Palette, css_variables
 
 AA = 4.5
 STRONGEST_TINT = 0.24

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from tiny import byte_tokenizer
 
-from specdemo.fetch import GGUF
-from specdemo.peer import PeerModels
-from specdemo.peer_engines import (
+from specdemo.bench.peer import PeerModels
+from specdemo.bench.peer_engines import (
     ONNX_LOOKUP,
     OPENVINO_LOOKUP,
     XLLAMACPP_LOOKUP,
@@ -22,6 +21,7 @@ from specdemo.peer_engines import (
     _openvino_genai,
     _xllamacpp,
 )
+from specdemo.pairs.embedded import GGUF
 
 EOS = 9
 IDS = [3, 1, 4]
@@ -29,7 +29,7 @@ IDS = [3, 1, 4]
 
 @pytest.fixture(autouse=True)
 def version_one(monkeypatch):
-    monkeypatch.setattr("specdemo.peer_engines.versioned", lambda package: f"{package} 1")
+    monkeypatch.setattr("specdemo.bench.peer_engines.versioned", lambda package: f"{package} 1")
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def models(tmp_path):
 def embedded(models, tmp_path, monkeypatch):
     """The same, with the embedded target's file, which is never written anew in fact."""
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
-    monkeypatch.setattr("specdemo.peer_engines.to_q4_0", lambda source, path: path)
+    monkeypatch.setattr("specdemo.bench.peer_engines.to_q4_0", lambda source, path: path)
     file = tmp_path / GGUF.rpartition("/")[2]
     return PeerModels(None, None, tmp_path, file, models.eos_ids, models.precision, models.threads)
 
@@ -195,7 +195,7 @@ def onnx(monkeypatch):
 
     library = SimpleNamespace(Model=lambda folder: folder, GeneratorParams=Options, Generator=Generator)
     monkeypatch.setitem(sys.modules, "onnxruntime_genai", library)
-    monkeypatch.setattr("specdemo.peer_engines._build_onnx", build)
+    monkeypatch.setattr("specdemo.bench.peer_engines._build_onnx", build)
     return built
 
 

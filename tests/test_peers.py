@@ -8,15 +8,15 @@ import torch
 from tiny import byte_tokenizer, emitted, nearby, tiny_llama
 from transformers import AutoModelForCausalLM
 
-from specdemo.bench import Prompt
-from specdemo.draft_model import load_draft, save_draft, slice_of_target
-from specdemo.limits import UserError
-from specdemo.models import load_pair
-from specdemo.peer import Peer
-from specdemo.peer_bench import ALONE, OURS, PeerBench, PeerSettings
-from specdemo.peers import available_peers, full_vocabulary, peer_models
-from specdemo.trace import Finish
-from specdemo.weights import place_like
+from specdemo.bench.bench import Prompt
+from specdemo.bench.peer import Peer
+from specdemo.bench.peer_bench import ALONE, OURS, PeerBench, PeerSettings
+from specdemo.bench.peers import available_peers, full_vocabulary, peer_models
+from specdemo.models.draft_files import place_like
+from specdemo.models.reduced_draft import load_draft, save_draft, slice_of_target
+from specdemo.pairs.load import load_pair
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Finish
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 
@@ -63,7 +63,7 @@ def test_transformers_writes_our_baselines_text_in_all_its_ways(pair, folders):
 
 def test_a_library_that_is_missing_or_broken_is_named_and_left_out(pair, folders, monkeypatch):
     monkeypatch.setitem(sys.modules, "economize", None)
-    monkeypatch.setattr("specdemo.peers._flashspec", lambda models: 1 / 0)
+    monkeypatch.setattr("specdemo.bench.peers._flashspec", lambda models: 1 / 0)
     said: list[str] = []
     with peer_models(pair, *folders, gguf=None) as models:
         found = available_peers(models, said.append)

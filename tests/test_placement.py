@@ -23,24 +23,24 @@ from tiny import (
 from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from specdemo import models
-from specdemo.attention import ATTENTION
-from specdemo.distant import DistantDrafter, DistantRule
-from specdemo.drafters import DraftModelDrafter
-from specdemo.engine import speculate
-from specdemo.execution import PlainExecution
-from specdemo.fit import require_rollback
-from specdemo.lengths import FixedLength
-from specdemo.limits import UserError
-from specdemo.llama import FusedLlama, can_fuse
-from specdemo.models import assemble_pair, executable, load_pair
-from specdemo.pair import Pair
-from specdemo.placement import Placement, free_memory, free_ram, plan
-from specdemo.rules import RejectionRule, rule_for
-from specdemo.runtime import ModelRuntime
-from specdemo.text import PieceTable
-from specdemo.trace import Round, Rule
-from specdemo.weights import count_parameters
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.other_device import DistantDrafter, DistantRule
+from specdemo.engine.draft_length import FixedLength
+from specdemo.engine.rules import RejectionRule, rule_for
+from specdemo.engine.speculate import speculate
+from specdemo.models.attention import ATTENTION
+from specdemo.models.draft_files import count_parameters
+from specdemo.models.execution import PlainExecution
+from specdemo.models.fused_llama import FusedLlama, can_fuse
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs import load as models
+from specdemo.pairs.compatible import require_rollback
+from specdemo.pairs.load import assemble_pair, executable, load_pair
+from specdemo.pairs.pair import Pair
+from specdemo.pairs.placement import Placement, free_memory, free_ram, plan
+from specdemo.records.limits import UserError
+from specdemo.records.pieces import PieceTable
+from specdemo.records.trace import Round, Rule
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
 

@@ -7,8 +7,8 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from specdemo.palette import THEMES
-from specdemo.plots import NO_BASELINE, SELECTED, distribution_chart, skeletons
+from specdemo.charts.palette import THEMES
+from specdemo.charts.plots import NO_BASELINE, SELECTED, distribution_chart, skeletons
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FILLED = {

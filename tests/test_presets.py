@@ -12,11 +12,11 @@ from test_models import run
 from tiny import byte_tokenizer, nearby, tiny_llama
 from transformers import AutoModelForCausalLM
 
-from specdemo.hub import fetch_checkpoint
-from specdemo.limits import UserError
-from specdemo.models import PRECISIONS, load_pair
-from specdemo.presets import COSTS, EMBEDDED, PRESETS, fitting, preset_named
-from specdemo.trace_file import load as read_trace
+from specdemo.pairs.hub import fetch_checkpoint
+from specdemo.pairs.load import PRECISIONS, load_pair
+from specdemo.pairs.presets import COSTS, EMBEDDED, PRESETS, fitting, preset_named
+from specdemo.records.limits import UserError
+from specdemo.records.trace_file import load as read_trace
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from tiny import config_for, emitted, tiny_pair
 
-import specdemo.rules
-from specdemo.bench import Prompt
-from specdemo.limits import UserError
+import specdemo.engine.rules
+from specdemo.bench.bench import Prompt
 from specdemo.proof.audit import audit, audit_config, audit_sentence, listed_prompts, summarise
-from specdemo.trace import Mode, Rule, dump
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Mode, Rule, dump
 
 PROMPTS = [
     Prompt("one", "facts", "raw", "hello"),
@@ -58,7 +58,7 @@ PLANTED = 5
 def planted(pair, monkeypatch):
     """Where there are drafts, one output token of the second prompt is the target's second choice."""
     place = len(pair.prompt_ids(replace(GREEDY, prompt="def f", mode=Mode.CHAT))) + PLANTED
-    real = specdemo.rules.GreedyRule.verify
+    real = specdemo.engine.rules.GreedyRule.verify
 
     def verify(self, draft, logits, position):
         verdict, index = real(self, draft, logits, position), place - position
@@ -66,7 +66,7 @@ def planted(pair, monkeypatch):
             return replace(verdict, accepted=torch.tensor(index), token=logits[index].topk(2).indices[1:])
         return verdict
 
-    monkeypatch.setattr(specdemo.rules.GreedyRule, "verify", verify)
+    monkeypatch.setattr(specdemo.engine.rules.GreedyRule, "verify", verify)
     return place
 
 

@@ -3,8 +3,8 @@
 import pytest
 from tiny import tiny_pair
 
-import specdemo.models
-from specdemo.cli import main
+import specdemo.pairs.load
+from specdemo.cli.main import main
 from specdemo.proof import distribution
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(autouse=True)
 def pair(monkeypatch):
     loaded = tiny_pair(noise=0.3)
-    monkeypatch.setattr(specdemo.models, "load_pair", lambda **options: loaded)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda **options: loaded)
     return loaded
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from tiny import TableRuntime, config_for, emitted, tiny_pair
 
-from specdemo.limits import MAX_SEED, UserError, parse_config
+from specdemo.engine.rules import Control, WrongAcceptEverything, WrongNoResidual, rule_for
 from specdemo.proof import distribution
 from specdemo.proof.distribution import (
     EXAMPLE,
@@ -23,8 +23,8 @@ from specdemo.proof.distribution import (
 )
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes
 from specdemo.proof.statistics import total_variation
-from specdemo.rules import Control, WrongAcceptEverything, WrongNoResidual, rule_for
-from specdemo.trace import Rule, RunConfig, dump
+from specdemo.records.limits import MAX_SEED, UserError, parse_config
+from specdemo.records.trace import Rule, RunConfig, dump
 
 PROMPT = [1, 0]
 LENGTH = 3

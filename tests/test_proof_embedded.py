@@ -2,9 +2,9 @@
 
 import pytest
 
-from specdemo.limits import parse_config
+from specdemo.engine.rules import Control
 from specdemo.proof.distribution import EXAMPLE, distribution_test
-from specdemo.rules import Control
+from specdemo.records.limits import parse_config
 
 DRAWS = 400
 pytestmark = pytest.mark.slow

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from tiny import service_of, tiny_pair
 
-from specdemo.limits import UserError
+from specdemo.engine.rules import Control
 from specdemo.proof import distribution
 from specdemo.proof.distribution import DRAWS, EXAMPLE
 from specdemo.proof.events import READINGS, SHOWN, STOPPED, proof_events
 from specdemo.proof.request import PROMPTS, Proof, SampledBy, parse_proof
-from specdemo.rules import Control
-from specdemo.trace import Rule, dump
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Rule, dump
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tiny import at_least, padding, tiny_llama
 
+from specdemo.models.runtime import ModelRuntime
 from specdemo.proof.memo import MemoRuntime, threads
-from specdemo.runtime import ModelRuntime
 
 VOCAB = 5
 PROMPT = [3, 1, 4, 1]

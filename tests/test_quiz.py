@@ -6,8 +6,8 @@ import math
 import pytest
 from tiny import tiny_pair
 
-from specdemo.lab.questions import QUESTIONS
-from specdemo.lab.quiz import (
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.quiz import (
     MARGIN,
     UNEVEN,
     Outcome,
@@ -18,9 +18,9 @@ from specdemo.lab.quiz import (
     side_event,
     verdict_event,
 )
-from specdemo.limits import UserError
-from specdemo.metrics import fold
-from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Rule
+from specdemo.records.limits import UserError
+from specdemo.records.metrics import fold
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 BY_NAME = {question.name: question for question in QUESTIONS}

@@ -1,7 +1,7 @@
 """Whoever is behind on its own clock moves next."""
 
-from specdemo.race import race
-from specdemo.trace import Round
+from specdemo.records.race import race
+from specdemo.records.trace import Round
 
 
 def lane(*seconds: float, prefill_s: float = 0.0):

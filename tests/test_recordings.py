@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from tiny_runs import finished
 
-from specdemo import recordings
-from specdemo.limits import UserError
-from specdemo.trace import Rule
+from specdemo.records import recordings
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -5,7 +5,7 @@ import pytest
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, LlamaFileType
 from gguf.quants import dequantize, quantize
 
-from specdemo.requantise import BLOCK, to_q4_0
+from specdemo.bench.requantise import BLOCK, to_q4_0
 
 Q4_0, Q4_1, Q8_0, F32 = (GGMLQuantizationType[name] for name in ("Q4_0", "Q4_1", "Q8_0", "F32"))
 ROWS, WIDTH = 6, 3 * BLOCK
@@ -72,7 +72,7 @@ def test_what_the_file_says_of_the_model_is_kept(source, tmp_path):
 
 def test_the_file_is_made_once_and_whole_or_not_at_all(source, tmp_path, monkeypatch):
     path = to_q4_0(source, tmp_path / "new.gguf")
-    monkeypatch.setattr("specdemo.requantise.quantize", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("specdemo.bench.requantise.quantize", lambda *arguments: 1 / 0)
     assert to_q4_0(source, path) == path
     with pytest.raises(ZeroDivisionError):
         to_q4_0(source, tmp_path / "other.gguf")

@@ -2,9 +2,17 @@
 
 import pytest
 
-from specdemo.reservations import LEAST_S, MARGIN, MEASURING_S, MOST_S, REMEMBERED, Reservations, Taken
-from specdemo.reservations import usual_seconds as usual
-from specdemo.trace import Calibration
+from specdemo.records.trace import Calibration
+from specdemo.service.reservations import (
+    LEAST_S,
+    MARGIN,
+    MEASURING_S,
+    MOST_S,
+    REMEMBERED,
+    Reservations,
+    Taken,
+)
+from specdemo.service.reservations import usual_seconds as usual
 
 RUN = {"prompt": "abc", "max_new_tokens": 128, "baseline": True}
 LONG = {**RUN, "max_new_tokens": 1024}

@@ -5,7 +5,7 @@ import random
 import pytest
 from streams import costs, table
 
-from specdemo.running_costs import RunningCosts
+from specdemo.engine.running_costs import RunningCosts
 
 GIVEN = costs(0.1, (1.0, 1.0, 1.2, 1.5, 2.0))
 

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from tiny import at_least, tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GPTNeoXConfig, Qwen2Config
 
-from specdemo import calibrate
-from specdemo.attention import ATTENTION
-from specdemo.calibrate import (
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.engine.rules import GreedyRule
+from specdemo.models.attention import ATTENTION
+from specdemo.models.runtime import ModelRuntime, Stopwatch, capacity_for
+from specdemo.pairs import calibrate
+from specdemo.pairs.calibrate import (
     REPEATS,
     calibration_from,
     find_good_rows,
@@ -22,10 +25,7 @@ from specdemo.calibrate import (
     refreshed,
     steady_medians,
 )
-from specdemo.drafters import DraftModelDrafter
-from specdemo.rules import GreedyRule
-from specdemo.runtime import ModelRuntime, Stopwatch, capacity_for
-from specdemo.trace import Calibration
+from specdemo.records.trace import Calibration
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -8,7 +8,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from labelled import Labels
 
-from specdemo.sampling import draw, gumbel, has_numbers, leading_agreements, probabilities, residual, warp
+from specdemo.engine.sampling import (
+    draw,
+    gumbel,
+    has_numbers,
+    leading_agreements,
+    probabilities,
+    residual,
+    warp,
+)
 
 PROBS = st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda p: sum(p) > 1e-6)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from specdemo.limits import UserError
-from specdemo.line import Bounds, Line
-from specdemo.offer import Offer
-from specdemo.service import Service
-from specdemo.shares import MOST_EACH, Visitor
+from specdemo.records.limits import UserError
+from specdemo.service.jobs import Service
+from specdemo.service.offer import Offer
+from specdemo.service.queue import Bounds, Line
+from specdemo.service.shares import MOST_EACH, Visitor
 
 KINDS = ("run", "play", "quiz", "prove", "measure")
 SHARE = (

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from specdemo.limits import UserError
-from specdemo.shelf import IN_THE_LOG, Shelf, without_folders
+from specdemo.records.limits import UserError
+from specdemo.service.pair_pool import IN_THE_LOG, Shelf, without_folders
 
 HOME = "home"
 

@@ -7,11 +7,11 @@ import torch
 from tiny import tiny_llama
 from torch import nn
 
-from specdemo import calibrate
-from specdemo.calibrate import find_good_rows
-from specdemo.llama import FusedLlama
-from specdemo.packed import GROUP, PackedLinear
-from specdemo.summation import MOST_WEIGHTS, Product, alike, cancelling, products
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.packed_linear import GROUP, PackedLinear
+from specdemo.models.summation import MOST_WEIGHTS, Product, alike, cancelling, products
+from specdemo.pairs import calibrate
+from specdemo.pairs.calibrate import find_good_rows
 
 CPU = torch.device("cpu")
 OUTPUTS, INPUTS = 96, 8 * GROUP

@@ -6,7 +6,7 @@ from tiny import byte_tokenizer
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from specdemo.text import PieceTable, StreamDecoder, decode_pieces
+from specdemo.records.pieces import PieceTable, StreamDecoder, decode_pieces
 
 
 def test_bytes_of_split_characters_stay_separate_and_join_to_the_text():

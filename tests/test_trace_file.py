@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_runs import PROMPT, decoded, finished
 
-from specdemo.events import replay_events
-from specdemo.limits import MAX_K, MAX_PROMPT_CHARS, UserError
-from specdemo.terminal import TerminalView
-from specdemo.text import decode_pieces
-from specdemo.trace import Rule, dump
-from specdemo.trace_file import MAX_BYTES, MAX_PIECE_BYTES, load
+from specdemo.cli.terminal import TerminalView
+from specdemo.records.events import replay_events
+from specdemo.records.limits import MAX_K, MAX_PROMPT_CHARS, UserError
+from specdemo.records.pieces import decode_pieces
+from specdemo.records.trace import Rule, dump
+from specdemo.records.trace_file import MAX_BYTES, MAX_PIECE_BYTES, load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -4,12 +4,12 @@ import pytest
 import torch
 from tiny import tiny_llama
 
-import specdemo.traced
-from specdemo.attention import attend, group_mask
-from specdemo.llama import FusedLlama
-from specdemo.packed import DTYPES, has_half_kernel
-from specdemo.runtime import ExitRuntime, ModelRuntime
-from specdemo.traced import TracedExecution
+import specdemo.models.traced
+from specdemo.models.attention import attend, group_mask
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.packed_linear import DTYPES, has_half_kernel
+from specdemo.models.runtime import ExitRuntime, ModelRuntime
+from specdemo.models.traced import TracedExecution
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 VOCAB = 48
@@ -74,7 +74,7 @@ def test_what_cannot_be_traced_runs_as_it_is(monkeypatch):
     def refuse(*args, **options):
         raise RuntimeError("no")
 
-    monkeypatch.setattr(specdemo.traced.torch.jit, "trace", refuse)
+    monkeypatch.setattr(specdemo.models.traced.torch.jit, "trace", refuse)
     model = fused()
     logits, _ = decoded(model, [2, 3])
     assert not isinstance(model.traced._passes[()], torch.jit.ScriptModule)

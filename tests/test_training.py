@@ -10,16 +10,16 @@ import pytest
 import torch
 from tiny import byte_tokenizer, config_for, tiny_llama
 
-from specdemo import cli
-from specdemo.attention import ATTENTION
-from specdemo.draft_model import is_reduced_draft, load_draft, save_draft, slice_of_target
-from specdemo.drafters import DraftModelDrafter
-from specdemo.engine import speculate
-from specdemo.feature_draft import FeatureDrafter, FeatureRuntime, default_taps, feature_draft_for
-from specdemo.layers import decoder_layers, hidden_states
-from specdemo.limits import UserError
-from specdemo.models import NONE, load_pair
-from specdemo.runtime import ModelRuntime
+from specdemo.cli import main as cli
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.feature import FeatureDrafter, FeatureRuntime, default_taps, feature_draft_for
+from specdemo.engine.speculate import speculate
+from specdemo.models.attention import ATTENTION
+from specdemo.models.layer_views import decoder_layers, hidden_states
+from specdemo.models.reduced_draft import is_reduced_draft, load_draft, save_draft, slice_of_target
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.load import NONE, load_pair
+from specdemo.records.limits import UserError
 from specdemo.training import arithmetic, clock, stages
 from specdemo.training import distil as distil_module
 from specdemo.training import evaluate as evaluate_module

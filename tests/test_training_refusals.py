@@ -6,8 +6,8 @@ import os
 import pytest
 import torch
 
-from specdemo import cli
-from specdemo.limits import UserError
+from specdemo.cli import main as cli
+from specdemo.records.limits import UserError
 from specdemo.training import stages
 from specdemo.training.write import save_whole
 

@@ -6,10 +6,10 @@ import string
 import pytest
 from tiny import service_of, tiny_pair
 
-from specdemo.game import MODEL, ONE, TWO, parse_turn
-from specdemo.limits import MAX_K, UserError, parse_config
-from specdemo.trace import Finish, RunConfig, Status
-from specdemo.turn import play_turn
+from specdemo.play.game import MODEL, ONE, TWO, parse_turn
+from specdemo.play.turn import play_turn
+from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.trace import Finish, RunConfig, Status
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TYPED = set(string.ascii_letters + string.digits)

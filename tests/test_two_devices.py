@@ -8,13 +8,13 @@ from torch import nn
 
 from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.points import EXPERIMENTS
-from specdemo.lab.questions import QUESTIONS
 from specdemo.lab.throughput import ThroughputPlan, throughput
-from specdemo.llama import FusedLlama
-from specdemo.pair import Pair
-from specdemo.service import KINDS, perform
-from specdemo.text import PieceTable
-from specdemo.trace import Calibration
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.pairs.pair import Pair
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.records.pieces import PieceTable
+from specdemo.records.trace import Calibration
+from specdemo.service.jobs import KINDS, perform
 
 HERE, THERE = torch.device("xpu:0"), torch.device("xpu:1")
 RUN = {"prompt": "abcabcab", "mode": "raw", "max_new_tokens": 8, "draft_alone": True}

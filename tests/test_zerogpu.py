@@ -8,13 +8,13 @@ import pytest
 from lent_gpu import CONTEXT, Lender
 from tiny import service_of, tiny_pair
 
-import specdemo.pair
-from specdemo.limits import UserError
-from specdemo.pair import Pair
-from specdemo.reservations import LEAST_S, MEASURING_S
-from specdemo.reservations import usual_seconds as seconds_for
-from specdemo.service import KINDS, LostDeviceError, Service, perform
-from specdemo.zerogpu import on_calls
+import specdemo.pairs.pair
+from specdemo.pairs.pair import Pair
+from specdemo.records.limits import UserError
+from specdemo.service.jobs import KINDS, LostDeviceError, Service, perform
+from specdemo.service.reservations import LEAST_S, MEASURING_S
+from specdemo.service.reservations import usual_seconds as seconds_for
+from specdemo.service.zerogpu import on_calls
 
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
 PARENT = os.getpid()
@@ -117,13 +117,13 @@ def test_the_time_asked_for_follows_the_request(service, lender):
 def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pair, lender, monkeypatch):
     pair.calibrations.clear()
     measured = CONTEXT.Value("i", 0)
-    find = specdemo.pair.find_good_rows
+    find = specdemo.pairs.pair.find_good_rows
 
     def counted(*asked: Any) -> Any:
         measured.value += 1
         return find(*asked)
 
-    monkeypatch.setattr("specdemo.pair.find_good_rows", counted)
+    monkeypatch.setattr("specdemo.pairs.pair.find_good_rows", counted)
     for _ in range(2):
         assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
     assert measured.value == 1 and len(set(lender.processes)) == 2

@@ -10,16 +10,16 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from specdemo.attention import ATTENTION
-from specdemo.calibrate import ROWS, find_good_rows
-from specdemo.drafters import DraftModelDrafter
-from specdemo.engine import autoregress, speculate
-from specdemo.limits import MAX_K
-from specdemo.pair import Pair
-from specdemo.runtime import ModelRuntime
-from specdemo.service import Service
-from specdemo.text import PieceTable
-from specdemo.trace import Calibration, Mode, Round, Rule, RunConfig
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.engine.speculate import autoregress, speculate
+from specdemo.models.attention import ATTENTION
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.calibrate import ROWS, find_good_rows
+from specdemo.pairs.pair import Pair
+from specdemo.records.limits import MAX_K
+from specdemo.records.pieces import PieceTable
+from specdemo.records.trace import Calibration, Mode, Round, Rule, RunConfig
+from specdemo.service.jobs import Service
 
 PLANTED_V = tuple(1 + 0.01 * n for n in range(MAX_K + 1))
 CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}"
@@ -117,7 +117,7 @@ class TableRuntime:
 
 
 class Choosy(DraftModelDrafter):
-    """Breaks the rule of ``lengths``: looks at the token it drew, and drops it if it was unlikely."""
+    """Breaks the rule of ``draft_length``: looks at the token it drew, and drops it if it was unlikely."""
 
     def propose(self, text, length, rule):
         draft = super().propose(text, length, rule)

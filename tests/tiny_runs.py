@@ -4,9 +4,9 @@ import functools
 
 from tiny import tiny_pair
 
-from specdemo.limits import parse_config
-from specdemo.live import LiveRun
-from specdemo.trace import Rule, Run
+from specdemo.pairs.live import LiveRun
+from specdemo.records.limits import parse_config
+from specdemo.records.trace import Rule, Run
 
 PROMPT = "<s>naïve 🎉"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from specdemo.lab.handicap import NONE, Handicap
 from specdemo.lab.points import BEST, LESS
-from specdemo.limits import MAX_K, SCRIPTED
+from specdemo.records.limits import MAX_K, SCRIPTED
 
 K = 3
 """Draft length of both sides, where that is not what they differ in."""

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from specdemo.bench import Prompt, shipped_prompts
-from specdemo.engine import never
+from specdemo.bench.bench import Prompt, shipped_prompts
+from specdemo.engine.speculate import never
 from specdemo.lab.conditions import CONTRASTS, PROMPTS, Contrast, K, Side
 from specdemo.lab.plans import Request, configs_for
 from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint
 from specdemo.lab.spoiled import MODEL, require_draft_model
 from specdemo.lab.sweeps import Setting, measure_setting
-from specdemo.pair import Pair, Stop
+from specdemo.pairs.pair import Pair, Stop
 
 
 class PlannedContrast(NamedTuple):

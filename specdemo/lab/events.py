@@ -14,8 +14,8 @@ Each event is a plain dictionary with a ``type``:
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specdemo.bench import Prompt, shipped_prompts
-from specdemo.events import Event
+from specdemo.bench.bench import Prompt, shipped_prompts
+from specdemo.charts.plots import Themed, contrast_chart, sweep_chart, throughput_chart
 from specdemo.lab.experiments import Experiment, experiment
 from specdemo.lab.plans import prompts_by_category
 from specdemo.lab.points import (
@@ -31,9 +31,9 @@ from specdemo.lab.points import (
     points_json,
 )
 from specdemo.lab.request import LabRequest
-from specdemo.limits import UserError
-from specdemo.pair import Pair, Stop
-from specdemo.plots import Themed, contrast_chart, sweep_chart, throughput_chart
+from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.events import Event
+from specdemo.records.limits import UserError
 
 
 def lab_events(pair: Pair, request: LabRequest, stop: Stop) -> Iterator[Event]:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from specdemo.bench import Prompt, environment
-from specdemo.engine import never
+from specdemo.bench.bench import Prompt, environment
+from specdemo.engine.speculate import never
 from specdemo.lab.conditions import CONTRASTS as ALL_CONTRASTS
 from specdemo.lab.contrasts import contrast_plan, contrasts
 from specdemo.lab.plans import Request, sweep_plan
@@ -12,8 +12,8 @@ from specdemo.lab.points import CONTRASTS, THROUGHPUT, TITLES, Point
 from specdemo.lab.spoiled import MODEL, require_draft_model
 from specdemo.lab.sweeps import Setting, sweep
 from specdemo.lab.throughput import ThroughputPlan, throughput
-from specdemo.pair import Pair, Stop
-from specdemo.trace import RunConfig
+from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.trace import RunConfig
 
 
 class Experiment(NamedTuple):

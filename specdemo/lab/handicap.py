@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from specdemo.limits import UserError
+from specdemo.records.limits import UserError
 
 MAX_REPEATS = 16
 

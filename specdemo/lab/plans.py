@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specdemo.bench import Prompt, shipped_prompts
+from specdemo.bench.bench import Prompt, shipped_prompts
 from specdemo.lab import points
 from specdemo.lab.handicap import Handicap
 from specdemo.lab.request import NEW_TOKENS, PROMPTS
 from specdemo.lab.spoiled import require_draft_model
 from specdemo.lab.sweeps import Setting, SweepPlan
-from specdemo.limits import MAX_K, UserError, parse_config
-from specdemo.pair import Pair, drafters_with
-from specdemo.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.pairs.pair import Pair, drafters_with
+from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 
 PROMPTS_BY_CATEGORY = 12
 TEMPERATURES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from specdemo.trace import dump
+from specdemo.records.trace import dump
 
 DRAFT_LENGTH = "draft-length"
 TEMPERATURE = "temperature"

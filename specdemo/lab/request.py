@@ -6,8 +6,15 @@ from typing import Any
 
 from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.points import CATEGORY, DRAFTER, EXPERIMENTS, SWEEPS
-from specdemo.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError, integer, parse_config, require_known
-from specdemo.trace import Mode
+from specdemo.records.limits import (
+    MAX_LAB_PROMPTS,
+    MAX_LAB_TOKENS,
+    UserError,
+    integer,
+    parse_config,
+    require_known,
+)
+from specdemo.records.trace import Mode
 
 PROMPTS = 3
 NEW_TOKENS = 32

@@ -11,13 +11,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specdemo.drafters import Drafter, DraftModelDrafter
+from specdemo.drafters.drafter import Drafter, DraftModelDrafter
+from specdemo.engine.rules import VerificationRule
 from specdemo.lab.handicap import NONE, Handicap
-from specdemo.limits import UserError
-from specdemo.pair import DRAFT_ROWS, STEPPING, Pair
-from specdemo.rules import VerificationRule
-from specdemo.runtime import ModelRuntime, Runtime
-from specdemo.trace import Calibration, RunConfig
+from specdemo.models.runtime import ModelRuntime, Runtime
+from specdemo.pairs.pair import DRAFT_ROWS, STEPPING, Pair
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Calibration, RunConfig
 
 MODEL = "draft-model"
 NOISE_ROWS = 32

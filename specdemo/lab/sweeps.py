@@ -9,14 +9,14 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from specdemo.bench import measure, quartiles
-from specdemo.engine import never
+from specdemo.bench.bench import measure, quartiles
+from specdemo.engine.speculate import never
 from specdemo.lab.handicap import NONE, Handicap
 from specdemo.lab.points import SweepPoint
 from specdemo.lab.spoiled import spoiled
-from specdemo.metrics import Totals
-from specdemo.pair import Pair, Stop
-from specdemo.trace import AUTO, Calibration, RunConfig
+from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.metrics import Totals
+from specdemo.records.trace import AUTO, Calibration, RunConfig
 
 
 @dataclass(frozen=True)

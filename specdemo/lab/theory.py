@@ -6,8 +6,10 @@ Symbols as in ``metrics``. The verification cost has one number here, the growth
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from specdemo.limits import MAX_K, UserError, integer, number, require_known
-from specdemo.metrics import (
+from specdemo.charts.palette import THEMES
+from specdemo.charts.plots import oracle_chart, theory_figure
+from specdemo.records.limits import MAX_K, UserError, integer, number, require_known
+from specdemo.records.metrics import (
     OracleLength,
     RoundShape,
     best_length,
@@ -19,9 +21,7 @@ from specdemo.metrics import (
     theoretical_speedup,
     theory_surface,
 )
-from specdemo.palette import THEMES
-from specdemo.plots import oracle_chart, theory_figure
-from specdemo.trace import SPECULATIVE, Run
+from specdemo.records.trace import SPECULATIVE, Run
 
 MAX_COST = 1.0
 """Highest c and growth that can be chosen: a draft step, or one more token in a pass, as dear as a pass."""

@@ -17,21 +17,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdemo.attention import attend, group_mask, hiding
-from specdemo.bench import shipped_prompts
-from specdemo.engine import never
-from specdemo.execution import PlainExecution
+from specdemo.bench.bench import shipped_prompts
+from specdemo.engine.speculate import never
 from specdemo.lab.plans import configs_for
 from specdemo.lab.points import ThroughputPoint
 from specdemo.lab.request import PROMPTS
 from specdemo.lab.spoiled import MODEL
 from specdemo.lab.sweeps import Setting, measure_setting
-from specdemo.limits import MAX_K, UserError
-from specdemo.llama import FusedLlama
-from specdemo.metrics import RoundShape, theoretical_speedup
-from specdemo.pair import Pair, Stop
-from specdemo.runtime import CAPACITY_STEP
-from specdemo.trace import RunConfig
+from specdemo.models.attention import attend, group_mask, hiding
+from specdemo.models.execution import PlainExecution
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.runtime import CAPACITY_STEP
+from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.metrics import RoundShape, theoretical_speedup
+from specdemo.records.trace import RunConfig
 
 ROWS = (1, 2, 4, 8, 16)
 REPEATS = 5

@@ -7,12 +7,12 @@ anew and is left to ``distribution``.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from specdemo.bench import Prompt, shipped_prompts
-from specdemo.engine import never
-from specdemo.limits import UserError, parse_config
-from specdemo.metrics import Tally
-from specdemo.pair import Pair, Stop
-from specdemo.trace import Finish, Mode, Rule, RunConfig
+from specdemo.bench.bench import Prompt, shipped_prompts
+from specdemo.engine.speculate import never
+from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.metrics import Tally
+from specdemo.records.trace import Finish, Mode, Rule, RunConfig
 
 TOKENS = 48
 """Length of an audited text: about two seconds on two CPU cores, both lanes together."""

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from specdemo.engine import never
-from specdemo.limits import MAX_SEED, UserError
-from specdemo.pair import Pair, Stop
+from specdemo.engine.rules import Control
+from specdemo.engine.speculate import never
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.pair import Pair, Stop
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes, Samples, counts_of
 from specdemo.proof.statistics import chi_square
-from specdemo.rules import Control
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import AUTO, Rule, RunConfig
+from specdemo.records.limits import MAX_SEED, UserError
+from specdemo.records.trace import AUTO, Rule, RunConfig
 
 DRAWS = 2_000
 MOST_DRAWS = 10_000

@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from specdemo.distant import near
-from specdemo.drafters import DraftModelDrafter
-from specdemo.engine import autoregress, speculate
-from specdemo.metrics import LaneTally
+from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.other_device import near
+from specdemo.engine.rules import Control, rule_for, wrong_rule_for
+from specdemo.engine.speculate import autoregress, speculate
+from specdemo.models.runtime import Runtime
 from specdemo.proof.memo import MemoRuntime, threads
 from specdemo.proof.statistics import permutation_noise, total_variation
-from specdemo.rules import Control, rule_for, wrong_rule_for
-from specdemo.runtime import Runtime
-from specdemo.trace import Round, RunConfig
+from specdemo.records.metrics import LaneTally
+from specdemo.records.trace import Round, RunConfig
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ Each event is a plain dictionary with a ``type``:
 from collections.abc import Iterator
 from dataclasses import asdict
 
-from specdemo.events import Event
-from specdemo.pair import Pair, Stop
+from specdemo.pairs.pair import Pair, Stop
 from specdemo.proof.audit import audit, audit_sentence, listed_prompts, summarise
 from specdemo.proof.distribution import SIGNIFICANCE, DistributionResult, distribution_test
 from specdemo.proof.draws import DistributionProgress
 from specdemo.proof.request import Proof, ProofRequest, SampledBy
+from specdemo.records.events import Event
 
 SHOWN = 8
 """Most frequent continuations that are told apart on the page."""

@@ -13,7 +13,7 @@ import torch
 from threadpoolctl import ThreadpoolController
 from torch import Tensor
 
-from specdemo.runtime import Runtime
+from specdemo.models.runtime import Runtime
 
 
 class MemoRuntime:

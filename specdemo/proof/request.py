@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from specdemo.limits import (
+from specdemo.engine.rules import Control
+from specdemo.proof.audit import audit_config
+from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
+from specdemo.records.limits import (
     GREEDY_BELOW,
     MAX_TEMPERATURE,
     choice,
@@ -14,10 +17,7 @@ from specdemo.limits import (
     parse_config,
     require_known,
 )
-from specdemo.proof.audit import audit_config
-from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
-from specdemo.rules import Control
-from specdemo.trace import RunConfig
+from specdemo.records.trace import RunConfig
 
 MOST_PROMPTS = 48
 """As many as come with the program."""

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
-from specdemo.limits import UserError
-from specdemo.models import MOSTLY, loading
-from specdemo.packed import DTYPES, exact_precisions, linear_share, pack_linears
-from specdemo.placement import free_ram
+from specdemo.models.packed_linear import DTYPES, exact_precisions, linear_share, pack_linears
+from specdemo.pairs.load import MOSTLY, loading
+from specdemo.pairs.placement import free_ram
+from specdemo.records.limits import UserError
 from specdemo.training import clock
 from specdemo.training.batched import BatchedDecoder
 from specdemo.training.distil import BF16, FP32, timed_step

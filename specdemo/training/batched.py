@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from specdemo.attention import additive_mask
-from specdemo.layers import decoder_layers, hidden_states
+from specdemo.models.attention import additive_mask
+from specdemo.models.layer_views import decoder_layers, hidden_states
 
 BATCHED_ATTENTION = "specdemo_batched"
 HIDDEN = -30_000.0

@@ -3,8 +3,8 @@
 import errno
 from pathlib import Path
 
-from specdemo.hub import disk_is_full
-from specdemo.limits import UserError
+from specdemo.pairs.hub import disk_is_full
+from specdemo.records.limits import UserError
 
 NOT_THERE = frozenset(
     {

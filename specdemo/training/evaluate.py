@@ -8,16 +8,16 @@ from typing import Any
 
 from tqdm import tqdm
 
-from specdemo.drafters import Drafter, DraftModelDrafter
-from specdemo.engine import autoregress, speculate
-from specdemo.feature_draft import FeatureDrafter, FeatureRuntime
-from specdemo.limits import parse_config
-from specdemo.live import LiveRun
-from specdemo.models import NONE, assemble_pair
-from specdemo.pair import Pair, Stop
-from specdemo.race import race
-from specdemo.runtime import ModelRuntime
-from specdemo.trace import BASELINE, SPECULATIVE, Round, RunConfig
+from specdemo.drafters.drafter import Drafter, DraftModelDrafter
+from specdemo.drafters.feature import FeatureDrafter, FeatureRuntime
+from specdemo.engine.speculate import autoregress, speculate
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.live import LiveRun
+from specdemo.pairs.load import NONE, assemble_pair
+from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.limits import parse_config
+from specdemo.records.race import race
+from specdemo.records.trace import BASELINE, SPECULATIVE, Round, RunConfig
 from specdemo.training import clock
 from specdemo.training.pool import PoolPrompt, mode_for
 

@@ -9,7 +9,7 @@ import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from specdemo.limits import UserError
+from specdemo.records.limits import UserError
 from specdemo.training.arithmetic import LEAST_ROWS, Speeds, chosen
 
 PACE = "pace.json"

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specdemo.trace import Mode
+from specdemo.records.trace import Mode
 
 TOPICS_FILE = Path(__file__).parent / "topics.txt"
 TEMPLATES_FILE = Path(__file__).parent / "templates.toml"

@@ -11,9 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from specdemo.draft_model import ReducedHeadDraft
-from specdemo.feature_draft import FeatureDraft
-from specdemo.layers import decoder_layers, hidden_states
+from specdemo.drafters.feature import FeatureDraft
+from specdemo.models.layer_views import decoder_layers, hidden_states
+from specdemo.models.reduced_draft import ReducedHeadDraft
 from specdemo.training.write import LabelledSequence
 
 
@@ -121,7 +121,7 @@ class UnrolledAttention:
         self._values: list[Tensor] = []
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Shapes as ``feature_draft.Attend``; padding is behind the text and never looked at."""
+        """Shapes as ``feature.Attend``; padding is behind the text and never looked at."""
         step, n, group = len(self._keys), key.shape[2], query.shape[1] // key.shape[1]
         self._keys.append(key.repeat_interleave(group, 1))
         self._values.append(value.repeat_interleave(group, 1))

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from specdemo.limits import parse_config
-from specdemo.trace import AUTO, RunConfig
-from specdemo.ui.runs import Events
+from specdemo.records.limits import parse_config
+from specdemo.records.trace import AUTO, RunConfig
+from specdemo.ui.streams import Events
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)

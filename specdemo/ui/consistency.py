@@ -9,9 +9,9 @@ from typing import Any
 
 import gradio as gr
 
-from specdemo import limits
-from specdemo.limits import UserError
-from specdemo.trace import Rule
+from specdemo.records import limits
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Rule
 from specdemo.ui.jobs import QUIET
 
 SAMPLING_TEMPERATURE = 0.8

@@ -12,8 +12,8 @@ from typing import Any
 
 import gradio as gr
 
-from specdemo.service import Service
-from specdemo.ui.reading import send_little_ahead
+from specdemo.service.jobs import Service
+from specdemo.ui.http.reading import send_little_ahead
 
 FINISH_S = 20.0
 """How long the run under way may go on; supervisors kill after 30 to 90 s, counting what comes behind it."""

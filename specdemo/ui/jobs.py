@@ -13,11 +13,11 @@ from typing import Any, Literal
 import gradio as gr
 from gradio.events import Dependency
 
-from specdemo.limits import UserError
-from specdemo.shares import Visitor
-from specdemo.ui.reading import UNREAD_S, Reader, unread_messages
-from specdemo.ui.runs import Events, Stops, error_line, first_line, ndjson
-from specdemo.ui.visitors import visitor_of
+from specdemo.records.limits import UserError
+from specdemo.service.shares import Visitor
+from specdemo.ui.http.reading import UNREAD_S, Reader, unread_messages
+from specdemo.ui.http.visitors import visitor_of
+from specdemo.ui.streams import Events, Stops, error_line, first_line, ndjson
 
 DEVICE = "device"
 """The concurrency group of all jobs."""

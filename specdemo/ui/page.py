@@ -12,23 +12,25 @@ from urllib.parse import parse_qsl
 
 import gradio as gr
 
-from specdemo import limits
-from specdemo.limits import UserError
-from specdemo.offer import Offer
-from specdemo.pair import drafters_with
-from specdemo.shares import Visitor
-from specdemo.trace import AUTO, Mode, Rule, RunConfig
-from specdemo.ui import guard, jobs, lab_routes, traces, ways_in
+from specdemo.pairs.pair import drafters_with
+from specdemo.records import limits
+from specdemo.records.limits import UserError
+from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.service.offer import Offer
+from specdemo.service.shares import Visitor
+from specdemo.ui import api_endpoints as ways_in
+from specdemo.ui import jobs
 from specdemo.ui import stage as stage_ui
 from specdemo.ui.address import settings_from, with_pair_named
 from specdemo.ui.component import PREFIX, component
 from specdemo.ui.consistency import keep_consistent, told
+from specdemo.ui.http import guard, lab_routes, traces
 from specdemo.ui.jobs import QUIET
-from specdemo.ui.lab_tab import build_lab
-from specdemo.ui.play_tab import build_play
-from specdemo.ui.proof_tab import build_proof
-from specdemo.ui.quiz_tab import build_quiz
-from specdemo.ui.runs import Events, EventSource, Stop, Stops, error_line
+from specdemo.ui.streams import Events, EventSource, Stop, Stops, error_line
+from specdemo.ui.tabs.lab import build_lab
+from specdemo.ui.tabs.play import build_play
+from specdemo.ui.tabs.proof import build_proof
+from specdemo.ui.tabs.quiz import build_quiz
 
 TITLE = "Speculative decoding, live"
 HEADER = (

@@ -10,8 +10,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
-from specdemo.palette import css_variables
-from specdemo.plots import MARK_LIFT, skeletons
+from specdemo.charts.palette import css_variables
+from specdemo.charts.plots import MARK_LIFT, skeletons
 from specdemo.ui.component import PREFIX, STATIC, component
 
 STYLE_SHEETS = ("page", "stage", "learn", "quiz", "play", "proof", "lab")

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from odd import ANYTHING, HEADER_LISTS, files, odd_bodies
 from watched import Watched
 
-from specdemo.game import parse_turn
-from specdemo.lab.questions import QUESTIONS
-from specdemo.lab.quiz import number_in
 from specdemo.lab.request import parse_lab
-from specdemo.limits import flag, parse_config
+from specdemo.play.game import parse_turn
 from specdemo.proof.request import parse_proof
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.quiz import number_in
+from specdemo.records.limits import flag, parse_config
 
 HAS_MCP = importlib.util.find_spec("mcp") is not None
 POSTED = ["queue/join", "call/run", "call/nope", "call/v2/run", "call/v2/nope", "run/run", "run/predict"]

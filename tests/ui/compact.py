@@ -9,9 +9,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from specdemo import trace_file
-from specdemo.events import replay_events
-from specdemo.trace import SPECULATIVE, dump
+from specdemo.records import trace_file
+from specdemo.records.events import replay_events
+from specdemo.records.trace import SPECULATIVE, dump
 
 ROUNDS_WITH_TOPS = 6
 TOPS = {"draft_top", "target_top", "top"}

@@ -11,9 +11,9 @@ from replay import RECORDING, recorded, trace_of
 from stand_in import StandIn
 from visitor import run_to_end
 
-from specdemo import recordings
-from specdemo.models import offered_drafters
-from specdemo.trace import dump
+from specdemo.pairs.load import offered_drafters
+from specdemo.records import recordings
+from specdemo.records.trace import dump
 from specdemo.ui.page import build_page, launch_options
 
 FLAGS = [

@@ -7,12 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from specdemo import trace_file
-from specdemo.events import replay_events
-from specdemo.trace import (
-    SPECULATIVE,
-    dump,
-)
+from specdemo.records import trace_file
+from specdemo.records.events import replay_events
+from specdemo.records.trace import SPECULATIVE, dump
 
 DATA = Path(__file__).parent / "data"
 RECORDING = "paris"

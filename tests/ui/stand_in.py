@@ -15,16 +15,26 @@ from typing import Any
 from replay import Event, proved, recorded
 from tiny import tiny_pair
 
-from specdemo.game import MODEL, ONE, TurnLog, parse_turn
 from specdemo.lab.events import lab_events
-from specdemo.lab.questions import QUESTIONS
-from specdemo.lab.quiz import Outcome, number_in, side_event, start_event, verdict_event
 from specdemo.lab.request import parse_lab
-from specdemo.limits import MAX_K, UserError, parse_config
-from specdemo.metrics import Totals
-from specdemo.pair import Pair
+from specdemo.pairs.pair import Pair
+from specdemo.play.game import MODEL, ONE, TurnLog, parse_turn
 from specdemo.proof.request import Proof, parse_proof
-from specdemo.trace import BASELINE, DRAFT, SPECULATIVE, Alternative, Emission, Finish, Round, Status, Token
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.quiz import Outcome, number_in, side_event, start_event, verdict_event
+from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.metrics import Totals
+from specdemo.records.trace import (
+    BASELINE,
+    DRAFT,
+    SPECULATIVE,
+    Alternative,
+    Emission,
+    Finish,
+    Round,
+    Status,
+    Token,
+)
 
 Stop = Callable[[], bool]
 GAME_TEXT = " as soon as possible.\x04"
@@ -83,7 +93,7 @@ def _measured_pair() -> Pair:
 
 
 class StandIn:
-    """Stands in for ``service.Service``: checks requests the same way, then replays ``events``."""
+    """Stands in for ``jobs.Service``: checks requests the same way, then replays ``events``."""
 
     def __init__(self) -> None:
         self.reset()

@@ -19,7 +19,7 @@ from typing import Any
 from http_visitor import HttpVisitor
 from visitor import emitted
 
-from specdemo.trace import SPECULATIVE
+from specdemo.records.trace import SPECULATIVE
 
 PROMPTS = (
     "The capital of France is",

@@ -9,9 +9,9 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError
 from visitor import served_at_last
 
-from specdemo.game import parse_turn
-from specdemo.limits import UserError, parse_config
-from specdemo.ui import reading
+from specdemo.play.game import parse_turn
+from specdemo.records.limits import UserError, parse_config
+from specdemo.ui.http import reading
 
 GOOD = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_tokens": 32}
 

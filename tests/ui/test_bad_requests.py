@@ -24,10 +24,10 @@ from tiny import service_of, tiny_pair
 from tiny_runs import finished
 from watched import Watched, watching
 
-from specdemo.limits import UserError
-from specdemo.offer import Offer
+from specdemo.records.limits import UserError
+from specdemo.service.offer import Offer
+from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.ways_in import with_mcp
 
 POLICY = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 SECRETS = ("Traceback", 'File "', "site-packages", "/root", "/home", "/usr", ".py")

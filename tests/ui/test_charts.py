@@ -6,7 +6,7 @@ import pytest
 from replay import Event, edited, recorded, rounds
 from visitor import FRAMES, figures, press, run_to_end
 
-from specdemo.palette import THEMES
+from specdemo.charts.palette import THEMES
 
 DATA = """name => Object.fromEntries(document.querySelector(`[data-plot=${name}]`).data
     .map(({ uid, x, y }) => [uid, { x, y }]))"""

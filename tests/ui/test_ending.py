@@ -22,10 +22,11 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from visitor import run_to_end, wait_until
 
-from specdemo.service import RESTARTING, State
-from specdemo.ui import ending, guard, health
+from specdemo.service.jobs import RESTARTING, State
+from specdemo.ui import ending
 from specdemo.ui.ending import LOST_DEVICE, serve_until_ended
-from specdemo.ui.health import with_health
+from specdemo.ui.http import guard, health
+from specdemo.ui.http.health import with_health
 
 ROOT = Path(__file__).parents[2]
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 8}

@@ -20,8 +20,8 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 from visitor import run_to_end
 
-from specdemo.ui import guard
-from specdemo.ui.gradio_requests import API
+from specdemo.ui.http import guard
+from specdemo.ui.http.gradio_requests import API
 from specdemo.ui.page import build_page, launch_options
 
 PLAIN = httpx.Client(timeout=60)

@@ -11,7 +11,7 @@ from test_play_tab import draft, open_game
 from test_share import saved
 from visitor import press, run_to_end
 
-from specdemo.trace import dump
+from specdemo.records.trace import dump
 
 PWN = "document.title='pwned'"
 OVERRIDE = "\u202eesrever\u2066\u2069\u200f"

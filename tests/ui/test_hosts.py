@@ -3,10 +3,10 @@
 import pytest
 
 import app
-from specdemo.limits import UserError
-from specdemo.ui.headers import admitted_headers
-from specdemo.ui.hosts import HUB, hosts_for, name_in, parse_names
-from specdemo.ui.refusals import RefusedError
+from specdemo.records.limits import UserError
+from specdemo.ui.http.headers import admitted_headers
+from specdemo.ui.http.hosts import HUB, hosts_for, name_in, parse_names
+from specdemo.ui.http.refusals import RefusedError
 
 SPACE = "me-demo.hf.space"
 

@@ -5,8 +5,8 @@ from replay import recorded, trace_of
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from specdemo.trace import dump
-from specdemo.ui import lab_routes
+from specdemo.records.trace import dump
+from specdemo.ui.http import lab_routes
 
 POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
 

@@ -14,10 +14,10 @@ from replay import recorded
 from test_looks import WIDER
 from visitor import receive_run
 
+from specdemo.charts.palette import THEMES
 from specdemo.lab.plans import TEMPERATURES
 from specdemo.lab.request import parse_lab
-from specdemo.limits import UserError
-from specdemo.palette import THEMES
+from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SWEEP, CONDITIONS = "[data-section=sweep]", "[data-section=conditions]"

@@ -12,8 +12,8 @@ from accessible import assert_accessible
 from conftest import Pages, Visitors
 from visitor import figures, press, tokens
 
-from specdemo import recordings
-from specdemo.limits import parse_config
+from specdemo.records import recordings
+from specdemo.records.limits import parse_config
 from specdemo.ui.address import settings_from
 from specdemo.ui.component import STATIC
 from specdemo.ui.page import DEFAULTS

@@ -13,8 +13,8 @@ from http_visitor import HttpVisitor
 from storm import requests_of, storm, visit
 from tiny import tiny_pair
 
-from specdemo.line import Bounds
-from specdemo.service import Service
+from specdemo.service.jobs import Service
+from specdemo.service.queue import Bounds
 from specdemo.ui.page import build_page, launch_options
 
 BOUNDS = Bounds(most_waiting=8, most_seconds=5.0)

@@ -10,7 +10,7 @@ from PIL import Image, ImageChops
 from replay import recorded
 from visitor import open_round, press, run_to_end, token_of
 
-from specdemo.palette import THEMES
+from specdemo.charts.palette import THEMES
 
 OURS = (".sd-header", ".sd")
 CUES = """nodes => nodes.map(node => {

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from specdemo.ui.offline import ENTRY, bundle, player_page
+from specdemo.ui.http.offline import ENTRY, bundle, player_page
 from specdemo.ui.stage import STATIC
 
 pytestmark = pytest.mark.slow
@@ -136,7 +136,7 @@ def test_scripts_of_ours_cannot_end_early(folder, monkeypatch):
     (folder / "stage.js").write_text('export const mountOffline = () => "</script><!-- </SCRIPT >";\n')
     (folder / "stage.css").write_text("")
     (folder / "stage.html").write_text('<section class="sd"></section>')
-    monkeypatch.setattr("specdemo.ui.offline.STATIC", folder)
+    monkeypatch.setattr("specdemo.ui.http.offline.STATIC", folder)
     outline = Outline(player_page())
     assert len(outline.scripts) == 4
     assert r'"<\/script><\x21-- <\/SCRIPT >"' in outline.scripts[3]

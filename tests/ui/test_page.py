@@ -17,7 +17,7 @@ from visitor import (
     tokens,
 )
 
-from specdemo.limits import UserError, parse_config
+from specdemo.records.limits import UserError, parse_config
 from specdemo.ui.page import EXAMPLES
 
 HOSTILE = ("<img src=x onerror=document.title='pwned'>", "${alert(1)}", "{{x}}")

@@ -6,8 +6,8 @@ import pytest
 from accessible import assert_accessible
 from stand_in import GAME_GUESS, GAME_TEXT
 
-from specdemo.game import parse_turn
-from specdemo.ui.play_tab import OPENINGS
+from specdemo.play.game import parse_turn
+from specdemo.ui.tabs.play import OPENINGS
 
 BOX = "#play-draft"
 TEXT = "[data-role=text]"

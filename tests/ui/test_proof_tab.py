@@ -12,8 +12,8 @@ from replay import Event, proved, recorded
 from stand_in import StandIn
 from visitor import press_and_wait, run_to_end
 
-from specdemo.limits import UserError
 from specdemo.proof.request import parse_proof
+from specdemo.records.limits import UserError
 
 HOSTILE = "<img src=x onerror=document.title='pwned'><b>${alert(1)}{{x}}</b>"
 MARKUP = "<i>a</i> &lt; <b>b</b>"

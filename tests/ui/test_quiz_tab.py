@@ -13,7 +13,7 @@ from replay import RECORDING
 from stand_in import planted
 from visitor import run_to_end
 
-from specdemo.lab.questions import QUESTIONS
+from specdemo.quiz.questions import QUESTIONS
 
 NUMBERS = range(1, len(QUESTIONS) + 1)
 COST = next(number for number, question in zip(NUMBERS, QUESTIONS, strict=True) if question.name == "cost")

@@ -12,11 +12,11 @@ from replay import recorded
 from requests_made import request_from
 from stand_in import StandIn
 
-from specdemo.limits import UserError
+from specdemo.records.limits import UserError
 from specdemo.ui.address import with_pair_named
 from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
 from specdemo.ui.page import PLAIN_SETTINGS, run_endpoint
-from specdemo.ui.runs import MIN_GAP_S, Stops, first_line, ndjson
+from specdemo.ui.streams import MIN_GAP_S, Stops, first_line, ndjson
 
 
 class Counting:

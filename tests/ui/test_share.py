@@ -13,10 +13,10 @@ from playwright.sync_api import expect
 from replay import RECORDING, recorded
 from visitor import figures, press, run_to_end, stage_state
 
-from specdemo import trace_file
-from specdemo.limits import UserError
-from specdemo.palette import DARK, LIGHT, Palette
-from specdemo.trace import dump
+from specdemo.charts.palette import DARK, LIGHT, Palette
+from specdemo.records import trace_file
+from specdemo.records.limits import UserError
+from specdemo.records.trace import dump
 from specdemo.ui.address import settings_from
 
 pytestmark = pytest.mark.slow

@@ -15,11 +15,12 @@ from starlette.responses import Response
 from starlette.testclient import TestClient
 from tiny_runs import finished
 
-from specdemo import recordings
-from specdemo.events import replay_events
-from specdemo.trace import dump
-from specdemo.trace_file import MAX_BYTES
-from specdemo.ui import stage, traces
+from specdemo.records import recordings
+from specdemo.records.events import replay_events
+from specdemo.records.trace import dump
+from specdemo.records.trace_file import MAX_BYTES
+from specdemo.ui import stage
+from specdemo.ui.http import traces
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 

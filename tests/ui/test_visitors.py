@@ -13,15 +13,16 @@ from requests_made import request_from
 from starlette.testclient import TestClient
 from visitor import wait_until
 
-from specdemo.limits import UserError
-from specdemo.line import Bounds
-from specdemo.service import Service
-from specdemo.shares import Visitor
-from specdemo.ui import jobs, reading, visitors
-from specdemo.ui.health import with_health
+from specdemo.records.limits import UserError
+from specdemo.service.jobs import Service
+from specdemo.service.queue import Bounds
+from specdemo.service.shares import Visitor
+from specdemo.ui import jobs
+from specdemo.ui.http import reading, visitors
+from specdemo.ui.http.health import with_health
+from specdemo.ui.http.reading import FRESH, SENT_AHEAD, Reader, send_little_ahead
+from specdemo.ui.http.visitors import Loopback, trust_proxies, visitor_of
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.reading import FRESH, SENT_AHEAD, Reader, send_little_ahead
-from specdemo.ui.visitors import Loopback, trust_proxies, visitor_of
 
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
 SHARE = "One job of a kind and 3 in all may wait or run for each address"
@@ -114,7 +115,7 @@ def test_a_page_has_one_job_of_a_kind(hall, visitor):
 
 def test_jobs_that_nobody_begins_to_read_end_whether_or_not_they_have_begun(hall, visitor, monkeypatch):
     monkeypatch.setattr(reading, "UNREAD_S", 0.4)
-    monkeypatch.setattr("specdemo.line.POLL_S", 0.1)
+    monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
     sessions = [uuid.uuid4().hex for _ in range(4)]
     numbers = [visitor.join("run", RUN, session) for session in sessions]
     wait_until(lambda: hall.taken == 4)
@@ -126,7 +127,7 @@ def test_jobs_that_nobody_begins_to_read_end_whether_or_not_they_have_begun(hall
 
 def test_a_job_that_is_read_stays(hall, visitor, monkeypatch):
     monkeypatch.setattr(reading, "UNREAD_S", 0.4)
-    monkeypatch.setattr("specdemo.line.POLL_S", 0.1)
+    monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
     session = uuid.uuid4().hex
     number = visitor.join("run", RUN, session)
     closing = threading.Timer(1.5, hall.open.set)

@@ -20,13 +20,14 @@ from visitor import served_at_last
 
 import app
 import specdemo
-from specdemo.limits import DRAFTERS, SCRIPTED, UserError, parse_config
-from specdemo.shares import Visitor
-from specdemo.trace import SPECULATIVE
-from specdemo.ui import jobs, ways_in
+from specdemo.records.limits import DRAFTERS, SCRIPTED, UserError, parse_config
+from specdemo.records.trace import SPECULATIVE
+from specdemo.service.shares import Visitor
+from specdemo.ui import api_endpoints as ways_in
+from specdemo.ui import jobs
+from specdemo.ui.http.visitors import visitor_of
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.runs import ndjson
-from specdemo.ui.visitors import visitor_of
+from specdemo.ui.streams import ndjson
 
 GOOD = {"prompt": "abc <s>", "mode": "raw", "k": 3, "max_new_tokens": 12}
 needs_mcp = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from replay import Event, rounds
 
-from specdemo.trace import SPECULATIVE
+from specdemo.records.trace import SPECULATIVE
 
 VISIBLE_TOKENS = """lane => [...document.querySelectorAll(`[data-lane=${lane}] .sd-token`)]
     .filter(token => getComputedStyle(token).display !== 'none')"""

@@ -1,0 +1,1 @@
+"""Speculation measured over prompts, beside the target alone and beside other libraries."""

@@ -1,0 +1,1 @@
+"""Every Plotly chart, and every colour."""

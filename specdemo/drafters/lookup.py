@@ -1,0 +1,106 @@
+"""Drafting by copying: what followed the last time these tokens were seen. No model.
+
+Prompt lookup (Saxena 2023; "n-gram" drafting), alone or in front of another drafter. It pays where
+text repeats itself: edits, code, lists, and a small model going in circles.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from specdemo.drafters.drafter import Drafter, copied_draft
+from specdemo.engine.draft_length import DraftLength
+from specdemo.engine.rules import Draft, VerificationRule
+
+LONGEST_MATCH = 3
+NAME = "prompt-lookup"
+
+
+class NgramIndex:
+    """Where each run of 1 to ``LONGEST_MATCH`` tokens was last followed by another token."""
+
+    def __init__(self) -> None:
+        self._after: dict[tuple[int, ...], int] = {}
+        self._indexed = 0
+
+    def extend(self, text: Sequence[int]) -> None:
+        """Take in what is new in ``text``, which only ever grows. Its end is left out: nothing follows it."""
+        for end in range(self._indexed, len(text)):
+            for size in range(1, min(LONGEST_MATCH, end) + 1):
+                self._after[tuple(text[end - size : end])] = end
+        self._indexed = max(self._indexed, len(text))
+
+    def find(self, text: Sequence[int], shortest: int) -> tuple[int, int] | None:
+        """Position after the latest match of the longest possible end of ``text``, and the match's length."""
+        for size in range(min(LONGEST_MATCH, len(text)), shortest - 1, -1):
+            position = self._after.get(tuple(text[-size:]))
+            if position is not None:
+                return position, size
+        return None
+
+
+class PromptLookupDrafter:
+    """Copies what followed the latest earlier occurrence of the text's last tokens.
+
+    Args:
+        shortest: Least number of tokens that must match.
+    """
+
+    def __init__(self, device: torch.device, shortest: int = 1):
+        self._device = device
+        self._shortest = shortest
+        self._index = NgramIndex()
+
+    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+        """Take in the prompt."""
+        self._index = NgramIndex()
+        self._index.extend(prompt_ids)
+
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+        """A copy, or nothing where nothing matches."""
+        self._index.extend(text)
+        found = self._index.find(text, self._shortest)
+        if found is None:
+            return copied_draft([], 1, length, self._device, NAME)
+        position, matched = found
+        return copied_draft(_read_on(text, position), matched, length, self._device, NAME)
+
+    def observe(self, accepted: int) -> None:
+        """What was kept will be in the text."""
+
+
+class LookupFirstDrafter:
+    """Copies where the text repeats itself and asks another drafter elsewhere.
+
+    A match of one token is no evidence, so copying needs ``shortest`` = 2 or more here: the other
+    drafter is better than that.
+    """
+
+    def __init__(self, other: Drafter, device: torch.device, shortest: int):
+        self._lookup = PromptLookupDrafter(device, shortest)
+        self._other = other
+        self._other_drafted = False
+
+    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+        """Both start."""
+        self._lookup.begin(prompt_ids, capacity)
+        self._other.begin(prompt_ids, capacity)
+
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+        """A copy if there is one, else the other's draft."""
+        copied = self._lookup.propose(text, length, rule)
+        self._other_drafted = len(copied) == 0
+        return self._other.propose(text, length, rule) if self._other_drafted else copied
+
+    def observe(self, accepted: int) -> None:
+        """The other drafter's cache is a prefix of the text; a copy it did not see changes nothing."""
+        if self._other_drafted:
+            self._other.observe(accepted)
+
+
+def _read_on(text: Sequence[int], position: int) -> Iterator[int]:
+    """Tokens from ``position`` on; past the end of the text the copy goes on with itself."""
+    period = len(text) - position
+    for offset in itertools.count():
+        yield text[position + offset % period]

@@ -1,0 +1,1 @@
+"""One network, run fast. Knows no drafting."""

@@ -1,0 +1,134 @@
+"""Weights of drafts on disk: safetensors in shards small enough for a plain push.
+
+Matrices are stored in int8 with one scale per row, the rest in bf16.
+"""
+
+import json
+import math
+from collections.abc import Container
+from pathlib import Path
+
+import torch
+from huggingface_hub import save_torch_state_dict
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from specdemo.models.packed_linear import quantise_rows
+from specdemo.records.limits import UserError
+
+MAX_SHARD = "8MB"
+"""Hugging Face Spaces accept files up to 10 MB in a plain push."""
+INDEX = "model.safetensors.index.json"
+SCALE = ".scale"
+
+
+def save_weights(state: dict[str, Tensor], folder: Path) -> None:
+    """Write ``state`` to ``folder`` in place of what was there.
+
+    Raises:
+        UserError: The folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("model*.safetensors*"):
+            old.unlink()
+        stored: dict[str, Tensor] = {}
+        for name, tensor in state.items():
+            stored |= _stored(name, tensor.detach().cpu())
+        save_torch_state_dict(stored, folder, max_shard_size=MAX_SHARD)
+    except OSError as error:
+        raise UserError(f"Cannot write {folder}: {error.strerror or error}; choose another place.") from error
+
+
+def load_weights(folder: Path) -> dict[str, Tensor]:
+    """Every tensor under ``folder``, ids as int64."""
+    state: dict[str, Tensor] = {}
+    for shard in sorted(folder.glob("model*.safetensors")):
+        state |= load_file(shard)
+    for name in [name for name in state if name.endswith(SCALE)]:
+        rows = state.pop(name)
+        key = name.removesuffix(SCALE)
+        state[key] = state[key].float() * rows
+    return {name: tensor if tensor.is_floating_point() else tensor.long() for name, tensor in state.items()}
+
+
+def weight_names(folder: Path) -> set[str]:
+    """Names of the tensors under ``folder``, without reading them; empty where there are none."""
+    if (folder / INDEX).is_file():
+        return set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"])
+    shard = folder / "model.safetensors"
+    if not shard.is_file():
+        return set()
+    with safe_open(shard, "pt") as file:
+        return set(file.keys())
+
+
+def count_parameters(folder: Path) -> int:
+    """How many numbers the weights under ``folder`` are, from the files' headers alone."""
+    total = 0
+    for shard in folder.glob("*.safetensors"):
+        with safe_open(shard, "pt") as file:
+            total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return total
+
+
+def _stored(name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """One tensor as it is written: ids in int32, matrices in int8 with their scales, the rest in bf16."""
+    if not tensor.is_floating_point():
+        return {name: tensor.to(torch.int32)}
+    if tensor.ndim != 2:
+        return {name: tensor.to(torch.bfloat16).contiguous()}
+    rows, scale = quantise_rows(tensor)
+    return {name: rows, name + SCALE: scale}
+
+
+class CastEmbedding(nn.Module):
+    """Another model's embedding whose vectors come out in a type of one's own.
+
+    Args:
+        embedding: Borrowed; it stays as it is.
+        dtype: Of the vectors.
+    """
+
+    def __init__(self, embedding: nn.Module, dtype: torch.dtype):
+        super().__init__()
+        self.inner = embedding
+        self._dtype = dtype
+
+    @property
+    def weight(self) -> Tensor:
+        """The other model's tensor, [V, d]."""
+        return self.inner.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Ids [...] to vectors [..., d]."""
+        return self.inner(ids).to(self._dtype)
+
+
+def borrowed_embedding(owner: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+    """The input embedding of ``owner`` for a draft that computes in ``dtype``; None for the owner's own."""
+    embedding = owner.get_input_embeddings()
+    same = dtype is None or dtype == embedding.weight.dtype
+    return embedding if same else CastEmbedding(embedding, dtype)
+
+
+def place_draft(draft: nn.Module, embedding: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+    """A draft beside the ``embedding`` it borrows, its own numbers in ``dtype`` or the embedding's."""
+    borrowed = {id(tensor) for tensor in embedding.parameters()}
+    return place_like(draft, embedding.weight, dtype, borrowed)
+
+
+def place_like(
+    module: nn.Module, weight: Tensor, dtype: torch.dtype | None = None, untouched: Container[int] = ()
+) -> nn.Module:
+    """Move ``module`` to the device of ``weight`` and its parameters to its dtype, or to ``dtype``.
+
+    Buffers keep theirs: rotary frequencies in bf16 would blur positions. So do the parameters whose
+    ``id`` is among ``untouched``.
+    """
+    module.to(weight.device)
+    for parameter in module.parameters():
+        if id(parameter) not in untouched:
+            parameter.data = parameter.data.to(dtype or weight.dtype)
+    return module.eval()

@@ -1,0 +1,232 @@
+"""Llama-type models, run with as little as possible besides their matrix products.
+
+The same computation as transformers' ``LlamaForCausalLM`` and its kin (Touvron et al. 2023), written
+for decoding: queries, keys and values in one product, gate and up in another, one table of rotations
+and one mask a pass, keys and values written in place. Everything that changes from pass to pass is a
+tensor, so that a device may record a pass and replay it. Any number of first layers can be run alone
+(early exit), and the states behind any layers be kept (feature drafts).
+
+This module knows nothing of drafting, sampling or text.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers.models.llama.modeling_llama import LlamaModel
+from transformers.models.mistral.modeling_mistral import MistralModel
+from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
+
+from specdemo.models.attention import attend, group_mask, hiding
+from specdemo.models.layer_views import is_dispatched
+from specdemo.models.packed_linear import linear_for
+
+STACKS = (LlamaModel, MistralModel, Qwen2Model)
+STEADY_ROTATIONS = ("default", "linear", "llama3", "yarn")
+"""Ways to rotate that do not change with the length of the text."""
+
+
+@dataclass
+class LlamaCache:
+    """Keys and values of every layer in buffers of one length, and the rotation of every position.
+
+    Attributes:
+        keys, values: Shape [layers, kv_heads, capacity, d].
+        cos, sin: Shape [capacity, 1, d]; the first half of ``sin`` carries the minus sign of the rotation.
+        places: 0, 1, …, capacity - 1.
+    """
+
+    keys: Tensor
+    values: Tensor
+    cos: Tensor
+    sin: Tensor
+    places: Tensor
+
+
+class FusedLlama(nn.Module):
+    """A Llama-type model taken over from transformers.
+
+    Args:
+        model: What :func:`can_fuse` says yes to. Its layers are taken apart one by one, so that no more
+            than one is in memory twice; it is of no use afterwards.
+        precision, head_precision: Keys of ``packed_linear.DTYPES``, for the layers and for the output layer.
+        destination: Where it will run, if it is made on another device and moved there later.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        precision: str,
+        head_precision: str,
+        destination: torch.device | None = None,
+    ):
+        super().__init__()
+        self.config = model.config
+        self.generation_config = getattr(model, "generation_config", None)
+        self.recorded: Any = None  # what ``execution`` keeps with the model from run to run: graphs …
+        self.traced: Any = None  # … or traces
+        stack = model.model
+        self.embedding = stack.embed_tokens
+        self.rotary = stack.rotary_emb
+        self.norm = _RmsNorm(stack.norm)
+        self.layers = nn.ModuleList()
+        for index, layer in enumerate(stack.layers):
+            self.layers.append(_FusedLayer(layer, precision, destination))
+            stack.layers[index] = nn.Identity()
+        self.head = linear_for(model.lm_head.weight, model.lm_head.bias, head_precision, destination)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The embedding, as transformers' models give it."""
+        return self.embedding
+
+    def open(self, capacity: int) -> LlamaCache:
+        """A cache of ``capacity`` positions."""
+        like = self.norm.weight
+        heads, width = self.layers[0].kv_heads, self.layers[0].width
+        keys = like.new_zeros(len(self.layers), heads, capacity, width)
+        places = torch.arange(capacity, device=like.device)
+        cos, sin = self.rotary(like, places.clamp_max(self.config.max_position_embeddings - 1)[None])
+        sin = torch.cat([-sin[..., : width // 2], sin[..., width // 2 :]], -1)
+        return LlamaCache(keys, torch.zeros_like(keys), cos[0, :, None], sin[0, :, None], places)
+
+    def forward(
+        self, ids: Tensor, places: Tensor, cache: LlamaCache, rows: int, taps: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor | None]:
+        """Append tokens.
+
+        Args:
+            ids: Shape [n].
+            places: Positions of the tokens, consecutive, shape [n].
+            rows: How many of the last positions to score.
+            taps: Layers whose output is wanted.
+
+        Returns:
+            Logits [rows, V] (nothing for no rows); the states behind ``taps`` side by side, [n, taps · d].
+        """
+        states = self.embedding(ids)
+        seen = cache.places <= places[:, None]
+        first = self.layers[0]
+        mask = group_mask(hiding(~seen, states.dtype)[None, None], first.heads // first.kv_heads)
+        cos, sin = cache.cos[places], cache.sin[places]
+        kept = []
+        for index, layer in enumerate(self.layers):
+            states = layer(states, cos, sin, mask, places, cache.keys[index], cache.values[index])
+            if index in taps:
+                kept.append(states)
+        # The head is a fifth of the weights: not read for a prompt, of which no row is scored.
+        logits = self.head(self.norm(states[ids.shape[0] - rows :])) if rows else states.new_empty(0)
+        return logits, torch.cat(kept, -1) if kept else None
+
+    def first(self, depth: int) -> "FusedLlama":
+        """A view that runs the first ``depth`` layers, then norm and head; it can use the same caches."""
+        view = FusedLlama.__new__(FusedLlama)
+        nn.Module.__init__(view)
+        view._modules.update(self._modules)
+        view.config, view.generation_config = self.config, self.generation_config
+        view.recorded = view.traced = None
+        view.layers = self.layers[:depth]
+        return view
+
+
+class _FusedLayer(nn.Module):
+    """One decoder layer."""
+
+    def __init__(self, layer: nn.Module, precision: str, destination: torch.device | None):
+        super().__init__()
+        attention, mlp = layer.self_attn, layer.mlp
+        self.width = attention.head_dim
+        self.heads = attention.q_proj.weight.shape[0] // self.width
+        self.kv_heads = attention.k_proj.weight.shape[0] // self.width
+        self.scaling = attention.scaling
+        self.attention_norm = _RmsNorm(layer.input_layernorm)
+        self.mlp_norm = _RmsNorm(layer.post_attention_layernorm)
+        self.qkv, self.o, self.gate_up, self.down = (
+            _joined(linears, precision, destination)
+            for linears in (
+                [attention.q_proj, attention.k_proj, attention.v_proj],
+                [attention.o_proj],
+                [mlp.gate_proj, mlp.up_proj],
+                [mlp.down_proj],
+            )
+        )
+
+    def forward(
+        self,
+        states: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor,
+        places: Tensor,
+        keys: Tensor,
+        values: Tensor,
+    ) -> Tensor:
+        """States [n, d] to states [n, d]; writes this layer's ``keys`` and ``values``."""
+        # Sizes are read from shapes, never by len(): a trace of this serves any number of rows.
+        n, turning = states.shape[0], self.heads + self.kv_heads
+        parts = self.qkv(self.attention_norm(states)).view(n, -1, self.width)
+        plain = parts[:, :turning]
+        # cat(-second half, first half) · sin of the textbook, with the sign moved into sin
+        turned = torch.addcmul(plain * cos, plain.roll(self.width // 2, -1), sin).transpose(0, 1)
+        keys.index_copy_(1, places, turned[self.heads :])
+        values.index_copy_(1, places, parts[:, turning:].transpose(0, 1))
+        context = attend(turned[None, : self.heads], keys[None], values[None], mask, self.scaling)
+        states = states + self.o(context[0].transpose(0, 1).reshape(n, -1))
+        gate, up = self.gate_up(self.mlp_norm(states)).chunk(2, -1)
+        return states + self.down(F.silu(gate) * up)
+
+
+class _RmsNorm(nn.Module):
+    """Root-mean-square norm (Zhang & Sennrich 2019) in as few steps as the device has kernels for.
+
+    On CPU torch takes seven steps for it and one for a layer norm. Over [x, -x] the mean is zero and
+    both are the same.
+    """
+
+    def __init__(self, norm: nn.Module):
+        super().__init__()
+        self.weight, self.eps = norm.weight, norm.variance_epsilon
+        self.register_buffer("twice", torch.cat([norm.weight, norm.weight]).detach(), persistent=False)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """States [..., d] to states [..., d]."""
+        width = states.shape[-1]
+        if states.device.type != "cpu":
+            return F.rms_norm(states, (width,), self.weight, self.eps)
+        mirrored = torch.cat([states, -states], -1)
+        return F.layer_norm(mirrored, (2 * width,), self.twice, None, self.eps)[..., :width]
+
+
+def can_fuse(model: nn.Module) -> bool:
+    """Whether :class:`FusedLlama` computes what ``model`` does."""
+    stack, config = getattr(model, "model", None), model.config
+    if (
+        is_dispatched(model)
+        or type(stack) not in STACKS
+        or not isinstance(getattr(model, "lm_head", None), nn.Linear)
+    ):
+        return False
+    full = getattr(config, "layer_types", None) or ["full_attention"]
+    if set(full) != {"full_attention"} or (type(stack) is MistralModel and config.sliding_window):
+        return False
+    rope = getattr(config, "rope_parameters", None) or {}
+    if not all(map(_is_plain, stack.layers)):
+        return False
+    steady = rope.get("rope_type", "default") in STEADY_ROTATIONS
+    return steady and config.hidden_act == "silu" and rope.get("partial_rotary_factor", 1.0) == 1.0
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether a layer's products are their weights' alone: neither adapted nor quantised."""
+    children = (*layer.self_attn.children(), *layer.mlp.children())
+    return all(type(child) is nn.Linear for child in children if hasattr(child, "weight"))
+
+
+def _joined(linears: Sequence[nn.Linear], precision: str, destination: torch.device | None) -> nn.Module:
+    """Several layers over the same input as one."""
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    biased = linears[0].bias is not None
+    bias = torch.cat([linear.bias.detach() for linear in linears]) if biased else None
+    return linear_for(weight, bias, precision, destination)

@@ -1,0 +1,108 @@
+"""A small draft model made of a larger target: some of its layers, its embedding, a reduced head.
+
+The head scores only the target tokens that the target itself writes most often (FR-Spec, Zhao et
+al. 2025; the same id map as EAGLE-3, Li et al. 2025). ``id_map[j]`` is the target id of draft id j;
+a token outside the map has q = 0. The embedding is the target's own tensor, neither copied nor
+stored again, which keeps the files small. This module knows nothing of caches or decoding.
+"""
+
+import copy
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel, PretrainedConfig
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from specdemo.models.draft_files import (
+    borrowed_embedding,
+    load_weights,
+    place_draft,
+    save_weights,
+    weight_names,
+)
+from specdemo.models.layer_views import config_with_layers, layers_path
+
+
+class ReducedHeadDraft(nn.Module):
+    """Decoder layers of the target's family, a head over ``len(id_map)`` tokens, a borrowed embedding.
+
+    Args:
+        config: A configuration of the target's family with the draft's depth.
+        embedding: The target's input embedding.
+        id_map: Target ids of the draft's head rows, shape [H], int64, strictly increasing.
+    """
+
+    def __init__(self, config: PretrainedConfig, embedding: nn.Module, id_map: Tensor):
+        super().__init__()
+        self.config = config
+        # Built with a one-row embedding, which gives way to the target's before it is ever used.
+        seed = copy.deepcopy(config)
+        seed.vocab_size, seed.pad_token_id = 1, None
+        self.model = AutoModel.from_config(seed, attn_implementation=config._attn_implementation)
+        self.model.set_input_embeddings(embedding)
+        self.lm_head = nn.Linear(config.hidden_size, len(id_map), bias=False)
+        self.register_buffer("id_map", id_map)
+
+    def own_state(self) -> dict[str, Tensor]:
+        """Every tensor but the borrowed embedding's, as stored in the draft's files."""
+        borrowed = {id(tensor) for tensor in self.model.get_input_embeddings().parameters()}
+        return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
+
+    def forward(self, input_ids: Tensor, logits_to_keep: int = 0, **kwargs) -> CausalLMOutputWithPast:
+        """Logits over the draft's own vocabulary, shape [batch, kept positions, H]."""
+        hidden = self.model(input_ids=input_ids, **kwargs).last_hidden_state
+        return CausalLMOutputWithPast(logits=self.lm_head(hidden[:, -logits_to_keep:]))
+
+
+def slice_of_target(target: nn.Module, layers: list[int], id_map: Tensor) -> ReducedHeadDraft:
+    """A draft made of the target's own ``layers`` and head rows: where distillation starts.
+
+    Args:
+        target: A causal language model that is a plain stack of layers.
+        layers: Indices of the target's layers to copy, in the order they will run.
+        id_map: Target ids that the draft's head keeps, shape [H].
+
+    Raises:
+        UserError: The target is something else.
+    """
+    stack = layers_path(target) + "."
+    config = config_with_layers(target.config.get_text_config(), layers)
+    draft = ReducedHeadDraft(config, target.get_input_embeddings(), id_map)
+    source = target.base_model.state_dict()
+    own = dict(draft.model.named_parameters())
+    with torch.no_grad():
+        for key, tensor in own.items():
+            if key.startswith(stack):
+                index, rest = key.removeprefix(stack).split(".", 1)
+                key = f"{stack}{layers[int(index)]}.{rest}"
+            tensor.copy_(source[key])
+        draft.lm_head.weight.copy_(target.get_output_embeddings().weight[id_map])
+    return draft
+
+
+def save_draft(draft: ReducedHeadDraft, folder: Path) -> None:
+    """Write configuration and weights (in shards) to ``folder``."""
+    save_weights(draft.own_state(), folder)
+    draft.config.save_pretrained(folder)
+
+
+def is_reduced_draft(folder: Path) -> bool:
+    """Whether ``folder`` holds files written by :func:`save_draft`."""
+    return "id_map" in weight_names(folder) and (folder / "config.json").is_file()
+
+
+def load_draft(
+    folder: Path, target: nn.Module, attention: str, dtype: torch.dtype | None = None
+) -> ReducedHeadDraft:
+    """Load a draft written by :func:`save_draft`, sharing the embedding and device of ``target``.
+
+    ``dtype`` is what the draft computes in; by default what the target does.
+    """
+    embedding = borrowed_embedding(target, dtype)
+    config = AutoConfig.from_pretrained(folder)
+    config._attn_implementation = attention
+    state = load_weights(folder)
+    draft = ReducedHeadDraft(config, embedding, state["id_map"])
+    draft.load_state_dict(state, strict=False)
+    return place_draft(draft, embedding, dtype)

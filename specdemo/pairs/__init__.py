@@ -1,0 +1,1 @@
+"""A target and its draft together: found, loaded, measured, ready to run."""

@@ -1,0 +1,139 @@
+"""Do two models make a pair, and can each be run over a cache that is rolled back?
+
+What does not fit is refused in one sentence; what fits up to padding is fitted. Loads nothing.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import DynamicCache
+
+from specdemo.models.attention import ATTENTION, UnsupportedAttentionError
+from specdemo.models.runtime import ModelRuntime, capacity_for
+from specdemo.records.limits import UserError
+
+PROBE_TOKENS = 32
+PROBE_CACHE = 2048
+SAME_UP_TO = 0.1
+"""Relative distance of logits that rounding in bf16 does not reach and another computation exceeds."""
+PLAIN = "choose a model with plain attention"
+
+
+def require_same_tokens(target: Any, draft: Any) -> None:
+    """Refuse two tokenisers that disagree about any id.
+
+    Raises:
+        UserError: Naming the first id that differs.
+    """
+    left = {token: name for name, token in target.get_vocab().items()}
+    right = {token: name for name, token in draft.get_vocab().items()}
+    for token in sorted(left.keys() | right.keys()):
+        if left.get(token) != right.get(token):
+            raise UserError(
+                f"The draft does not share the target's tokeniser: token {token} is "
+                f"{_named(left.get(token))} in the target and {_named(right.get(token))} in the draft; "
+                "choose a draft of the same model family."
+            )
+
+
+def require_rollback(role: str, name: str, model: nn.Module) -> None:
+    """Refuse a model that, over a cache whose last positions are forgotten, does not give its own scores.
+
+    A recurrent state is recognised by what transformers says of the model. Everything else (attention
+    in both directions or with unusual inputs, a cache kept elsewhere or not at all) shows in a short
+    text, read once without a cache, as transformers does it, and once in passes with a rollback.
+
+    Args:
+        role: ``target`` or ``draft``, for the message.
+        model: Loaded with ``attn_implementation=ATTENTION``.
+
+    Raises:
+        UserError: Saying why the model cannot be used.
+    """
+    if _keeps_a_state(model):
+        raise UserError(f"The {role} {name} keeps a recurrent state that cannot be rolled back; {PLAIN}.")
+    try:
+        distance = _distance_after_rollback(model)
+    except UnsupportedAttentionError as error:
+        raise UserError(f"The {role} {name} uses {error}, which is not computed here; {PLAIN}.") from error
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever foreign code raises when it misses its own kind of cache
+        raise UserError(f"The {role} {name} cannot run over a cache that is rolled back; {PLAIN}.") from error
+    if not distance < SAME_UP_TO:
+        raise UserError(f"The {role} {name} gives other scores over a cache than without one; {PLAIN}.")
+
+
+def _keeps_a_state(model: nn.Module) -> bool:
+    """Whether a layer sums the text up instead of keeping its positions apart."""
+    layers = DynamicCache(config=model.config).layers
+    return model._is_stateful or any(hasattr(layer, "update_recurrent_state") for layer in layers)
+
+
+@torch.inference_mode()
+def _distance_after_rollback(model: nn.Module) -> float:
+    """How far logits over the cursor cache are from those without a cache, relative to their spread.
+
+    The median over positions: a router that tips to another expert at a near-tie does not count.
+    """
+    runtime = ModelRuntime(model)
+    rows = model.get_input_embeddings().num_embeddings
+    ids = torch.randint(rows, (PROBE_TOKENS,), generator=torch.Generator().manual_seed(0)).to(runtime.device)
+    # transformers' eager attention rounds its scores to bf16, which alone is far off in some families.
+    model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
+    try:
+        expected = model(input_ids=ids[None], use_cache=False).logits[0]
+    finally:
+        model.set_attn_implementation(ATTENTION)
+    # Capacities are rounded up, also beyond the last position; some models fail there.
+    runtime.begin(capacity_for(min(runtime.max_context, PROBE_CACHE) + 1))
+    half = PROBE_TOKENS // 2
+    runtime.prefill(ids[:half])
+    runtime.forward(ids[:half].flip(0))
+    runtime.rollback(half)
+    got = torch.cat([runtime.forward(ids[half : half + 1]), runtime.forward(ids[half + 1 :])])
+    expected, got = (x.float() - x.float().mean(-1, keepdim=True) for x in (expected[half:], got))
+    return ((got - expected).norm(dim=-1) / expected.norm(dim=-1)).median().item()
+
+
+@torch.no_grad()
+def fit_rows(target: nn.Module, draft: nn.Module) -> torch.Tensor | None:
+    """Fit a draft whose matrices have another number of padding rows than the target's.
+
+    It no longer scores ids that the target cannot, and reads those that no tokeniser gives as its last
+    one: a draft may be wrong, it may not fail.
+
+    Returns:
+        Target id of each row it scores, shape [H]; None where it scores all of the target's.
+    """
+    rows = target.get_output_embeddings().weight.shape[0]
+    head, embedding = draft.get_output_embeddings(), draft.get_input_embeddings()
+    own = head.weight.shape[0]
+    if own > rows:
+        head.weight, head.out_features = nn.Parameter(head.weight[:rows], requires_grad=False), rows
+        if getattr(head, "bias", None) is not None:
+            head.bias = nn.Parameter(head.bias[:rows], requires_grad=False)
+    missing = rows - embedding.num_embeddings
+    if missing > 0:
+        weight = torch.cat([embedding.weight, embedding.weight[-1:].expand(missing, -1)])
+        embedding.weight, embedding.num_embeddings = nn.Parameter(weight, requires_grad=False), rows
+    return torch.arange(own, device=head.weight.device) if own < rows else None
+
+
+def require_known_ids(id_map: torch.Tensor, target: nn.Module) -> None:
+    """Refuse a draft that writes tokens its target does not have.
+
+    Raises:
+        UserError: Naming the first such token.
+    """
+    rows = target.get_output_embeddings().weight.shape[0]
+    if int(id_map.max()) >= rows:
+        raise UserError(
+            f"This draft writes token {int(id_map.max())}, which the target's {rows} tokens do not include; "
+            "use it with the target it was distilled from."
+        )
+
+
+def _named(token: str | None) -> str:
+    return "missing" if token is None else repr(token)

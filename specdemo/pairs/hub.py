@@ -1,0 +1,177 @@
+"""Bring a checkpoint from the Hugging Face hub to this machine, or find it in the hub's cache here.
+
+Only what loading needs is fetched: configuration, tokeniser and weights as safetensors, never pickles or
+code. What can go wrong on the way is said in one sentence; whatever was fetched until then stays in the
+hub's cache and is not fetched again. Knows no torch.
+"""
+
+import errno
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, errors, snapshot_download
+from tqdm import tqdm
+
+from specdemo.pairs.embedded import Progress, silent
+from specdemo.records.limits import UserError
+
+WANTED = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
+UNWANTED = ("*/*", "consolidated*")
+"""Copies for other programs: in folders of their own, or under names that transformers does not read."""
+COMMIT = re.compile(r"[0-9a-f]{40}")
+MB = 1e6
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A checkpoint's folder, and the commit it is of, if it came from the hub."""
+
+    folder: Path
+    revision: str | None
+
+
+def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = silent) -> Snapshot:
+    """The folder of a checkpoint, fetched first where it is a hub id and not in the hub's cache.
+
+    Args:
+        name: A folder, or a hub id.
+        revision: Branch, tag or commit of the hub's repository; None for its main branch.
+
+    Raises:
+        UserError: It cannot be had, or has no weights that may be loaded; the sentence says why.
+    """
+    if Path(name).is_dir():
+        if revision is not None:
+            raise UserError(f"{name} is a folder and has no revision {revision}; leave the revision out.")
+        folder = Path(name)
+    else:
+        folder = _from_hub(name, revision, progress)
+    if not any(folder.glob("*.safetensors")):
+        raise UserError(
+            f"{name} has no weights in safetensors files, and other formats are not loaded since they can "
+            "run code; choose a checkpoint that was saved as safetensors."
+        )
+    return Snapshot(folder, folder.name if COMMIT.fullmatch(folder.name) else None)
+
+
+def within(progress: Progress, start: float, end: float) -> Progress:
+    """A callback for one stage of a longer task, which reaches from ``start`` to ``end`` of it."""
+
+    def report(text: str, fraction: float) -> None:
+        progress(text, start + (end - start) * fraction)
+
+    return report
+
+
+def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
+    options: dict[str, Any] = {
+        "revision": revision,
+        "allow_patterns": list(WANTED),
+        "ignore_patterns": list(UNWANTED),
+    }
+    size = _missing_bytes(name, options)
+    _require_room(name, size)
+    most = 0.0
+
+    def show(done: float, _total: float | None, unit: str) -> None:
+        nonlocal most
+        # Bytes are counted twice, as they arrive and as they are written; which is ahead depends on the way.
+        if unit == "B" and most < done <= size:
+            most = done
+            progress(f"Fetching {name} ({done / MB:,.0f} of {size / MB:,.0f} MB)", done / size)
+
+    try:
+        return Path(snapshot_download(name, tqdm_class=counting_bar(show), **options))
+    # The hub's client, its two ways of transport and the disk each raise kinds of their own.
+    except Exception as error:
+        raise UserError(_sentence(name, revision, error)) from error
+
+
+def _missing_bytes(name: str, options: dict[str, Any]) -> int:
+    """Bytes that are to be fetched; 0 where the hub does not say, and the download itself will say why."""
+    try:
+        files = snapshot_download(name, dry_run=True, tqdm_class=counting_bar(_unseen), **options)
+    except Exception:
+        return 0
+    return sum(file.file_size for file in files if file.will_download)
+
+
+def _require_room(name: str, size: int) -> None:
+    """Refuse what the disk cannot hold before any of it is fetched."""
+    cache = Path(constants.HF_HUB_CACHE)
+    there = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
+    if size > shutil.disk_usage(there).free:
+        raise UserError(
+            f"{name} takes {size / MB:,.0f} MB, more than the disk has left; make room in {cache} or choose "
+            "a smaller model."
+        )
+
+
+def _unseen(done: float, total: float | None, unit: str) -> None:
+    """Shows nothing."""
+
+
+def counting_bar(show: Callable[[float, float | None, str], None]) -> type[tqdm]:
+    """A progress bar for libraries that ask for one, which draws nothing.
+
+    Args:
+        show: Called with how much is done, of how much as far as that is known, and the unit.
+    """
+
+    class CountingBar(tqdm):
+        def __init__(self, *args: Any, **options: Any):
+            options.pop("name", None)  # an argument of the hub's own bars
+            super().__init__(*args, **{**options, "disable": True})
+            self.count_unit = options.get("unit", "it")
+
+        def __iter__(self) -> Iterator[Any]:
+            for item in self.iterable:
+                yield item
+                self.update(1)
+
+        def update(self, n: float | None = 1) -> None:
+            self.n += n or 0
+            show(self.n, self.total, self.count_unit)
+
+    return CountingBar
+
+
+def _sentence(name: str, revision: str | None, error: Exception) -> str:
+    """What went wrong on the way from the hub, and what to do."""
+    if isinstance(error, errors.GatedRepoError):
+        return (
+            f"{name} is gated: accept its licence at {constants.ENDPOINT}/{name} and log in with "
+            "`hf auth login`, or set HF_TOKEN."
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return f"Cannot load {name}: the hub has none of that name, or it is private; check the name."
+    if isinstance(error, errors.RevisionNotFoundError):
+        return f"Cannot load {name}: it has no revision {revision}; check the revision or leave it out."
+    if isinstance(error, errors.HFValidationError):
+        return f"Cannot load {name}: there is no such folder, and it is no hub id; check the name."
+    if disk_is_full(error):
+        return f"The disk is full while fetching {name}; make room for it in {constants.HF_HUB_CACHE}."
+    wanted = f"{name} at revision {revision}" if revision else name
+    if constants.HF_HUB_OFFLINE:
+        return (
+            f"Cannot load {wanted}: it is not complete in {constants.HF_HUB_CACHE} and HF_HUB_OFFLINE is set."
+        )
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return (
+            f"Cannot load {wanted}: the hub cannot be reached and the cache lacks it; check the connection."
+        )
+    reason = (str(error).splitlines() or [""])[0][:200] or type(error).__name__
+    return f"Fetching {wanted} failed ({reason.rstrip('.')}); check the connection and try again."
+
+
+def disk_is_full(error: BaseException | None) -> bool:
+    """Whether a full disk is behind an error, however deep."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,0 +1,1 @@
+"""Be the draft: the visitor's own guesses, judged by the target."""

@@ -1,0 +1,1 @@
+"""Predict, then see: questions that a measurement answers."""

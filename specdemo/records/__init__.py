@@ -1,0 +1,1 @@
+"""What flows between everything else: a run, its rounds, checks of requests, figures, sentences."""

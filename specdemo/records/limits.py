@@ -1,0 +1,200 @@
+"""Every bound on what a visitor may ask, and the one door through which requests enter.
+
+The page, the API and the command line all call :func:`parse_config`; widget limits are a courtesy
+to the visitor, these are the rule.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any
+
+from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
+
+MAX_PROMPT_CHARS = 8_000
+MAX_NEW_TOKENS = 1_024
+MAX_K = 12
+MAX_TEMPERATURE = 2.0
+MAX_TOP_K = 1_000
+MAX_SEED = 2**32 - 1
+MAX_SCRIPT_CHARS = MAX_PROMPT_CHARS
+MAX_DRAFT_CHARS = 400
+MAX_LAB_TOKENS = 96
+MAX_LAB_PROMPTS = 6
+"""Of each point of the lab: with both at their highest a sweep holds the device for some minutes."""
+SCRIPTED = "scripted"
+DRAFTERS = (
+    "draft-model",
+    "prompt-lookup",
+    "lookup+model",
+    "feature-draft",
+    "lookup+feature",
+    "early-exit",
+    SCRIPTED,
+)
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Of C0 and C1, with DEL, all but tab, line feed and carriage return."""
+
+GREEDY_BELOW = 1e-3
+"""Temperatures under this are greedy: dividing by less only overflows."""
+
+
+class UserError(ValueError):
+    """What the user is told: one sentence that says what to change."""
+
+
+def parse_config(raw: Mapping[str, Any]) -> RunConfig:
+    """Turn an untrusted mapping into a ``RunConfig``.
+
+    Missing keys take their defaults; a missing rule follows the temperature (greedy at 0, rejection
+    above).
+
+    Raises:
+        UserError: A key is unknown, or a value has the wrong type, is out of bounds, or contradicts another.
+    """
+    require_known(raw, RunConfig.__dataclass_fields__)
+    temperature = number(raw, "temperature", 0.0, 0.0, MAX_TEMPERATURE)
+    greedy = temperature < GREEDY_BELOW
+    rule = choice(raw, "rule", Rule, Rule.GREEDY if greedy else Rule.REJECTION)
+    if greedy != (rule is Rule.GREEDY):
+        raise UserError(
+            f"The {rule} rule needs a temperature of {GREEDY_BELOW:g} or more; raise it or choose greedy."
+            if greedy
+            else "The greedy rule needs temperature 0; set it to 0 or choose rejection or shared-noise."
+        )
+    drafter = raw.get("drafter", DRAFTERS[0])
+    if drafter not in DRAFTERS:
+        raise UserError(f"Unknown drafter {show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
+    return RunConfig(
+        prompt=_prompt(raw),
+        mode=choice(raw, "mode", Mode, Mode.CHAT),
+        k=_draft_length(raw),
+        temperature=0.0 if greedy else temperature,
+        top_k=integer(raw, "top_k", 0, 0, MAX_TOP_K),
+        top_p=number(raw, "top_p", 1.0, 0.01, 1.0),
+        rule=rule,
+        drafter=drafter,
+        script=_script(raw, drafter),
+        seed=integer(raw, "seed", 0, 0, MAX_SEED),
+        max_new_tokens=integer(raw, "max_new_tokens", RunConfig.max_new_tokens, 1, MAX_NEW_TOKENS),
+        baseline=flag(raw, "baseline", RunConfig.baseline),
+        draft_alone=flag(raw, "draft_alone", RunConfig.draft_alone),
+    )
+
+
+def _prompt(raw: Mapping[str, Any]) -> str:
+    prompt = raw.get("prompt")
+    if not isinstance(prompt, str):
+        raise UserError("The prompt must be text.")
+    if len(prompt) > MAX_PROMPT_CHARS:
+        raise UserError(f"The prompt has {len(prompt):,} characters; shorten it to {MAX_PROMPT_CHARS:,}.")
+    if not prompt.strip():
+        raise UserError("The prompt is empty; write something for the models to continue.")
+    require_readable("prompt", prompt)
+    return prompt
+
+
+def _draft_length(raw: Mapping[str, Any]) -> Any:
+    value = raw.get("k", RunConfig.k)
+    if value == AUTO:
+        return AUTO
+    if isinstance(value, str):
+        raise UserError(f"k must be a whole number from 1 to {MAX_K}, or auto; not {show(value)}.")
+    return integer(raw, "k", RunConfig.k, 1, MAX_K)
+
+
+def _script(raw: Mapping[str, Any], drafter: str) -> str:
+    script = raw.get("script", "")
+    if not isinstance(script, str):
+        raise UserError(f"script must be text, not {show(script)}.")
+    if drafter != SCRIPTED:
+        if script:
+            raise UserError("A script needs the scripted drafter; choose it or leave the script out.")
+        return ""
+    if not script:
+        raise UserError("The scripted drafter needs a script; write the text it should propose.")
+    if len(script) > MAX_SCRIPT_CHARS:
+        raise UserError(f"The script has {len(script):,} characters; shorten it to {MAX_SCRIPT_CHARS:,}.")
+    require_readable("script", script)
+    return script
+
+
+def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Refuse a mapping with other keys than ``known``.
+
+    Raises:
+        UserError: Names the first of them.
+    """
+    if unknown := sorted(set(map(str, raw)) - set(known)):
+        raise UserError(f"Unknown setting {show(unknown[0])}; leave it out.")
+
+
+def require_readable(name: str, text: str) -> None:
+    """Refuse text that is no Unicode, or has control characters other than tabs and line breaks.
+
+    Raises:
+        UserError: Says which character it is; ``name`` is what the text is called.
+    """
+    if not text.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in text):
+        raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
+    if control := _CONTROL.search(text):
+        place = f"U+{ord(control[0]):04X} as its character {control.start() + 1:,}"
+        raise UserError(f"The {name} has the control character {place}; remove it.")
+
+
+def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
+    """The finite number under ``key``, from ``low`` to ``high``; raises ``UserError``."""
+    value = raw.get(key, default)
+    if not _is_number(value):
+        raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {show(value)}.")
+    if not low <= value <= high:
+        raise UserError(f"{key} must be from {low:g} to {high:g}, not {show(value)}.")
+    return float(value)
+
+
+def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
+    """The whole number under ``key``, from ``low`` to ``high``; raises ``UserError``."""
+    value = raw.get(key, default)
+    if not _is_number(value) or value != int(value):
+        raise UserError(f"{key} must be a whole number from {low} to {high}, not {show(value)}.")
+    if not low <= value <= high:
+        raise UserError(f"{key} must be from {low} to {high}, not {show(value)}.")
+    return int(value)
+
+
+def flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
+    """Whether ``key`` is switched on; raises ``UserError``."""
+    value = raw.get(key, default)
+    if not isinstance(value, bool):
+        raise UserError(f"{key} must be true or false, not {show(value)}.")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    """Whether ``value`` is a finite number; integers are, however large."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) -> Any:
+    """The member of ``kind`` that ``key`` names, ``default`` where it names none; raises ``UserError``."""
+    value = raw.get(key)
+    if value is None:
+        return default
+    names = [str(member) for member in kind]
+    if not isinstance(value, str) or value not in names:
+        raise UserError(f"{key} must be one of: {', '.join(names)}; not {show(value)}.")
+    return kind(value)
+
+
+def show(value: object) -> str:
+    """``value`` for a message, short and on one line, whatever it is."""
+    if isinstance(value, list | dict | tuple | set):
+        return f"a {type(value).__name__}"
+    if isinstance(value, int) and abs(value) >= 10**30:
+        return "a huge number"
+    text = repr(value[:41] if isinstance(value, str) else value)
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,499 @@
+"""Fold rounds into the figures that are shown, and the theory they are compared with.
+
+The only place where a figure is computed. No torch, no text, no UI. Symbols follow Leviathan,
+Kalman & Matias 2023, "Fast Inference from Transformers via Speculative Decoding" (α, k for their γ,
+c), with v(n) added: the cost of a target pass over n tokens in units of a single-token pass.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
+from typing import NamedTuple
+
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Emission, Round, Rule, Status
+
+
+@dataclass
+class LaneTally:
+    """Running sums over the rounds of one lane; seconds are decode seconds.
+
+    Entry i of a sum by position is over the drafted tokens at place i of their round.
+    """
+
+    tokens: int = 0
+    passes: int = 0
+    drafted: int = 0
+    steps: int = 0
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+    prefill_s: float = 0.0
+    cost: float = 0.0
+    compared_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: list[int] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    emissions: dict[int, Emission] = field(default_factory=dict)
+
+    def add(self, round_: Round, calibration: Calibration | None) -> None:
+        """Fold one more round."""
+        emitted = round_.emitted
+        self.passes += 1
+        self.tokens += len(emitted)
+        self.drafted += len(round_.drafted)
+        self.draft_s += round_.draft_s
+        self.verify_s += round_.verify_s
+        self.other_s += round_.other_s
+        self.prefill_s += round_.prefill_s
+        self.steps += round_.draft_steps
+        if calibration:
+            self.cost += round_.draft_steps * calibration.c + calibration.v[len(round_.drafted)]
+        self.ids += emitted
+        if round_.emission:
+            self.emissions[len(self.ids) - 1] = round_.emission
+        for counts in (self.compared_by_position, self.accepted_by_position):
+            counts += [0] * (len(round_.drafted) - len(counts))
+        for place, token in enumerate(round_.drafted):
+            self.compared_by_position[place] += token.compared
+            self.accepted_by_position[place] += token.status is Status.ACCEPTED
+
+    @property
+    def seconds(self) -> float:
+        """Decode seconds, prefill excluded."""
+        return self.draft_s + self.verify_s + self.other_s
+
+    @property
+    def compared(self) -> int:
+        """Drafted tokens that got a verdict."""
+        return sum(self.compared_by_position)
+
+    @property
+    def accepted(self) -> int:
+        """Drafted tokens that were kept."""
+        return sum(self.accepted_by_position)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Every headline figure of a run; None where it is not defined (yet).
+
+    Attributes:
+        tokens, baseline_tokens: Tokens emitted by each lane.
+        passes, baseline_passes: Target passes of each lane (= rounds).
+        passes_saved: Target passes the same tokens would have cost alone, minus those used.
+        seconds, baseline_seconds: Decode seconds of each lane.
+        ttft_s, baseline_ttft_s: Seconds of prefill plus the first round.
+        tokens_per_s, baseline_tokens_per_s: Decode tokens per second. The baseline's is of a
+            decoder without row padding where padding costs it over 2% (``floor_cost``).
+        speedup: Baseline seconds per token ÷ speculative seconds per token.
+        speedup_padded: The same against the baseline exactly as it ran.
+        speedup_end_to_end: Including prefill.
+        alpha_compared: Accepted ÷ compared tokens.
+        alpha_drafted: Accepted ÷ drafted tokens.
+        tau: Mean tokens emitted per target pass.
+        compared_by_position, accepted_by_position: Entry i counts the drafted tokens at place i of
+            their round that were compared, or accepted; as long as the longest draft so far.
+        draft_s, verify_s, other_s: Where the speculative lane's seconds went.
+        baseline_verify_s, baseline_other_s: Where the baseline's went; it drafts nothing.
+        overhead: 1 − (draft + verify) ÷ decode seconds.
+        s_theory: Predicted speedup from α, k, c and v, assuming independent acceptances.
+        s_cost: Predicted speedup of the rounds as they fell, from c and v.
+        break_even_alpha: α at which ``s_theory`` is 1; None where no α reaches it.
+        identical: Whether both lanes emitted the same tokens (as far as both got); None under
+            the rejection rule, whose lanes are two draws from one distribution.
+        divergence: First differing output position, from 0.
+        divergence_gap: The target's top-two probability gap there.
+        draft_alone_tokens, draft_alone_seconds, draft_alone_tokens_per_s: What the draft model wrote
+            by itself, in which decode seconds; 0, 0 and None where it was not asked to.
+        draft_alone_departs: First output position, from 0, where that differs from the target's text
+            (the baseline's, or the speculative lane's where no baseline runs); None while they agree as
+            far as both reach, and under the rejection rule, where they differ by chance.
+    """
+
+    tokens: int
+    baseline_tokens: int
+    passes: int
+    baseline_passes: int
+    passes_saved: int
+    seconds: float
+    baseline_seconds: float
+    ttft_s: float | None
+    baseline_ttft_s: float | None
+    tokens_per_s: float | None
+    baseline_tokens_per_s: float | None
+    speedup: float | None
+    speedup_padded: float | None
+    speedup_end_to_end: float | None
+    alpha_compared: float | None
+    alpha_drafted: float | None
+    tau: float | None
+    compared_by_position: tuple[int, ...]
+    accepted_by_position: tuple[int, ...]
+    draft_s: float
+    verify_s: float
+    other_s: float
+    baseline_verify_s: float
+    baseline_other_s: float
+    overhead: float | None
+    s_theory: float | None
+    s_cost: float | None
+    break_even_alpha: float | None
+    identical: bool | None
+    divergence: int | None
+    divergence_gap: float | None
+    draft_alone_tokens: int
+    draft_alone_seconds: float
+    draft_alone_tokens_per_s: float | None
+    draft_alone_departs: int | None
+
+
+NEGLIGIBLE_FLOOR_COST = 1.02
+"""Row padding dearer than this is credited to the baseline (see ``Totals.tokens_per_s``)."""
+
+
+class Tally:
+    """Fold the rounds of all lanes as they come; :meth:`totals` may be asked at any time."""
+
+    def __init__(self, rule: Rule, calibration: Calibration | None):
+        self.rule = rule
+        self.calibration = calibration
+        spec, base, alone = LaneTally(), LaneTally(), LaneTally()
+        self.lanes = {SPECULATIVE: spec, BASELINE: base, DRAFT: alone}
+        self._first_s: dict[str, float] = {}
+        self._lanes_apart = Parting(spec.ids, base.ids)
+        self._draft_apart = {
+            SPECULATIVE: Parting(spec.ids, alone.ids),
+            BASELINE: Parting(base.ids, alone.ids),
+        }
+
+    def add(self, lane: str, round_: Round) -> None:
+        """Fold one more round of ``lane``."""
+        self._first_s.setdefault(lane, round_.prefill_s + round_.seconds)
+        self.lanes[lane].add(round_, self.calibration)
+
+    def totals(self) -> Totals:
+        """The figures so far."""
+        spec, base, alone = (self.lanes[name] for name in (SPECULATIVE, BASELINE, DRAFT))
+        floor_cost = self.calibration.floor_cost if self.calibration else 1.0
+        credit = floor_cost if floor_cost > NEGLIGIBLE_FLOOR_COST else 1.0
+        base_rate = _ratio(base.tokens, base.seconds)
+        rate = _ratio(spec.tokens, spec.seconds)
+        unpadded = base_rate and base_rate * credit
+        shape = self.shape()
+        alpha = _ratio(spec.accepted, spec.compared)
+        divergence, departs = self._partings()
+        return Totals(
+            tokens=spec.tokens,
+            baseline_tokens=base.tokens,
+            passes=spec.passes,
+            baseline_passes=base.passes,
+            passes_saved=spec.tokens - spec.passes,
+            seconds=spec.seconds,
+            baseline_seconds=base.seconds,
+            ttft_s=self._first_s.get(SPECULATIVE),
+            baseline_ttft_s=self._first_s.get(BASELINE),
+            tokens_per_s=rate,
+            baseline_tokens_per_s=unpadded,
+            speedup=_ratio(rate, unpadded),
+            speedup_padded=_ratio(rate, base_rate),
+            speedup_end_to_end=_ratio(
+                _ratio(spec.tokens, spec.seconds + spec.prefill_s),
+                _ratio(base.tokens, base.seconds / credit + base.prefill_s),
+            ),
+            alpha_compared=alpha,
+            alpha_drafted=_ratio(spec.accepted, spec.drafted),
+            tau=_ratio(spec.tokens, spec.passes),
+            compared_by_position=tuple(spec.compared_by_position),
+            accepted_by_position=tuple(spec.accepted_by_position),
+            draft_s=spec.draft_s,
+            verify_s=spec.verify_s,
+            other_s=spec.other_s,
+            baseline_verify_s=base.verify_s,
+            baseline_other_s=base.other_s,
+            overhead=_ratio(spec.other_s, spec.seconds),
+            s_theory=None if alpha is None or shape is None else theoretical_speedup(alpha, shape),
+            s_cost=_ratio(spec.tokens, spec.cost),
+            break_even_alpha=None if shape is None else break_even_alpha(shape),
+            identical=None if self.rule is Rule.REJECTION or not base.tokens else divergence is None,
+            divergence=divergence,
+            divergence_gap=_gap(divergence, base),
+            draft_alone_tokens=alone.tokens,
+            draft_alone_seconds=alone.seconds,
+            draft_alone_tokens_per_s=_ratio(alone.tokens, alone.seconds),
+            draft_alone_departs=departs,
+        )
+
+    def _partings(self) -> tuple[int | None, int | None]:
+        """Where the speculative lane leaves the baseline, and where the draft alone leaves the target."""
+        if self.rule is Rule.REJECTION:
+            return None, None
+        reference = BASELINE if self.lanes[BASELINE].tokens else SPECULATIVE
+        return self._lanes_apart.position(), self._draft_apart[reference].position()
+
+    def shape(self) -> "RoundShape | None":
+        """The speculative lane's average round, whatever decided its length; None without costs or drafts."""
+        lane = self.lanes[SPECULATIVE]
+        if self.calibration is None or not lane.drafted:
+            return None
+        k = lane.drafted / lane.passes
+        return RoundShape(k, lane.steps / lane.passes * self.calibration.c, _at(self.calibration.v, k))
+
+
+@dataclass(frozen=True)
+class Score:
+    """One drafter's part in a game of Play: counts that are handed on from turn to turn.
+
+    Attributes:
+        rounds: Target passes that judged its drafts.
+        compared, accepted: Its drafted tokens that got a verdict, and those that were kept.
+        tokens: Tokens emitted in its rounds, the target's own included.
+        streak, best: Accepted tokens in a row, without a refusal in between: now, and at most.
+    """
+
+    rounds: int = 0
+    compared: int = 0
+    accepted: int = 0
+    tokens: int = 0
+    streak: int = 0
+    best: int = 0
+
+    def after(self, round_: Round) -> "Score":
+        """The score with one more round."""
+        refused = round_.compared > round_.accepted
+        return Score(
+            rounds=self.rounds + 1,
+            compared=self.compared + round_.compared,
+            accepted=self.accepted + round_.accepted,
+            tokens=self.tokens + len(round_.emitted),
+            streak=0 if refused else self.streak + round_.accepted,
+            best=max(self.best, self.streak + round_.accepted),
+        )
+
+    @property
+    def alpha(self) -> float | None:
+        """Accepted ÷ compared tokens; None where none was compared."""
+        return _ratio(self.accepted, self.compared)
+
+    @property
+    def tau(self) -> float | None:
+        """Mean tokens emitted per target pass; None before the first."""
+        return _ratio(self.tokens, self.rounds)
+
+
+def fold(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Totals:
+    """The figures of finished lanes."""
+    return tallied(lanes, rule, calibration).totals()
+
+
+def tallied(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Tally:
+    """The tally of finished lanes."""
+    tally = Tally(rule, calibration)
+    for name, rounds in lanes.items():
+        for round_ in rounds:
+            tally.add(name, round_)
+    return tally
+
+
+def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
+    """First position where two id sequences differ, as far as both reach; None where they agree."""
+    return Parting(left, right).position()
+
+
+class Parting:
+    """Where two growing id sequences part; each position is looked at once, however often one asks."""
+
+    def __init__(self, left: Sequence[int], right: Sequence[int]):
+        self._left, self._right = left, right
+        self._agreed = 0
+
+    def position(self) -> int | None:
+        """First position where they differ, as far as both reach; None where they agree."""
+        reach = min(len(self._left), len(self._right))
+        while self._agreed < reach and self._left[self._agreed] == self._right[self._agreed]:
+            self._agreed += 1
+        return self._agreed if self._agreed < reach else None
+
+
+class RoundShape(NamedTuple):
+    """What one round costs, in single-token target passes.
+
+    Attributes:
+        k: Drafted tokens; a mean where rounds differ.
+        draft_cost: Drafting them: k·c for a model that makes one step per token.
+        verify_cost: v(k + 1).
+    """
+
+    k: float
+    draft_cost: float
+    verify_cost: float
+
+    @classmethod
+    def of(cls, k: int, calibration: Calibration) -> "RoundShape":
+        """A round of a fixed k."""
+        return cls(k, k * calibration.c, calibration.v[k])
+
+
+def expected_tokens(alpha: float, k: float) -> float:
+    """E[τ] = (1 − α^(k+1)) / (1 − α): tokens a round is expected to emit (Leviathan et al. 2023, eq. 1).
+
+    The sum of :func:`tokens_by_length` for one α everywhere, in closed form, so that a mean k has a value.
+    """
+    return k + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (k + 1)) / (1.0 - alpha)
+
+
+def tokens_by_length(acceptance: Iterable[float]) -> list[float]:
+    """Tokens a round is expected to emit if 0, 1, 2, … tokens are drafted: 1 + a₁ + a₁a₂ + a₁a₂a₃ + …
+
+    Args:
+        acceptance: Of each place of the draft the probability that its token is accepted if all before it
+            are.
+    """
+    survival = accumulate(acceptance, mul)
+    return list(accumulate(survival, initial=1.0))
+
+
+def theoretical_speedup(alpha: float, shape: RoundShape) -> float:
+    """S = E[τ] / (k·c + v(k+1)): theorem 3.8 of Leviathan et al. 2023 with the verification cost v added."""
+    return expected_tokens(alpha, shape.k) / (shape.draft_cost + shape.verify_cost)
+
+
+def break_even_alpha(shape: RoundShape) -> float | None:
+    """The α at which ``theoretical_speedup`` is 1, by bisection: it rises with α. None if α = 1 is slower."""
+    if theoretical_speedup(1.0, shape) < 1.0:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if theoretical_speedup(middle, shape) < 1.0:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def best_length(alpha: float, c: float, v: Sequence[float]) -> int:
+    """The k with the best ``theoretical_speedup``, 0 (do not draft) to len(v) − 1; of equals the smallest.
+
+    Args:
+        alpha: Acceptance rate per compared token, from 0 to 1.
+        c: Draft step in single-token target passes.
+        v: As in ``Calibration``: ``v[k]`` is the pass that verifies k tokens.
+    """
+    return best_round(tokens_by_length([alpha] * (len(v) - 1)), c, v)
+
+
+def best_round(tokens: Sequence[float], c: float, v: Sequence[float]) -> int:
+    """The k whose round emits the most per time, tokens[k] / (k·c + v[k]); of equals the smallest.
+
+    Args:
+        tokens: What a round is expected to emit if 0, 1, 2, … tokens are drafted; no longer than ``v``.
+        c, v: As for :func:`best_length`.
+    """
+    return max(range(len(tokens)), key=lambda k: tokens[k] / (k * c + v[k]))
+
+
+def linear_costs(growth: float, k: int) -> tuple[float, ...]:
+    """v(n) = 1 + growth·(n − 1) for the verification of 0 to ``k`` drafted tokens, as in ``Calibration``.
+
+    Args:
+        growth: What each further token adds to a pass: 0 if verification is free, 1 if every token costs as
+            much as a pass of its own.
+    """
+    return tuple(1.0 + growth * drafted for drafted in range(k + 1))
+
+
+@dataclass(frozen=True)
+class TheorySurface:
+    """The theory over a grid of acceptance rates and draft lengths.
+
+    Attributes:
+        alphas, ks: The grid's axes, both rising.
+        speedups: ``speedups[i][j]`` is S at ``ks[i]`` and ``alphas[j]``.
+        break_even: Of each k the α at which S is 1; None where no α reaches it.
+        best: Of each α the k with the highest S, 0 where no draft pays (:func:`best_length`).
+    """
+
+    alphas: tuple[float, ...]
+    ks: tuple[int, ...]
+    speedups: tuple[tuple[float, ...], ...]
+    break_even: tuple[float | None, ...]
+    best: tuple[int, ...]
+
+
+ALPHA_STEPS = 50
+
+
+def theory_surface(c: float, v: Sequence[float], alphas: Sequence[float] | None = None) -> TheorySurface:
+    """S for every k that ``v`` covers, 1 to len(v) − 1, over ``alphas`` (default: 0 to 1)."""
+    if alphas is None:
+        alphas = [step / ALPHA_STEPS for step in range(ALPHA_STEPS + 1)]
+    shapes = [RoundShape(k, k * c, v[k]) for k in range(1, len(v))]
+    return TheorySurface(
+        alphas=tuple(alphas),
+        ks=tuple(range(1, len(v))),
+        speedups=tuple(tuple(theoretical_speedup(alpha, shape) for alpha in alphas) for shape in shapes),
+        break_even=tuple(break_even_alpha(shape) for shape in shapes),
+        best=tuple(best_length(alpha, c, v) for alpha in alphas),
+    )
+
+
+@dataclass(frozen=True)
+class OracleLength:
+    """What drafting exactly as far as the target agreed would have given, beside what was drafted.
+
+    Attributes:
+        lengths: Of each round the tokens an all-knowing drafter would have drafted.
+        whole: Of each round whether its draft was accepted whole: how much further the target would have
+            agreed is not known, so there the drafted length counts as the best.
+        s_cost: Predicted speedup of the rounds as they fell (``Totals.s_cost``).
+        s_oracle: The same with the oracle's lengths. A lower bound while any round is open-ended.
+    """
+
+    lengths: tuple[int, ...]
+    whole: tuple[bool, ...]
+    s_cost: float | None
+    s_oracle: float | None
+
+    @property
+    def open_ended(self) -> int:
+        """How many rounds could have gone on."""
+        return sum(self.whole)
+
+
+def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLength:
+    """Cut each round's draft where the target stopped agreeing, and cost what is left.
+
+    A round that emitted m tokens needed m − 1 drafted ones, because the target adds one itself. With just
+    these drafted it emits the same m tokens and the next round begins at the same place, so the round
+    costs (m − 1)·c + v(m) instead of k·c + v(k + 1), and no other round changes. That much the record
+    proves. What it cannot tell is how far agreement would have gone behind a draft accepted whole
+    (``whole``), nor what other rounds longer drafts would have led to; neither is guessed.
+    """
+    lengths: list[int] = []
+    whole: list[bool] = []
+    tokens, cost, least = 0, 0.0, 0.0
+    for round_ in rounds:
+        drafted, needed = len(round_.drafted), len(round_.emitted) - 1
+        lengths.append(needed)
+        tokens += needed + 1
+        whole.append(0 < drafted == needed)
+        cost += round_.draft_steps * calibration.c + calibration.v[drafted]
+        # Copied tokens take no step; a drafted one takes one.
+        least += min(round_.draft_steps, needed) * calibration.c + calibration.v[needed]
+    return OracleLength(tuple(lengths), tuple(whole), _ratio(tokens, cost), _ratio(tokens, least))
+
+
+def _at(v: Sequence[float], k: float) -> float:
+    """v(k + 1) for a mean k, between the measured neighbours."""
+    below = int(k)
+    above = min(below + 1, len(v) - 1)
+    return v[below] + (k - below) * (v[above] - v[below])
+
+
+def _ratio(top: float | None, bottom: float | None) -> float | None:
+    return top / bottom if top is not None and bottom else None
+
+
+def _gap(position: int | None, base: LaneTally) -> float | None:
+    emission = base.emissions.get(position) if position is not None else None
+    return emission.gap if emission else None

@@ -1,0 +1,253 @@
+"""Read a trace file that anybody may have written.
+
+What loads here is a run that could have been: exact types, bounded sizes, verdicts that follow from
+each other, positions that add up. Everything that plays runs may rely on that. Stored figures are not
+trusted but folded again. No torch.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from specdemo.records.events import ids_in
+from specdemo.records.limits import MAX_K, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, UserError, parse_config
+from specdemo.records.metrics import fold
+from specdemo.records.strict_json import MisfitError, Rebuilder, at
+from specdemo.records.trace import (
+    BASELINE,
+    DRAFT,
+    SPECULATIVE,
+    TRACE_VERSION,
+    Alternative,
+    Calibration,
+    Emission,
+    Lane,
+    Round,
+    Run,
+    RunConfig,
+    Status,
+    Token,
+)
+
+MAX_BYTES = 16_000_000
+TOO_LARGE = f"The file is too large; a trace has at most {MAX_BYTES:,} bytes."
+MAX_PIECE_BYTES = 1_024
+MAX_PROMPT_TOKENS = 4 * MAX_PROMPT_CHARS + 1_024
+"""Up to four byte tokens a character, and a chat template."""
+MAX_VOCABULARY = 2**18
+MAX_TOP = 5
+LONGEST = {
+    "prompt_ids": MAX_PROMPT_TOKENS,
+    "pair": 8,
+    "versions": 32,
+    "v": 256,
+    "rows": 256,
+    "lanes": 3,
+    "rounds": MAX_NEW_TOKENS,
+    "drafted": MAX_K,
+    "draft_top": MAX_TOP,
+    "target_top": MAX_TOP,
+    "top": MAX_TOP,
+    "pieces": MAX_VOCABULARY,
+    "specials": MAX_VOCABULARY,
+}
+ONE = 1.001
+"""What a probability summed up in floating point may reach."""
+SHORTEST_S = 1e-12
+"""No clock is finer; less would make rates overflow."""
+LEAST_COST = 1e-6
+
+
+def load(data: str | bytes) -> Run:
+    """Check a trace file and rebuild its run, with its figures folded again.
+
+    Raises:
+        UserError: It is no trace, of a newer version, too large, or damaged; the sentence says where.
+    """
+    raw = _parse(data)
+    try:
+        run = _READ(raw)
+        _check(run)
+    except MisfitError as fault:
+        raise UserError(f"This trace is damaged: {fault}.") from fault
+    totals = fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
+    return replace(run, totals=asdict(totals))
+
+
+def _parse(data: str | bytes) -> dict[str, Any]:
+    """The JSON object of a trace of a known version."""
+    if len(data) > MAX_BYTES:
+        raise UserError(TOO_LARGE)
+    try:
+        text = data if isinstance(data, str) else data.decode()
+        raw = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_distinct)
+    except UserError:
+        raise
+    except (ValueError, RecursionError) as error:
+        where = f" from character {error.pos + 1:,} on" if isinstance(error, json.JSONDecodeError) else ""
+        raise UserError(f"This file is not a specdemo trace, or damaged: it is no JSON{where}.") from error
+    version = raw.get("version") if type(raw) is dict else None
+    if type(version) is not int:
+        raise UserError("This file is not a specdemo trace; choose one that was saved from a run.")
+    if version > TRACE_VERSION:
+        raise UserError(f"This trace has version {version}, made by a newer specdemo; update this one.")
+    if version < TRACE_VERSION:
+        raise UserError(f"This trace has version {version}; this program reads version {TRACE_VERSION}.")
+    return raw
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose names differ: of two values under one name a reader may see either."""
+    parts = dict(pairs)
+    if len(parts) < len(pairs):
+        raise UserError("This trace is damaged: one of its objects has the same name twice.")
+    return parts
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _config(value: Any) -> RunConfig:
+    if type(value) is not dict:
+        raise MisfitError("must be an object")
+    try:
+        return parse_config(value)
+    except UserError as error:
+        raise MisfitError(f"is refused: {str(error).rstrip('.')}") from error
+
+
+def _no_totals(_value: Any) -> dict[str, Any]:
+    return {}
+
+
+_SPECIAL = {RunConfig: _config, Mapping[str, Any]: _no_totals}
+_READ = Rebuilder(LONGEST, MAX_PROMPT_CHARS, _SPECIAL).reader(Run)
+
+
+def _check(run: Run) -> None:
+    """What types and sizes cannot say.
+
+    Raises:
+        MisfitError: With the first fault and where it is.
+    """
+    for name in ("target", "draft"):
+        if name not in run.pair:
+            raise MisfitError("is missing", f".pair['{name}']")
+    if not run.prompt_ids:
+        raise MisfitError("is empty", ".prompt_ids")
+    asked = {SPECULATIVE: True, BASELINE: run.config.baseline, DRAFT: run.config.draft_alone}
+    for name, lane in run.lanes.items():
+        if not asked.get(name):
+            raise MisfitError("names a lane that the run's settings do not ask for", f".lanes[{name!r:.40}]")
+        at(f".lanes['{name}']", _check_lane, lane, name, run)
+    if not run.lanes.get(SPECULATIVE, Lane()).rounds:
+        raise MisfitError("has no rounds", f".lanes['{SPECULATIVE}']")
+    if run.calibration:
+        longest = max(len(round_.drafted) for lane in run.lanes.values() for round_ in lane.rounds)
+        at(".calibration", _check_calibration, run.calibration, longest)
+    _check_pieces(run)
+
+
+def _check_lane(lane: Lane, name: str, run: Run) -> None:
+    start = position = len(run.prompt_ids)
+    last = len(lane.rounds) - 1
+    for index, round_ in enumerate(lane.rounds):
+        where = f".rounds[{index}]"
+        for field, expected in (("index", index), ("position", position)):
+            if getattr(round_, field) != expected:
+                raise MisfitError(f"must be {expected}", f"{where}.{field}")
+        if round_.finish and index < last:
+            raise MisfitError("ends the lane, but more rounds follow", where)
+        if round_.drafted and name != SPECULATIVE:
+            raise MisfitError("must be empty in this lane", f"{where}.drafted")
+        at(where, _check_round, round_)
+        position += len(round_.emitted)
+    if position - start > run.config.max_new_tokens:
+        raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens the run asked for")
+
+
+def _check_round(round_: Round) -> None:
+    _check_verdicts(round_)
+    for index, token in enumerate(round_.drafted):
+        at(f".drafted[{index}]", _check_token, token)
+    if round_.emission:
+        at(".emission", _check_emission, round_.emission)
+    for name in ("draft_s", "verify_s", "other_s", "prefill_s"):
+        seconds = getattr(round_, name)
+        if seconds and seconds < SHORTEST_S:
+            raise MisfitError("must be 0 or a positive number of seconds", f".{name}")
+
+
+def _check_verdicts(round_: Round) -> None:
+    """Accepted tokens lead, at most one is refused, and it decides what the target adds."""
+    kept = round_.accepted
+    refused = any(token.rejected for token in round_.drafted)
+    for index, token in enumerate(round_.drafted):
+        here = refused and index == kept
+        status = Status.ACCEPTED if index < kept else Status.DISCARDED
+        if (token.status, token.compared, token.rejected) != (status, index < kept or here, here):
+            raise MisfitError("has a verdict that contradicts its neighbours'", f".drafted[{index}]")
+    if round_.emission is None:
+        if refused or not round_.finish or not kept:
+            raise MisfitError("is missing", ".emission")
+        return
+    if kept < len(round_.drafted) and not refused:
+        raise MisfitError("follows discarded tokens of which none was rejected", ".emission")
+    expected = Status.CORRECTED if refused else Status.BONUS
+    if round_.emission.status is not expected:
+        raise MisfitError(f"must be {expected} here", ".emission.status")
+
+
+def _check_token(token: Token) -> None:
+    for name in ("q", "p", "raw_q", "raw_p", "accept_prob", "u"):
+        _check_probability(getattr(token, name), f".{name}")
+    _check_top(token.draft_top, ".draft_top")
+    _check_top(token.target_top, ".target_top")
+
+
+def _check_emission(emission: Emission) -> None:
+    for name in ("prob", "raw_prob", "residual_mass"):
+        _check_probability(getattr(emission, name), f".{name}")
+    _check_top(emission.top, ".top")
+
+
+def _check_top(top: Iterable[Alternative], where: str) -> None:
+    for index, other in enumerate(top):
+        _check_probability(other.prob, f"{where}[{index}][1]")
+
+
+def _check_probability(value: float | None, where: str) -> None:
+    if value is not None and not 0.0 <= value <= ONE:
+        raise MisfitError("must be a probability, from 0 to 1", where)
+
+
+def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
+    if len(calibration.v) <= longest_draft:
+        raise MisfitError(f"must have {longest_draft + 1} entries at least, for the longest draft", ".v")
+    for name, costs in (("v", calibration.v), ("step_s", [calibration.step_s])):
+        if min(costs) < LEAST_COST:
+            raise MisfitError("must be positive", f".{name}")
+    if calibration.c < 0:
+        raise MisfitError("must not be negative", ".c")
+    if any(rows < tokens for tokens, rows in enumerate(calibration.rows, 1)):
+        raise MisfitError("must be at least the number of tokens", ".rows")
+
+
+def _check_pieces(run: Run) -> None:
+    for token, piece in run.pieces.items():
+        if not _is_piece(piece):
+            raise MisfitError(f"must be base64 of at most {MAX_PIECE_BYTES:,} bytes", f".pieces['{token}']")
+    shown = set(run.prompt_ids).union(*(ids_in(r) for lane in run.lanes.values() for r in lane.rounds))
+    for ids, name in ((shown, "the run shows"), (set(run.specials), "specials names")):
+        if lacking := ids - run.pieces.keys():
+            raise MisfitError(f"has no entry for token {min(lacking)}, which {name}", ".pieces")
+
+
+def _is_piece(piece: str) -> bool:
+    try:
+        return len(base64.b64decode(piece, validate=True)) <= MAX_PIECE_BYTES
+    except ValueError:
+        return False

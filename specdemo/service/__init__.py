@@ -1,0 +1,1 @@
+"""Models lent to many visitors: the queue, the pairs in memory, the host's settings."""

@@ -1,0 +1,137 @@
+"""From a host's settings to the service behind the page: which pairs there are, how they are loaded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specdemo.pairs.arithmetic import AUTO_PRECISION
+from specdemo.pairs.embedded import Progress, printing
+from specdemo.pairs.load import assemble_pair, chosen_device, load_pair, offered_drafters, require_precision
+from specdemo.pairs.pair import Pair
+from specdemo.pairs.placement import free_memory
+from specdemo.pairs.presets import EMBEDDED, PRESETS, Preset, fitting, preset_named
+from specdemo.records.limits import UserError
+from specdemo.service.jobs import Service, perform
+from specdemo.service.offer import OWN, Offer, two_models
+from specdemo.service.queue import Bounds
+from specdemo.service.startup import ZERO_GPU
+from specdemo.service.zerogpu import on_calls
+
+
+@dataclass(frozen=True)
+class Hosting:
+    """What a host decides.
+
+    Attributes:
+        pair: Name of the preset that is always there.
+        target, draft, feature_draft: Models in its place, as for ``load_pair``.
+        device, precision, remeasure: Of all pairs, as for ``load_pair``.
+        any_model: Whether visitors may name any two models of the hub.
+        only_home: Whether no other pair is offered at all.
+        bounds: How much of the device visitors can have.
+    """
+
+    pair: str = EMBEDDED
+    target: str | None = None
+    draft: str | None = None
+    feature_draft: str | None = None
+    device: str | None = None
+    precision: str = AUTO_PRECISION
+    remeasure: bool = False
+    any_model: bool = False
+    only_home: bool = False
+    bounds: Bounds = field(default_factory=Bounds)
+
+    @property
+    def sources(self) -> dict[str, Any]:
+        """The pair at home as arguments of ``load_pair``.
+
+        Raises:
+            UserError: There is no such preset, or a target comes without its draft.
+        """
+        preset = self._preset
+        if preset is None and self.draft is None:
+            raise UserError("--target needs --draft with it: a model of the same family, or none.")
+        own = {"target": EMBEDDED if self.target is None else self.target, "draft": self.draft}
+        return {**(own if preset is None else preset.sources), "feature_draft": self.feature_draft}
+
+    @property
+    def _preset(self) -> Preset | None:
+        """The preset at home, None where the host has models of its own there."""
+        return preset_named(self.pair) if self.target is None and self.draft is None else None
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """The drafter kinds of the pair at home."""
+        return offered_drafters(**{name: self.sources[name] for name in ("target", "draft", "feature_draft")})
+
+    def offer(self) -> Offer:
+        """The pair at home, and beside it the presets that still fit the device.
+
+        Beside models of the host's own there are none: what those leave is not known yet.
+
+        Raises:
+            UserError: There is no such device or precision.
+        """
+        require_precision(self.precision)
+        any_model = self.any_model and not ZERO_GPU
+        home = self._preset
+        if home is None:
+            title = " with ".join(Path(self.sources[role]).name for role in ("target", "draft"))
+            return Offer(OWN, {OWN: title}, any_model)
+        titles = {home.name: home.title}
+        if not (self.only_home or ZERO_GPU):
+            place = chosen_device(self.device)
+            # On a GPU that is bf16, or fp32 where the GPU is too old for large models anyway.
+            counted = "bf16" if self.precision == AUTO_PRECISION and place.type != "cpu" else self.precision
+            free = free_memory(str(place)) - home.needed_bytes(counted)
+            titles |= {preset.name: preset.title for preset in fitting(free, counted)}
+        return Offer(home.name, titles, any_model)
+
+    def service(self, offer: Offer) -> Service:
+        """The service, nothing loaded; where the GPU is lent by the call, with the models in place."""
+        if ZERO_GPU:
+            return self._service_on_calls(offer)
+
+        def load(name: str, progress: Progress) -> Pair:
+            # Beside a run of another pair nothing can be measured: a guest's first job does that.
+            loader = assemble_pair
+            if name == offer.home:
+                loader = partial(load_pair, remeasure=self.remeasure, alone=service.alone)
+            return loader(
+                **self._sources_of(name, offer),
+                device=self.device,
+                precision=self.precision,
+                progress=progress,
+            )
+
+        service = Service(load, offer, self.bounds)
+        return service
+
+    def _sources_of(self, name: str, offer: Offer) -> Mapping[str, Any]:
+        if name == offer.home:
+            return self.sources
+        if found := two_models(name):
+            if any(Path(one).exists() for one in found):
+                raise UserError("Models are named by hub id here; a folder of this machine has that name.")
+            return {"target": found[0], "draft": found[1]}
+        return preset_named(name).sources
+
+    def _service_on_calls(self, offer: Offer) -> Service:
+        import spaces
+
+        # In the main thread, before the page is up: the host packs what is on the GPU by then.
+        pair = assemble_pair(
+            **self.sources,
+            device="cuda",
+            precision=self.precision,
+            progress=printing(),
+            checked_on="cpu",
+        )
+        performer = on_calls(pair, perform, spaces.GPU)
+        return Service(lambda _name, _progress: pair, offer, self.bounds, performer)
+
+
+NAMES = tuple(preset.name for preset in PRESETS)

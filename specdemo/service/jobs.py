@@ -1,0 +1,264 @@
+"""The running app's models, lent to one job at a time: what may be asked of them, faults put into words."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import torch
+
+from specdemo.lab.events import lab_events
+from specdemo.lab.request import parse_lab
+from specdemo.pairs.embedded import Progress
+from specdemo.pairs.live import LiveRun
+from specdemo.pairs.pair import Pair
+from specdemo.play.game import parse_turn
+from specdemo.play.turn import play_turn
+from specdemo.proof.events import proof_events
+from specdemo.proof.request import parse_proof
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.quiz import number_in, quiz_events
+from specdemo.records.events import Event
+from specdemo.records.limits import UserError, parse_config
+from specdemo.service.lost_device import devices_answer
+from specdemo.service.offer import Offer
+from specdemo.service.pair_pool import Loader, Shelf, drop_unused
+from specdemo.service.queue import Bounds, Line, Stop
+from specdemo.service.shares import Visitor
+
+Work = Callable[[Pair, Stop], Iterator[Event]]
+Perform = Callable[[Pair, str, Mapping[str, Any], Stop], Iterator[Event]]
+"""Does the job of a kind on a pair: :func:`perform`, or one that has another process do it."""
+T = TypeVar("T")
+RESTARTING = "The server is about to start again; please try again in a minute."
+"""What jobs are refused with from the moment on in which it is to end."""
+
+
+class LostDeviceError(UserError):
+    """The device no longer holds what it was given."""
+
+
+class State(StrEnum):
+    """What a service can do."""
+
+    READY = "ready"
+    LOADING = "loading"
+    FAILED = "failed"
+    """To load; the next request tries again."""
+    LOST = "lost"
+    """The device, and with it this process."""
+    CLOSING = "closing"
+
+
+def _run(raw: Mapping[str, Any]) -> Work:
+    config = parse_config(raw)
+    return lambda pair, stop: LiveRun(pair, config, stop).events()
+
+
+def _prove(raw: Mapping[str, Any]) -> Work:
+    request = parse_proof(raw)
+    return lambda pair, stop: proof_events(pair, request, stop)
+
+
+def _play(raw: Mapping[str, Any]) -> Work:
+    request = parse_turn(raw)
+    return lambda pair, stop: play_turn(pair, request, stop)
+
+
+def _quiz(raw: Mapping[str, Any]) -> Work:
+    number = number_in(raw, len(QUESTIONS))
+    return lambda pair, stop: quiz_events(pair, number, QUESTIONS[number - 1], stop)
+
+
+def _measure(raw: Mapping[str, Any]) -> Work:
+    request = parse_lab(raw)
+    return lambda pair, stop: lab_events(pair, request, stop)
+
+
+KINDS: Mapping[str, Callable[[Mapping[str, Any]], Work]] = {
+    "run": _run,
+    "prove": _prove,
+    "play": _play,
+    "quiz": _quiz,
+    "measure": _measure,
+}
+"""What can be asked for: each checks a request and says what is to be done."""
+
+
+def perform(pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
+    """Do one job; what can go wrong on a device is said in a sentence, and leaves it fit for the next one.
+
+    Raises:
+        UserError: The job was refused or failed.
+        LostDeviceError: The device failed; the pair is of no more use.
+    """
+    told: UserError
+    try:
+        yield from KINDS[kind](raw)(pair, stop)
+        return
+    except FloatingPointError as error:
+        told = UserError(f"The run was ended because {error}; try another precision.")
+    except (RuntimeError, MemoryError) as error:
+        if not (_lacks_memory(error) or _of_device(error)):
+            raise
+        told = _told_of_device(error)
+    # Behind the handlers: a traceback holds on to the very tensors that have to go.
+    pair.drop_recordings()
+    drop_unused()
+    raise told
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether an allocation failed; on CPU torch has no class of its own for that."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+
+
+def _of_device(error: Exception) -> bool:
+    """Whether the device failed; torch has no class of its own for what its libraries report."""
+    return isinstance(error, torch.AcceleratorError) or "CUDA error" in str(error)
+
+
+def _told_of_device(error: Exception) -> UserError:
+    if _lacks_memory(error):
+        return UserError(
+            "The device ran out of memory; ask for fewer tokens or a shorter prompt, or try again later."
+        )
+    reason = str(error).splitlines()[0][:120]
+    return LostDeviceError(f"The device failed ({reason}); please try again in a minute.")
+
+
+class Service:
+    """Holds what visitors share: the models and the line before the device.
+
+    Args:
+        loader: Loads a pair by name.
+        offer: Which pairs may be asked for.
+        bounds: How long the line may grow and a job may last.
+        performer: Does the jobs.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        offer: Offer | None = None,
+        bounds: Bounds | None = None,
+        performer: Perform = perform,
+    ):
+        self._offer = offer or Offer()
+        self._loader = loader
+        self._shelf = Shelf(self._load, self._offer.home)
+        self._line = Line(bounds)
+        self._perform = performer
+        self._closing = False
+        self._lost = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the device can be used no more as long as this process lasts."""
+        return self._lost
+
+    @property
+    def state(self) -> State:
+        """What it can do now."""
+        if self._lost:
+            return State.LOST
+        if self._closing:
+            return State.CLOSING
+        if self._shelf.ready:
+            return State.READY
+        return State.LOADING if self._shelf.loading else State.FAILED
+
+    def load(self) -> None:
+        """Begin loading the home pair in the background, unless it is loaded or under way."""
+        self._shelf.begin()
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """Do what is measured while nothing else computes: on the device's thread, before those who wait."""
+        return self._line.first("measure this machine", work)
+
+    def close(self, within_s: float) -> None:
+        """Begin nothing more, and wait as long for the job under way; whoever else comes is told so."""
+        self._closing = True
+        self._line.close(RESTARTING, within_s)
+
+    def stream(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
+        """One run: the events of ``LiveRun``."""
+        return self._job("run", raw, stop, pair, visitor)
+
+    def prove(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
+        """One audit or distribution test: the events of ``proof_events``."""
+        return self._job("prove", raw, stop, pair, visitor)
+
+    def play(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
+        """One turn of Play: the events of ``play_turn``."""
+        return self._job("play", raw, stop, pair, visitor)
+
+    def quiz(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
+        """One question of the quiz: the events of ``lab.quiz``."""
+        return self._job("quiz", raw, stop, pair, visitor)
+
+    def measure(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
+    ) -> Iterator[Event]:
+        """One experiment of the lab: the events of ``lab_events``."""
+        return self._job("measure", raw, stop, pair, visitor)
+
+    def _job(
+        self, kind: str, raw: Mapping[str, Any], stop: Stop, asked: Any, visitor: Visitor | None
+    ) -> Iterator[Event]:
+        """Check a request, wait for models and device, then do the job.
+
+        Args:
+            asked: The name of the pair, as untrusted as the rest.
+            visitor: Who asks; None for the program itself.
+
+        Yields:
+            ``progress`` events (``text``, ``fraction``) while waiting, then those of the job.
+
+        Raises:
+            UserError: The request was refused, the models could not be loaded, there is no place in the line,
+                or the job failed.
+        """
+        KINDS[kind](raw)  # refused before anything is waited for
+        name = self._offer.named(asked)
+        with self._line.place(kind, visitor) as place:
+            loan = yield from self._shelf.borrow(name, lambda: place.refused is not None or stop())
+            if loan is None:
+                return place.require()
+            try:
+                yield from self._line.turn(place, lambda ended: self._on(loan.pair, kind, raw, ended), stop)
+            except LostDeviceError:
+                if not self._lost:
+                    self._shelf.forget(loan.pair)
+                raise
+            finally:
+                loan.give_back()
+
+    def _on(self, pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
+        if self._lost:
+            raise UserError(RESTARTING)
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        try:
+            with closing(self._perform(pair, kind, raw, stop)) as events:  # type: ignore[type-var]
+                yield from events
+        except LostDeviceError:
+            self._probe()  # before the next job begins on it
+            raise
+
+    def _load(self, name: str, progress: Progress) -> Pair:
+        try:
+            return self._loader(name, progress)
+        except Exception:
+            self._probe()
+            raise
+
+    def _probe(self) -> None:
+        self._lost = self._lost or not devices_answer()

@@ -1,0 +1,56 @@
+"""Which pairs of models visitors may ask for: the host decides, a request only names one.
+
+Loads nothing and knows no device.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specdemo.pairs.presets import EMBEDDED
+from specdemo.records.limits import UserError, show
+
+HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
+ANY_PAIR = re.compile(rf"({HUB_ID}), ?({HUB_ID})", re.ASCII)
+"""How a pair of any two models is named: target and draft by hub id, never a folder of the server's."""
+OWN = "own"
+"""Name of a home pair that is no preset; which models it is of is the host's to tell."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The pairs of one app.
+
+    Attributes:
+        home: The name of the pair that is always there, and that is used where none is asked for.
+        titles: What the page calls each pair that may be asked for, the one at home included.
+        any_model: Whether a request may name any two models of the hub.
+    """
+
+    home: str = EMBEDDED
+    titles: Mapping[str, str] = field(default_factory=dict)
+    any_model: bool = False
+
+    def named(self, asked: Any) -> str:
+        """The pair a request asks for; the one at home for None and for no text.
+
+        Raises:
+            UserError: It is not offered.
+        """
+        if asked is None or asked in ("", self.home):
+            return self.home
+        if isinstance(asked, str):
+            if asked in self.titles:
+                return asked
+            if self.any_model and (found := two_models(asked)):
+                return ", ".join(found)
+        names = ", ".join({self.home: "", **self.titles})
+        other = ", or name two models as TARGET/ID, DRAFT/ID" if self.any_model else ""
+        raise UserError(f"Unknown pair {show(asked)}; choose one of: {names}{other}.")
+
+
+def two_models(name: str) -> tuple[str, str] | None:
+    """Target and draft of a pair named by both, None where it is named otherwise."""
+    found = ANY_PAIR.fullmatch(name)
+    return found and (found[1], found[2])

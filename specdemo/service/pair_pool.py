@@ -1,0 +1,217 @@
+"""The pairs in memory: one at home, which stays, and room for one guest at a time.
+
+A guest stays while anybody uses it; who asks for another one waits until then, in order of arrival. Pairs
+are loaded by threads of their own, so that nobody who has what they need waits for a download. Knows no
+models, only how to have them loaded.
+"""
+
+import gc
+import logging
+import re
+import threading
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import NamedTuple
+
+from specdemo.pairs.embedded import Progress, printing
+from specdemo.pairs.pair import Pair
+from specdemo.records.events import Event
+from specdemo.records.limits import UserError
+from specdemo.service.queue import Stop
+
+POLL_S = 0.25
+IN_THE_LOG = "The models could not be loaded; whoever runs this page finds the reason in its log."
+_FOLDER = re.compile(r"(?<![\w:/])[~.]*/[\w.]")
+"""Where the name of a folder of this machine begins; a hub id or an address has none."""
+_log = logging.getLogger(__name__)
+
+Loader = Callable[[str, Progress], Pair]
+"""Loads the pair of a name, reporting progress; raises ``UserError``."""
+
+
+class Shelf:
+    """Lends pairs by name.
+
+    Args:
+        loader: Called in a thread of its own, and again on the next request if it failed.
+        home: The name of the pair that stays.
+    """
+
+    def __init__(self, loader: Loader, home: str):
+        self._loader = loader
+        self._changed = threading.Condition()
+        self._home = _Held(home, loader)
+        self._guest: _Held | None = None
+        self._asking: list[object] = []
+
+    def begin(self) -> None:
+        """Begin loading the pair at home, unless it is loaded or under way."""
+        self._home.begin()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the pair at home is loaded."""
+        return self._home.pair is not None
+
+    @property
+    def loading(self) -> bool:
+        """Whether the pair at home is under way."""
+        return self._home.loading
+
+    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, "Loan | None"]:
+        """Wait until the pair of that name is loaded; to be given back.
+
+        Yields:
+            ``progress`` events meanwhile.
+
+        Returns:
+            The loan, or None where ``stop`` said True.
+
+        Raises:
+            UserError: The pair could not be loaded.
+        """
+        held = yield from self._seated(name, stop)
+        if held is None:
+            return None
+        pair = None
+        try:
+            pair = yield from held.loaded(stop)
+        finally:
+            if pair is None:
+                self._given_back(held)
+        return None if pair is None else Loan(pair, lambda: self._given_back(held))
+
+    def forget(self, pair: Pair) -> None:
+        """Load anew what the device has lost: this pair, and with it whatever else was there."""
+        held = [one for one in (self._home, self._guest) if one is not None]
+        if any(one.pair is pair for one in held):
+            for one in held:
+                one.pair = None
+            self.begin()
+
+    def _seated(self, name: str, stop: Stop) -> Generator[Event, None, "_Held | None"]:
+        if name == self._home.name:
+            with self._changed:
+                self._home.users += 1
+            return self._home
+        ticket = object()
+        with self._changed:
+            self._asking.append(ticket)
+        try:
+            while (held := self._seat(ticket, name)) is None:
+                if stop():
+                    return None
+                yield {"type": "progress", "text": "Other visitors still use other models", "fraction": 0.0}
+                with self._changed:
+                    self._changed.wait(POLL_S)
+            return held
+        finally:
+            with self._changed:
+                self._asking.remove(ticket)
+
+    def _seat(self, ticket: object, name: str) -> "_Held | None":
+        """The guest of that name with one more user, if it is this ticket's turn and there is room."""
+        with self._changed:
+            if self._asking[0] is not ticket:
+                return None
+            if self._guest is None or self._guest.name != name:
+                if self._guest is not None and (self._guest.users or self._guest.loading):
+                    return None
+                self._guest = None
+                drop_unused()
+                self._guest = _Held(name, self._loader)
+            self._guest.users += 1
+            return self._guest
+
+    def _given_back(self, held: "_Held") -> None:
+        with self._changed:
+            held.users -= 1
+            self._changed.notify_all()
+
+
+class Loan(NamedTuple):
+    """A pair while somebody uses it, and the way to say that they do no more."""
+
+    pair: Pair
+    give_back: Callable[[], None]
+
+
+class _Held:
+    """One pair of the shelf: loading, loaded, or failed to load."""
+
+    def __init__(self, name: str, loader: Loader):
+        self.name = name
+        self.pair: Pair | None = None
+        self.users = 0
+        self._loader = loader
+        self._print = printing()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._progress = ("Starting", 0.0)
+        self._failure: str | None = None
+
+    @property
+    def loading(self) -> bool:
+        """Whether a thread is at it."""
+        return self._thread is not None
+
+    def begin(self) -> None:
+        """Load it, unless it is loaded or under way."""
+        with self._lock:
+            if self.pair is None and not self.loading:
+                self._failure = None
+                self._thread = threading.Thread(target=self._load, name=f"load {self.name}", daemon=True)
+                self._thread.start()
+
+    def loaded(self, stop: Stop) -> Generator[Event, None, Pair | None]:
+        """Wait for the pair; None where ``stop`` said True."""
+        self.begin()
+        while (pair := self.pair) is None:
+            thread = self._thread
+            if stop():
+                return None
+            if thread is not None:
+                thread.join(POLL_S)
+            if self._failure is not None:
+                raise UserError(self._failure)
+            self.begin()  # it may have been forgotten meanwhile
+            text, fraction = self._progress
+            yield {"type": "progress", "text": text, "fraction": fraction}
+        return pair
+
+    def _load(self) -> None:
+        pair, failure = None, None
+        try:
+            pair = self._loader(self.name, self._report)
+        except UserError as error:
+            failure = str(error)
+        except BaseException as error:  # it would vanish with the thread and leave every visitor waiting
+            traceback.print_exc()
+            reason = (str(error).splitlines() or [""])[0][:200]
+            failure = f"The models could not be loaded ({type(error).__name__}: {reason})."
+        if failure is not None:
+            _log.error("Loading %s failed: %s", self.name, failure)
+            failure = without_folders(failure)
+            drop_unused()  # only the sentence is kept: a traceback holds on to what had been loaded by then
+        with self._lock:
+            self.pair, self._failure, self._thread = pair, failure, None
+
+    def _report(self, text: str, fraction: float) -> None:
+        self._progress = (text, fraction)
+        self._print(text, fraction)
+
+
+def without_folders(sentence: str) -> str:
+    """What visitors are told of a load that failed: nothing that names a folder of this machine."""
+    return IN_THE_LOG if _FOLDER.search(sentence) else sentence
+
+
+def drop_unused() -> None:
+    """Give memory that nothing refers to back to its device."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        with suppress(torch.AcceleratorError):  # a lost device gives nothing back
+            torch.cuda.empty_cache()

@@ -1,0 +1,133 @@
+"""How long to ask for a lent GPU, learned from the calls that were made, and what they measured there.
+
+Kept by the process that asks; whoever computes is gone after its call. Plain data, no models.
+"""
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specdemo.records.limits import MAX_NEW_TOKENS
+from specdemo.records.trace import Calibration, RunConfig
+
+MEASURING_S = 20
+"""For what is measured inside a call where nothing is known yet: padding, pass costs, graphs."""
+SECONDS = {"play": 10, "quiz": 40, "prove": 70, "measure": 100}
+"""Of the kinds of job whose length does not follow from the request."""
+TOKENS_PER_S = 15
+"""Of all lanes together, at the slowest that is to be expected there."""
+LEAST_S, MOST_S = 10, 120
+"""The least has room for a cache length that nobody has measured yet."""
+REMEMBERED = 8
+"""Calls of each kind that the next one is judged by."""
+MARGIN = 1.25
+"""How much longer than the longest of those a call may take."""
+UNTRIED = 2 * MARGIN
+"""The same for what was never asked for, judged by how much quicker than thought everything else was."""
+SIZES = {
+    "measure": ("prompts", "max_new_tokens"),
+    "greedy": ("prompts",),
+    "shared-noise": ("prompts",),
+    "distribution": ("draws",),
+}
+"""Settings that experiments and the kinds of proof take longer with."""
+
+Costs = Mapping[tuple[int, str], Calibration]
+"""Row floors and pass costs by cache length and drafter kind, as a pair has them."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a call tells of itself at its end.
+
+    Attributes:
+        gpu: The GPU's name.
+        costs: What was measured in it.
+        start_s: Seconds from the beginning of its process, or where that was there already its own, to the
+            first result.
+        work_s: Seconds from there on.
+        size: How many tokens a run wrote in all its lanes; None where that is for the request to say.
+        whole: Whether it was let finish.
+    """
+
+    gpu: str
+    costs: Costs
+    start_s: float
+    work_s: float
+    size: int | None
+    whole: bool
+
+
+def _recent() -> deque[float]:
+    return deque(maxlen=REMEMBERED)
+
+
+@dataclass
+class Reservations:
+    """What is known of the calls so far; for one call at a time.
+
+    Attributes:
+        costs: By the name of the GPU: another type has floors and costs of its own.
+    """
+
+    costs: dict[str, dict[tuple[int, str], Calibration]] = field(default_factory=lambda: defaultdict(dict))
+    _starts: dict[bool, deque[float]] = field(default_factory=lambda: defaultdict(_recent))
+    _rates: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(_recent))
+    _paces: deque[float] = field(default_factory=_recent)
+    _seen: set[tuple[str, float]] = field(default_factory=set)
+
+    def seconds_for(self, kind: str, raw: Mapping[str, Any], *_others: Any) -> int:
+        """How long a job is expected to hold the GPU at most; takes what the call takes."""
+        name, size = _job(kind, raw)
+        start = self._starts[(name, size) not in self._seen] or self._starts[True]
+        rates = self._rates[name]
+        start_s = MARGIN * max(start) if start else MEASURING_S
+        pace = min(1.0, UNTRIED * max(self._paces, default=1.0))
+        work_s = MARGIN * max(rates) * size if rates else pace * _usual_work(kind, raw)
+        return min(MOST_S, max(LEAST_S, math.ceil(start_s + work_s)))
+
+    def learn(self, kind: str, raw: Mapping[str, Any], taken: Taken) -> None:
+        """Take in what a call told."""
+        name, size = _job(kind, raw)
+        self.costs[taken.gpu].update(taken.costs)
+        self._starts[bool(taken.costs)].append(taken.start_s)
+        self._seen.add((name, size))
+        done = taken.size if taken.size is not None else size if taken.whole else 0
+        if done:
+            self._rates[name].append(taken.work_s / done)
+            self._paces.append(taken.work_s / done * size / _usual_work(kind, raw))
+
+    def was_cut(self, kind: str, raw: Mapping[str, Any]) -> None:
+        """The host ended a call before its end: the next one like it gets twice the time."""
+        name, size = _job(kind, raw)
+        self._rates[name].append(2 * self.seconds_for(kind, raw) / size)
+
+
+def usual_seconds(kind: str, raw: Mapping[str, Any]) -> int:
+    """What is asked for before anything is known."""
+    return Reservations().seconds_for(kind, raw)
+
+
+def _usual_work(kind: str, raw: Mapping[str, Any]) -> float:
+    return SECONDS[kind] if kind in SECONDS else _tokens(raw) / TOKENS_PER_S
+
+
+def _job(kind: str, raw: Mapping[str, Any]) -> tuple[str, float]:
+    """Which jobs take about equally long for each part of their size, and the size of this one."""
+    if kind == "run":
+        lanes = 1 + (raw.get("baseline", RunConfig.baseline) is True) + (raw.get("draft_alone") is True)
+        return kind, lanes * _tokens(raw)
+    which = str(raw.get("experiment") or raw.get("proof") or raw.get("question") or "")
+    sizes = SIZES.get(which, SIZES.get(kind, ()))
+    return f"{kind} {which}", math.prod(max(1, _number(raw, name, 1)) for name in sizes)
+
+
+def _tokens(raw: Mapping[str, Any]) -> float:
+    return max(1, min(MAX_NEW_TOKENS, _number(raw, "max_new_tokens", MAX_NEW_TOKENS)))
+
+
+def _number(raw: Mapping[str, Any], name: str, other: float) -> float:
+    value = raw.get(name)
+    return value if isinstance(value, int | float) and math.isfinite(value) else other

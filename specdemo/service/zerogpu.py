@@ -1,0 +1,141 @@
+"""A GPU that is there only inside a call, as on ZeroGPU Spaces.
+
+There another process, forked for the call, computes with the weights as they were placed at the start;
+this one never does. Requests and events travel between the two as plain data, the wish to stop as a file
+that is no longer there. What a call measured is told at its end and handed to the next one.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from specdemo.pairs.pair import Pair, device_name
+from specdemo.records.events import Event
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Status
+from specdemo.service.jobs import LostDeviceError, Perform
+from specdemo.service.queue import Stop
+from specdemo.service.reservations import Costs, Reservations, Taken
+
+REFUSED = "refused"
+"""Type of the event with a ``UserError``'s sentence: of an exception only the name would arrive."""
+TAKEN = "taken"
+"""Type of the last event of a call that ends well."""
+BEFORE_RESULTS = frozenset({"progress", "start", "experiment"})
+
+_born: list[float] = []
+"""When this process was forked, until its first call has counted that."""
+os.register_at_fork(after_in_child=lambda: _born.__setitem__(slice(None), [time.monotonic()]))
+
+
+def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
+    """``perform`` with the work done inside calls that have the GPU; only of this pair.
+
+    Args:
+        pair: Placed on the GPU, nothing measured.
+        lend: ``spaces.GPU``, or what does the same: called with ``duration``, it decorates a generator
+            function.
+    """
+    reservations = Reservations()
+
+    @lend(duration=reservations.seconds_for)
+    def call(kind: str, raw: Mapping[str, Any], wanted: str, known: Mapping[str, Costs]) -> Iterator[Event]:
+        meter = _Meter(kind, pair, known)
+        try:
+            with closing(perform(pair, kind, raw, lambda: not Path(wanted).exists())) as events:  # type: ignore[type-var]
+                yield from map(meter.seen, events)
+            yield {"type": TAKEN, "taken": meter.taken(Path(wanted).exists())}
+        except UserError as error:
+            yield {"type": REFUSED, "message": str(error)}
+            if isinstance(error, LostDeviceError):
+                raise  # so that this process is not used again
+        except Exception as error:
+            yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
+            raise
+
+    def perform_inside_call(_pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
+        raw = dict(raw)
+        with TemporaryDirectory(prefix="specdemo-call-") as folder:
+            wanted = Path(folder) / "wanted"
+            wanted.touch()
+            known = {gpu: dict(costs) for gpu, costs in reservations.costs.items()}
+            with closing(_lent(call(kind, raw, str(wanted), known), kind, raw, reservations)) as events:
+                try:
+                    for event in events:
+                        if stop():
+                            wanted.unlink(missing_ok=True)
+                        yield event
+                finally:
+                    wanted.unlink(missing_ok=True)
+
+    return perform_inside_call
+
+
+class _Meter:
+    """Measures a call from inside.
+
+    Args:
+        kind: Of the job.
+        pair: Is given what earlier calls measured on a GPU like its own.
+        known: That, by the GPU's name.
+    """
+
+    def __init__(self, kind: str, pair: Pair, known: Mapping[str, Costs]):
+        self._begun = _born.pop() if _born else time.monotonic()
+        self._pair = pair
+        self._gpu = device_name(pair.device)
+        pair.calibrations = {**known.get(self._gpu, {}), **pair.calibrations}
+        self._known = frozenset(known.get(self._gpu, {}))
+        self._first_result: float | None = None
+        self._size = 0 if kind == "run" else None
+
+    def seen(self, event: Event) -> Event:
+        """Take in an event that is passed on."""
+        if self._first_result is None and event["type"] not in BEFORE_RESULTS:
+            self._first_result = time.monotonic()
+        if self._size is not None and event["type"] == "round":
+            round_ = event["round"]
+            kept = sum(token["status"] == Status.ACCEPTED for token in round_["drafted"])
+            self._size += kept + (round_["emission"] is not None)
+        return event
+
+    def taken(self, whole: bool) -> Taken:
+        """What the call took until now; ``whole`` where nobody asked it to stop."""
+        now = time.monotonic()
+        first = self._first_result or now
+        new = {key: costs for key, costs in self._pair.calibrations.items() if key not in self._known}
+        return Taken(self._gpu, new, first - self._begun, now - first, self._size, whole)
+
+
+def _lent(
+    events: Iterator[Event], kind: str, raw: Mapping[str, Any], reservations: Reservations
+) -> Iterator[Event]:
+    """The events of a call, its refusals as ``UserError``; what it took is learned.
+
+    Raises:
+        UserError: What the job was refused with, or why there is no GPU now.
+    """
+    refused, begun = None, False
+    try:
+        with closing(events):  # type: ignore[type-var]
+            for event in events:
+                begun = True
+                if event["type"] == REFUSED:
+                    refused = event["message"]  # and on to the end, which says what becomes of the process
+                elif event["type"] == TAKEN:
+                    reservations.learn(kind, raw, event["taken"])
+                else:
+                    yield event
+    except Exception as error:
+        if refused is None:
+            if begun:
+                reservations.was_cut(kind, raw)
+            # The host's own words: no GPU free, a visitor's quota used up, or the call cut off.
+            words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
+            raise UserError(f"The GPU could not be used ({words[:200]}); please try again later.") from error
+    if refused is not None:
+        raise UserError(refused)

@@ -1,0 +1,201 @@
+"""Ways in for programs: the API endpoint ``generate``, and the same as a tool for language models (MCP).
+
+The other endpoints stream what the page draws; this one gives a text with its figures.
+"""
+
+import base64
+import importlib.util
+import inspect
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypedDict
+
+import gradio as gr
+from gradio.utils import get_function_description
+from starlette.middleware import Middleware
+
+from specdemo.records.limits import UserError
+from specdemo.records.pieces import StreamDecoder
+from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
+from specdemo.ui import jobs
+from specdemo.ui.http.visitors import Loopback
+from specdemo.ui.streams import EventSource, Stops
+
+GENERATE = "generate"
+
+
+class Figures(TypedDict):
+    """Some of ``metrics.Totals``, by their names there."""
+
+    tokens: int
+    passes: int
+    tau: float | None
+    alpha_compared: float | None
+    alpha_drafted: float | None
+    speedup: float | None
+    speedup_end_to_end: float | None
+    s_theory: float | None
+    tokens_per_s: float | None
+    baseline_tokens_per_s: float | None
+    identical: bool | None
+    divergence: int | None
+
+
+class Answer(TypedDict):
+    """What ``generate`` gives: while the run goes on as far as it has come, ``sentence`` still empty.
+
+    ``totals`` is None before the first round; ``device`` and ``pair`` (target, draft) are empty before the
+    run begins.
+    """
+
+    text: str
+    sentence: str
+    totals: Figures | None
+    device: str
+    pair: dict[str, str]
+
+
+def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
+    """Add the endpoint to ``page``; whoever left is to be forgotten in what it returns."""
+    stops = Stops()
+    endpoint = generate_endpoint(service, stops)
+    added = gr.api(endpoint, api_name=GENERATE, concurrency_limit=None, concurrency_id=jobs.DEVICE)
+    _request, *meanings = get_function_description(endpoint)[1].values()
+    for place, meaning in zip(added["inputs"] + added["outputs"], [*meanings, "Answer"], strict=True):
+        page.blocks[place].label = meaning
+    return stops
+
+
+def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[Answer]]:
+    """The function behind the API endpoint and the tool."""
+
+    def generate(
+        request: gr.Request,
+        prompt: str,
+        mode: Mode = RunConfig.mode,
+        drafter: str = RunConfig.drafter,
+        k: int | Literal["auto"] = RunConfig.k,
+        temperature: float = RunConfig.temperature,
+        rule: Rule | None = None,
+        max_new_tokens: int = RunConfig.max_new_tokens,
+        seed: int = RunConfig.seed,
+        top_k: int = RunConfig.top_k,
+        top_p: float = RunConfig.top_p,
+        pair: str = "",
+    ) -> Iterator[Answer]:
+        """Write a text by speculative decoding, race the target model alone, and tell how much faster it was.
+
+        The text is the target's own, whatever drafts. In ``totals``: ``speedup`` against the target alone,
+        ``tau`` tokens per target pass, ``alpha_compared`` the share of compared drafts that were accepted,
+        ``identical`` whether both wrote the same tokens (null under rejection, where they are two draws).
+
+        Args:
+            prompt: What the target model answers or continues
+            mode: chat answers the prompt, raw continues its text
+            drafter: draft-model, prompt-lookup, lookup+model, feature-draft, lookup+feature or early-exit
+            k: Tokens drafted per round, 1 to 12, or auto
+            temperature: 0 to 2; 0 is greedy
+            rule: How drafts are verified; by default greedy at temperature 0 and rejection above
+            max_new_tokens: Length of the text in tokens, 1 to 1024
+            seed: Of the random draws; repeats the text, unless k is auto under rejection
+            top_k: Draw from this many most likely tokens; 0 is all
+            top_p: Draw from the most likely tokens that together have this probability; 1 is all
+            pair: Which models, where the host offers several; empty for those that are always there
+        """
+        raw = {
+            "prompt": prompt,
+            "mode": mode,
+            "drafter": drafter,
+            "k": k,
+            "temperature": temperature,
+            "rule": rule,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+            "top_k": top_k,
+            "top_p": top_p,
+        }
+        yield from answers(
+            jobs.stream(stops, request, lambda stop, visitor: service.stream(raw, stop, pair, visitor))
+        )
+
+    # Gradio documents what a function returns by its annotation, and takes an iterator for anything at all.
+    generate.__signature__ = inspect.signature(generate).replace(return_annotation=Answer)
+    return generate
+
+
+def answers(growing: Iterable[str]) -> Iterator[Answer]:
+    """A run's growing NDJSON as the text and the figures it tells so far, one answer an update."""
+    draft = _AnswerSoFar()
+    read = 0
+    for ndjson in growing:
+        for line in ndjson[read:].split("\n")[:-1]:
+            draft.add(json.loads(line))
+        read = len(ndjson)
+        yield draft.answer()
+
+
+class _AnswerSoFar:
+    """Folds a run's events into an :class:`Answer`."""
+
+    def __init__(self) -> None:
+        self._answer = Answer(text="", sentence="", totals=None, device="", pair={})
+        self._pieces: dict[str, bytes] = {}
+        self._specials: frozenset[int] = frozenset()
+        self._decoder = StreamDecoder()
+
+    def answer(self) -> Answer:
+        return self._answer.copy()
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        self._pieces |= {name: base64.b64decode(piece) for name, piece in event.get("pieces", {}).items()}
+        answer = self._answer
+        if event["type"] == "start":
+            answer["device"], answer["pair"] = event["run"]["device"], event["run"]["pair"]
+            self._specials = frozenset(event["specials"])
+        elif event["type"] == "round":
+            answer["totals"] = _figures(event["totals"])
+            if event["lane"] == SPECULATIVE:
+                answer["text"] += self._text(event["round"])
+        elif event["type"] == "end":
+            answer["totals"], answer["sentence"] = _figures(event["totals"]), event["sentence"]
+            answer["text"] += self._decoder.flush()
+
+    def _text(self, round_: Mapping[str, Any]) -> str:
+        kept = [token["id"] for token in round_["drafted"] if token["status"] == Status.ACCEPTED]
+        own = [round_["emission"]["id"]] if round_["emission"] else []
+        pieces = (self._pieces[str(token)] for token in kept + own if token not in self._specials)
+        return "".join(map(self._decoder.feed, pieces))
+
+
+def _figures(totals: Mapping[str, Any]) -> Figures:
+    return Figures(**{name: totals[name] for name in Figures.__annotations__})
+
+
+def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
+    """``options`` of ``launch()`` such that ``generate`` is served as a tool by MCP, and nothing else is.
+
+    Raises:
+        UserError: The package it takes is not installed.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise UserError("--mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.")
+
+    guarded = options["app_kwargs"]["lifespan"]
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        # Gradio makes a tool of every public endpoint. This runs before the first request.
+        server = page.mcp_server_obj
+        server.tool_to_endpoint = {
+            tool: endpoint for tool, endpoint in server.tool_to_endpoint.items() if endpoint == f"/{GENERATE}"
+        }
+        # Gradio would write what a tool gives as Python does.
+        server.postprocess_output_data = lambda data, _root: [
+            server.types.TextContent(type="text", text=dump(given)) for given in data
+        ]
+        async with guarded(app):
+            yield
+
+    app_kwargs = {**options["app_kwargs"], "lifespan": lifespan, "middleware": [Middleware(Loopback)]}
+    return {**options, "mcp_server": True, "app_kwargs": app_kwargs}

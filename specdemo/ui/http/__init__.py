@@ -1,0 +1,1 @@
+"""The door: which requests come in, and what is served beside the page itself."""

@@ -1,0 +1,305 @@
+"""The door in front of the web server: what may be asked, how much may be sent, and what every reply carries.
+
+Gradio serves much that this page never needs (uploads, files, a proxy, editors); only what is named here gets
+through. Whatever else goes wrong is told in one sentence, as JSON. Streams pass through untouched. Knows no
+jobs and no widgets.
+"""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from specdemo.records.limits import UserError
+from specdemo.records.trace import dump
+from specdemo.ui import stage
+from specdemo.ui.http import health, lab_routes, offline, traces
+from specdemo.ui.http.gradio_requests import API, NotFoundError, check_body, check_query, object_in
+from specdemo.ui.http.headers import admitted_headers
+from specdemo.ui.http.hosts import Hosts, hosts_for
+from specdemo.ui.http.refusals import MAX_BODY, OTHERWISE, SENTENCES, RefusedError, sentence_in
+
+BODY_S = 20.0
+MAX_PATH_CHARS = 500
+MAX_QUERY_CHARS = 60_000
+"""A link may hold the longest prompt, percent-encoded; Gradio reads no address of 65,536 characters."""
+PLAYER = f"/{stage.PREFIX}/player.html"
+_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX, health.PREFIX))
+_FETCHED = re.compile(
+    rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
+    rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"
+)
+_POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
+_POSTED_TO_US = re.compile(rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run")
+_MCP = re.compile(rf"{API}/mcp(/.*)?")
+_NAMES_THE_HOST = re.compile(r"/|/config/?")
+"""What Gradio writes the address into by which it was asked; nobody else is to get it from a cache."""
+_UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|(^|/)\.\.?(/|$)")
+"""What no address of this page has: control characters, backslashes, steps up the folders."""
+
+COMMON_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # the address may hold a prompt
+    "Permissions-Policy": ", ".join(
+        f"{feature}=()"
+        for feature in ("camera", "microphone", "geolocation", "display-capture", "payment", "usb")
+    ),
+}
+SPACES = ("https://huggingface.co", "https://*.hf.space")
+"""Who may show the page in a frame when it runs as a Space."""
+_log = logging.getLogger(__name__)
+
+
+def lifespan(
+    allowed: Iterable[str] = (), listening: str = ""
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    """For ``FastAPI(lifespan=...)``: before the first request the guard is put around the whole app.
+
+    What is given as ``middleware`` would stand inside of Gradio's own, which answers some requests itself.
+
+    Args:
+        allowed: Further names of the page, and whose pages may call it.
+        listening: The name of what the server listens on.
+    """
+
+    @asynccontextmanager
+    async def guarded(app: Starlette) -> AsyncIterator[None]:
+        hosts = hosts_for(allowed, app.root_path, listening)
+        app.middleware_stack = Guard(app.middleware_stack, framers(), hosts)
+        yield
+
+    return guarded
+
+
+def framers() -> tuple[str, ...]:
+    """Other hosts that may show the page in a frame."""
+    return SPACES if os.environ.get("SPACE_ID") else ()
+
+
+def content_policy(framed_by: Iterable[str] = ()) -> str:
+    """What the page may load and run; Gradio needs inline scripts and ``eval`` for its templates."""
+    return "; ".join(
+        [
+            "default-src 'self'",
+            "script-src 'self' 'unsafe-inline' 'unsafe-eval'",
+            "style-src 'self' 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            "font-src 'self' data:",
+            "connect-src 'self'",
+            "object-src 'none'",
+            "frame-src 'none'",
+            "base-uri 'self'",
+            "form-action 'self'",
+            " ".join(["frame-ancestors 'self'", *framed_by]),
+        ]
+    )
+
+
+class Guard:
+    """ASGI middleware around the whole app.
+
+    Args:
+        app: What is guarded; Gradio's, which has the page as ``get_blocks()``.
+        framed_by: Other hosts that may show the page in a frame.
+        hosts: Its names, and whose pages may call it; this machine's, and its own.
+    """
+
+    def __init__(self, app: ASGIApp, framed_by: Iterable[str] = (), hosts: Hosts | None = None):
+        self._app = app
+        self._policy = content_policy(framed_by)
+        self._hosts = hosts or hosts_for()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        if scope["type"] != "http":
+            return await send({"type": "websocket.close", "code": 1008})
+        path = _behind(scope.get("root_path", ""), scope["path"])
+        reply = _Reply(send, self._headers(path), path)
+        try:
+            scope["headers"] = admitted_headers(scope["headers"], self._hosts)
+            receive = await _admitted(scope, path, receive)
+            await self._app(scope, receive, reply.send)
+        except RefusedError as error:
+            await reply.tell(error.status, str(error))
+        except Exception as error:
+            await reply.fail(error)
+
+    def _headers(self, path: str) -> dict[str, str]:
+        policy = f"{offline.POLICY}; frame-ancestors 'none'" if path == PLAYER else self._policy
+        fresh = {"Cache-Control": "no-store"} if _NAMES_THE_HOST.fullmatch(path) else {}
+        return {"Content-Security-Policy": policy, **COMMON_HEADERS, **fresh}
+
+
+def _behind(root: str, path: str) -> str:
+    """``path`` without the folder under which a proxy shows the page, where the proxy has left it in."""
+    root = root.rstrip("/")
+    return path[len(root) :] if root and path.startswith(f"{root}/") else path
+
+
+async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
+    """How the app gets the request's body, if it gets the request at all.
+
+    Raises:
+        RefusedError: It does not.
+    """
+    page = scope["app"].get_blocks()
+    if len(path) > MAX_PATH_CHARS or _UNSAFE.search(path):
+        raise RefusedError(404)
+    if len(scope["query_string"]) > MAX_QUERY_CHARS:
+        raise RefusedError(414)
+    if page.mcp_server and _MCP.fullmatch(path):
+        return await _message(receive) if scope["method"] == "POST" else receive
+    method = {"HEAD": "GET"}.get(scope["method"], scope["method"])
+    taken = {"GET": _FETCHED.fullmatch(path), "POST": _posted(path)}
+    if not any(taken.values()):
+        raise RefusedError(404)
+    if _asks_whether_it_may(scope):
+        return receive
+    if not taken.get(method):
+        raise RefusedError(405)
+    try:
+        if method == "GET":
+            check_query(page, path, QueryParams(scope["query_string"]))
+        elif _POSTED_TO_GRADIO.fullmatch(path):
+            body = await _body(receive)
+            check_body(page, path, body)
+            return _replayed(body, receive)
+    except NotFoundError as error:
+        raise RefusedError(404, str(error)) from error
+    except UserError as error:
+        raise RefusedError(400, str(error)) from error
+    return receive
+
+
+async def _message(receive: Receive) -> Receive:
+    """How the MCP server gets a message."""
+    body = await _body(receive)
+    try:
+        object_in(body)
+    except UserError as error:
+        raise RefusedError(400, str(error)) from error
+    return _replayed(body, receive)
+
+
+def _asks_whether_it_may(scope: Scope) -> bool:
+    """Whether a browser asks before it sends another page's request, which may come: Gradio answers."""
+    headers = Headers(scope=scope)
+    return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
+
+
+def _posted(path: str) -> re.Match[str] | None:
+    return _POSTED_TO_GRADIO.fullmatch(path) or _POSTED_TO_US.fullmatch(path)
+
+
+async def _body(receive: Receive) -> bytes:
+    """All that is sent, counted while it arrives.
+
+    Raises:
+        RefusedError: It is too much, or takes too long.
+    """
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            more = True
+            while more:
+                message = await receive()
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY:
+                    raise RefusedError(413)
+                more = message.get("more_body", False)
+    except TimeoutError:
+        raise RefusedError(408) from None
+    return bytes(body)
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """``receive`` for the app, which has to get the body that was already taken."""
+    kept: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return kept.pop() if kept else await receive()
+
+    return again
+
+
+class _Reply:
+    """One reply on its way out: headers on every one, and every refusal in one sentence."""
+
+    def __init__(self, send: Send, headers: dict[str, str], path: str):
+        self._send = send
+        self._headers = headers
+        self._path = path
+        self._begun = False
+        self._ended = False
+        self._streamed = False
+        self._refusal: MutableMapping[str, Any] | None = None
+        self._told = bytearray()
+
+    async def send(self, message: Message) -> None:
+        """For the app; keeps an error reply back until it can be put in words."""
+        if message["type"] == "http.response.start":
+            if message["status"] >= 400 and not _MCP.fullmatch(self._path):
+                self._refusal = message
+                return
+            await self._begin(message)
+        elif self._refusal is None:
+            self._ended = not message.get("more_body")
+            await self._send(message)
+        else:
+            self._told += message.get("body", b"")
+            if not message.get("more_body"):
+                await self._restate(self._refusal["status"])
+
+    async def tell(self, status: int, sentence: str) -> None:
+        """Refuse with a sentence."""
+        body = dump({"error": sentence}).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"cache-control", b"no-store"),
+        ]
+        await self._begin({"type": "http.response.start", "status": status, "headers": headers})
+        self._ended = True
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def fail(self, error: Exception) -> None:
+        """The app raised: say so unless that is done, or end what it had begun to stream.
+
+        Raises:
+            Exception: The same, where half a file is on its way; the server then cuts the connection.
+        """
+        expected = isinstance(error.__cause__ or error, HTTPException)
+        if not expected:
+            _log.error("A request to %r failed", self._path, exc_info=error)
+        if self._ended:
+            return
+        if not self._begun:
+            await self.tell(500, SENTENCES[500])
+        elif self._streamed:
+            await self._send({"type": "http.response.body", "body": b""})
+        else:
+            raise error
+
+    async def _begin(self, message: MutableMapping[str, Any]) -> None:
+        message.setdefault("headers", [])
+        headers = MutableHeaders(scope=message)
+        headers.update(self._headers)
+        self._begun = True
+        self._streamed = headers.get("content-type", "").startswith("text/event-stream")
+        await self._send(message)
+
+    async def _restate(self, status: int) -> None:
+        sentence = sentence_in(bytes(self._told))
+        if self._path.startswith(f"{API}/run/") and status == 500:
+            status = 400  # so Gradio calls whatever a function raises about its values
+        await self.tell(status, sentence or SENTENCES.get(status, OTHERWISE))

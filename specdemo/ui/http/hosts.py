@@ -1,0 +1,112 @@
+"""Under which names the page answers, and from which other pages it may be called.
+
+A browser that was lured here shows it: by a name that is not the page's own (DNS rebinding) in ``Host``, by a
+page that is not ours in ``Origin``. Knows names, no requests.
+"""
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+import httpx
+
+from specdemo.records.limits import UserError, show
+
+ANY = "*"
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+HUB = "huggingface.co"
+_NAME = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|\*")
+_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[\w.-]{1,253})(:\d{1,5})?", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Names in lower case; ``*.x`` stands for all below x, ``*`` for any.
+
+    Attributes:
+        names: By which the page may be asked for, beside its addresses as numbers.
+        callers: Whose pages may call it, beside its own.
+    """
+
+    names: frozenset[str] = frozenset()
+    callers: frozenset[str] = frozenset()
+
+    def answer_to(self, name: str) -> bool:
+        """Whether the page may be asked for by this name. A number cannot be somebody else's name for it."""
+        return _is_address(name) or _among(name, self.names)
+
+    def admit(self, origin: str, asked: Collection[str]) -> bool:
+        """Whether a page of this origin may call, which asked for us by one of these names."""
+        scheme, _, host = origin.partition("://")
+        name = name_in(host) if scheme in ("http", "https") else None
+        if name is None:
+            return False
+        near = name in LOOPBACK and not LOOPBACK.isdisjoint(asked)
+        return near or name in asked or _among(name, self.callers)
+
+
+def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str = "") -> Hosts:
+    """The names of the page where it runs: this machine's, a Space's, those of a proxy.
+
+    A proxy that shows the page under a path decides under which names, unless the host names them.
+
+    Args:
+        allowed: What the host names beside them.
+        root_path: Path or address under which a proxy shows the page.
+        listening: The name of what the server listens on, under which Gradio calls itself.
+    """
+    own = socket.gethostname().lower()
+    callers = set(allowed)
+    names = {"localhost", "*.localhost", own, f"{own}.local"}
+    names.add((listening or os.environ.get("GRADIO_SERVER_NAME", "")).lower())
+    _, scheme, shown_at = root_path.rpartition("://")
+    if scheme:
+        callers.add(name_in(shown_at.partition("/")[0]) or "")
+    elif root_path and not callers:
+        names.add(ANY)
+    if os.environ.get("SPACE_ID"):
+        callers.update([HUB, *os.environ.get("SPACE_HOST", "").lower().split(",")])
+        names.add("*.hf.space")
+    return Hosts(frozenset(names | callers) - {""}, frozenset(callers) - {""})
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Names separated by commas, as a host gives them.
+
+    Raises:
+        UserError: One of them is no name.
+    """
+    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    for name in names:
+        if not (_NAME.fullmatch(name) or _is_address(name)):
+            raise UserError(
+                f"--allow-host takes names such as demo.example.org or *.example.org; not {show(name)}."
+            )
+    return names
+
+
+def name_in(host: str) -> str | None:
+    """The name in front of the port, in lower case; None where no browser could have asked for it so."""
+    if not _HOST.fullmatch(host):
+        return None
+    try:
+        url = httpx.URL(f"http://{host}")
+    except httpx.InvalidURL:
+        return None
+    return url.raw_host.decode().rstrip(".") or None if (url.port or 0) < 1 << 16 else None
+
+
+def _among(name: str, names: Iterable[str]) -> bool:
+    return any(
+        one in (name, ANY) or (one.startswith("*.") and name.endswith(one.removeprefix("*"))) for one in names
+    )
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False

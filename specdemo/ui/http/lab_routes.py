@@ -1,0 +1,44 @@
+"""The lab's quick answers over HTTP: theory for chosen numbers, and what it says about a finished run.
+
+They wait for no model and in no queue. Keeps nothing of any visitor.
+"""
+
+from typing import Any
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from specdemo.lab.theory import parse_theory, run_answer, theory_answer
+from specdemo.records.limits import UserError
+from specdemo.ui.http.traces import json_reply, of_posted_run, refusal
+
+PREFIX = "specdemo-lab"
+
+
+def routes() -> list[BaseRoute]:
+    """Where the browser asks."""
+    return [Route(f"/{PREFIX}/theory", _theory), Route(f"/{PREFIX}/run", _run, methods=["POST"])]
+
+
+def _theory(request: Request) -> Response:
+    try:
+        return json_reply(theory_answer(parse_theory(_values(request.query_params))))
+    except UserError as error:
+        return refusal(400, error)
+
+
+async def _run(request: Request) -> Response:
+    return await of_posted_run(request, lambda run: json_reply(run_answer(run)))
+
+
+def _values(query: QueryParams) -> dict[str, Any]:
+    """Numbers as numbers, anything else as the text it is."""
+    values: dict[str, Any] = {}
+    for key, text in query.items():
+        try:
+            values[key] = float(text)
+        except ValueError:
+            values[key] = text
+    return values

@@ -1,0 +1,124 @@
+"""From a service's events to what the page shows: append-only NDJSON, and the way to stop it.
+
+The text a run yields only ever grows, so that Gradio's diff sends just the new lines. Knows no widgets.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Protocol
+
+from specdemo.records.limits import UserError
+from specdemo.records.trace import dump
+from specdemo.service.shares import Visitor
+
+MIN_GAP_S = 1 / 6
+"""Shortest time between two updates sent to the browser; rounds in between travel together.
+
+Whoever reads them may share the decoder's cores: at 15 a second streaming cost it a tenth of its speed, at 6
+about 3%. The browser plays rounds at their recorded pace all the same."""
+
+MOST_WISHES = 10_000
+"""Whose wishes to stop are remembered; far more than can have a job."""
+FREQUENT = frozenset({"round", "progress"})
+"""Types of events that a job may yield as often as once a round; any other is sent at once."""
+WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
+
+Request = Mapping[str, Any]
+Stop = Callable[[], bool]
+Events = Generator[dict[str, Any]]
+"""Of one job; raises ``UserError``."""
+
+
+class EventSource(Protocol):
+    """What the page needs of ``jobs.Service``: each kind of job, on the pair of that name."""
+
+    def stream(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
+        """One run."""
+
+    def play(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
+        """One turn of a game."""
+
+    def prove(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
+        """One audit or distribution test."""
+
+    def measure(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
+        """One experiment of the lab."""
+
+    def quiz(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
+        """One question of the quiz."""
+
+
+class Stops:
+    """Who asked for their run to end, by session.
+
+    An entry lives from the press of Run (so that a run still queued can be stopped too) to the end
+    of the run, or until its tab is closed.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[str, threading.Event] = {}
+
+    def begin(self, session: str) -> None:
+        """Forget any earlier wish to stop."""
+        if len(self._events) >= MOST_WISHES:
+            self._events.pop(next(iter(self._events)))
+        self._events[session] = threading.Event()
+
+    def current(self, session: str) -> threading.Event:
+        """The flag of this session's run; a run started through the API has none before it starts."""
+        return self._events.setdefault(session, threading.Event())
+
+    def stop(self, session: str) -> None:
+        """Ask this session's run to end; nothing happens where none is under way."""
+        if event := self._events.get(session):
+            event.set()
+
+    def leave(self, session: str, event: threading.Event | None = None) -> None:
+        """Forget the session, or only this run of it where a newer one has begun."""
+        if event is None or self._events.get(session) is event:
+            self._events.pop(session, None)
+
+
+def first_line() -> str:
+    """What the stage shows from the press of Run until the service speaks."""
+    return _line(WAITING)
+
+
+def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
+    """One job as text that grows by whole lines, at most one update per ``MIN_GAP_S``, none lost.
+
+    What is told again and again while waiting stands there once; the text is yielded all the same, since only
+    then does Gradio notice that a visitor has left.
+
+    Raises:
+        UserError: After an ``error`` line that holds the same sentence has been yielded.
+    """
+    text, sent, due, last = first_line(), "", clock(), None
+    try:
+        with closing(source) as events:
+            for event in events:
+                text += _line(event) if event != last else ""
+                last = event if event["type"] == "progress" else None
+                if clock() >= due or event["type"] not in FREQUENT:
+                    yield text
+                    sent, due = text, clock() + MIN_GAP_S
+    except UserError as error:
+        yield text + error_line(str(error))
+        raise
+    except Exception as error:
+        told = UserError(f"The run failed inside the program ({type(error).__name__}); please try again.")
+        yield text + error_line(str(told))
+        raise told from error
+    if text != sent:
+        yield text
+
+
+def error_line(message: str) -> str:
+    """What the stage shows in place of a run."""
+    return _line({"type": "error", "message": message})
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    return dump(event) + "\n"

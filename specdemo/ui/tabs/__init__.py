@@ -1,0 +1,1 @@
+"""The page's tabs beside Run and Learn."""

@@ -1,0 +1,108 @@
+"""The tab "Lab": what it offers to measure, and the API endpoint ``measure``.
+
+The buttons and fields are the component's own; they go untouched through the service's own check.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from specdemo.lab.conditions import CONDITIONS, CONTRASTS
+from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
+from specdemo.lab.request import NEW_TOKENS, PROMPTS
+from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
+from specdemo.records.trace import Mode, RunConfig
+from specdemo.ui import jobs
+from specdemo.ui.component import component
+from specdemo.ui.streams import EventSource, Stops
+
+LAB = "document.querySelector('#lab .sd-lab').lab"
+SCRIPTS = (f"() => {LAB}.values()", f"() => ({LAB}.settle(), [])")
+
+
+def build_lab(service: EventSource, pair: gr.Dropdown) -> Stops:
+    """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    stops = Stops()
+    inputs = _inputs()
+    shown = component("lab", "lab.js", "mountLab", settings(list(inputs)))
+    jobs.wire_component(stops, measure_endpoint(service, stops), [*inputs.values(), pair], shown, SCRIPTS)
+    return stops
+
+
+def settings(inputs: list[str]) -> dict[str, Any]:
+    """What the tab's JavaScript takes from Python; ``inputs`` is what a request consists of, in order."""
+    return {
+        "inputs": inputs,
+        "defaults": {"max_new_tokens": NEW_TOKENS, "prompts": PROMPTS, "k": RunConfig.k},
+        "limits": {"max_new_tokens": MAX_LAB_TOKENS, "prompts": MAX_LAB_PROMPTS},
+        "sweeps": [{"name": name, "title": TITLES[name]} for name in SWEEPS],
+        "conditions": [
+            {
+                "name": contrast.name,
+                "group": contrast.group,
+                "title": contrast.title,
+                "expected": contrast.expected,
+                "helps": contrast.helps.label,
+                "hurts": contrast.hurts.label,
+            }
+            for contrast in CONTRASTS
+        ],
+    }
+
+
+def _inputs() -> dict[str, gr.components.Component]:
+    """Of the endpoint, by the names in ``request.parse_lab``; never seen, the component's fields are."""
+    hidden: dict[str, Any] = {"visible": False}
+    return {
+        "experiment": gr.Dropdown(
+            [*EXPERIMENTS, *CONDITIONS], value=DRAFT_LENGTH, label="Experiment", **hidden
+        ),
+        "k": gr.Number(RunConfig.k, label="Draft length", precision=0, **hidden),
+        "temperature": gr.Number(0.0, label="Temperature", **hidden),
+        "max_new_tokens": gr.Number(NEW_TOKENS, label="New tokens of each run", precision=0, **hidden),
+        "prompts": gr.Number(PROMPTS, label="Shipped prompts per point", precision=0, **hidden),
+        "prompt": gr.Textbox("", label="One's own prompt instead", **hidden),
+        "mode": gr.Radio(list(map(str, Mode)), value=str(Mode.CHAT), label="What to do with it", **hidden),
+        "seed": gr.Number(0, label="Seed", precision=0, **hidden),
+    }
+
+
+def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+    """The function behind the tab's buttons and the API endpoint ``measure``."""
+
+    def measure(
+        experiment: str,
+        k: int,
+        temperature: float,
+        max_new_tokens: int,
+        prompts: int,
+        prompt: str,
+        mode: str,
+        seed: int,
+        pair: str,
+        request: gr.Request,
+    ) -> Iterator[str]:
+        """Measure what sets the speedup; yields the experiment's events as growing NDJSON.
+
+        ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
+        contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
+        hold for all points of a sweep unless it varies them. ``prompts`` shipped prompts are written at each
+        point, or one's own ``prompt``, continued or answered as ``mode`` says (raw or chat). ``pair``
+        names the models, where there are several.
+        """
+        raw = {
+            "experiment": experiment,
+            "k": k,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+            "prompts": prompts,
+            "prompt": prompt,
+            "mode": mode,
+            "seed": seed,
+        }
+        yield from jobs.stream(
+            stops, request, lambda stop, visitor: service.measure(raw, stop, pair, visitor)
+        )
+
+    return measure

@@ -1,0 +1,144 @@
+"""The tab "Is it the same?": three proofs, each with its settings and its button, and what they show."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from specdemo.charts.plots import distribution_chart
+from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
+from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
+from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
+from specdemo.ui import jobs
+from specdemo.ui.component import component
+from specdemo.ui.streams import EventSource, Stops
+
+CLAIM = (
+    "<p>Drafts change how fast the text is written, not what it says: it stays <b>the target's own</b>. "
+    "Do not believe it; check it.</p>"
+)
+CARDS = {
+    Proof.GREEDY: (
+        "Token by token, greedy",
+        "Write texts with drafts and without, always the target's first choice: every token has to agree.",
+    ),
+    Proof.SHARED_NOISE: (
+        "Token by token, sampled",
+        "The same at a temperature, where both writers get the same dice (shared noise): "
+        "every token has to agree.",
+    ),
+    Proof.DISTRIBUTION: (
+        "Same distribution",
+        "Rejection sampling throws its own dice: compare thousands of short continuations drawn both ways. "
+        "The two rules that are wrong on purpose have to be caught.",
+    ),
+}
+RULES = [
+    ("the true rule", str(SampledBy.TRUE_RULE)),
+    ("accept everything (wrong)", str(SampledBy.ACCEPT_EVERYTHING)),
+    ("no residual (wrong)", str(SampledBy.NO_RESIDUAL)),
+]
+
+
+def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
+    """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    stops = Stops()
+    _constant(CLAIM, "proof-claim")
+    with gr.Row(elem_id="proofs", equal_height=True):
+        with _card(Proof.GREEDY), gr.Row():
+            greedy_prompts = _number("Prompts", PROMPTS, 1, MOST_PROMPTS)
+            greedy = _start("Compare", Proof.GREEDY)
+        with _card(Proof.SHARED_NOISE), gr.Row():
+            sampled_prompts = _number("Prompts", PROMPTS, 1, MOST_PROMPTS)
+            temperature = _number("Temperature", TEMPERATURE, GREEDY_BELOW, MAX_TEMPERATURE)
+            sampled = _start("Compare", Proof.SHARED_NOISE)
+        with _card(Proof.DISTRIBUTION):
+            rule = gr.Radio(
+                RULES,
+                value=str(SampledBy.TRUE_RULE),
+                label="Rule that draws the speculative sample",
+                container=False,
+                elem_id="proof-rule",
+            )
+            with gr.Row():
+                prompt = gr.Textbox(
+                    EXAMPLE["prompt"],
+                    label="Text to continue",
+                    max_lines=1,
+                    scale=3,
+                    min_width=150,
+                    elem_id="proof-prompt",
+                )
+                draws = _number("Draws each way", DRAWS, 1, MOST_DRAWS)
+                drawn = _start("Draw and compare", Proof.DISTRIBUTION)
+    with gr.Column(elem_id="proof-results"):
+        stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="proof-stop")
+        shown = component("proof", "proof.js", "mountProof", {"figures": distribution_chart()})
+
+    def starting(start: gr.Button, proof: Proof, prompts: gr.Number) -> tuple[gr.Button, list[Any]]:
+        chosen = gr.Radio(list(map(str, Proof)), value=str(proof), label="Which proof", visible=False)
+        return start, [chosen, prompts, temperature, draws, rule, prompt, pair]
+
+    starts = [
+        starting(drawn, Proof.DISTRIBUTION, greedy_prompts),
+        starting(greedy, Proof.GREEDY, greedy_prompts),
+        starting(sampled, Proof.SHARED_NOISE, sampled_prompts),
+    ]
+    jobs.wire_each(stops, proof_endpoint(service, stops), starts, shown, stop)
+    return stops
+
+
+def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+    """The function behind the three buttons and the API endpoint ``prove``."""
+
+    def prove(
+        proof: str,
+        prompts: int,
+        temperature: float,
+        draws: int,
+        rule: str,
+        prompt: str,
+        pair: str,
+        request: gr.Request,
+    ) -> Iterator[str]:
+        """Check that speculative output is the target's own; yields the events as growing NDJSON.
+
+        ``proof`` "greedy" or "shared-noise" compares texts token by token over so many of the shipped
+        ``prompts``, the latter at ``temperature``. "distribution" compares two samples of ``draws`` short
+        continuations of ``prompt``; ``rule`` draws the speculative one: "true-rule", or
+        "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
+        looked at. ``pair`` names the models, where there are several.
+        """
+        raw = {
+            "proof": proof,
+            "prompts": prompts,
+            "temperature": temperature,
+            "draws": draws,
+            "rule": rule,
+            "prompt": prompt,
+        }
+        yield from jobs.stream(stops, request, lambda stop, visitor: service.prove(raw, stop, pair, visitor))
+
+    return prove
+
+
+def _card(proof: Proof) -> gr.Column:
+    title, about = CARDS[proof]
+    with gr.Column(min_width=260, elem_classes="sd-proof-card") as card:
+        _constant(f"<h2>{title}</h2><p>{about}</p>", f"about-{proof}")
+    return card
+
+
+def _number(label: str, value: float, least: float, most: float) -> gr.Number:
+    precision, step = (0, 1) if isinstance(value, int) else (None, 0.1)
+    return gr.Number(
+        value, label=label, minimum=least, maximum=most, precision=precision, step=step, min_width=60
+    )
+
+
+def _start(label: str, proof: Proof) -> gr.Button:
+    return gr.Button(label, variant="primary", min_width=90, elem_id=f"prove-{proof}")
+
+
+def _constant(markup: str, name: str) -> None:
+    gr.HTML(markup, js_on_load=None, apply_default_css=False, elem_id=name, elem_classes="sd-proof-words")

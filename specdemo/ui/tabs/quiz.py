@@ -1,0 +1,60 @@
+"""The quiz of the tab "Learn": its questions, the two buttons, and where results are shown.
+
+The question that is asked is the value of the component that shows the questions; the browser sets it.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gradio as gr
+
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.ui import jobs
+from specdemo.ui.component import component
+from specdemo.ui.streams import EventSource, Stops
+
+
+def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
+    """The widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    stops = Stops()
+    with gr.Column(elem_id="quiz"):
+        settings = {"questions": shown_questions()}
+        label = "The number of a question, from 1"
+        asked = component("quiz-questions", "quiz.js", "mountQuestions", settings, label)
+        with gr.Row(elem_id="quiz-buttons"):
+            buttons = (
+                gr.Button("Run it", variant="primary", scale=0, min_width=130, elem_id="quiz-run"),
+                gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="quiz-stop"),
+            )
+        results = component("quiz-results", "quiz.js", "mountResults")
+    jobs.wire(stops, quiz_endpoint(service, stops), [asked, pair], results, buttons)
+    return stops
+
+
+def shown_questions() -> list[dict[str, Any]]:
+    """What the browser is told of the questions; which option is right it learns from a run."""
+    return [
+        {
+            "name": question.name,
+            "text": question.text,
+            "setup": question.setup,
+            "options": [option.text for option in question.options],
+        }
+        for question in QUESTIONS
+    ]
+
+
+def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
+    """The function behind the button "Run it" and the API endpoint ``quiz``."""
+
+    def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
+        """Run what answers a question of the quiz, named by its number from 1; yields growing NDJSON.
+
+        Its ``verdict`` has the ``option``, from 0, that the figures support, or null if they are too close.
+        ``pair`` names the models, where there are several.
+        """
+        yield from jobs.stream(
+            stops, request, lambda stop, visitor: service.quiz({"question": question}, stop, pair, visitor)
+        )
+
+    return quiz
