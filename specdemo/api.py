@@ -37,7 +37,7 @@ def compare(pair: Pair, prompt: str, **settings: Any) -> Run:
     """Race drafts against the target alone, to the end; arguments and errors as for :func:`speculate`.
 
     Returns:
-        The whole run: the rounds of each lane, and in ``totals`` the figures of ``metrics.Totals``. Its
+        The whole run: the rounds of each lane, and in ``totals`` the figures of ``figures.Totals``. Its
         ``to_json()`` is a trace file, which the page and ``specdemo replay`` read.
     """
     live = LiveRun(pair, _config(pair, prompt, settings))

@@ -9,7 +9,7 @@ from tiny_runs import finished
 import specdemo.pairs.load
 from specdemo.cli.main import main
 from specdemo.records import recordings
-from specdemo.records.metrics import first_difference
+from specdemo.records.figures import first_difference
 from specdemo.records.trace_file import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -18,9 +18,10 @@ from scipy.stats import chisquare
 from tiny import Choosy, TableRuntime, config_for, emitted, nearby, padding, tiny_llama
 
 import specdemo.engine.rules
-from specdemo.drafters.drafter import Drafter, DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
+from specdemo.engine.drafter import Drafter
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.fused_llama import FusedLlama

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tiny import baseline_rounds, config_for, emitted, tiny_llama, tiny_pair
 
-from specdemo.drafters.drafter import EarlyExitDrafter
+from specdemo.drafters.early_exit import EarlyExitDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.layer_views import decoder_layers, first_layers

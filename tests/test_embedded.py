@@ -17,8 +17,8 @@ from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.embedded import embedded_target
 from specdemo.pairs.live import LiveRun
 from specdemo.pairs.load import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, load_pair
+from specdemo.records.figures import first_difference
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.metrics import first_difference
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
 
 ASSETS = Path(__file__).parent.parent / "assets"

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import at_least, baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
 
-from specdemo.drafters.drafter import DraftModelDrafter, ScriptedDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.scripted import ScriptedDrafter
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.rules import Draft, RejectionRule
 from specdemo.engine.speculate import autoregress, speculate

@@ -19,9 +19,11 @@ from test_distribution import told_by_time
 from tiny import Choosy, TableRuntime, config_for, emitted
 
 import specdemo.engine.rules
-from specdemo.drafters.drafter import Drafter, DraftModelDrafter, NoDrafter, ScriptedDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.lookup import LookupFirstDrafter, PromptLookupDrafter
+from specdemo.drafters.scripted import ScriptedDrafter
 from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
+from specdemo.engine.drafter import Drafter, NoDrafter
 from specdemo.engine.rules import (
     Draft,
     RejectionRule,

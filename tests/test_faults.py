@@ -12,7 +12,7 @@ import torch
 from tiny import TableRuntime, config_for, service_of, tiny_pair
 from torch import Tensor
 
-from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError

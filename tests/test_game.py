@@ -5,8 +5,8 @@ from dataclasses import asdict
 import pytest
 
 from specdemo.play.game import MODEL, ONE, TWO, TurnLog, parse_turn
+from specdemo.records.figures import Score
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError
-from specdemo.records.metrics import Score
 from specdemo.records.trace import Emission, Finish, Round, Status, Token
 
 GOOD = {"text": "The capital of France is", "draft": " Paris"}

@@ -9,7 +9,7 @@ from tiny import at_least, config_for, emitted, nearby, speculative_rounds, tiny
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.recorded import RecordedDraftLoop
 from specdemo.engine.rules import rule_for
 from specdemo.engine.speculate import speculate

@@ -8,7 +8,7 @@ import pytest
 from specdemo.lab.theory import parse_theory, run_answer, theory_answer
 from specdemo.records import recordings
 from specdemo.records.limits import MAX_K, UserError
-from specdemo.records.metrics import RoundShape, best_length, linear_costs, oracle_length, theoretical_speedup
+from specdemo.records.theory import RoundShape, best_length, linear_costs, oracle_length, theoretical_speedup
 from specdemo.records.trace import SPECULATIVE, Run
 
 CHOSEN = {"alpha": 0.6, "k": 4.0, "c": 0.1, "growth": 0.05}

@@ -8,9 +8,9 @@ import plotly.graph_objects as go
 import pytest
 
 from specdemo.charts.palette import THEMES
-from specdemo.charts.plots import contrast_chart, oracle_chart, sweep_chart, theory_figure, throughput_chart
+from specdemo.lab.charts import contrast_chart, oracle_chart, sweep_chart, theory_figure, throughput_chart
 from specdemo.lab.points import BEST, HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
-from specdemo.records.metrics import OracleLength, theory_surface
+from specdemo.records.theory import OracleLength, theory_surface
 
 V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
 SURFACE = theory_surface(0.1, V)

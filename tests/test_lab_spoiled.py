@@ -7,7 +7,7 @@ import torch
 from test_distribution import FAILURE, PROMPT, acceptance, expected, p_value, sample, tables
 from tiny import TableRuntime, baseline_rounds, config_for, emitted, nearby, tiny_llama, tiny_pair
 
-from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.lab.handicap import MAX_REPEATS, NONE, Handicap
 from specdemo.lab.spoiled import NOISE_ROWS, OneByOneRuntime, SpoiledRuntime, spoil, spoiled

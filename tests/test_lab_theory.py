@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.records.metrics import (
+from specdemo.records.figures import fold
+from specdemo.records.theory import (
     RoundShape,
     best_length,
     expected_tokens,
-    fold,
     oracle_length,
     theoretical_speedup,
     theory_surface,

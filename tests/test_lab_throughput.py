@@ -19,7 +19,7 @@ from specdemo.lab.throughput import (
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.reduced_draft import slice_of_target
 from specdemo.records.limits import UserError
-from specdemo.records.metrics import expected_tokens
+from specdemo.records.theory import expected_tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS, CAPACITY = 3, 64

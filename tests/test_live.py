@@ -10,8 +10,8 @@ from tiny import tiny_pair
 
 from specdemo.pairs.live import LiveRun
 from specdemo.records.events import replay_events
+from specdemo.records.figures import fold
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.metrics import fold
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
 from specdemo.service.jobs import Service
 

@@ -8,7 +8,7 @@ import transformers
 from tiny import config_for, emitted, nearby, speculative_rounds, tiny_llama
 from transformers import AutoModelForCausalLM
 
-from specdemo.drafters.drafter import EarlyExitDrafter
+from specdemo.drafters.early_exit import EarlyExitDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.fused_llama import FusedLlama, can_fuse

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import baseline_rounds, config_for, emitted, nearby, tiny_llama
 
-from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.lookup import LONGEST_MATCH, LookupFirstDrafter, NgramIndex, PromptLookupDrafter
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.speculate import speculate

@@ -2,19 +2,16 @@
 
 import pytest
 
-from specdemo.records.metrics import (
-    Parting,
+from specdemo.records.figures import Parting, Tally, first_difference, fold
+from specdemo.records.sentences import badge, closing_sentence, departure_sentence
+from specdemo.records.theory import (
     RoundShape,
-    Tally,
     best_round,
     break_even_alpha,
     expected_tokens,
-    first_difference,
-    fold,
     theoretical_speedup,
     tokens_by_length,
 )
-from specdemo.records.sentences import badge, closing_sentence, departure_sentence
 from specdemo.records.trace import (
     BASELINE,
     DRAFT,

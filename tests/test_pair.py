@@ -17,8 +17,8 @@ from specdemo.models import runtime
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.measurements import Measurements
+from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
-from specdemo.records.metrics import fold
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -23,7 +23,7 @@ from tiny import (
 from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.other_device import DistantDrafter, DistantRule
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.rules import RejectionRule, rule_for

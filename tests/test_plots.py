@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 import pytest
 
 from specdemo.charts.palette import THEMES
-from specdemo.charts.plots import NO_BASELINE, SELECTED, distribution_chart, skeletons
+from specdemo.charts.stage import NO_BASELINE, SELECTED, skeletons
+from specdemo.proof.chart import distribution_chart
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FILLED = {

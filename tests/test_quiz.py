@@ -18,8 +18,8 @@ from specdemo.quiz.quiz import (
     side_event,
     verdict_event,
 )
+from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
-from specdemo.records.metrics import fold
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny import at_least, tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GPTNeoXConfig, Qwen2Config
 
-from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.rules import GreedyRule
 from specdemo.models.attention import ATTENTION
 from specdemo.models.runtime import ModelRuntime, Stopwatch, capacity_for

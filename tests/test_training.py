@@ -11,7 +11,7 @@ import torch
 from tiny import byte_tokenizer, config_for, tiny_llama
 
 from specdemo.cli import main as cli
-from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter, FeatureRuntime, default_taps, feature_draft_for
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION

@@ -18,8 +18,8 @@ from tqdm import tqdm
 from specdemo.engine.speculate import never
 from specdemo.pairs.measurements import machine, processor_flags
 from specdemo.pairs.pair import Pair, Stop, versions
+from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import MAX_K, UserError, parse_config
-from specdemo.records.metrics import Totals, fold
 from specdemo.records.race import race
 from specdemo.records.trace import AUTO, BASELINE, SPECULATIVE, Mode, Round, Rule, RunConfig, dump
 from specdemo.shipped import PROMPTS

@@ -19,8 +19,8 @@ from specdemo.bench.bench import Prompt, environment, quartiles, save_text
 from specdemo.bench.peer import Peer
 from specdemo.charts.palette import THEMES
 from specdemo.pairs.pair import Pair
+from specdemo.records.figures import first_difference
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.metrics import first_difference
 from specdemo.records.trace import Round, RunConfig, dump
 
 OURS = "specdemo"

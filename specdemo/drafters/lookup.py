@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from specdemo.drafters.drafter import Drafter, copied_draft
 from specdemo.engine.draft_length import DraftLength
+from specdemo.engine.drafter import Drafter, copied_draft
 from specdemo.engine.rules import Draft, VerificationRule
 
 LONGEST_MATCH = 3

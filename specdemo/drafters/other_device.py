@@ -10,8 +10,8 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specdemo.drafters.drafter import Drafter
 from specdemo.engine.draft_length import DraftLength
+from specdemo.engine.drafter import Drafter
 from specdemo.engine.rules import Draft, Pick, VerificationRule
 from specdemo.records.limits import MAX_K
 

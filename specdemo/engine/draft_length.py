@@ -21,7 +21,7 @@ from torch import Tensor
 from specdemo.engine.running_costs import RunningCosts
 from specdemo.engine.sampling import NO_NUMBERS, probabilities
 from specdemo.records.limits import MAX_K
-from specdemo.records.metrics import best_round, tokens_by_length
+from specdemo.records.theory import best_round, tokens_by_length
 from specdemo.records.trace import AUTO, Calibration
 
 MEMORY = 20.0

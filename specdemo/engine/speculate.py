@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from specdemo.drafters.drafter import Drafter, NoDrafter
 from specdemo.engine.draft_length import DraftLength, FixedLength, length_for
+from specdemo.engine.drafter import Drafter, NoDrafter
 from specdemo.engine.rules import Draft, Verdict, VerificationRule, rule_for
 from specdemo.engine.sampling import NO_NUMBERS
 from specdemo.engine.verdict_record import describe_draft, describe_emission

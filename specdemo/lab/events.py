@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from specdemo.bench.bench import Prompt, shipped_prompts
-from specdemo.charts.plots import Themed, contrast_chart, sweep_chart, throughput_chart
+from specdemo.charts.style import Themed
+from specdemo.lab.charts import contrast_chart, sweep_chart, throughput_chart
 from specdemo.lab.experiments import Experiment, experiment
 from specdemo.lab.plans import prompts_by_category
 from specdemo.lab.points import (

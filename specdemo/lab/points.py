@@ -46,7 +46,7 @@ class SweepPoint:
         x: Its place on the sweep's axis; None where the setting has a name instead of a number.
         label: What to call it.
         runs: Prompts measured, each in a race of its own.
-        speedup, tokens_per_s, baseline_tokens_per_s, s_theory, s_cost, tau: As in ``metrics.Totals``.
+        speedup, tokens_per_s, baseline_tokens_per_s, s_theory, s_cost, tau: As in ``figures.Totals``.
         speedup_q1, speedup_q3: Quartiles of the speedup over the prompts.
         alpha: Acceptance rate per compared token.
         c: One draft step, as it was made in these runs, in single-token target passes.

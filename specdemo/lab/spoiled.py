@@ -11,7 +11,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specdemo.drafters.drafter import Drafter, DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.engine.drafter import Drafter
 from specdemo.engine.rules import VerificationRule
 from specdemo.lab.handicap import NONE, Handicap
 from specdemo.models.runtime import ModelRuntime, Runtime

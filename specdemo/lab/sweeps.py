@@ -15,7 +15,7 @@ from specdemo.lab.handicap import NONE, Handicap
 from specdemo.lab.points import SweepPoint
 from specdemo.lab.spoiled import spoiled
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.metrics import Totals
+from specdemo.records.figures import Totals
 from specdemo.records.trace import AUTO, Calibration, RunConfig
 
 

@@ -1,15 +1,17 @@
 """What theory says about numbers a visitor chose, and about a run: answered at once, no model asked.
 
-Symbols as in ``metrics``. The verification cost has one number here, the growth of ``metrics.linear_costs``.
+Symbols as in ``records.theory``. The verification cost has one number here: the growth of
+``theory.linear_costs``.
 """
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from specdemo.charts.palette import THEMES
-from specdemo.charts.plots import oracle_chart, theory_figure
+from specdemo.lab.charts import oracle_chart, theory_figure
+from specdemo.records.figures import tallied
 from specdemo.records.limits import MAX_K, UserError, integer, number, require_known
-from specdemo.records.metrics import (
+from specdemo.records.theory import (
     OracleLength,
     RoundShape,
     best_length,
@@ -17,7 +19,6 @@ from specdemo.records.metrics import (
     expected_tokens,
     linear_costs,
     oracle_length,
-    tallied,
     theoretical_speedup,
     theory_surface,
 )

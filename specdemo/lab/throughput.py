@@ -3,7 +3,7 @@
 One text at a time a target pass waits for its weights to be read, and a few tokens more are free. A batch
 reads them once for all texts; the more texts, the more a pass computes, and verification has its price.
 Passes are measured, over a cache without text in it, since what it holds does not change the cost; the
-speedup is theory (``metrics.theoretical_speedup``) with these costs and an acceptance rate measured before.
+speedup is theory (``theory.theoretical_speedup``) with these costs and an acceptance rate measured before.
 """
 
 import random
@@ -30,7 +30,7 @@ from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import CAPACITY_STEP
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.limits import MAX_K, UserError
-from specdemo.records.metrics import RoundShape, theoretical_speedup
+from specdemo.records.theory import RoundShape, theoretical_speedup
 from specdemo.records.trace import RunConfig
 
 ROWS = (1, 2, 4, 8, 16)

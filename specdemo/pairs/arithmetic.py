@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from specdemo.models.packed_linear import EXACT_PRECISIONS
-from specdemo.records.metrics import RoundShape, best_length, theoretical_speedup
+from specdemo.records.theory import RoundShape, best_length, theoretical_speedup
 from specdemo.records.trace import Calibration
 
 AUTO_PRECISION = "auto"
@@ -41,7 +41,7 @@ class Arithmetic:
 
 
 def expected_rate(costs: Calibration, alpha: float = NOMINAL_ALPHA) -> float:
-    """Tokens per second with drafts of the best length at an acceptance rate (``metrics``' theory)."""
+    """Tokens per second with drafts of the best length at an acceptance rate (``theory``)."""
     k = best_length(alpha, costs.c, costs.v[: MOST_K + 1])
     return theoretical_speedup(alpha, RoundShape.of(k, costs)) / costs.step_s
 

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from specdemo.drafters.drafter import Drafter
 from specdemo.engine.draft_length import FixedLength
+from specdemo.engine.drafter import Drafter
 from specdemo.engine.rules import VerificationRule
 from specdemo.models.runtime import ModelRuntime
 from specdemo.models.summation import alike

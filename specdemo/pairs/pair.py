@@ -14,12 +14,15 @@ import transformers
 from torch import nn
 
 from specdemo import __version__
-from specdemo.drafters.drafter import Drafter, DraftModelDrafter, EarlyExitDrafter, ScriptedDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.early_exit import EarlyExitDrafter
 from specdemo.drafters.feature import FeatureDraft, FeatureDrafter, FeatureRuntime
 from specdemo.drafters.lookup import LookupFirstDrafter, PromptLookupDrafter
 from specdemo.drafters.other_device import near
 from specdemo.drafters.recorded import RecordedDraftLoop
+from specdemo.drafters.scripted import ScriptedDrafter
 from specdemo.engine.draft_length import length_for
+from specdemo.engine.drafter import Drafter
 from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for
 from specdemo.engine.speculate import autoregress, never, run_capacity, speculate
 from specdemo.models.execution import readable_positions

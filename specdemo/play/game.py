@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
 from specdemo.records.events import Event, PiecesOf, ids_in
+from specdemo.records.figures import Score
 from specdemo.records.limits import (
     MAX_DRAFT_CHARS,
     MAX_NEW_TOKENS,
@@ -27,7 +28,6 @@ from specdemo.records.limits import (
     require_known,
     require_readable,
 )
-from specdemo.records.metrics import Score
 from specdemo.records.pieces import inside_sentence
 from specdemo.records.trace import Finish, Mode, Round
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from specdemo.bench.bench import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.figures import Tally
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.metrics import Tally
 from specdemo.records.trace import Finish, Mode, Rule, RunConfig
 
 TOKENS = 48
@@ -27,7 +27,7 @@ class AuditRow:
         tokens: Output tokens compared: as many as both lanes wrote.
         identical: Whether all of them agree.
         divergence: First output position, from 0, that differs; None where none does.
-        gap: The target's top-two probability gap there (``metrics.Totals.divergence_gap``).
+        gap: The target's top-two probability gap there (``figures.Totals.divergence_gap``).
         speedup: Decode speedup of the speculative lane.
     """
 

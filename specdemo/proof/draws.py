@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from specdemo.drafters.drafter import DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.other_device import near
 from specdemo.engine.rules import Control, rule_for, wrong_rule_for
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.runtime import Runtime
 from specdemo.proof.memo import MemoRuntime, threads
 from specdemo.proof.statistics import permutation_noise, total_variation
-from specdemo.records.metrics import LaneTally
+from specdemo.records.figures import LaneTally
 from specdemo.records.trace import Round, RunConfig
 
 

@@ -19,8 +19,8 @@ from specdemo.lab.spoiled import require_draft_model, spoiled
 from specdemo.lab.sweeps import Setting
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import Event
+from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import UserError
-from specdemo.records.metrics import Totals, fold
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Lane, Round
 
 K = 3

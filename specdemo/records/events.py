@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdemo.records.metrics import Tally
+from specdemo.records.figures import Tally
 from specdemo.records.race import race
 from specdemo.records.sentences import badge, closing_sentence, departure_sentence
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Run, dump

@@ -1,8 +1,8 @@
-"""Say in one plain sentence what a run showed. Words only; every figure comes from ``metrics``."""
+"""Say in one plain sentence what a run showed. Words only; every figure comes from ``figures``."""
 
 from typing import NamedTuple
 
-from specdemo.records.metrics import Totals
+from specdemo.records.figures import Totals
 from specdemo.records.trace import Finish, Rule
 
 

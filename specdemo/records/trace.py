@@ -250,7 +250,7 @@ class Run:
     Attributes:
         pieces: Token id -> its bytes, base64; enough to show every token that occurs in the run.
         specials: Ids among ``pieces`` that are control tokens, shown as chips.
-        totals: The figures of ``metrics.Totals`` at the end of the run.
+        totals: The figures of ``figures.Totals`` at the end of the run.
         arithmetic: Why the models computed in ``precision``, a sentence; empty where nobody chose.
     """
 

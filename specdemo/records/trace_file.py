@@ -12,8 +12,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from specdemo.records.events import ids_in
+from specdemo.records.figures import fold
 from specdemo.records.limits import MAX_K, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, UserError, parse_config
-from specdemo.records.metrics import fold
 from specdemo.records.strict_json import MisfitError, Rebuilder, at
 from specdemo.records.trace import (
     BASELINE,

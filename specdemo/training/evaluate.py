@@ -8,8 +8,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from specdemo.drafters.drafter import Drafter, DraftModelDrafter
+from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter, FeatureRuntime
+from specdemo.engine.drafter import Drafter
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.live import LiveRun

@@ -26,7 +26,7 @@ GENERATE = "generate"
 
 
 class Figures(TypedDict):
-    """Some of ``metrics.Totals``, by their names there."""
+    """Some of ``figures.Totals``, by their names there."""
 
     tokens: int
     passes: int

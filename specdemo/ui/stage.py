@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from specdemo.charts.palette import css_variables
-from specdemo.charts.plots import MARK_LIFT, skeletons
+from specdemo.charts.stage import MARK_LIFT, skeletons
 from specdemo.ui.component import PREFIX, STATIC, component
 
 STYLE_SHEETS = ("page", "stage", "learn", "quiz", "play", "proof", "lab")

@@ -22,8 +22,8 @@ from specdemo.play.game import MODEL, ONE, TurnLog, parse_turn
 from specdemo.proof.request import Proof, parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import Outcome, number_in, side_event, start_event, verdict_event
+from specdemo.records.figures import Totals
 from specdemo.records.limits import MAX_K, UserError, parse_config
-from specdemo.records.metrics import Totals
 from specdemo.records.trace import (
     BASELINE,
     DRAFT,

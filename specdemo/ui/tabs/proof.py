@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from specdemo.charts.plots import distribution_chart
+from specdemo.proof.chart import distribution_chart
 from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
 from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE

@@ -1,16 +1,12 @@
-"""Fold rounds into the figures that are shown, and the theory they are compared with.
+"""Fold rounds into the figures that are shown; what they are compared with is ``theory``.
 
-The only place where a figure is computed. No torch, no text, no UI. Symbols follow Leviathan,
-Kalman & Matias 2023, "Fast Inference from Transformers via Speculative Decoding" (α, k for their γ,
-c), with v(n) added: the cost of a target pass over n tokens in units of a single-token pass.
+The only place where a figure of a run is computed. No torch, no text, no UI.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
-from operator import mul
-from typing import NamedTuple
 
+from specdemo.records.theory import RoundShape, break_even_alpha, pass_cost, ratio, theoretical_speedup
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Emission, Round, Rule, Status
 
 
@@ -176,11 +172,11 @@ class Tally:
         spec, base, alone = (self.lanes[name] for name in (SPECULATIVE, BASELINE, DRAFT))
         floor_cost = self.calibration.floor_cost if self.calibration else 1.0
         credit = floor_cost if floor_cost > NEGLIGIBLE_FLOOR_COST else 1.0
-        base_rate = _ratio(base.tokens, base.seconds)
-        rate = _ratio(spec.tokens, spec.seconds)
+        base_rate = ratio(base.tokens, base.seconds)
+        rate = ratio(spec.tokens, spec.seconds)
         unpadded = base_rate and base_rate * credit
         shape = self.shape()
-        alpha = _ratio(spec.accepted, spec.compared)
+        alpha = ratio(spec.accepted, spec.compared)
         divergence, departs = self._partings()
         return Totals(
             tokens=spec.tokens,
@@ -194,15 +190,15 @@ class Tally:
             baseline_ttft_s=self._first_s.get(BASELINE),
             tokens_per_s=rate,
             baseline_tokens_per_s=unpadded,
-            speedup=_ratio(rate, unpadded),
-            speedup_padded=_ratio(rate, base_rate),
-            speedup_end_to_end=_ratio(
-                _ratio(spec.tokens, spec.seconds + spec.prefill_s),
-                _ratio(base.tokens, base.seconds / credit + base.prefill_s),
+            speedup=ratio(rate, unpadded),
+            speedup_padded=ratio(rate, base_rate),
+            speedup_end_to_end=ratio(
+                ratio(spec.tokens, spec.seconds + spec.prefill_s),
+                ratio(base.tokens, base.seconds / credit + base.prefill_s),
             ),
             alpha_compared=alpha,
-            alpha_drafted=_ratio(spec.accepted, spec.drafted),
-            tau=_ratio(spec.tokens, spec.passes),
+            alpha_drafted=ratio(spec.accepted, spec.drafted),
+            tau=ratio(spec.tokens, spec.passes),
             compared_by_position=tuple(spec.compared_by_position),
             accepted_by_position=tuple(spec.accepted_by_position),
             draft_s=spec.draft_s,
@@ -210,16 +206,16 @@ class Tally:
             other_s=spec.other_s,
             baseline_verify_s=base.verify_s,
             baseline_other_s=base.other_s,
-            overhead=_ratio(spec.other_s, spec.seconds),
+            overhead=ratio(spec.other_s, spec.seconds),
             s_theory=None if alpha is None or shape is None else theoretical_speedup(alpha, shape),
-            s_cost=_ratio(spec.tokens, spec.cost),
+            s_cost=ratio(spec.tokens, spec.cost),
             break_even_alpha=None if shape is None else break_even_alpha(shape),
             identical=None if self.rule is Rule.REJECTION or not base.tokens else divergence is None,
             divergence=divergence,
             divergence_gap=_gap(divergence, base),
             draft_alone_tokens=alone.tokens,
             draft_alone_seconds=alone.seconds,
-            draft_alone_tokens_per_s=_ratio(alone.tokens, alone.seconds),
+            draft_alone_tokens_per_s=ratio(alone.tokens, alone.seconds),
             draft_alone_departs=departs,
         )
 
@@ -236,7 +232,7 @@ class Tally:
         if self.calibration is None or not lane.drafted:
             return None
         k = lane.drafted / lane.passes
-        return RoundShape(k, lane.steps / lane.passes * self.calibration.c, _at(self.calibration.v, k))
+        return RoundShape(k, lane.steps / lane.passes * self.calibration.c, pass_cost(self.calibration.v, k))
 
 
 @dataclass(frozen=True)
@@ -272,12 +268,12 @@ class Score:
     @property
     def alpha(self) -> float | None:
         """Accepted ÷ compared tokens; None where none was compared."""
-        return _ratio(self.accepted, self.compared)
+        return ratio(self.accepted, self.compared)
 
     @property
     def tau(self) -> float | None:
         """Mean tokens emitted per target pass; None before the first."""
-        return _ratio(self.tokens, self.rounds)
+        return ratio(self.tokens, self.rounds)
 
 
 def fold(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Totals:
@@ -312,186 +308,6 @@ class Parting:
         while self._agreed < reach and self._left[self._agreed] == self._right[self._agreed]:
             self._agreed += 1
         return self._agreed if self._agreed < reach else None
-
-
-class RoundShape(NamedTuple):
-    """What one round costs, in single-token target passes.
-
-    Attributes:
-        k: Drafted tokens; a mean where rounds differ.
-        draft_cost: Drafting them: k·c for a model that makes one step per token.
-        verify_cost: v(k + 1).
-    """
-
-    k: float
-    draft_cost: float
-    verify_cost: float
-
-    @classmethod
-    def of(cls, k: int, calibration: Calibration) -> "RoundShape":
-        """A round of a fixed k."""
-        return cls(k, k * calibration.c, calibration.v[k])
-
-
-def expected_tokens(alpha: float, k: float) -> float:
-    """E[τ] = (1 − α^(k+1)) / (1 − α): tokens a round is expected to emit (Leviathan et al. 2023, eq. 1).
-
-    The sum of :func:`tokens_by_length` for one α everywhere, in closed form, so that a mean k has a value.
-    """
-    return k + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (k + 1)) / (1.0 - alpha)
-
-
-def tokens_by_length(acceptance: Iterable[float]) -> list[float]:
-    """Tokens a round is expected to emit if 0, 1, 2, … tokens are drafted: 1 + a₁ + a₁a₂ + a₁a₂a₃ + …
-
-    Args:
-        acceptance: Of each place of the draft the probability that its token is accepted if all before it
-            are.
-    """
-    survival = accumulate(acceptance, mul)
-    return list(accumulate(survival, initial=1.0))
-
-
-def theoretical_speedup(alpha: float, shape: RoundShape) -> float:
-    """S = E[τ] / (k·c + v(k+1)): theorem 3.8 of Leviathan et al. 2023 with the verification cost v added."""
-    return expected_tokens(alpha, shape.k) / (shape.draft_cost + shape.verify_cost)
-
-
-def break_even_alpha(shape: RoundShape) -> float | None:
-    """The α at which ``theoretical_speedup`` is 1, by bisection: it rises with α. None if α = 1 is slower."""
-    if theoretical_speedup(1.0, shape) < 1.0:
-        return None
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if theoretical_speedup(middle, shape) < 1.0:
-            low = middle
-        else:
-            high = middle
-    return high
-
-
-def best_length(alpha: float, c: float, v: Sequence[float]) -> int:
-    """The k with the best ``theoretical_speedup``, 0 (do not draft) to len(v) − 1; of equals the smallest.
-
-    Args:
-        alpha: Acceptance rate per compared token, from 0 to 1.
-        c: Draft step in single-token target passes.
-        v: As in ``Calibration``: ``v[k]`` is the pass that verifies k tokens.
-    """
-    return best_round(tokens_by_length([alpha] * (len(v) - 1)), c, v)
-
-
-def best_round(tokens: Sequence[float], c: float, v: Sequence[float]) -> int:
-    """The k whose round emits the most per time, tokens[k] / (k·c + v[k]); of equals the smallest.
-
-    Args:
-        tokens: What a round is expected to emit if 0, 1, 2, … tokens are drafted; no longer than ``v``.
-        c, v: As for :func:`best_length`.
-    """
-    return max(range(len(tokens)), key=lambda k: tokens[k] / (k * c + v[k]))
-
-
-def linear_costs(growth: float, k: int) -> tuple[float, ...]:
-    """v(n) = 1 + growth·(n − 1) for the verification of 0 to ``k`` drafted tokens, as in ``Calibration``.
-
-    Args:
-        growth: What each further token adds to a pass: 0 if verification is free, 1 if every token costs as
-            much as a pass of its own.
-    """
-    return tuple(1.0 + growth * drafted for drafted in range(k + 1))
-
-
-@dataclass(frozen=True)
-class TheorySurface:
-    """The theory over a grid of acceptance rates and draft lengths.
-
-    Attributes:
-        alphas, ks: The grid's axes, both rising.
-        speedups: ``speedups[i][j]`` is S at ``ks[i]`` and ``alphas[j]``.
-        break_even: Of each k the α at which S is 1; None where no α reaches it.
-        best: Of each α the k with the highest S, 0 where no draft pays (:func:`best_length`).
-    """
-
-    alphas: tuple[float, ...]
-    ks: tuple[int, ...]
-    speedups: tuple[tuple[float, ...], ...]
-    break_even: tuple[float | None, ...]
-    best: tuple[int, ...]
-
-
-ALPHA_STEPS = 50
-
-
-def theory_surface(c: float, v: Sequence[float], alphas: Sequence[float] | None = None) -> TheorySurface:
-    """S for every k that ``v`` covers, 1 to len(v) − 1, over ``alphas`` (default: 0 to 1)."""
-    if alphas is None:
-        alphas = [step / ALPHA_STEPS for step in range(ALPHA_STEPS + 1)]
-    shapes = [RoundShape(k, k * c, v[k]) for k in range(1, len(v))]
-    return TheorySurface(
-        alphas=tuple(alphas),
-        ks=tuple(range(1, len(v))),
-        speedups=tuple(tuple(theoretical_speedup(alpha, shape) for alpha in alphas) for shape in shapes),
-        break_even=tuple(break_even_alpha(shape) for shape in shapes),
-        best=tuple(best_length(alpha, c, v) for alpha in alphas),
-    )
-
-
-@dataclass(frozen=True)
-class OracleLength:
-    """What drafting exactly as far as the target agreed would have given, beside what was drafted.
-
-    Attributes:
-        lengths: Of each round the tokens an all-knowing drafter would have drafted.
-        whole: Of each round whether its draft was accepted whole: how much further the target would have
-            agreed is not known, so there the drafted length counts as the best.
-        s_cost: Predicted speedup of the rounds as they fell (``Totals.s_cost``).
-        s_oracle: The same with the oracle's lengths. A lower bound while any round is open-ended.
-    """
-
-    lengths: tuple[int, ...]
-    whole: tuple[bool, ...]
-    s_cost: float | None
-    s_oracle: float | None
-
-    @property
-    def open_ended(self) -> int:
-        """How many rounds could have gone on."""
-        return sum(self.whole)
-
-
-def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLength:
-    """Cut each round's draft where the target stopped agreeing, and cost what is left.
-
-    A round that emitted m tokens needed m − 1 drafted ones, because the target adds one itself. With just
-    these drafted it emits the same m tokens and the next round begins at the same place, so the round
-    costs (m − 1)·c + v(m) instead of k·c + v(k + 1), and no other round changes. That much the record
-    proves. What it cannot tell is how far agreement would have gone behind a draft accepted whole
-    (``whole``), nor what other rounds longer drafts would have led to; neither is guessed.
-    """
-    lengths: list[int] = []
-    whole: list[bool] = []
-    tokens, cost, least = 0, 0.0, 0.0
-    for round_ in rounds:
-        drafted, needed = len(round_.drafted), len(round_.emitted) - 1
-        lengths.append(needed)
-        tokens += needed + 1
-        whole.append(0 < drafted == needed)
-        cost += round_.draft_steps * calibration.c + calibration.v[drafted]
-        # Copied tokens take no step; a drafted one takes one.
-        least += min(round_.draft_steps, needed) * calibration.c + calibration.v[needed]
-    return OracleLength(tuple(lengths), tuple(whole), _ratio(tokens, cost), _ratio(tokens, least))
-
-
-def _at(v: Sequence[float], k: float) -> float:
-    """v(k + 1) for a mean k, between the measured neighbours."""
-    below = int(k)
-    above = min(below + 1, len(v) - 1)
-    return v[below] + (k - below) * (v[above] - v[below])
-
-
-def _ratio(top: float | None, bottom: float | None) -> float | None:
-    return top / bottom if top is not None and bottom else None
 
 
 def _gap(position: int | None, base: LaneTally) -> float | None:

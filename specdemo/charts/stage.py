@@ -1,0 +1,223 @@
+"""The stage's charts as they look before a run, which is what the page embeds.
+
+The browser fills each trace, found by its ``uid``, from the rounds played so far. Knows the names of lanes
+and statuses but no round, computes no figure, and knows no UI.
+"""
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from specdemo.charts.palette import THEMES, Palette
+from specdemo.charts.style import (
+    BLANK,
+    alone_style,
+    as_plain,
+    axis_of,
+    curve,
+    filling,
+    frame,
+    label_outside,
+    room_for,
+)
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Status
+
+MARK_LIFT = 0.4
+"""How far above its bar, in tokens, the mark of the target's own token sits."""
+LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
+SELECTED = "selected"
+"""Name of the shape that marks a round; the browser moves it."""
+NO_BASELINE = "no-baseline"
+"""Name of the annotation that the browser shows where a run has nothing to compare with."""
+
+
+def skeletons() -> dict[str, dict[str, Any]]:
+    """Theme -> chart -> empty figure for the browser to fill, in plain JSON values.
+
+    Of each figure ``data`` and ``layout`` are Plotly's. ``narrow`` is what a narrow chart (a phone, three
+    columns) changes in the layout; ``dense`` what too many bars for its width change in the traces, by
+    ``uid``. Each has a trace ``room``, never seen: the axes reach over its points whatever else there is.
+    """
+    return {
+        theme: {
+            "acceptance": as_plain(_acceptance(colours), _acceptance_dense(colours)),
+            "rates": as_plain(_rates(colours)),
+            "speedup": as_plain(_speedup(colours)),
+            "race": as_plain(_race(colours)),
+            "time": as_plain(_time(colours)),
+            "position": as_plain(_position(colours), {"position": {"textposition": "none"}}),
+        }
+        for theme, colours in THEMES.items()
+    }
+
+
+def _acceptance(colours: Palette) -> go.Figure:
+    """Accepted and discarded tokens of each round, stacked; the target's own token marked on top."""
+    figure = go.Figure(
+        [
+            _bars("accepted", "%{y} accepted", filling(colours.accepted)),
+            _bars("discarded", "%{y} discarded", filling(colours.discarded, "/")),
+            _marks(Status.CORRECTED, colours.corrected, "diamond"),
+            _marks(Status.BONUS, colours.bonus, "star"),
+            room_for([0.5, 12.5], [0, 4]),
+        ]
+    )
+    figure.update_layout(frame("Drafted tokens per round", colours), barmode="stack", bargap=0.18)
+    figure.update_xaxes(_rounds(colours), showgrid=False)
+    figure.update_yaxes(axis_of("tokens", colours), tickformat="d", rangemode="tozero")
+    return _selectable(figure, colours)
+
+
+def _acceptance_dense(colours: Palette) -> dict[str, dict[str, Any]]:
+    """Rounds too thin to be told apart: two stepped areas, which draw fast, and no marks."""
+    steps = {"type": "scatter", "mode": "none", "stackgroup": "rounds", "line": {"shape": "hvh"}}
+    hatched = {"fgcolor": colours.discarded, "bgcolor": colours.surface, "shape": "/", "size": 6}
+    return {
+        "accepted": steps | {"fillcolor": colours.accepted},
+        "discarded": steps | {"fillpattern": hatched},
+        str(Status.CORRECTED): {"visible": False},
+        str(Status.BONUS): {"visible": False},
+    }
+
+
+def _rates(colours: Palette) -> go.Figure:
+    """α above and τ below, over the same rounds."""
+    figure = go.Figure(
+        [
+            curve("alpha", "α", "α %{y:.0%}", {"color": colours.accepted}),
+            curve("tau", "τ", "τ %{y:.2f} tokens", {"color": colours.bonus}).update(yaxis="y2"),
+            room_for([0.5, 12.5], [0, 4]).update(yaxis="y2"),
+        ]
+    )
+    alpha = {"domain": [0.57, 1], "range": [-0.04, 1.04], "tickformat": ".0%", "dtick": 0.5}
+    tau = {"domain": [0, 0.36], "nticks": 4, "rangemode": "tozero"}
+    figure.update_layout(
+        frame("Acceptance so far: α and τ", colours) | {"showlegend": False},
+        xaxis=_rounds(colours) | {"anchor": "y2"},
+        yaxis=axis_of("", colours) | alpha,
+        yaxis2=axis_of("tokens", colours) | tau,
+        margin={"t": 66},
+        hoversubplots="axis",
+    )
+    heading = {"xref": "paper", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "showarrow": False}
+    figure.add_annotation(heading, text="α: compared drafts accepted", yref="y domain")
+    figure.add_annotation(heading, text="τ: tokens per target pass", yref="y2 domain")
+    return _selectable(figure, colours)
+
+
+def _speedup(colours: Palette) -> go.Figure:
+    """Speedup over the target alone after each speculative round, with 1× and the theory."""
+    figure = go.Figure(
+        [
+            curve("speedup", "measured", "%{y:.2f}× measured", {"color": colours.accepted}),
+            curve("theory", "theory", "%{y:.2f}× in theory", {"color": colours.muted, "dash": "dot"}),
+            room_for([0.5, 12.5], [0, 1.5]),
+        ]
+    )
+    figure.update_layout(frame("Speedup over the target alone, so far", colours))
+    figure.update_xaxes(_rounds(colours))
+    figure.update_yaxes(axis_of("", colours), ticksuffix="×", rangemode="tozero")
+    figure.add_hline(y=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
+    below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.03, "yanchor": "bottom", "showarrow": False}
+    figure.add_annotation(below, name=NO_BASELINE, text="no baseline in this run", visible=False)
+    return _selectable(figure, colours)
+
+
+def _race(colours: Palette) -> go.Figure:
+    """Tokens of each lane over its own decode seconds; a mark of its own leads each line."""
+    styles = {
+        SPECULATIVE: (colours.accepted, "solid", "circle"),
+        BASELINE: (colours.ink, "dash", "square"),
+        DRAFT: (colours.pending, "dot", "diamond"),
+    }
+    figure = go.Figure()
+    for lane, (colour, dash, symbol) in styles.items():
+        name = LANE_NAMES[lane]
+        line = curve(lane, name, f"{name}: %{{y}} tokens in %{{x:.2f}} s", {"color": colour, "dash": dash})
+        figure.add_trace(line.update(legendgroup=lane))
+        figure.add_scatter(
+            **BLANK,
+            uid=f"{lane}-lead",
+            mode="markers",
+            marker={"color": colour, "symbol": symbol, "size": 13},
+            cliponaxis=False,
+            legendgroup=lane,
+            showlegend=False,
+            hoverinfo="skip",
+        )
+    figure.add_trace(room_for([0], [0]))
+    figure.update_layout(frame("The race: tokens over time", colours) | {"hovermode": "closest"})
+    figure.update_xaxes(_seconds(colours))
+    figure.update_yaxes(axis_of("tokens", colours), rangemode="tozero")
+    return figure
+
+
+def _time(colours: Palette) -> go.Figure:
+    """Decode seconds of both lanes, stacked by what they were spent on; their sum at the end."""
+    figure = go.Figure(
+        [
+            _spans("drafting", "draft", filling(colours.pending, "/")),
+            _spans("verifying", "verify", filling(colours.bonus)),
+            _spans("rest", "rest", filling(colours.discarded, "x")).update(label_outside()),
+            room_for([0], [LANE_NAMES[SPECULATIVE]]),
+        ]
+    )
+    figure.update_layout(frame("Where the time goes", colours) | {"hovermode": "closest"})
+    figure.update_layout(barmode="stack", bargap=0.35, margin={"r": 72})
+    figure.update_xaxes(_seconds(colours))
+    figure.update_yaxes(axis_of("", colours), range=[1.5, -0.5], showgrid=False)
+    return figure
+
+
+def _position(colours: Palette) -> go.Figure:
+    """Acceptance at each place of the draft, among the tokens that were compared there."""
+    bars = _bars("position", "%{y:.0%}, %{text} compared", filling(colours.accepted)).update(label_outside())
+    figure = go.Figure([bars, room_for([0.5, 4.5], [0, 1])])
+    figure.update_layout(frame("Acceptance by place in the draft", colours) | {"showlegend": False})
+    figure.update_layout(bargap=0.18, hovermode="closest", margin={"t": 50})
+    figure.update_xaxes(axis_of("place in the draft", colours), dtick=1, showgrid=False)
+    figure.update_yaxes(axis_of("accepted", colours), tickformat=".0%", range=[0, 1.15], dtick=0.5)
+    return figure
+
+
+def _bars(uid: str, hover: str, marker: dict[str, Any]) -> go.Bar:
+    return go.Bar(BLANK, uid=uid, name=uid, marker=marker, hovertemplate=f"{hover}<extra></extra>")
+
+
+def _spans(uid: str, name: str, marker: dict[str, Any]) -> go.Bar:
+    hover = f"%{{y}}: %{{x:.2f}} s {name}<extra></extra>"
+    lanes = [LANE_NAMES[SPECULATIVE], LANE_NAMES[BASELINE]]
+    return go.Bar(uid=uid, name=name, orientation="h", x=[0, 0], y=lanes, marker=marker, hovertemplate=hover)
+
+
+def _marks(status: Status, colour: str, symbol: str) -> go.Scatter:
+    marker = {"color": colour, "symbol": symbol, "size": 10}
+    name = str(status)
+    return go.Scatter(BLANK, uid=name, name=name, mode="markers", marker=marker, hoverinfo="skip")
+
+
+def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
+    """With the band that marks one round, hidden until the browser places it."""
+    return figure.add_shape(
+        name=SELECTED,
+        type="rect",
+        visible=False,
+        layer="above",
+        xref="x",
+        x0=0.5,
+        x1=1.5,
+        yref="paper",
+        y0=0,
+        y1=1,
+        fillcolor=f"{colours.accent}33",
+        line={"color": colours.accent, "width": 2},
+    )
+
+
+def _rounds(colours: Palette) -> dict[str, Any]:
+    first = {"tickformat": "d", "autorangeoptions": {"clipmin": 0.5}}
+    return axis_of("round", colours) | first | {"unifiedhovertitle": {"text": "round %{x}"}}
+
+
+def _seconds(colours: Palette) -> dict[str, Any]:
+    return axis_of("decode seconds", colours) | {"rangemode": "tozero"}

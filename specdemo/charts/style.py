@@ -1,0 +1,115 @@
+"""What all Plotly charts share: layout, axes, trace styles, said here only."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import plotly.graph_objects as go
+
+from specdemo.charts.palette import THEMES, Palette
+
+FONT_FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+FONT_SIZE = 15
+LINE_WIDTH = 4
+BLANK = {"x": [None], "y": [None]}
+"""A trace without even an empty point would be missing from the legend until it has one."""
+
+
+def as_plain(figure: go.Figure, dense: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A figure as JSON, with what it changes on narrow screens and where points are dense."""
+    narrow = _legend_below() if figure.layout.showlegend else {}
+    return json.loads(figure.to_json(remove_uids=False)) | {"narrow": narrow, "dense": dense or {}}
+
+
+def filling(colour: str, pattern: str = "") -> dict[str, Any]:
+    """How a bar is filled; a pattern takes the place of the colour."""
+    mode = "replace" if pattern else "overlay"
+    return {"color": colour, "pattern": {"shape": pattern, "fillmode": mode, "size": 6, "solidity": 0.4}}
+
+
+def label_outside() -> dict[str, Any]:
+    """Numbers beyond the ends of bars."""
+    return {"textposition": "outside", "textangle": 0, "textfont": {"size": FONT_SIZE}, "cliponaxis": False}
+
+
+def curve(uid: str, name: str, hover: str, line: dict[str, Any]) -> go.Scatter:
+    """An empty line, which the browser fills by its ``uid``."""
+    line = {"width": LINE_WIDTH} | line
+    hover = f"{hover}<extra></extra>"
+    return go.Scatter(BLANK, uid=uid, name=name, mode="lines", line=line, hovertemplate=hover)
+
+
+def room_for(x: list[float], y: list[float] | list[str]) -> go.Scatter:
+    """An unseen trace over whose points the axes always reach."""
+    return go.Scatter(uid="room", mode="none", x=x, y=y, hoverinfo="skip", showlegend=False)
+
+
+def frame(title: str, colours: Palette) -> dict[str, Any]:
+    """Layout of a chart: title, fonts, colours, margins."""
+    return {
+        "template": go.layout.Template(),
+        "title": {
+            "text": title,
+            "x": 0.02,
+            "y": 0.97,
+            "yanchor": "top",
+            "font": {"size": FONT_SIZE + 2, "weight": 600},
+        },
+        "font": {"family": FONT_FAMILY, "size": FONT_SIZE, "color": colours.ink},
+        "paper_bgcolor": colours.surface,
+        "plot_bgcolor": colours.surface,
+        "margin": {"l": 52, "r": 14, "t": 72, "b": 48},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.02,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+        },
+        "hovermode": "x unified",
+        "hoverlabel": {
+            "bgcolor": colours.surface,
+            "bordercolor": colours.muted,
+            "font": {"family": FONT_FAMILY, "size": FONT_SIZE, "color": colours.ink},
+        },
+        "showlegend": True,
+    }
+
+
+def _legend_below() -> dict[str, Any]:
+    """On a narrow chart the legend takes several rows, which would cover the title."""
+    return {
+        "legend": {"xref": "container", "x": 0.02, "yref": "container", "y": 0.01, "yanchor": "bottom"},
+        "margin": {"t": 44, "b": 96},
+    }
+
+
+def axis_of(title: str, colours: Palette) -> dict[str, Any]:
+    """An axis with its title and grid."""
+    return {
+        "title": {"text": title, "standoff": 8, "font": {"size": FONT_SIZE}},
+        "gridcolor": colours.line,
+        "linecolor": colours.line,
+        "zeroline": False,
+        "automargin": True,
+    }
+
+
+Themed = dict[str, dict[str, Any]]
+"""Theme -> figure in plain JSON values, as in ``skeletons()``."""
+
+
+def themed(draw: Callable[[Palette], go.Figure]) -> Themed:
+    """A chart in both themes."""
+    return {theme: as_plain(draw(colours)) for theme, colours in THEMES.items()}
+
+
+def alone_style(colours: Palette) -> dict[str, Any]:
+    """The line at which speculation is as fast as the target alone."""
+    return {"color": colours.ink, "width": 3, "dash": "dash"}
+
+
+def outline_style(colours: Palette) -> dict[str, Any]:
+    """An outline in the surface's colour, which parts marks that overlap."""
+    return {"color": colours.surface, "width": 2}

@@ -1,0 +1,40 @@
+"""The target's own first layers as its draft."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specdemo.engine.draft_length import DraftLength
+from specdemo.engine.drafter import write_draft
+from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.models.runtime import ExitRuntime
+
+
+class EarlyExitDrafter:
+    """The target's own first layers and head, over the first layers of the target's own cache.
+
+    Self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"): no
+    second model, no second cache. The verifying pass writes the same entries again.
+    """
+
+    def __init__(self, runtime: ExitRuntime):
+        self._runtime = runtime
+
+    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+        """The target has processed the prompt already."""
+        self._runtime.begin(capacity)
+
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+        """Draft token by token from where the target stands."""
+        runtime = self._runtime
+        runtime.follow()
+        last = torch.tensor(text[-1:], dtype=torch.long, device=runtime.device)
+
+        def step(previous: Tensor | None) -> Tensor:
+            return runtime.forward(last if previous is None else previous)[-1]
+
+        return write_draft(step, len(text), length, rule, None, runtime.device, "early-exit")
+
+    def observe(self, accepted: int) -> None:
+        """Nothing is kept between rounds."""

@@ -1,0 +1,30 @@
+"""A given text as a draft: a visitor who guesses, or a lesson that shows a case."""
+
+from collections.abc import Sequence
+
+import torch
+
+from specdemo.engine.draft_length import DraftLength
+from specdemo.engine.drafter import copied_draft
+from specdemo.engine.rules import Draft, VerificationRule
+
+
+class ScriptedDrafter:
+    """Drafts a given token list, position by position: for tests, and for people who play the draft."""
+
+    def __init__(self, script: Sequence[int], device: torch.device):
+        self._script = list(script)
+        self._device = device
+        self._prompt_length = 0
+
+    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
+        """Line the script up with the end of the prompt."""
+        self._prompt_length = len(prompt_ids)
+
+    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+        """The script's tokens at this position, as far as it reaches."""
+        start = len(text) - self._prompt_length
+        return copied_draft(self._script[start:], 3, length, self._device, "scripted")
+
+    def observe(self, accepted: int) -> None:
+        """The script does not change."""

@@ -1,0 +1,338 @@
+"""The lab's charts, filled: theory, sweeps, contrasts, batches, hindsight. Computes no figure."""
+
+from collections import Counter
+from collections.abc import Sequence
+from copy import deepcopy
+from functools import cache
+from typing import Any
+
+import plotly.graph_objects as go
+
+from specdemo.charts.palette import THEMES, Palette
+from specdemo.charts.style import (
+    BLANK,
+    FONT_SIZE,
+    Themed,
+    alone_style,
+    as_plain,
+    axis_of,
+    curve,
+    filling,
+    frame,
+    label_outside,
+    outline_style,
+    themed,
+)
+from specdemo.lab.points import (
+    CONTRASTS,
+    HELPS,
+    HURTS,
+    THROUGHPUT,
+    TITLES,
+    ContrastPoint,
+    SweepPoint,
+    ThroughputPoint,
+)
+from specdemo.records.limits import MAX_K
+from specdemo.records.theory import OracleLength, TheorySurface
+
+
+def theory_figure(
+    theme: str, surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None = None
+) -> dict[str, Any]:
+    """Speedup in theory over α and k, with the lines where it pays and where it is best; of one theme.
+
+    Args:
+        surface: From ``theory.theory_surface``.
+        chosen: α and draft length to be marked.
+        run: α and mean draft length of a run, to be marked too.
+    """
+    figure = deepcopy(_theory_skeleton(theme))
+    points = _theory_points(surface, chosen, run, THEMES[theme])
+    for trace in figure["data"]:
+        trace |= points[trace["uid"]]
+    return figure
+
+
+Spot = tuple[float | None, str]
+"""Where a point of a sweep belongs, before it is measured: ``x`` and ``label`` of ``SweepPoint``."""
+
+
+def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot]) -> Themed:
+    """Speedup of every point with its quartiles, 1× and the theory; α below.
+
+    Points with a number are joined by a line, those with a name stand behind them by themselves.
+
+    Args:
+        spots: Of all points there will be; ``points`` are the first of them.
+    """
+    return themed(lambda colours: _sweep(points, title, axis, spots, colours))
+
+
+def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
+    """Of each condition two bars: the speedup where it helps and where it hurts."""
+    return themed(lambda colours: _contrast(points, colours))
+
+
+def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
+    """Speedup in theory over the number of texts in a batch; the price of verification below."""
+    return themed(lambda colours: _throughput(points, colours))
+
+
+def oracle_chart(oracle: OracleLength) -> Themed:
+    """How often each draft length would have been the best one of its round."""
+    return themed(lambda colours: _oracle(oracle, colours))
+
+
+@cache
+def _theory_skeleton(theme: str) -> dict[str, Any]:
+    """The figure without a point in it: Plotly takes ten times as long to make one as to fill it."""
+    colours = THEMES[theme]
+    even = curve("break-even", "1×: as fast", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"})
+    best = curve("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
+    ring = {"symbol": "circle-open", "size": 25, "color": colours.ink, "line": {"width": 4}}
+    star = {"symbol": "star", "size": 18, "color": colours.accent, "line": outline_style(colours)}
+    spots = [_spot("chosen", "chosen", ring), _spot("run", "the last run", star)]
+    figure = go.Figure([_contours(colours), even, best, *spots])
+    figure.update_layout(frame("Speedup in theory", colours) | {"hovermode": "closest"})
+    figure.update_xaxes(
+        axis_of("α: share of compared drafts accepted", colours), tickformat=".0%", range=[-0.01, 1.01]
+    )
+    figure.update_yaxes(axis_of("draft length k", colours), dtick=1, tickformat="d", range=[0.6, MAX_K + 0.4])
+    return as_plain(figure)
+
+
+def _theory_points(
+    surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None, colours: Palette
+) -> dict[str, dict[str, Any]]:
+    """What the traces of the skeleton show, by uid."""
+    reached = [
+        (alpha, k) for alpha, k in zip(surface.break_even, surface.ks, strict=True) if alpha is not None
+    ]
+    pays = [(alpha, k) for alpha, k in zip(surface.alphas, surface.best, strict=True) if k]
+    return {
+        "theory-surface": _heights(surface, colours),
+        "break-even": _points(reached),
+        "best": _points(pays),
+        "run": _points([run]) if run else {"visible": False},
+        "chosen": _points([chosen]),
+    }
+
+
+def _points(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
+    return {"x": [x for x, _ in points], "y": [y for _, y in points]}
+
+
+def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
+    """A marked point of α and k."""
+    return go.Scatter(
+        BLANK,
+        uid=uid,
+        name=name,
+        mode="markers",
+        marker=marker,
+        hovertemplate=f"{name}: α %{{x:.0%}}, k %{{y:.3~g}}<extra></extra>",
+        cliponaxis=False,
+    )
+
+
+def _contours(colours: Palette) -> go.Contour:
+    """Lines of equal speedup; what is slower than the target alone is tinted like what was refused."""
+    return go.Contour(
+        uid="theory-surface",
+        zmin=0.0,
+        showscale=False,
+        contours={"showlabels": True, "labelformat": ".3~g", "labelfont": {"size": FONT_SIZE}},
+        line={"width": 2, "color": colours.muted},
+        ncontours=12,
+        hovertemplate="α %{x:.0%}, k %{y}: %{z:.2f}×<extra></extra>",
+    )
+
+
+def _heights(surface: TheorySurface, colours: Palette) -> dict[str, Any]:
+    highest = max(max(row) for row in surface.speedups)
+    even = min(1.0 / highest, 1.0)
+    slower, faster = f"{colours.rejected}66", f"{colours.accepted}66"
+    return {
+        "x": list(surface.alphas),
+        "y": list(surface.ks),
+        "z": [list(row) for row in surface.speedups],
+        "zmax": max(highest, 1.0),
+        "colorscale": [
+            [0.0, slower],
+            [even, colours.surface],
+            [1.0, faster if even < 1.0 else colours.surface],
+        ],
+    }
+
+
+def _sweep(
+    points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot], colours: Palette
+) -> go.Figure:
+    places = _places(spots)
+    placed = list(zip(places, points, strict=False))
+    numbered = [pair for pair in placed if pair[1].x is not None]
+    named = [pair for pair in placed if pair[1].x is None]
+    traces = _sweep_traces("", "circle", numbered, colours) if numbered else []
+    if named:
+        traces += [t.update(mode="markers") for t in _sweep_traces("-named", "diamond", named, colours)]
+    for place, trace in enumerate(traces):
+        trace.showlegend = place < 2  # the first group's measured and theory speak for both
+    figure = go.Figure(traces)
+    _panels(figure, title, axis, colours, "α: compared drafts accepted", {"tickformat": ".0%", "dtick": 0.5})
+    figure.update_layout(yaxis2_range=[-0.04, 1.04])
+    if places:  # the axis holds still while points come
+        edge = (places[-1] - places[0]) / 25 or 1
+        figure.update_xaxes(range=[places[0] - edge, places[-1] + edge])
+    return figure.update_xaxes(tickvals=places, ticktext=[_tick(spot) for spot in spots])
+
+
+def _sweep_traces(
+    suffix: str, symbol: str, placed: Sequence[tuple[float, SweepPoint]], colours: Palette
+) -> list[go.Scatter]:
+    """Measured speedup, theory (hollow) and α of some points, each joined by a line."""
+    points = [point for _, point in placed]
+    theory, measured = {"color": colours.muted, "dash": "dot"}, {"color": colours.accepted}
+    traces = [
+        curve(f"speedup{suffix}", "measured", "%{text}: %{y:.2f}× measured", measured).update(
+            y=[point.speedup for point in points], error_y=_quartiles(points, colours)
+        ),
+        curve(f"theory{suffix}", "theory", "%{text}: %{y:.2f}× in theory", theory).update(
+            y=[point.s_theory for point in points]
+        ),
+        curve(f"alpha{suffix}", "α", "%{text}: α %{y:.0%}", measured).update(
+            y=[point.alpha for point in points], yaxis="y2"
+        ),
+    ]
+    common = {"x": [x for x, _ in placed], "text": [point.label for point in points], "mode": "lines+markers"}
+    for trace, shape in zip(traces, (symbol, f"{symbol}-open", symbol), strict=True):
+        trace.update(common, marker={"symbol": shape, "size": 12, "color": trace.line.color})
+    return traces
+
+
+def _places(spots: Sequence[Spot]) -> list[float]:
+    """Where each point stands on the axis: at its number, or, one apart, behind the last one."""
+    places: list[float] = []
+    behind = max((x for x, _ in spots if x is not None), default=0.0)
+    for x, _ in spots:
+        if x is None:
+            behind += 1
+        places.append(behind if x is None else x)
+    return places
+
+
+def _tick(spot: Spot) -> str:
+    x, label = spot
+    return label if x is None else f"{x:g}"
+
+
+def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]:
+    """Error bars from the first to the third quartile, where there are any."""
+
+    def reach(end: float | None, middle: float | None) -> float:
+        return 0.0 if end is None or middle is None else abs(end - middle)
+
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [reach(point.speedup_q3, point.speedup) for point in points],
+        "arrayminus": [reach(point.speedup_q1, point.speedup) for point in points],
+        "color": colours.muted,
+        "thickness": 2,
+        "width": 5,
+    }
+
+
+def _contrast(points: Sequence[ContrastPoint], colours: Palette) -> go.Figure:
+    sides = {HELPS: ("helps", filling(colours.accepted)), HURTS: ("hurts", filling(colours.rejected, "/"))}
+    figure = go.Figure()
+    for side, (name, marker) in sides.items():
+        chosen = [point for point in points if point.side == side]
+        figure.add_bar(
+            uid=side,
+            name=name,
+            orientation="h",
+            x=[point.point.speedup for point in chosen],
+            y=[point.title for point in chosen],
+            customdata=[point.point.label for point in chosen],
+            text=[_bar_label(point.point) for point in chosen],
+            marker=marker,
+            hovertemplate="%{customdata}: %{x:.2f}×<extra></extra>",
+            **label_outside(),
+        )
+    figure.update_layout(frame(TITLES[CONTRASTS], colours) | {"hovermode": "closest"})
+    figure.update_layout(barmode="group", bargap=0.3, margin={"r": 120})
+    figure.update_xaxes(axis_of("speedup over the target alone", colours), ticksuffix="×", rangemode="tozero")
+    figure.update_yaxes(axis_of("", colours), autorange="reversed", showgrid=False)
+    return figure.add_vline(x=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
+
+
+def _bar_label(point: SweepPoint) -> str:
+    return "" if point.speedup is None else f"{point.speedup:.2f}×"
+
+
+def _throughput(points: Sequence[ThroughputPoint], colours: Palette) -> go.Figure:
+    rows = [point.rows for point in points]
+    marker = {"symbol": "circle", "size": 12}
+    speedup = curve("batch-speedup", "theory", "%{y:.2f}× in theory", {"color": colours.accepted})
+    price = curve("batch-v", "v", "a pass costs %{y:.2f}", {"color": colours.bonus, "dash": "dot"})
+    figure = go.Figure(
+        [
+            speedup.update(
+                x=rows, y=[point.s_theory for point in points], mode="lines+markers", marker=marker
+            ),
+            price.update(
+                x=rows,
+                y=[point.v for point in points],
+                mode="lines+markers",
+                marker=marker | {"symbol": "square"},
+                yaxis="y2",
+                showlegend=False,
+            ),
+        ]
+    )
+    heading = f"v({points[0].k + 1}): a verifying pass, in plain ones" if points else "v"
+    _panels(figure, TITLES[THROUGHPUT], "texts in the batch", colours, heading, {"rangemode": "tozero"})
+    return figure.update_xaxes(type="log", tickvals=rows, ticktext=[str(value) for value in rows])
+
+
+def _oracle(oracle: OracleLength, colours: Palette) -> go.Figure:
+    told, whole = Counter(), Counter()
+    for length, is_whole in zip(oracle.lengths, oracle.whole, strict=True):
+        (whole if is_whole else told)[length] += 1
+    lengths = list(range(max(oracle.lengths, default=0) + 1))
+    figure = go.Figure()
+    for uid, name, counts, marker in (
+        ("told", "just so long", told, filling(colours.accepted)),
+        ("whole", "at least so long", whole, filling(colours.bonus, "/")),
+    ):
+        hover = f"k %{{x}} {name}: %{{y}} rounds<extra></extra>"
+        counted = [counts[length] for length in lengths]
+        figure.add_bar(uid=uid, name=name, x=lengths, y=counted, marker=marker, hovertemplate=hover)
+    figure.update_layout(frame("Best draft length of each round", colours) | {"hovermode": "closest"})
+    figure.update_layout(barmode="stack", bargap=0.18)
+    figure.update_xaxes(axis_of("drafted tokens that paid", colours), dtick=1, tickformat="d", showgrid=False)
+    return figure.update_yaxes(axis_of("rounds", colours), tickformat="d", rangemode="tozero")
+
+
+def _panels(
+    figure: go.Figure, title: str, axis: str, colours: Palette, below: str, scale: dict[str, Any]
+) -> None:
+    """Lay out speedups above, with a line at 1×, and what ``below`` names under them."""
+    figure.update_layout(
+        frame(title, colours) | {"hovermode": "closest"},
+        xaxis=axis_of(axis, colours) | {"anchor": "y2"},
+        yaxis=axis_of("", colours) | {"domain": [0.47, 1], "ticksuffix": "×", "rangemode": "tozero"},
+        yaxis2=axis_of("", colours) | {"domain": [0, 0.3]} | scale,
+    )
+    figure.add_hline(y=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
+    figure.add_annotation(
+        text=below,
+        xref="paper",
+        x=0,
+        xanchor="left",
+        yref="y2 domain",
+        y=1,
+        yanchor="bottom",
+        showarrow=False,
+    )
