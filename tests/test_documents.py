@@ -1,0 +1,63 @@
+"""The documents: the algorithm in plain lines is the engine's, the map is the house's, links lead on."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import config_for, nearby, speculative_rounds, tiny_llama
+
+from specdemo.records.trace import Rule
+
+ROOT = Path(__file__).parent.parent
+SPECDEMO = ROOT / "specdemo"
+DOCUMENTS = [ROOT / "README.md", *SPECDEMO.rglob("README.md"), *(ROOT / "assets").rglob("README.md")]
+VOCAB = 7
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def plain_lines():
+    """The function that the document on the engine prints."""
+    [code] = re.findall(r"```python\n(.*?)```", (SPECDEMO / "engine" / "README.md").read_text(), re.DOTALL)
+    names: dict = {}
+    exec(code, names)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 42
+    return names["speculative_decoding"]
+
+
+def scores(model):
+    def logits(ids):
+        with torch.inference_mode():
+            return model(torch.tensor([ids]), use_cache=False).logits[0]
+
+    return logits
+
+
+@pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.REJECTION])
+@pytest.mark.parametrize(("seed", "k", "noise"), [(0, 3, 0.1), (1, 1, 0.0), (2, 5, 0.3), (3, 4, 2.0)])
+def test_the_algorithm_in_plain_lines_is_the_engines(plain_lines, rule, seed, k, noise):
+    target = tiny_llama(VOCAB, seed)
+    draft, prompt = nearby(target, seed + 1, noise), [1, 2, 3]
+    config = replace(config_for(rule), k=k, seed=seed, max_new_tokens=20)
+    rounds = speculative_rounds(target, draft, prompt, config)
+    told = [(round_.accepted, round_.emission.id) for round_ in rounds]
+    end = len(prompt) + config.max_new_tokens
+    plain = plain_lines(scores(target), scores(draft), prompt, k, end, config.temperature, seed)
+    assert list(plain) == told and len(told) > 2
+
+
+def test_the_map_names_every_room_and_no_other():
+    [tree] = re.findall(r"```\n(.*?)```", (SPECDEMO / "README.md").read_text(), re.DOTALL)
+    named = set(re.findall(r"(\w+)/", tree.split("specdemo/\n")[1].split("\ntests/")[0]))
+    rooms = {path.parent.relative_to(SPECDEMO).name for path in SPECDEMO.glob("*/__init__.py")}
+    assert rooms <= named and named <= rooms | {"tabs", "http", "static"}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document):
+    links = re.findall(r"\]\(([^)#]+)\)", document.read_text())
+    here = [link for link in links if "://" not in link]
+    assert [link for link in here if not (document.parent / link).exists()] == []
