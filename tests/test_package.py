@@ -17,9 +17,10 @@ from specdemo.records.limits import UserError
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = """
 import specdemo
-from specdemo import models, recordings
-from specdemo.bench import shipped_prompts
-pair = models.assemble_pair(device="cpu")
+from specdemo.bench.bench import shipped_prompts
+from specdemo.pairs import load
+from specdemo.records import recordings
+pair = load.assemble_pair(device="cpu")
 assert pair.draft is not None and pair.feature_draft is not None
 assert len(shipped_prompts()) == 48 and len(recordings.listed()) == len(recordings.names()) > 5
 print(specdemo.__file__)

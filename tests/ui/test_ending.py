@@ -113,7 +113,7 @@ from types import SimpleNamespace
 sys.path[:0] = ["tests", "tests/ui"]
 import torch
 from tiny import tiny_pair
-from specdemo import hosting, service
+from specdemo.service import hosting, jobs
 
 flag, lost, new_zeros = Path(sys.argv.pop()), [], torch.Tensor.new_zeros
 
@@ -127,8 +127,8 @@ def allocated(*args, **options):
 
 torch.set_num_threads(1)
 torch.Tensor.new_zeros = allocated
-service.devices_answer = lambda: not lost
-hosting.Hosting.service = lambda self, offer: service.Service(lambda *_: tiny_pair(), offer, self.bounds)
+jobs.devices_answer = lambda: not lost
+hosting.Hosting.service = lambda self, offer: jobs.Service(lambda *_: tiny_pair(), offer, self.bounds)
 runpy.run_path("app.py", run_name="__main__")
 """
 """The app around tiny models, whose device is lost for good once a file says so."""
