@@ -233,6 +233,7 @@ def test_what_is_no_calibration_is_none(kept):
 def test_padding_of_an_earlier_start_is_tested_again(monkeypatch):
     kept = Calibration(step_s=5.0, c=0.0, v=(1.0,) * 13, row_floor=3, rows=at_least(3))
     monkeypatch.setattr(calibrate, "steady_medians", lambda measures: {1: 2.0, 5: 2.0})
+    monkeypatch.setattr(calibrate, "_padding_cost", lambda runtime, ids, rows: 1.0)
     for odd, holds in (((1, 2), True), ((7,), False)):
         monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows, odd=odd: float(rows in odd)))
         assert refreshed(tiny_llama(7, 0), 256, 7, kept) == (replace(kept, step_s=2.0) if holds else None)
