@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import gradio_client.utils as client_utils
 from hypothesis import strategies as st
 
 SCALARS = st.one_of(
@@ -16,11 +17,20 @@ SCALARS = st.one_of(
     st.just("x").map(lambda one: one * 20_000),  # so that Hypothesis has no long name to write
     st.sampled_from(["<script>alert(1)</script>", "${7*7}", "{{7*7}}", "../../etc/passwd", "/etc/passwd"]),
 )
+
+
+def names_a_file(value: Any) -> bool:
+    """Whether Gradio would take part of this for a file; ``files`` makes those that do."""
+    if isinstance(value, dict):
+        return client_utils.is_file_obj(value) or any(map(names_a_file, value.values()))
+    return isinstance(value, list) and any(map(names_a_file, value))
+
+
 ANYTHING = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=5,
-)
+).filter(lambda value: not names_a_file(value))
 
 
 def files(bait: str) -> st.SearchStrategy[Any]:
