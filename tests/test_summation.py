@@ -7,6 +7,7 @@ import torch
 from tiny import tiny_llama
 from torch import nn
 
+from specdemo.models import summation
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.packed_linear import GROUP, PackedLinear
 from specdemo.models.summation import MOST_WEIGHTS, Product, alike, cancelling, products
@@ -48,6 +49,16 @@ def test_a_number_of_rows_that_is_summed_in_another_order_is_not_alike():
     assert alike(model_of(OneRowOtherwise), 1, range(1, 17)) == {1}
     assert alike(model_of(Alike), 16, range(1, 17)) == set(range(1, 17))
     assert alike(model_of(Alike), 16, {1, 4}) == {1, 4}
+
+
+def test_each_product_is_tried_once_whatever_it_is_compared_with(monkeypatch):
+    tried = []
+    monkeypatch.setattr(summation, "cancelling", lambda *sizes: tried.append(sizes) or cancelling(*sizes))
+    summation._agreeing_pairs.cache_clear()
+    model = model_of(OneRowOtherwise)
+    for reference in (16, 13, 1):
+        alike(model, reference, range(1, 17))
+    assert len(tried) == 1
 
 
 def test_ordinary_numbers_would_hardly_show_it():

@@ -4,7 +4,7 @@ The target's states at several depths are fused into one vector per position, wh
 much of what the target is about to say. Pair j is that vector at position j with the embedding of
 token j + 1, the token the target chose there; from it the layer predicts token j + 2. Beyond the
 text there are no states to read, so the layer's own output takes their place; training unrolls the
-same steps (``training.feature``). Head and id map are as in ``draft_model``.
+same steps (``training.students``). Head and id map are as in ``reduced_draft``.
 """
 
 import json

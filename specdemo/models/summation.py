@@ -38,10 +38,13 @@ class Product(NamedTuple):
 def alike(model: nn.Module, reference: int, candidates: Iterable[int]) -> set[int]:
     """Those ``candidates`` whose rows every linear layer of ``model`` sums as it does ``reference`` rows."""
     counts = set(candidates)
-    with torch.inference_mode():
-        for product in products(model):
-            counts &= _alike(product, reference, frozenset(counts), torch.get_num_threads())
-    return counts
+    most, threads = max(counts | {reference}), torch.get_num_threads()
+    agreeing = [_agreeing_pairs(product, most, threads) for product in products(model)]
+    return {
+        count
+        for count in counts
+        if all((min(count, reference), max(count, reference)) in pairs for pairs in agreeing)
+    }
 
 
 def products(model: nn.Module) -> set[Product]:
@@ -60,14 +63,20 @@ def products(model: nn.Module) -> set[Product]:
 
 
 @cache
-def _alike(product: Product, reference: int, counts: frozenset[int], threads: int) -> frozenset[int]:
-    """``alike`` of one product; kernels are chosen by the number of ``threads`` too."""
-    weight, inputs = cancelling(product.outputs, product.inputs, max(counts | {reference}), product.dtype)
-    layer = _layer(product, weight)
-    inputs = inputs.to(product.device)
-    expected = layer(inputs[:reference])
+@torch.inference_mode()
+def _agreeing_pairs(product: Product, most: int, threads: int) -> frozenset[tuple[int, int]]:
+    """Which two numbers of rows, up to ``most``, agree in what both have, the smaller number first.
+
+    Kernels are chosen by the number of ``threads`` too.
+    """
+    weight, inputs = cancelling(product.outputs, product.inputs, most, product.dtype)
+    layer, inputs = _layer(product, weight), inputs.to(product.device)
+    found = {count: layer(inputs[:count]) for count in range(1, most + 1)}
     return frozenset(
-        count for count in counts if torch.equal(layer(inputs[:count])[:reference], expected[:count])
+        (few, many)
+        for many in found
+        for few in range(1, many + 1)
+        if torch.equal(found[few], found[many][:few])
     )
 
 

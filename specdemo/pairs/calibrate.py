@@ -19,7 +19,7 @@ from specdemo.engine.rules import VerificationRule
 from specdemo.models.runtime import ModelRuntime
 from specdemo.models.summation import alike
 from specdemo.records.limits import MAX_K
-from specdemo.records.strict_json import MisfitError, Rebuilder
+from specdemo.records.strict_json import Rebuilder, fitting
 from specdemo.records.trace import Calibration
 
 ROWS = MAX_K + 1
@@ -133,9 +133,8 @@ def _padding_cost(runtime: ModelRuntime, ids: Tensor, rows: int) -> float:
 
 def calibration_from(kept: Any) -> Calibration | None:
     """A calibration from what ``dataclasses.asdict`` made of it and JSON of that; None where it is none."""
-    try:
-        found = _READ(kept)
-    except MisfitError:
+    found = fitting(_READ, kept)
+    if found is None:
         return None
     positive = found.step_s > 0 and found.c >= 0 and len(found.v) == ROWS and min(found.v) > 0
     holding = len(found.rows) in (0, ROWS) and all(

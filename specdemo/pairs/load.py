@@ -1,4 +1,4 @@
-"""Load a pair of models. Whether they fit each other is asked of ``fit``.
+"""Load a pair of models. Whether they fit each other is asked of ``compatible``.
 
 Pairs to choose from are in ``presets``, the way from the hub in ``hub``, and which device a model goes to
 in ``placement``. Knows no UI and no decoding.
@@ -60,7 +60,7 @@ from specdemo.pairs.presets import ALLOWANCE, EMBEDDED, SLACK
 from specdemo.pairs.tune import CAPACITY, measure_drafts, measure_targets
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable
-from specdemo.records.strict_json import MisfitError, Rebuilder
+from specdemo.records.strict_json import Rebuilder, fitting
 from specdemo.records.trace import Calibration, RunConfig
 from specdemo.shipped import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT
 
@@ -523,10 +523,7 @@ _READ_RATES = Rebuilder({"rates": len(DTYPES)}, 16, {}).reader(Mapping[str, floa
 
 def _rates_from(kept: Any) -> dict[str, float] | None:
     """Tokens per second by precision, as they were kept; None where it is nothing of the kind."""
-    try:
-        rates = _READ_RATES(kept)
-    except MisfitError:
-        return None
+    rates = fitting(_READ_RATES, kept)
     return rates if rates and rates.keys() <= set(exact_precisions()) else None
 
 

@@ -1,6 +1,6 @@
 """A loaded pair of models: what a run needs of them, and the lanes it races.
 
-Loading is in ``models``, decoding in ``engine``. Knows no UI.
+Loading is in ``load``, decoding in ``engine``. Knows no UI.
 """
 
 import platform

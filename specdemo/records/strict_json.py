@@ -39,6 +39,14 @@ def at(part: str, read: Callable[..., Any], *arguments: Any) -> Any:
         raise fault.under(part) from None
 
 
+def fitting(read: Callable[[Any], Any], value: Any) -> Any:
+    """``read(value)``; None where it does not fit."""
+    try:
+        return read(value)
+    except MisfitError:
+        return None
+
+
 def show(name: str) -> str:
     """An untrusted name for a message: short, printable, on one line."""
     text = repr(name)

@@ -152,7 +152,7 @@ def batched_attention(
     """Plain attention over a large batch, query heads folded into rows of their key/value head.
 
     Two matrix products in the types of the cache; on a CPU that beats the fused kernel, which is made
-    for long queries. Shapes as in ``runtime.grouped_attention``.
+    for long queries. Shapes as in ``attention.grouped_attention``.
     """
     batch, heads, n, width = query.shape
     kv_heads = key.shape[1]
