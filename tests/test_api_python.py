@@ -4,17 +4,16 @@ import ast
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from tiny import tiny_pair
+from helpers.readme import example
+from helpers.tiny import tiny_pair
 
 import specdemo
 from specdemo.pairs import load as models
 from specdemo.records.trace import BASELINE, SPECULATIVE, Finish
 from specdemo.records.trace_file import load
 
-README = Path(__file__).parent.parent / "README.md"
 PROMPT = "naïve 🎉"
 SETTINGS = {"mode": "raw", "max_new_tokens": 12}
 
@@ -22,13 +21,6 @@ SETTINGS = {"mode": "raw", "max_new_tokens": 12}
 @pytest.fixture(scope="module")
 def pair():
     return tiny_pair()
-
-
-def example(containing: str) -> str:
-    """The one block of Python in the README in which this occurs."""
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (block,) = [block for block in blocks if containing in block]
-    return block
 
 
 def test_importing_the_package_loads_no_torch_and_every_name_is_there():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import config_for, nearby, speculative_rounds, tiny_llama
+from helpers.tiny import config_for, nearby, speculative_rounds, tiny_llama
 
 from specdemo.records.trace import Rule
 

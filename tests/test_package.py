@@ -9,7 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from test_models import ON_CPU
+from helpers.on_disk import ON_CPU
 
 from specdemo.pairs import load as models
 from specdemo.records.limits import UserError

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from replay import RECORDING, recorded, trace_of
-from stand_in import StandIn
-from visitor import run_to_end
+from helpers.pages import PATIENCE_MS, Pages, Visitors
+from helpers.replay import RECORDING, recorded, trace_of
+from helpers.stand_in import StandIn
+from helpers.visitor import run_to_end
 
 from specdemo.pairs.load import offered_drafters
 from specdemo.records import recordings
@@ -26,10 +27,6 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-MOUNTED = "[data-role=scrub][aria-valuetext]"
-"""Set by the stage's JavaScript, not by its template."""
-PATIENCE_MS = 60_000
-"""How long anything on a page may take: a ceiling for machines that are slow or busy."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -82,83 +79,10 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-class Visitors:
-    """Pages at rest, each in a profile of its own; whoever opens one finds nothing of the visit before.
-
-    A page that has been here has the scripts compiled, which is most of what opening costs.
-    """
-
-    def __init__(self, browser: Any, url: str):
-        self._browser = browser
-        self._lobby = f"{url}specdemo-static/memory.js"
-        """A document of the same origin that does nothing."""
-        self._resting: list[Any] = []
-
-    def come(self) -> Any:
-        """A page at a document of ours, with nothing remembered."""
-        if self._resting:
-            return self._resting.pop()
-        context = self._browser.new_context()
-        context.set_default_timeout(PATIENCE_MS)
-        page = context.new_page()
-        page.on("pageerror", lambda error: page.faults.append(str(error)))
-        page.on("dialog", lambda dialog: (page.faults.append("dialog"), dialog.dismiss()))
-        page.faults = []
-        page.goto(self._lobby)
-        return page
-
-    def leave(self, page: Any) -> None:
-        """Take the page back, unless the test closed it or something is wrong with it."""
-        if page.is_closed() or page.faults:
-            page.context.close()
-            return
-        page.goto(self._lobby)
-        page.evaluate("localStorage.clear(), sessionStorage.clear()")
-        page.context.clear_cookies()
-        page.context.clear_permissions()
-        page.emulate_media(media="null")
-        self._resting.append(page)
-
-
 @pytest.fixture(scope="session")
 def visitors(browser: Any, url: str) -> Visitors:
     """Behind ``Pages``."""
     return Visitors(browser, url)
-
-
-class Pages:
-    """Opens pages, each as if in a fresh profile, and leaves them together."""
-
-    def __init__(self, visitors: Visitors, url: str):
-        self._visitors = visitors
-        self._url = url
-        self._open: list[Any] = []
-
-    def open(
-        self,
-        width: int = 1280,
-        height: int = 720,
-        theme: str = "light",
-        pace: float | None = 0.25,
-        query: str = "",
-    ) -> Any:
-        """The page at ``?query``, ready; ``pace`` is what an earlier visit chose, if there was one."""
-        page = self._visitors.come()
-        self._open.append(page)
-        page.set_viewport_size({"width": width, "height": height})
-        if pace is not None:
-            page.evaluate("pace => localStorage.setItem('specdemo-pace', pace)", f"{pace:g}")
-        page.goto(f"{self._url}?__theme={theme}{query and '&'}{query}")
-        page.wait_for_selector(MOUNTED, state="attached")
-        return page
-
-    def close(self) -> None:
-        """Leave them all; fails if one met an error."""
-        faults = [fault for page in self._open for fault in page.faults]
-        for page in self._open:
-            self._visitors.leave(page)
-        self._open.clear()
-        assert not faults
 
 
 @pytest.fixture

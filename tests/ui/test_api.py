@@ -7,7 +7,7 @@ import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from visitor import served_at_last
+from helpers.visitor import served_at_last
 
 from specdemo.play.game import parse_turn
 from specdemo.records.limits import UserError, parse_config

@@ -15,14 +15,14 @@ from urllib.parse import quote, urlencode
 import httpx
 import pytest
 import torch
-from asking import ENDPOINTS, HAS_MCP, MCP, POSTED, Endpoint, Odd, odd_requests, ways_in
-from http_visitor import API, HttpVisitor
+from helpers.asking import ENDPOINTS, HAS_MCP, MCP, POSTED, Endpoint, Odd, odd_requests, ways_in
+from helpers.http_visitor import API, HttpVisitor
+from helpers.odd import ANYTHING, odd_addresses, odd_bodies
+from helpers.tiny import service_of, tiny_pair
+from helpers.tiny_runs import finished
+from helpers.watched import Watched, watching
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from odd import ANYTHING, odd_addresses, odd_bodies
-from tiny import service_of, tiny_pair
-from tiny_runs import finished
-from watched import Watched, watching
 
 from specdemo.records.limits import UserError
 from specdemo.service.offer import Offer

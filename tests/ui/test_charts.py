@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from replay import Event, edited, recorded, rounds
-from visitor import FRAMES, figures, press, run_to_end
+from helpers.replay import Event, edited, recorded, rounds
+from helpers.visitor import FRAMES, figures, press, run_to_end
 
 from specdemo.charts.palette import THEMES
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import httpx
 import pytest
-from http_visitor import HttpVisitor
+from helpers.http_visitor import HttpVisitor
+from helpers.visitor import run_to_end, wait_until
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
-from visitor import run_to_end, wait_until
 
 from specdemo.service.jobs import RESTARTING, State
 from specdemo.ui import ending
@@ -110,9 +110,9 @@ APP = """
 import runpy, sys
 from pathlib import Path
 from types import SimpleNamespace
-sys.path[:0] = ["tests", "tests/ui"]
+sys.path[:0] = ["tests"]
 import torch
-from tiny import tiny_pair
+from helpers.tiny import tiny_pair
 from specdemo.service import hosting, jobs
 
 flag, lost, new_zeros = Path(sys.argv.pop()), [], torch.Tensor.new_zeros

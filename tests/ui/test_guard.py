@@ -10,7 +10,8 @@ from typing import Any
 import gradio as gr
 import httpx
 import pytest
-from stand_in import StandIn
+from helpers.stand_in import StandIn
+from helpers.visitor import run_to_end
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -18,7 +19,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
-from visitor import run_to_end
 
 from specdemo.ui.http import guard
 from specdemo.ui.http.gradio_requests import API

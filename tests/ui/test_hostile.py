@@ -6,10 +6,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from replay import recorded, trace_of
-from test_play_tab import draft, open_game
-from test_share import saved
-from visitor import press, run_to_end
+from helpers.game_page import draft, open_game
+from helpers.replay import recorded, trace_of
+from helpers.visitor import press, run_to_end, saved
 
 from specdemo.records.trace import dump
 

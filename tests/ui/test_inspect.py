@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 import pytest
+from helpers.replay import Event, recorded, rounds
+from helpers.visitor import open_round, pieces, point_at, press, run_to_end, token_of
 from playwright.sync_api import expect
-from replay import Event, recorded, rounds
-from visitor import open_round, pieces, point_at, press, run_to_end, token_of
 
 pytestmark = pytest.mark.slow
 

@@ -1,7 +1,7 @@
 """The lab's quick answers over HTTP, without a browser."""
 
 import pytest
-from replay import recorded, trace_of
+from helpers.replay import recorded, trace_of
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accessible import assert_accessible
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from replay import recorded
-from test_looks import WIDER
-from visitor import receive_run
+from helpers.accessible import assert_accessible
+from helpers.replay import recorded
+from helpers.visitor import WIDER, receive_run
 
 from specdemo.charts.palette import THEMES
 from specdemo.lab.plans import TEMPERATURES

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import pytest
-from accessible import assert_accessible
-from conftest import Pages, Visitors
-from visitor import figures, press, tokens
+from helpers.accessible import assert_accessible
+from helpers.pages import Pages, Visitors
+from helpers.visitor import figures, press, tokens
 
 from specdemo.records import recordings
 from specdemo.records.limits import parse_config

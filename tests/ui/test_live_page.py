@@ -4,8 +4,8 @@ import copy
 from typing import Any
 
 import pytest
-from replay import Event, edited, faster, recorded, rounds
-from visitor import (
+from helpers.replay import Event, edited, faster, recorded, rounds
+from helpers.visitor import (
     FRAMES,
     assert_figures,
     clock,

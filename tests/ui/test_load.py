@@ -9,9 +9,9 @@ from contextlib import closing, contextmanager
 
 import httpx
 import pytest
-from http_visitor import HttpVisitor
-from storm import requests_of, storm, visit
-from tiny import tiny_pair
+from helpers.http_visitor import HttpVisitor
+from helpers.storm import requests_of, storm, visit
+from helpers.tiny import tiny_pair
 
 from specdemo.service.jobs import Service
 from specdemo.service.queue import Bounds

@@ -5,10 +5,10 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from accessible import assert_accessible
+from helpers.accessible import assert_accessible
+from helpers.replay import recorded
+from helpers.visitor import WIDER, open_round, press, run_to_end, token_of
 from PIL import Image, ImageChops
-from replay import recorded
-from visitor import open_round, press, run_to_end, token_of
 
 from specdemo.charts.palette import THEMES
 
@@ -21,10 +21,6 @@ CUE = f"node => ({CUES})([node])[0]"
 WHOLE_LINES = """() => [...document.querySelectorAll('.sd-text')].filter(box => box.clientHeight).every(box =>
     box.scrollHeight - box.scrollTop - box.clientHeight < 1 &&
     box.clientHeight % parseFloat(getComputedStyle(box).lineHeight) === 0)"""
-WIDER = """width => [...document.querySelectorAll('main *')].filter(node => {
-    const box = node.getBoundingClientRect();
-    return box.width && box.right > width + 1 && !node.closest('.sr-only, .sd-sr, svg, .sd-cards'); })
-    .map(node => node.outerHTML.slice(0, 80))"""
 FONT_SIZE = "node => parseFloat(getComputedStyle(node).fontSize)"
 DEFICIENCIES = ["protanopia", "deuteranopia", "tritanopia", "achromatopsia"]
 SAME_WORD = """keys => {

@@ -4,8 +4,8 @@ import base64
 from typing import Any
 
 import pytest
-from replay import edited, faster, recorded, rounds
-from visitor import (
+from helpers.replay import edited, faster, recorded, rounds
+from helpers.visitor import (
     assert_figures,
     emitted,
     figures,

@@ -3,17 +3,16 @@
 from typing import Any
 
 import pytest
-from accessible import assert_accessible
-from stand_in import GAME_GUESS, GAME_TEXT
+from helpers.accessible import assert_accessible
+from helpers.game_page import BOX, TURNS, draft, open_game
+from helpers.stand_in import GAME_GUESS, GAME_TEXT
 
 from specdemo.play.game import parse_turn
 from specdemo.ui.tabs.play import OPENINGS
 
-BOX = "#play-draft"
 TEXT = "[data-role=text]"
 NOTICE = ".sd-play [data-role=notice]"
 ERROR = ".sd-play [data-role=error]"
-TURNS = ".sd-play-turns > ol > li"
 TOKENS = """row => [...row.querySelectorAll('.sd-token')].map(({ textContent, dataset }) =>
     [textContent, 'rejected' in dataset ? 'rejected' : dataset.status])"""
 SMALLEST = """() => Math.min(...[...document.querySelectorAll('.sd-play *')]
@@ -22,27 +21,6 @@ SMALLEST = """() => Math.min(...[...document.querySelectorAll('.sd-play *')]
     .map(node => parseFloat(getComputedStyle(node).fontSize)))"""
 OPENING = OPENINGS[0].text
 TABS = ["Run", "Learn", "Play", "Is it the same?", "Lab"]
-
-
-def open_game(open_page: Any, players: int = 1, turns: int = 6, **options: Any) -> Any:
-    """The page with a new game before its first turn."""
-    page = open_page(**options)
-    page.click("#tab-play-button")
-    page.wait_for_selector(".sd-play[data-players]")
-    if players == 2:
-        page.check("[name=sd-players][value='2']", force=True)
-    page.fill("[data-role=most]", str(turns))
-    page.press("[data-role=most]", "Tab")
-    return page
-
-
-def draft(page: Any, *drafts: str) -> None:
-    """Type each player's words and press Enter; waits for the verdict."""
-    before = page.locator(TURNS).count()
-    for words in drafts:
-        page.fill(BOX, words)
-        page.press(BOX, "Enter")
-    page.wait_for_function(f"document.querySelectorAll('{TURNS}').length === {before + 1}")
 
 
 def scores(page: Any) -> dict[str, list[str]]:

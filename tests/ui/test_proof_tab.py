@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from accessible import assert_accessible
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from replay import Event, proved, recorded
-from stand_in import StandIn
-from visitor import press_and_wait, run_to_end
+from helpers.accessible import assert_accessible
+from helpers.replay import Event, proved, recorded
+from helpers.stand_in import StandIn
+from helpers.visitor import press_and_wait, run_to_end
 
 from specdemo.proof.request import parse_proof
 from specdemo.records.limits import UserError

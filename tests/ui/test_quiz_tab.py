@@ -5,13 +5,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from accessible import assert_accessible
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from helpers.accessible import assert_accessible
+from helpers.replay import RECORDING
+from helpers.stand_in import planted
+from helpers.visitor import run_to_end
 from playwright.sync_api import expect
-from replay import RECORDING
-from stand_in import planted
-from visitor import run_to_end
 
 from specdemo.quiz.questions import QUESTIONS
 

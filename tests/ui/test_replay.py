@@ -1,8 +1,8 @@
 """Pausing, stepping, scrubbing and pacing a run that has arrived, in real Chromium."""
 
 import pytest
-from replay import faster, recorded, rounds
-from visitor import (
+from helpers.replay import faster, recorded, rounds
+from helpers.visitor import (
     FRAMES,
     assert_figures,
     clock,

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from replay import recorded
-from requests_made import request_from
-from stand_in import StandIn
+from helpers.replay import recorded
+from helpers.requests_made import request_from
+from helpers.stand_in import StandIn
 
 from specdemo.records.limits import UserError
 from specdemo.ui.address import with_pair_named

@@ -3,15 +3,14 @@
 import base64
 import io
 import json
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from helpers.replay import RECORDING, recorded
+from helpers.visitor import figures, press, run_to_end, saved, stage_state
 from PIL import Image
 from playwright.sync_api import expect
-from replay import RECORDING, recorded
-from visitor import figures, press, run_to_end, stage_state
 
 from specdemo.charts.palette import DARK, LIGHT, Palette
 from specdemo.records import trace_file
@@ -43,16 +42,6 @@ PASTED = """async () => {
     return new Promise(done => { reader.onload = () => done(reader.result); }); }"""
 ERROR = "[data-role=error]"
 ENDED = ".sd[data-state=ended]"
-
-
-def saved(page: Any, role: str, folder: Path) -> Path:
-    """What an entry of the save menu lets the visitor download."""
-    page.click("[data-role=save-menu] summary")
-    with page.expect_download() as download:
-        press(page, role)
-    path = folder / download.value.suggested_filename
-    download.value.save_as(path)
-    return path
 
 
 def wait_for_settings(page: Any) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from helpers.tiny_runs import finished
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.testclient import TestClient
-from tiny_runs import finished
 
 from specdemo.records import recordings
 from specdemo.records.events import replay_events

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import uvicorn
-from http_visitor import HttpVisitor
-from requests_made import request_from
+from helpers.http_visitor import HttpVisitor
+from helpers.requests_made import request_from
+from helpers.visitor import wait_until
 from starlette.testclient import TestClient
-from visitor import wait_until
 
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import Service

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from test_api_python import example
-from tiny import service_of, tiny_pair
-from visitor import served_at_last
+from helpers.readme import example
+from helpers.tiny import service_of, tiny_pair
+from helpers.visitor import served_at_last
 
 import app
 import specdemo

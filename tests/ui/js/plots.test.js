@@ -15,7 +15,7 @@ import {
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, smallTrace, START } from "./made.js";
 
-// Chart -> uids of its traces; tests/test_plots.py names the same.
+// Chart -> uids of its traces; tests/charts/test_stage_charts.py names the same.
 const FILLED = {
   acceptance: ["accepted", "discarded", "corrected", "bonus"],
   rates: ["alpha", "tau"],

@@ -1,0 +1,101 @@
+"""Drafters that borrow from the target, and what a pair says of a drafter it cannot offer."""
+
+import pytest
+import torch
+from helpers.tiny import baseline_rounds, config_for, emitted, tiny_llama, tiny_pair
+
+from specdemo.drafters.early_exit import EarlyExitDrafter
+from specdemo.engine.speculate import speculate
+from specdemo.models.attention import ATTENTION
+from specdemo.models.layer_views import decoder_layers, first_layers
+from specdemo.models.runtime import ExitRuntime, ModelRuntime
+from specdemo.pairs.live import LiveRun
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.trace import Rule
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+VOCAB = 9
+
+
+def exit_rounds(target, depth, prompt, config):
+    host = ModelRuntime(target)
+    return list(speculate(host, EarlyExitDrafter(ExitRuntime(host, depth)), prompt, config))
+
+
+def test_an_exit_behind_the_last_layer_is_the_target_itself():
+    target = tiny_llama(VOCAB, 1)
+    rounds = exit_rounds(target, 2, [1, 2], config_for(k=3, max_new_tokens=20))
+    assert all(r.accepted == len(r.drafted) for r in rounds) and len(rounds) == 5
+
+
+@pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
+def test_an_early_exit_leaves_the_targets_cache_as_it_was(rule):
+    target = tiny_llama(VOCAB, 2)
+    config = config_for(rule, k=3, max_new_tokens=30)
+    rounds = exit_rounds(target, 1, [1, 2, 3], config)
+    assert emitted(rounds) == emitted(baseline_rounds(target, [1, 2, 3], config))
+    assert {r.drafted_by for r in rounds if r.drafted} == {"early-exit"}
+
+
+def test_it_drafts_what_the_first_layers_say():
+    target = tiny_llama(VOCAB, 3)
+    shallow = first_layers(target, 1)
+    text = [1, 2, 3]
+    for round_ in exit_rounds(target, 1, text, config_for(k=2, max_new_tokens=12)):
+        context = list(text)
+        for token in round_.drafted:
+            logits = shallow(torch.tensor([context]), use_cache=False).logits[0, -1]
+            assert token.id == logits.argmax().item()
+            context.append(token.id)
+        text += round_.emitted
+
+
+def test_a_view_of_the_first_layers_shares_weights_and_changes_nothing():
+    target = tiny_llama(VOCAB, 4)
+    ids = torch.tensor([[1, 2, 3]])
+    before = target(ids, use_cache=False).logits
+    view = first_layers(target, 1)
+    assert len(decoder_layers(view)) == view.config.num_hidden_layers == 1
+    assert decoder_layers(view)[0] is decoder_layers(target)[0]
+    assert view.config._attn_implementation == ATTENTION
+    assert len(decoder_layers(target)) == target.config.num_hidden_layers == 2
+    assert not torch.equal(view(ids, use_cache=False).logits, before)
+    assert torch.equal(target(ids, use_cache=False).logits, before)
+
+
+def run(pair, **settings):
+    live = LiveRun(
+        pair, parse_config({"prompt": "abcabcab", "mode": "raw", "max_new_tokens": 12, **settings})
+    )
+    *_, end = live.events()
+    return live.run, end
+
+
+@pytest.mark.parametrize("drafter", ["draft-model", "prompt-lookup", "lookup+model", "early-exit"])
+@pytest.mark.parametrize("k", [2, "auto"])
+def test_every_kind_runs_on_a_pair_and_gives_the_baselines_text(drafter, k):
+    record, end = run(tiny_pair(), drafter=drafter, k=k)
+    assert end["badge"]["kind"] == "same"
+    assert (record.calibration.c > 0) == (drafter != "prompt-lookup")
+    steps = sum(r.draft_steps for r in record.lanes["speculative"].rounds)
+    assert steps == 0 if drafter == "prompt-lookup" else steps >= 0
+
+
+def test_a_script_is_drafted_token_for_token():
+    pair = tiny_pair()
+    record, end = run(pair, drafter="scripted", script="wxyz", k=4)
+    first, *rest = record.lanes["speculative"].rounds
+    assert [token.id for token in first.drafted] == pair.tokenizer("wxyz")["input_ids"]
+    assert end["badge"]["kind"] == "same" and first.drafted_by == "scripted" and first.draft_steps == 0
+    assert not any(round_.drafted for round_ in rest if round_.position >= len(record.prompt_ids) + 4)
+
+
+@pytest.mark.parametrize("drafter", ["feature-draft", "lookup+feature"])
+def test_a_drafter_the_pair_lacks_is_refused_in_words(drafter):
+    with pytest.raises(UserError, match="has no feature draft; choose another drafter"):
+        run(tiny_pair(), drafter=drafter)
+    bare = tiny_pair()
+    bare.draft = None
+    assert bare.default_drafter == "prompt-lookup"
+    with pytest.raises(UserError, match="has no draft model; choose another drafter"):
+        run(bare)

@@ -1,0 +1,138 @@
+"""The feature draft: what decoding computes is what training unrolled, and its output is the target's."""
+
+import pytest
+import torch
+from helpers.tiny import baseline_rounds, config_for, emitted, tiny_llama
+
+from specdemo.drafters.feature import (
+    FeatureDrafter,
+    FeatureRuntime,
+    feature_draft_for,
+    load_feature_draft,
+    save_feature_draft,
+)
+from specdemo.engine.speculate import speculate
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.trace import Rule
+from specdemo.training.students import FeatureStudent
+from specdemo.training.write import LabelledSequence
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+VOCAB = 40
+KEPT = torch.arange(0, VOCAB, 2)
+
+
+@pytest.fixture
+def target():
+    return tiny_llama(VOCAB, 1, torch.float32)
+
+
+@pytest.fixture
+def draft(target):
+    torch.manual_seed(3)
+    draft = feature_draft_for(target, KEPT).eval()
+    with torch.no_grad():
+        draft.fuse.weight += 0.3 * torch.randn_like(draft.fuse.weight)
+    return draft
+
+
+def tapped(target, draft):
+    return ModelRuntime(target, taps=draft.config.taps)
+
+
+def test_decoding_adds_nothing_to_what_is_stored_of_a_draft(draft):
+    before = list(draft.own_state())
+    FeatureRuntime(draft).begin(256)
+    assert len(draft.traces) == 1 and list(draft.own_state()) == before
+
+
+def test_decoding_steps_equal_the_unrolled_steps_of_training(target, draft):
+    ids = torch.randint(VOCAB, (14,), generator=torch.Generator().manual_seed(0))
+    nothing = torch.zeros(13, 1)
+    item = LabelledSequence(ids.int(), 0, nothing.int(), nothing)
+    with torch.inference_mode():
+        unrolled = list(FeatureStudent(draft, target, steps=3).predict([item]))
+        host, runtime = tapped(target, draft), FeatureRuntime(draft)
+        host.begin(256)
+        host.prefill(ids)
+        runtime.begin(256)
+        for known in range(2, 11):
+            # The target has seen ids[:known]; pairs of true states reach to known - 1.
+            runtime.rollback(0)
+            state = runtime.read(host.features(0, known), ids[1 : known + 1])
+            for step in range(3):
+                if step:
+                    state = runtime.append(state, ids[known + step : known + step + 1])
+                expected = draft.logits(state).log_softmax(-1)[0]
+                found = unrolled[step]
+                row = (found.rows == known + step).nonzero()[0, 0]
+                torch.testing.assert_close(found.log_q[row], expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+@pytest.mark.parametrize("prompt", [[5], [3, 7], [1, 2, 3, 4, 5, 6]])
+def test_greedy_and_shared_noise_output_is_the_targets_own(target, draft, rule, prompt):
+    config = config_for(rule, k=3, max_new_tokens=30)
+    host = tapped(target, draft)
+    rounds = list(speculate(host, FeatureDrafter(FeatureRuntime(draft), host), prompt, config))
+    assert any(r.drafted_by == "feature-draft" for r in rounds)
+    assert all(token.id % 2 == 0 for r in rounds for token in r.drafted), "only ids of the reduced head"
+    if rule is not Rule.REJECTION:
+        assert emitted(rounds) == emitted(baseline_rounds(target, prompt, config))
+
+
+def test_each_round_drafts_from_states_of_everything_verified(target, draft):
+    """The first drafted distribution of every round equals one computed afresh from the whole text."""
+    host = tapped(target, draft)
+    drafter = FeatureDrafter(FeatureRuntime(draft), host)
+    config = config_for(k=3, max_new_tokens=24)
+    text = [1, 2, 3]
+    for round_ in speculate(host, drafter, text[:], config):
+        fresh_host, fresh = tapped(target, draft), FeatureRuntime(draft)
+        with torch.inference_mode():
+            fresh_host.begin(256)
+            fresh_host.prefill(torch.tensor(text[:-1]))
+            fresh.begin(256)
+            state = fresh.read(fresh_host.features(0, len(text) - 1), torch.tensor(text[1:]))
+            best = draft.id_map[draft.logits(state)[0].argmax()]
+        if round_.drafted:
+            assert round_.drafted[0].id == best
+        text += round_.emitted
+
+
+def test_an_untrained_draft_is_made_of_the_targets_last_layer_and_head(target):
+    target.model.norm.weight.data = torch.linspace(0.5, 3, 16)
+    draft, last = feature_draft_for(target, KEPT), target.model.layers[-1]
+    assert torch.equal(draft.mlp.down_proj.weight, last.mlp.down_proj.weight)
+    assert torch.equal(draft.q.weight[:, 16:], last.self_attn.q_proj.weight)
+    torch.testing.assert_close(draft.norm.weight, target.model.norm.weight)
+    assert torch.equal(draft.lm_head.weight, target.lm_head.weight[KEPT])
+
+
+def test_norms_that_store_their_gains_otherwise_are_read_right(target):
+    class OffsetRMSNorm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((16,), 0.25))
+
+        def forward(self, x):
+            return x * x.pow(2).mean(-1, keepdim=True).rsqrt() * (1 + self.weight)
+
+    target.model.norm = OffsetRMSNorm()
+    torch.testing.assert_close(feature_draft_for(target, KEPT).norm.weight, torch.full((16,), 1.25))
+
+
+def test_saved_and_loaded_it_scores_the_same(target, draft, tmp_path):
+    save_feature_draft(draft, tmp_path)
+    loaded = load_feature_draft(tmp_path, target)
+    assert loaded.embedding is target.get_input_embeddings()
+    assert loaded.config == draft.config
+    states, ids = torch.randn(1, 4, 16), torch.tensor([[1, 2, 3, 4]])
+    positions = torch.arange(4)[None]
+
+    def score(model):
+        attend = lambda q, k, v: q  # noqa: E731
+        return model.logits(model.step(states, ids, positions, attend))
+
+    kept, made = score(loaded), score(draft)
+    assert (kept - made).norm() < 0.02 * made.norm()

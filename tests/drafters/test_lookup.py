@@ -1,0 +1,70 @@
+"""Copy drafts: the latest longest match, itself going on past the end, and the target's own output."""
+
+import pytest
+import torch
+from helpers.tiny import baseline_rounds, config_for, emitted, nearby, tiny_llama
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.lookup import LONGEST_MATCH, LookupFirstDrafter, NgramIndex, PromptLookupDrafter
+from specdemo.engine.draft_length import FixedLength
+from specdemo.engine.speculate import speculate
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.trace import Rule
+
+CPU = torch.device("cpu")
+TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=30)
+
+
+def proposed(text, k, shortest=1):
+    drafter, length = PromptLookupDrafter(CPU, shortest), FixedLength(k)
+    drafter.begin(text[:1], 64)
+    length.start(k)
+    return drafter.propose(text, length, None).ids.tolist()
+
+
+def brute_force(text, shortest):
+    """Position after the latest earlier occurrence of the longest matching end, by search."""
+    for size in range(min(LONGEST_MATCH, len(text)), shortest - 1, -1):
+        for end in range(len(text) - 1, size - 1, -1):
+            if text[end - size : end] == text[-size:]:
+                return end, size
+    return None
+
+
+@given(text=TEXTS, shortest=st.integers(1, 3), split=st.integers(0, 30))
+def test_the_index_finds_what_a_search_finds_however_the_text_grew(text, shortest, split):
+    index = NgramIndex()
+    index.extend(text[:split])
+    index.extend(text)
+    assert index.find(text, shortest) == brute_force(text, shortest)
+
+
+def test_the_longest_match_wins_and_among_equals_the_latest():
+    assert proposed([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 2) == [9, 2]
+    assert proposed([5, 3, 9, 5, 3, 8, 5, 3], 1) == [8]
+
+
+def test_a_copy_goes_on_past_the_end_of_the_text():
+    assert proposed([7, 1, 2, 1, 2], 5) == [1, 2, 1, 2, 1]
+    assert proposed([4, 4], 2) == [4, 4]
+
+
+def test_nothing_is_copied_where_nothing_matches_well_enough():
+    assert proposed([1, 2, 3, 4], 3) == []
+    assert proposed([1, 2, 3, 1], 3, shortest=2) == []
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
+def test_copies_and_drafts_together_give_the_targets_own_tokens(rule):
+    target = tiny_llama(5, 4)
+    drafter = LookupFirstDrafter(DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2))), CPU, shortest=2)
+    config = config_for(rule, k=4, max_new_tokens=60)
+    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config))
+    assert emitted(rounds) == emitted(baseline_rounds(target, [1, 2], config))
+    by = {round_.drafted_by for round_ in rounds if round_.drafted}
+    assert by == {"prompt-lookup", "draft-model"}
+    for round_ in rounds:
+        assert round_.draft_steps == (len(round_.drafted) if round_.drafted_by == "draft-model" else 0)

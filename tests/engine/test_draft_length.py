@@ -1,0 +1,216 @@
+"""The draft length: fixed as asked, automatic as the costs and the acceptance seen so far suggest."""
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+import torch
+from helpers.streams import TABLES, costs, decode, rate, stream, table
+
+from specdemo.engine.draft_length import PROBE_EVERY, AutoLength, FixedLength, PlannedLength, length_for
+from specdemo.records.limits import MAX_K
+from specdemo.records.trace import AUTO
+
+FREE = (1.0,) * (MAX_K + 1)
+STEEP = tuple(1.0 + 0.5 * n for n in range(MAX_K + 1))
+AFTER_FOUR = (1.0, 1.0, 1.0, 1.0, *[1.6] * 9)
+PAID_ONCE = (1.0, *[1.3] * MAX_K)
+SURE = torch.tensor([9.0, 0.0, 0.0])
+UNSURE = torch.zeros(200)
+
+KINDS = pytest.mark.parametrize("kind", [AutoLength, PlannedLength])
+
+
+def drafted(length, scores, most=MAX_K):
+    """How many tokens a drafter would draft that sees ``scores`` at every step."""
+    length.start(most)
+    count = 0
+    while length.wants_step():
+        if not length.wants_token(scores):
+            break
+        count += 1
+    return count
+
+
+def refused(length, scores, rounds):
+    """What is drafted in so many rounds whose first token is refused."""
+    counts = []
+    for _ in range(rounds):
+        counts.append(drafted(length, scores))
+        length.observe(accepted=0, compared=min(1, counts[-1]), emitted=1)
+    return counts
+
+
+def play(kind, given, text):
+    """A whole run on a machine that costs what it is said to cost."""
+    return decode(kind(given), text, given)
+
+
+def test_a_fixed_length_is_k_unless_less_is_left():
+    length = FixedLength(4)
+    assert [drafted(length, UNSURE, most) for most in (9, 4, 2, 0)] == [4, 4, 2, 0]
+
+
+def test_a_sure_cheap_draft_goes_on_to_the_limit_and_an_unsure_one_stops():
+    assert drafted(AutoLength(costs(0.05, FREE)), SURE) == MAX_K
+    assert drafted(AutoLength(costs(0.05, FREE)), SURE, most=3) == 3
+    assert drafted(AutoLength(costs(0.05, STEEP)), UNSURE) == 0
+    dear = AutoLength(costs(5.0, FREE))
+    assert drafted(dear, SURE) == 0, "a step dearer than the tokens it can win is not made"
+
+
+@KINDS
+def test_nothing_is_drafted_where_nothing_is_of_use(kind):
+    length = kind(costs(0.05, FREE))
+    assert [drafted(length, SURE, most=0) for _ in range(2 * PROBE_EVERY)] == [0] * 2 * PROBE_EVERY
+    assert not length.wants_copy(1)
+
+
+def test_it_learns_from_what_became_of_its_drafts():
+    bad = AutoLength(costs(0.1, FREE))
+    refused(bad, SURE, 60)
+    assert drafted(bad, SURE) <= 1
+    good = AutoLength(costs(0.1, FREE))
+    for _ in range(60):
+        count = drafted(good, UNSURE)
+        good.observe(accepted=count, compared=count, emitted=count + 1)
+    assert drafted(good, UNSURE) > drafted(AutoLength(costs(0.1, FREE)), UNSURE)
+
+
+def test_copies_are_wanted_in_proportion_to_the_match():
+    def copied(matched):
+        length = AutoLength(costs(0.0, tuple(1.0 + 0.3 * n for n in range(MAX_K + 1))))
+        length.start(MAX_K)
+        return sum(1 for _ in iter(lambda: length.wants_copy(matched), False))
+
+    assert copied(1) < copied(2) < copied(3)
+
+
+def test_a_copy_is_not_wanted_where_a_draft_would_bring_more():
+    def copied(length, matched):
+        length.start(MAX_K)
+        return sum(1 for _ in iter(lambda: length.wants_copy(matched), False))
+
+    alone, beside_a_draft = AutoLength(costs(0.0, FREE)), AutoLength(costs(0.01, FREE))
+    assert copied(alone, 1) == copied(alone, 3) == copied(beside_a_draft, 3) == MAX_K
+    for _ in range(20):
+        count = drafted(beside_a_draft, SURE)
+        beside_a_draft.observe(count, count, count + 1)
+        copied(beside_a_draft, 1)
+        beside_a_draft.observe(0, min(1, count), 1)
+    assert copied(beside_a_draft, 1) == 0
+
+
+def test_a_planned_length_follows_the_acceptance_rate():
+    planned = PlannedLength(costs(0.1, FREE))
+    for _ in range(60):
+        count = drafted(planned, UNSURE)
+        planned.observe(accepted=count, compared=count, emitted=count + 1)
+    assert drafted(planned, UNSURE) == MAX_K
+    refused(planned, UNSURE, 60)
+    assert drafted(planned, UNSURE) <= 1
+
+
+@KINDS
+def test_a_cost_that_rises_once_is_filled_up_to_or_jumped_over(kind):
+    hard = [stream(lambda token: 0.5, seed) for seed in range(4)]
+    filled = [k for text in hard for k in play(kind, costs(0.05, AFTER_FOUR), text).drafted]
+    assert filled.count(3) > len(filled) / 3 and max(filled[:-1]) <= 4
+    easy = [stream(lambda token: 0.7, seed) for seed in range(4)]
+    jumped = [k for text in easy for k in play(kind, costs(0.02, PAID_ONCE), text).drafted]
+    assert sum(k > 1 for k in jumped) > 0.7 * len(jumped) and sum(jumped) > 3 * len(jumped)
+
+
+@KINDS
+def test_refusals_at_the_start_do_not_end_drafting_for_ever(kind):
+    length = kind(costs(0.25, FREE))
+    assert drafted(length, SURE) > 0
+    refused(length, SURE, 4)
+    good = 0
+    for _ in range(40):
+        count = drafted(length, SURE)
+        good += count > 0
+        length.observe(accepted=count, compared=count, emitted=count + 1)
+    assert good > 15
+
+
+@KINDS
+def test_an_undrafted_round_in_so_many_is_a_probe_by_its_number(kind):
+    length = kind(costs(0.2, FREE))
+    refused(length, SURE, 200)
+    counts = refused(length, SURE, 10 * PROBE_EVERY)
+    probes = [index for index, count in enumerate(counts) if count]
+    assert set(counts) == {0, 1} and len(probes) == 10
+    assert {later - earlier for earlier, later in pairwise(probes)} == {PROBE_EVERY}
+
+
+@KINDS
+@pytest.mark.parametrize("name", TABLES)
+def test_good_text_after_a_bad_start_is_drafted_again(kind, name):
+    texts = [stream(lambda token: 0.0 if token < 40 else 0.8, seed) for seed in range(4)]
+    sure = [dataclasses.replace(text, told=(0.9,) * len(text.told)) for text in texts]
+    good = [stream(lambda token: 0.8, seed) for seed in range(4)]
+    for text, fresh in zip(sure, good, strict=True):
+        late = play(kind, table(name), text)
+        # What a fresh run needs for as much good text, and the wait for a probe.
+        share = (len(text.luck) - 40) / len(fresh.luck)
+        bound = 40 * 1.1 + PROBE_EVERY + 1.1 * share * play(kind, table(name), fresh).cost
+        assert late.cost < bound
+
+
+@KINDS
+@pytest.mark.parametrize("given", [*TABLES.values(), (0.25, FREE), (0.25, PAID_ONCE), (5.5, FREE)])
+def test_a_draft_that_is_never_right_costs_little(kind, given):
+    never = stream(lambda token: 0.0, seed=0)
+    for told in (0.05, 0.5, 0.95):
+        text = dataclasses.replace(never, told=(told,) * len(never.told))
+        assert play(kind, costs(*given), text).cost < 1.05 * len(text.luck)
+
+
+@KINDS
+def test_a_cost_of_drafting_measured_far_too_high_is_corrected(kind):
+    true = table("bf16")
+    text = stream(lambda token: 0.7, seed=1)
+    wrong = decode(kind(dataclasses.replace(true, c=5.5)), text, true)
+    assert wrong.drafted[:2] == [0, 0] and max(wrong.drafted[:10]) > 1
+    assert wrong.rate > 0.95 * play(kind, true, text).rate
+
+
+@KINDS
+def test_costs_of_drafting_measured_far_too_low_are_corrected(kind):
+    true = costs(0.9, FREE)
+    text = stream(lambda token: 0.5, seed=1)
+    wrong = decode(kind(dataclasses.replace(true, c=0.01)), text, true)
+    assert sum(wrong.drafted[10:]) < 0.2 * len(wrong.drafted[10:])
+
+
+STREAMS = {
+    "hard": (lambda token: 0.3, 1.0),
+    "middling": (lambda token: 0.5, 1.0),
+    "easy": (lambda token: 0.75, 1.0),
+    "fading": (lambda token: 0.7, 0.8),
+    "in turns": (lambda token: 0.9 if token // 24 % 2 else 0.2, 1.0),
+    "worse and worse": (lambda token: 0.9 - 0.006 * token, 1.0),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("name", TABLES)
+def test_it_is_nearly_as_good_as_the_best_fixed_length_everywhere(kind, name):
+    true, ratios = table(name), {}
+    for label, (alpha, fading) in STREAMS.items():
+        texts = [stream(alpha, seed, fading) for seed in range(8)]
+        best = max(rate(lambda k=k: FixedLength(k), texts, true) for k in range(MAX_K + 1))
+        ratios[label] = rate(lambda: kind(true), texts, true) / best
+    assert min(ratios.values()) > 0.97, ratios
+    if kind is AutoLength:
+        assert sum(ratios.values()) > 1.02 * len(ratios), "it is told more than a fixed length knows"
+
+
+def test_auto_needs_costs_and_follows_the_device():
+    measured = costs(0.1, FREE)
+    assert isinstance(length_for(3, None, torch.device("cpu")), FixedLength)
+    assert isinstance(length_for(AUTO, measured, torch.device("cpu")), AutoLength)
+    assert isinstance(length_for(AUTO, measured, torch.device("meta")), PlannedLength)
+    with pytest.raises(ValueError, match="needs measured pass costs"):
+        length_for(AUTO, None, torch.device("cpu"))

@@ -1,0 +1,250 @@
+"""Properties of the decode loop over random tiny models in float64, and its edge cases."""
+
+import math
+
+import pytest
+import torch
+from helpers.tiny import (
+    at_least,
+    baseline_rounds,
+    config_for,
+    emitted,
+    nearby,
+    speculative_rounds,
+    tiny_llama,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.scripted import ScriptedDrafter
+from specdemo.engine.draft_length import FixedLength
+from specdemo.engine.rules import Draft, RejectionRule
+from specdemo.engine.speculate import autoregress, speculate
+from specdemo.engine.verdict_record import describe_draft
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Finish, Rule, Status
+
+VOCAB = 5
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+RULES = st.sampled_from(list(Rule))
+SEEDS = st.integers(0, 10_000)
+
+
+def models(seed: int, noise: float):
+    target = tiny_llama(VOCAB, seed)
+    return target, nearby(target, seed + 1, noise)
+
+
+@settings(max_examples=40)
+@given(
+    seed=SEEDS,
+    rule=RULES,
+    k=st.integers(1, 6),
+    tokens=st.integers(1, 14),
+    noise=st.sampled_from([0.0, 0.1, 2.0]),
+    prompt=st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6),
+    eos=st.sampled_from([frozenset(), frozenset({2})]),
+)
+def test_rounds_are_consistent(seed, rule, k, tokens, noise, prompt, eos):
+    """Statuses partition each draft, counts add up, positions follow each other, and the end has a reason."""
+    target, draft = models(seed, noise)
+    config = config_for(rule, k=k, max_new_tokens=tokens, seed=seed)
+    rounds = speculative_rounds(target, draft, prompt, config, eos_ids=eos)
+    position = len(prompt)
+    for index, round_ in enumerate(rounds):
+        statuses = [token.status for token in round_.drafted]
+        assert round_.index == index
+        assert round_.position == position
+        assert statuses == sorted(statuses, key=[Status.ACCEPTED, Status.DISCARDED].index)
+        assert all(token.compared == (i < round_.compared) for i, token in enumerate(round_.drafted))
+        assert [t.rejected for t in round_.drafted].count(True) == (round_.compared > round_.accepted)
+        assert len(round_.drafted) == min(k, len(prompt) + tokens - position - 1)
+        if round_.emission:
+            assert len(round_.emitted) == round_.accepted + 1
+            fully = round_.accepted == len(round_.drafted)
+            assert round_.emission.status is (Status.BONUS if fully else Status.CORRECTED)
+        else:
+            assert round_.emitted[-1] in eos and round_.finish is Finish.EOS
+        assert (round_.finish is not None) == (round_ is rounds[-1])
+        assert min(round_.draft_s, round_.verify_s, round_.other_s) >= 0
+        position += len(round_.emitted)
+    ids = emitted(rounds)
+    assert rounds[-1].finish is (Finish.EOS if ids[-1] in eos else Finish.LENGTH)
+    assert len(ids) == tokens or ids[-1] in eos
+    assert not eos & set(ids[:-1])
+    assert rounds[0].prefill_s > 0 and all(r.prefill_s == 0 for r in rounds[1:])
+
+
+@settings(max_examples=15)
+@given(
+    seed=SEEDS,
+    rule=st.sampled_from([Rule.GREEDY, Rule.SHARED_NOISE]),
+    k=st.integers(1, 6),
+    noise=st.floats(0, 3),
+)
+def test_any_draft_yields_the_targets_own_tokens(seed, rule, k, noise):
+    """Greedy and shared noise: a good draft, a bad one and an adversarial one all give the baseline."""
+    target, draft = models(seed, noise)
+    config = config_for(rule, k=k, max_new_tokens=14, seed=seed)
+    alone = emitted(baseline_rounds(target, [1, 2], config))
+    assert emitted(speculative_rounds(target, draft, [1, 2], config)) == alone
+    wrong = [(token + 1) % VOCAB for token in alone]
+    adversary = ScriptedDrafter(wrong, torch.device("cpu"))
+    rounds = list(speculate(ModelRuntime(target), adversary, [1, 2], config))
+    assert emitted(rounds) == alone
+    assert sum(r.accepted for r in rounds) == 0
+
+
+@settings(max_examples=20)
+@given(seed=SEEDS, rule=RULES, k=st.integers(1, 6))
+def test_a_draft_equal_to_the_target_accepts_everything_compared(seed, rule, k):
+    target, twin = models(seed, 0.0)
+    rounds = speculative_rounds(target, twin, [3], config_for(rule, k=k, max_new_tokens=24, seed=seed))
+    assert all(r.accepted == r.compared == len(r.drafted) for r in rounds)
+    assert len(rounds) == math.ceil(24 / (k + 1))
+
+
+class CountingRuntime(ModelRuntime):
+    """Counts target passes."""
+
+    passes = 0
+
+    def forward(self, ids):
+        self.passes += 1
+        return super().forward(ids)
+
+
+def test_one_target_pass_a_round_and_one_a_token_in_the_baseline():
+    target, draft = models(3, 0.1)
+    config = config_for(k=3, max_new_tokens=20)
+    speculative, alone = CountingRuntime(target), CountingRuntime(target)
+    rounds = list(speculate(speculative, DraftModelDrafter(ModelRuntime(draft)), [1, 4, 2], config))
+    assert speculative.passes == len(rounds) < 20
+    assert len(list(autoregress(alone, [1, 4, 2], config))) == alone.passes == 20
+
+
+def test_the_length_is_told_each_rounds_own_seconds():
+    class Listening(FixedLength):
+        def timed(self, draft_steps, rows, draft_s, verify_s):
+            told.append((draft_steps, rows - 1, draft_s, verify_s))
+
+    told = []
+    target, draft = models(1, noise=0.1)
+    drafter = DraftModelDrafter(ModelRuntime(draft))
+    config = config_for(Rule.GREEDY, max_new_tokens=7)
+    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config, length=Listening(2)))
+    assert told == [(r.draft_steps, len(r.drafted), r.draft_s, r.verify_s) for r in rounds]
+
+
+def test_the_length_learns_what_became_of_every_round():
+    class Told(FixedLength):
+        def observe(self, accepted, compared, emitted):
+            told.append((accepted, compared, emitted))
+
+    told = []
+    target, draft = models(3, 0.1)
+    rounds = speculative_rounds(target, draft, [1, 4, 2], config_for(max_new_tokens=20), length=Told(3))
+    assert told == [(r.accepted, r.compared, len(r.emitted)) for r in rounds]
+    assert len({accepted for accepted, _, _ in told}) > 1
+
+
+def test_the_first_token_may_end_the_text():
+    target, draft = models(0, 0.1)
+    first = emitted(baseline_rounds(target, [1], config_for(max_new_tokens=1)))
+    rounds = speculative_rounds(target, draft, [1], config_for(max_new_tokens=9), eos_ids=frozenset(first))
+    assert emitted(rounds) == first and rounds[-1].finish is Finish.EOS
+
+
+def test_an_accepted_end_of_sequence_cuts_the_rest_of_the_draft_off():
+    target, _ = models(4, 0.0)
+    alone = emitted(baseline_rounds(target, [1], config_for(max_new_tokens=8)))
+    eos = frozenset({alone[1]}) if alone[1] != alone[0] else frozenset({alone[0]})
+    script = ScriptedDrafter(alone, torch.device("cpu"))
+    config = config_for(k=6, max_new_tokens=8)
+    (only,) = list(speculate(ModelRuntime(target), script, [1], config, eos_ids=eos))
+    kept = alone.index(next(iter(eos))) + 1
+    assert only.emitted == alone[:kept] and only.emission is None and only.finish is Finish.EOS
+    assert [t.status for t in only.drafted[kept:]] == [Status.DISCARDED] * (6 - kept)
+    assert not any(t.compared or t.rejected for t in only.drafted[kept:])
+
+
+def test_stop_ends_the_run_within_its_round():
+    target, draft = models(1, 0.1)
+    asked = []
+    stop = lambda: len(asked) >= 2  # noqa: E731
+    rounds = []
+    drafter = DraftModelDrafter(ModelRuntime(draft))
+    for round_ in speculate(
+        ModelRuntime(target), drafter, [1], config_for(k=2, max_new_tokens=200), stop=stop
+    ):
+        rounds.append(round_)
+        asked.append(1)
+    assert len(rounds) == 3 and rounds[-1].finish is Finish.STOPPED
+
+
+def test_a_run_ends_at_the_context_limit_and_a_prompt_that_fills_it_is_refused():
+    target = tiny_llama(VOCAB, 0, context=32)
+    draft = nearby(target, 1, 0.1)
+    rounds = speculative_rounds(target, draft, [1] * 28, config_for(k=4, max_new_tokens=50))
+    assert rounds[-1].finish is Finish.CONTEXT and len(emitted(rounds)) == 4
+    padded = ModelRuntime(target, rows=at_least(4))
+    with pytest.raises(UserError, match="29 tokens, the target reads 29; shorten it"):
+        list(autoregress(padded, [1] * 29, config_for(max_new_tokens=4)))
+
+
+def test_an_empty_prompt_is_refused_in_words():
+    target, _ = models(0, 0.0)
+    with pytest.raises(UserError, match="prompt is empty"):
+        baseline_rounds(target, [], config_for())
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_logits_that_are_no_numbers_raise_before_anything_is_emitted(rule):
+    target, draft = models(0, 0.1)
+    target.lm_head.weight.data[2] = float("nan")
+    with pytest.raises(FloatingPointError, match="NaN"):
+        speculative_rounds(target, draft, [1], config_for(rule, max_new_tokens=4))
+
+
+def test_k_larger_than_what_is_left_drafts_only_what_fits():
+    target, draft = models(2, 0.0)
+    rounds = speculative_rounds(target, draft, [1], config_for(k=12, max_new_tokens=3))
+    assert [len(r.drafted) for r in rounds] == [2]
+    assert len(speculative_rounds(target, draft, [1], config_for(k=12, max_new_tokens=1))[0].drafted) == 0
+
+
+def test_recorded_probabilities_are_those_of_the_models():
+    """p, q, min(1, p/q), the coin and the residual mass of a round, checked against plain forward passes."""
+    target, draft = models(7, 0.3)
+    config = config_for(Rule.REJECTION, k=3, max_new_tokens=16, temperature=0.8, seed=5)
+    text = [1, 3]
+    for round_ in speculative_rounds(target, draft, text, config):
+        for i, token in enumerate(round_.drafted):
+            context = torch.tensor([text + [t.id for t in round_.drafted[:i]]])
+            p, q = (m(context, use_cache=False).logits[0, -1].div(0.8).softmax(-1) for m in (target, draft))
+            assert token.p == pytest.approx(p[token.id].item(), abs=1e-9)
+            assert token.q == pytest.approx(q[token.id].item(), abs=1e-9)
+            assert token.accept_prob == pytest.approx(min(1.0, token.p / token.q))
+            assert token.target_top[0].prob == pytest.approx(p.max().item(), abs=1e-9)
+            assert token.draft_top[0].id == q.argmax().item()
+            if token.compared:
+                assert (token.u < token.accept_prob) == (token.status is Status.ACCEPTED)
+            if token.rejected:
+                assert round_.emission.residual_mass == pytest.approx(
+                    (p - q).clamp_min(0).sum().item(), abs=1e-9
+                )
+        text += round_.emitted
+
+
+def test_a_token_drawn_with_a_probability_that_rounds_to_nothing_can_be_written_down():
+    """Two types of numbers may meet: what one holds is 0 in the other."""
+    p, q = torch.tensor([0.5, 0.5]), torch.tensor([[1.0, 1e-60]], dtype=torch.float64)
+    draft = Draft(torch.tensor([1]), probs=q, rows=torch.tensor([1]), logits=q.log(), by="draft-model")
+    logits = p.log().expand(2, -1)
+    verdict = RejectionRule(config_for(Rule.REJECTION), torch.device("cpu")).verify(draft, logits, 3)
+    [token] = describe_draft(draft, verdict, logits, 1, 1, 1)
+    assert verdict.q_of_draft.tolist() == [0.0] and verdict.accepted == 1
+    assert (token.q, token.p, token.accept_prob) == (0.0, 0.5, 1.0)

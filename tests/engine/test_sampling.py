@@ -1,0 +1,141 @@
+"""Warping, drawing, residuals and shared noise, each against its definition."""
+
+import math
+
+import pytest
+import torch
+from helpers.labelled import Labels
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from specdemo.engine.sampling import (
+    draw,
+    gumbel,
+    has_numbers,
+    leading_agreements,
+    probabilities,
+    residual,
+    warp,
+)
+
+PROBS = st.lists(st.floats(0, 1), min_size=2, max_size=8).filter(lambda p: sum(p) > 1e-6)
+
+
+def test_temperature_divides_and_top_k_keeps_the_best():
+    logits = torch.tensor([[1.0, 3.0, 2.0, 0.0]])
+    assert warp(logits, 0.5, 0, 1.0).tolist() == [[2.0, 6.0, 4.0, 0.0]]
+    assert warp(logits, 1.0, 2, 1.0).tolist() == [[-math.inf, 3.0, 2.0, -math.inf]]
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.51, 2), (0.8, 2), (0.81, 3), (0.01, 1)])
+def test_top_p_keeps_the_smallest_set_that_reaches_the_mass(top_p, kept):
+    logits = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64).log()
+    assert torch.isfinite(warp(logits, 1.0, 0, top_p)).sum() == kept
+
+
+def test_half_precision_is_widened_and_float64_kept():
+    assert probabilities(torch.zeros(4, dtype=torch.bfloat16)).dtype == torch.float32
+    assert probabilities(torch.zeros(4, dtype=torch.float64)).dtype == torch.float64
+
+
+@given(weights=PROBS, u=st.floats(0, 1, exclude_max=True))
+@example(weights=[0.0, 1.0], u=0.0)
+def test_draw_inverts_the_running_sum_and_never_returns_the_impossible(weights, u):
+    index = draw(torch.tensor(weights), torch.tensor([u], dtype=torch.float64)).item()
+    assert weights[index] > 0
+    total = math.fsum(weights)
+    assert math.fsum(weights[:index]) / total <= u + 1e-6
+    assert u <= math.fsum(weights[: index + 1]) / total + 1e-6
+
+
+@pytest.mark.parametrize("u", [0.0, 0.3, 1 - 2**-53])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.0])
+def test_weights_that_are_no_distribution_give_an_index_there_is(bad, u):
+    for weights in (torch.full((4,), bad), torch.tensor([0.5, bad, 0.5, 0.0])):
+        assert 0 <= draw(weights, torch.tensor([u], dtype=torch.float64)).item() < 4
+
+
+def test_a_scan_in_parallel_draws_nothing_impossible(monkeypatch):
+    """On a GPU every step of a running sum is added up in an order of its own."""
+    scan, noise = torch.Tensor.cumsum, torch.Generator().manual_seed(0)
+
+    def parallel(weights, dim):
+        steps = scan(weights, dim)
+        off = 1e-6 * torch.randn(len(steps), generator=noise, dtype=steps.dtype)
+        return steps * (1 + off.to(steps.device))
+
+    monkeypatch.setattr(torch.Tensor, "cumsum", parallel)
+    weights = torch.zeros(200)
+    weights[::10] = torch.rand(20, generator=noise) * 1e-6
+    weights[0] = 1.0
+    with Labels():
+        there = weights.to(torch.device("xpu:0"))
+        for u in torch.linspace(0.99999, 1.0, 400, dtype=torch.float64)[:-1]:
+            assert weights[draw(there, u[None].to(there.device)).item()] > 0
+
+
+def test_equal_tokens_at_the_edge_of_the_nucleus_are_kept_by_id_however_the_device_sorts(monkeypatch):
+    sort = torch.Tensor.sort
+
+    def unstable(scores, dim=-1, descending=False, stable=False):
+        """Equal numbers in any order, unless a stable sort is asked for."""
+        if stable:
+            return sort(scores, dim=dim, descending=descending, stable=True)
+        found = sort(scores.flip(dim), dim=dim, descending=descending, stable=True)
+        return found.values, scores.shape[dim] - 1 - found.indices
+
+    monkeypatch.setattr(torch.Tensor, "sort", unstable)
+    logits = torch.tensor([0.1, 0.2, 0.2, 0.2, 0.2, 0.1], dtype=torch.float64).log()
+    assert torch.isfinite(warp(logits, 1.0, 0, 0.35)).tolist() == [False, True, True, False, False, False]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_rows_without_a_distribution_are_seen_wherever_they_stand(bad):
+    logits = torch.zeros(3, 4)
+    logits[1, 2] = float("-inf")
+    assert has_numbers(logits)
+    logits[2] = bad
+    assert not has_numbers(logits)
+
+
+@given(p=PROBS, q=PROBS)
+def test_residual_mass_is_one_minus_the_overlap(p, q):
+    size = min(len(p), len(q))
+    left = torch.tensor(p[:size], dtype=torch.float64) + 1e-9
+    right = torch.tensor(q[:size], dtype=torch.float64) + 1e-9
+    left, right = left / left.sum(), right / right.sum()
+    weights, mass = residual(left, right)
+    assert mass.item() == pytest.approx(1 - torch.minimum(left, right).sum().item(), abs=1e-12)
+    if mass > 0:
+        assert torch.equal(weights, (left - right).clamp_min(0))
+
+
+def test_residual_without_mass_falls_back_to_p():
+    p = torch.tensor([0.25, 0.75])
+    weights, mass = residual(p, p)
+    assert mass == 0 and torch.equal(weights, p)
+
+
+def test_leading_agreements_stop_at_the_first_refusal():
+    assert leading_agreements(torch.tensor([True, True, False, True])) == 2
+    assert leading_agreements(torch.tensor([], dtype=torch.bool)) == 0
+
+
+def test_noise_depends_on_seed_position_and_token_only():
+    ids = torch.arange(50)
+    noise = gumbel(3, torch.tensor([7, 8]), ids)
+    assert torch.equal(noise[1], gumbel(3, torch.tensor([8]), ids)[0])
+    chosen = torch.tensor([40, 2, 17])
+    assert torch.equal(noise[:, chosen], gumbel(3, torch.tensor([7, 8]), chosen))
+    assert not torch.equal(noise, gumbel(4, torch.tensor([7, 8]), ids))
+    assert not torch.equal(noise[0], noise[1])
+
+
+def test_noise_has_the_gumbel_moments():
+    noise = gumbel(11, torch.arange(200), torch.arange(2000), torch.float64)
+    assert noise.mean().item() == pytest.approx(0.5772157, abs=0.01)
+    assert noise.var().item() == pytest.approx(math.pi**2 / 6, abs=0.02)
+    neighbours = torch.stack([noise[:, :-1].flatten(), noise[:, 1:].flatten()])
+    assert abs(torch.corrcoef(neighbours)[0, 1].item()) < 0.01
+    rounds = torch.stack([noise[:-1].flatten(), noise[1:].flatten()])
+    assert abs(torch.corrcoef(rounds)[0, 1].item()) < 0.01

@@ -1,0 +1,68 @@
+"""Make a trace small enough to commit: in ``tests``, ``python -m helpers.compact < TRACE.json > OUT.ndjson``.
+
+Rounds figures, keeps the models' top fives for the first rounds only (what the microscope is tested on), and
+leaves out what ``replay.recorded`` fills in again: each round's totals, and whatever is null.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from specdemo.records import trace_file
+from specdemo.records.events import replay_events
+from specdemo.records.trace import SPECULATIVE, dump
+
+ROUNDS_WITH_TOPS = 6
+TOPS = {"draft_top", "target_top", "top"}
+
+
+def rounded(value: Any) -> Any:
+    """``value`` with its floats to five significant digits."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [rounded(item) for item in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def without(value: Any, left_out: Callable[[str, Any], bool]) -> Any:
+    """``value`` without the entries that ``left_out(key, entry)`` chooses, at any depth."""
+    if isinstance(value, dict):
+        return {key: without(item, left_out) for key, item in value.items() if not left_out(key, item)}
+    return [without(item, left_out) for item in value] if isinstance(value, list) else value
+
+
+def is_top(key: str, _entry: Any) -> bool:
+    """Whether it is a top five."""
+    return key in TOPS
+
+
+def is_blank(key: str, entry: Any) -> bool:
+    """Whether a trace means the same without it."""
+    return entry is None or (key in TOPS and not entry)
+
+
+def compact(trace: dict[str, Any]) -> dict[str, Any]:
+    """A smaller trace of the same run."""
+    trace = rounded(trace)
+    for name, lane in trace["lanes"].items():
+        kept = ROUNDS_WITH_TOPS if name == SPECULATIVE else 0
+        lane["rounds"] = lane["rounds"][:kept] + without(lane["rounds"][kept:], is_top)
+    return trace
+
+
+def main() -> None:
+    """Filter standard input."""
+    run = trace_file.load(dump(compact(json.load(sys.stdin))))
+    for event in replay_events(run):
+        if event["type"] == "start":
+            event["run"]["pieces"] = {}  # they stand beside it, too
+        if event["type"] == "round":
+            del event["totals"]
+            event["round"] = {"emission": None} | without(event["round"], is_blank)
+        print(dump(rounded(event)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""Many short runs of table models, what they should have drawn, and how well they agree."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+
+from helpers.tiny import TableRuntime, emitted, nearby, tiny_llama
+from scipy.stats import chisquare
+
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
+from specdemo.engine.drafter import Drafter
+from specdemo.engine.sampling import probabilities, warp
+from specdemo.engine.speculate import speculate
+from specdemo.records.trace import Calibration, Round, RunConfig
+
+VOCAB = 3
+TOKENS = 4
+PROMPT = [1, 0]
+SAMPLES = 2500
+FAILURE = 1e-4
+"""p-values below fail: a right implementation does so once in ten thousand settings."""
+COSTS = Calibration(step_s=0.02, c=0.1, v=(1.0, 1.02, 1.1, 1.2, *[2.0] * 9), row_floor=1)
+
+
+@cache
+def tables() -> tuple[dict, dict]:
+    """Logits of target and draft by context."""
+    target = tiny_llama(VOCAB, seed=6, spread=0.25)
+    draft = nearby(target, seed=9, noise=0.05)
+    return TableRuntime.of(target, PROMPT, TOKENS).table, TableRuntime.of(draft, PROMPT, TOKENS).table
+
+
+def expected(config: RunConfig) -> dict[tuple[int, ...], float]:
+    """Exact probability of every continuation under the warped target."""
+    table, _ = tables()
+    found = {}
+    for tail in itertools.product(range(VOCAB), repeat=TOKENS):
+        chance = 1.0
+        for i, token in enumerate(tail):
+            logits = table[(*PROMPT, *tail[:i])]
+            chance *= probabilities(warp(logits, config.temperature, config.top_k, config.top_p))[
+                token
+            ].item()
+        found[tail] = chance
+    return found
+
+
+def draft_model() -> Drafter:
+    """A drafter that looks its logits up."""
+    return DraftModelDrafter(TableRuntime(tables()[1]))
+
+
+def sample(
+    config: RunConfig,
+    drafter: Drafter | None = None,
+    length: Callable[[], DraftLength] = lambda: None,
+    samples: int = SAMPLES,
+) -> tuple[Counter, list[Round]]:
+    """Counts of continuations over many seeds, and all rounds."""
+    target = TableRuntime(tables()[0])
+    drafter = drafter or draft_model()
+    counts: Counter = Counter()
+    rounds: list[Round] = []
+    for seed in range(samples):
+        lane = list(speculate(target, drafter, PROMPT, replace(config, seed=seed), length=length()))
+        counts[tuple(emitted(lane))] += 1
+        rounds += lane
+    return counts, rounds
+
+
+def acceptance(rounds: list[Round]) -> float:
+    """α per compared token."""
+    return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
+
+
+def p_value(counts: Counter, chances: dict[tuple[int, ...], float]) -> float:
+    """Chi-square p-value; cells expected under 5 are pooled, forbidden cells must be empty."""
+    for tail, chance in chances.items():
+        if chance == 0.0:
+            assert counts[tail] == 0, f"{tail} has probability 0 and was drawn"
+    total = counts.total()
+    cells = [(counts[tail], chance * total) for tail, chance in chances.items() if chance > 0]
+    large = [cell for cell in cells if cell[1] >= 5]
+    small = [cell for cell in cells if cell[1] < 5]
+    if small:
+        large.append((sum(c for c, _ in small), sum(e for _, e in small)))
+    observed, wanted = zip(*large, strict=True)
+    scale = sum(observed) / sum(wanted)
+    return chisquare(observed, [value * scale for value in wanted]).pvalue
+
+
+def told_by_time(kind: type[AutoLength] | type[PlannedLength]) -> Callable[[], DraftLength]:
+    """Lengths of one kind whose rounds take made-up seconds, which give away what became of their drafts."""
+
+    class Told(kind):
+        def observe(self, accepted, compared, emitted):
+            super().observe(accepted, compared, emitted)
+            self.pace = 0.02 * (0.3 if accepted else 2.0)
+
+        def timed(self, draft_steps, rows, draft_s, verify_s):
+            super().timed(draft_steps, rows, draft_steps * 0.1 * self.pace, COSTS.v[rows - 1] * 0.02)
+
+    return lambda: Told(COSTS)

@@ -1,0 +1,227 @@
+"""A service that stands in for the real one.
+
+Runs and proofs are replayed, games and quizzes follow a plan, and the lab measures a tiny pair.
+"""
+
+import base64
+import copy
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import cache
+from typing import Any
+
+from helpers.replay import Event, proved, recorded
+from helpers.tiny import tiny_pair
+
+from specdemo.lab.events import lab_events
+from specdemo.lab.request import parse_lab
+from specdemo.pairs.pair import Pair
+from specdemo.play.game import MODEL, ONE, TurnLog, parse_turn
+from specdemo.proof.request import Proof, parse_proof
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.quiz import Outcome, number_in, side_event, start_event, verdict_event
+from specdemo.records.figures import Totals
+from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.trace import (
+    BASELINE,
+    DRAFT,
+    SPECULATIVE,
+    Alternative,
+    Emission,
+    Finish,
+    Round,
+    Status,
+    Token,
+)
+
+Stop = Callable[[], bool]
+GAME_TEXT = " as soon as possible.\x04"
+"""What the target of a game writes; its last letter ends the text."""
+GAME_GUESS = " as so long as it takes"
+"""What the draft model of a game proposes, wherever it is asked."""
+
+
+def letters(ids: Iterable[int]) -> dict[int, str]:
+    """``pieces`` of tokens that are ASCII letters."""
+    return {token: base64.b64encode(bytes([token])).decode() for token in sorted(ids)}
+
+
+def text_of(ids: Iterable[int]) -> str:
+    """The text of such tokens."""
+    return bytes(ids).decode()
+
+
+def edited_by_target(draft: str, written: int) -> Round:
+    """A round of a game: every letter a token, the target as sure of each next one as of the last."""
+    ahead = GAME_TEXT[written:]
+    kept = next(
+        (i for i, (a, b) in enumerate(zip(draft, ahead, strict=False)) if a != b), min(len(draft), len(ahead))
+    )
+    ended = ahead[:kept].endswith("\x04")
+    drafted = tuple(
+        Token(
+            id=ord(letter),
+            q=1.0,
+            p=float(place < kept),
+            status=Status.ACCEPTED if place < kept else Status.DISCARDED,
+            compared=place < kept or (place == kept and not ended),
+            rejected=place == kept and not ended,
+            raw_p=0.75 if place < kept else 0.125,
+            target_top=(Alternative(ord(ahead[place]), 0.75),) if place < len(ahead) else (),
+        )
+        for place, letter in enumerate(draft)
+    )
+    status = Status.BONUS if kept == len(draft) else Status.CORRECTED
+    own = None if ended else Emission(ord(ahead[kept]), status, prob=1.0, raw_prob=0.75)
+    finish = Finish.EOS if ended or (own and ahead[kept] == "\x04") else Finish.STOPPED
+    return Round(0, written, drafted, own, 0.0, 0.0, 0.0, finish=finish, drafted_by="scripted")
+
+
+def planted(same: bool = True, **figures: Any) -> Outcome:
+    """An outcome of the quiz with these ``metrics.Totals``; ``same`` says whether all lanes agree."""
+    totals = recorded("greedy")[-1]["totals"] | {"alpha_compared": 0.5, "speedup": 1.5} | figures
+    other = [1, 2, 3, 4] if same else [1, 2, 9, 9]
+    ids = {BASELINE: [1, 2, 3, 4], SPECULATIVE: other, DRAFT: other}
+    return Outcome(Totals(**totals), ids, totals["speedup"])
+
+
+@cache
+def _measured_pair() -> Pair:
+    return tiny_pair()
+
+
+class StandIn:
+    """Stands in for ``jobs.Service``: checks requests the same way, then replays ``events``."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to a fast replay of the greedy run, with no request seen."""
+        self.events = recorded("greedy")
+        self.gap_s = 0.0
+        self.hold_at = math.inf
+        """After so many rounds, points, sides or events of a proof the next waits for Stop or for more."""
+        self.fault: str | None = None
+        self.served = 0
+        self.requests: list[Mapping[str, Any]] = []
+        self.proof: list[Event] | None = None
+        self.outcomes: dict[str, tuple[Outcome, Outcome]] = {}
+
+    def stream(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
+        """Yield the recording as if ``raw`` had been run, ending it when asked to."""
+        config = parse_config(raw)
+        self.requests.append(raw)
+        self.served = 0
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        for event in copy.deepcopy(self.events):
+            if event["type"] == "start":
+                event["run"]["config"] = self._configured(asdict(config))
+            if event["type"] == "round":
+                self._pace(stop)
+                self.served += 1
+            if self.fault and self.served > 3:
+                raise UserError(self.fault)
+            if event["type"] == "round" and stop():
+                yield {**self.events[-1], "finish": "stopped", "sentence": "Stopped early."}
+                return
+            yield event
+
+    def prove(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
+        """Yield ``proof``, or the recording of what was asked for, as a proof; its end when asked to stop."""
+        request = parse_proof(raw)
+        self.requests.append(raw)
+        self.served = 0
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        distribution = request.proof is Proof.DISTRIBUTION
+        events = self.proof or proved(str(request.rule if distribution else request.proof).replace("-", "_"))
+        for event in events[:-1]:
+            self._pace(stop)
+            self.served += 1
+            if self.fault:
+                raise UserError(self.fault)
+            if stop():
+                break
+            yield event
+        yield events[-1]
+
+    def play(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
+        """One turn judged by a target that knows what comes next: ``GAME_TEXT``, letter by letter."""
+        request = parse_turn(raw)
+        self.requests.append(raw)
+        self.served = 0
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        log = TurnLog(request, "draft-model", letters, text_of)
+        drafts = {**request.drafts, MODEL: GAME_GUESS[: len(request.drafts[ONE])]}
+        for player, draft in drafts.items():
+            self._pace(stop)
+            self.served += 1
+            if stop():
+                return
+            if self.fault:
+                raise UserError(self.fault)
+            round_ = edited_by_target(draft[:MAX_K], len(request.written))
+            yield log.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
+        yield log.end()
+
+    def quiz(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
+        """Yield the events of a question as if its sides had come out as ``outcomes`` has them."""
+        number = number_in(raw, len(QUESTIONS))
+        question = QUESTIONS[number - 1]
+        self.requests.append(raw)
+        self.served = 0
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        yield start_event(number, question, "a planted machine")
+        both = self.outcomes.get(question.name, (planted(), planted()))
+        for index, outcome in enumerate(both):
+            yield {"type": "progress", "text": "Measuring", "fraction": index / 2}
+            self._pace(stop)
+            if self.fault:
+                raise UserError(self.fault)
+            if stop():
+                return
+            self.served += 1
+            yield side_event(number, question, index, outcome)
+        yield verdict_event(number, question, *both)
+
+    def measure(
+        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    ) -> Iterator[Event]:
+        """Measure a tiny pair on little text, whatever was asked for."""
+        asked = parse_lab(raw)
+        request = replace(asked, settings={**asked.settings, "max_new_tokens": 4}, prompts=1)
+        self.requests.append(raw)
+        self.served = 0
+        for event in lab_events(_measured_pair(), request, stop):
+            if event["type"] == "point":
+                self._pace(stop)
+                self.served += 1
+            if self.fault and self.served > 1:
+                raise UserError(self.fault)
+            yield event
+
+    def go_on(self) -> None:
+        """Hold no longer, and hurry."""
+        self.gap_s, self.hold_at = 0.0, math.inf
+
+    def _pace(self, stop: Callable[[], bool]) -> None:
+        """Wait as the test has asked; at most a minute."""
+        time.sleep(self.gap_s)
+        until = time.monotonic() + 60
+        while self.served >= self.hold_at and not stop() and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
+        """``config`` with what the recording's rounds and lanes follow from."""
+        recording = self.events[0]["run"]["config"]
+        return config | {key: recording[key] for key in ("rule", "temperature", "baseline", "draft_alone")}

@@ -1,0 +1,29 @@
+"""Finished runs of a tiny pair, decoded once for all tests that read traces."""
+
+import functools
+
+from helpers.tiny import tiny_pair
+
+from specdemo.pairs.live import LiveRun
+from specdemo.records.limits import parse_config
+from specdemo.records.trace import Rule, Run
+
+PROMPT = "<s>naïve 🎉"
+
+
+def finished(rule: Rule = Rule.GREEDY) -> Run:
+    """A finished run with all three lanes."""
+    return decoded(rule, None)
+
+
+@functools.cache
+def decoded(rule: Rule, eos_id: int | None) -> Run:
+    """The same, of a target that ends its text with ``eos_id``."""
+    pair = tiny_pair()
+    pair.target.generation_config.eos_token_id = eos_id
+    temperature = 0 if rule is Rule.GREEDY else 0.8
+    raw = {"prompt": PROMPT, "mode": "raw", "max_new_tokens": 24, "rule": rule, "temperature": temperature}
+    live = LiveRun(pair, parse_config({**raw, "draft_alone": True}))
+    for _ in live.events():
+        pass
+    return live.run

@@ -1,0 +1,172 @@
+"""What a visitor does on the page and what they see, for the tests."""
+
+import base64
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.replay import Event, rounds
+
+from specdemo.records.trace import SPECULATIVE
+
+VISIBLE_TOKENS = """lane => [...document.querySelectorAll(`[data-lane=${lane}] .sd-token`)]
+    .filter(token => getComputedStyle(token).display !== 'none')"""
+TOKENS = f"""lane => ({VISIBLE_TOKENS})(lane).map(({{ textContent, dataset }}) =>
+    [textContent, dataset.status ?? null, 'rejected' in dataset, 'verifying' in dataset])"""
+TEXT = f"lane => ({VISIBLE_TOKENS})(lane).map(token => token.textContent).join('')"
+FIGURES = """() => Object.fromEntries([...document.querySelectorAll('[data-figure]')]
+    .map(figure => [figure.dataset.figure, JSON.parse(figure.dataset.value ?? 'null')]))"""
+FRAMES = """() => new Promise(done => {
+    let left = 5;
+    const next = () => --left ? requestAnimationFrame(next) : done();
+    next(); })"""
+WATCH = """button => { window.finished = new Promise(done => {
+    // A short run is over before anybody who looks now and then has seen that it went on.
+    const observer = new MutationObserver(changes => {
+        const wasBusy = changes.some(change => change.oldValue !== null);
+        if (wasBusy && !button.disabled) { observer.disconnect(); done(); }
+    });
+    observer.observe(button, { attributeFilter: ['disabled'], attributeOldValue: true }); }); }"""
+FINISHED = """() => Promise.race([window.finished,
+    new Promise((_, fail) => setTimeout(() => fail('the run did not end'), 60000))])"""
+WIDER = """width => [...document.querySelectorAll('main *')].filter(node => {
+    const box = node.getBoundingClientRect();
+    return box.width && box.right > width + 1 && !node.closest('.sr-only, .sd-sr, svg, .sd-cards'); })
+    .map(node => node.outerHTML.slice(0, 80))"""
+COLUMN = """([strip, count, index]) =>
+    (index + 0.5) * Math.min(18, strip.clientWidth / count)"""
+
+
+def receive_run(page: Any) -> None:
+    """Press Run and wait until all of it has arrived, played or not."""
+    press_and_wait(page, "#run")
+
+
+def press_and_wait(page: Any, button: str) -> None:
+    """Press a button that starts a job, and wait until it can be pressed again."""
+    page.locator(button).evaluate(WATCH)
+    page.click(button)
+    page.evaluate(FINISHED)
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
+    """Wait for something that happens on the server."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def served_at_last(service: Any) -> int:
+    """How many rounds a service with less than a second between them has served when it serves no more."""
+    seen, deadline = 0, time.monotonic() + 60
+    while not seen or seen != service.served:
+        assert time.monotonic() < deadline
+        seen = service.served
+        time.sleep(1)
+    return seen
+
+
+def run_to_end(page: Any) -> None:
+    """Press Run and let the whole recording appear."""
+    receive_run(page)
+    page.click("[data-role=to-end]")
+    page.wait_for_selector(".sd[data-state=ended]")
+
+
+def press(page: Any, *roles: str) -> None:
+    """Click buttons of the stage by their ``data-role``."""
+    for role in roles:
+        page.click(f"[data-role={role}]")
+
+
+def scrub(page: Any, seconds: float) -> None:
+    """Drag the position to ``seconds`` of the run."""
+    page.fill("[data-role=scrub]", str(seconds))
+
+
+def clock(page: Any) -> float:
+    """The position in the run, in seconds."""
+    return float(page.input_value("[data-role=scrub]"))
+
+
+def tokens(page: Any, lane: str = SPECULATIVE) -> list[list[Any]]:
+    """What is seen of a lane: ``[text, status, rejected?, verifying?]`` of each token."""
+    return page.evaluate(TOKENS, lane)
+
+
+def stage_state(page: Any) -> Any:
+    """All that the clock decides: both texts with their marks, and the figures."""
+    lanes = page.eval_on_selector_all("[data-lane]", "all => all.map(lane => lane.dataset.lane)")
+    return [{lane: tokens(page, lane) for lane in lanes}, page.evaluate(FIGURES)]
+
+
+def plain_text(page: Any, lane: str) -> str:
+    """A lane's text as far as it is not hidden."""
+    return page.evaluate(TEXT, lane)
+
+
+def figures(page: Any) -> Event:
+    """Every figure on the page by its name, unrounded."""
+    return page.evaluate(FIGURES)
+
+
+def assert_figures(page: Any, totals: Event) -> None:
+    """Every figure on the page is the one in ``totals``."""
+    shown = figures(page)
+    assert {"speedup", "tau", "alpha_compared", "passes", "passes_saved", "identical"} <= shown.keys()
+    for name, value in shown.items():
+        exact = totals[name] is None or isinstance(totals[name], bool)
+        assert value == (totals[name] if exact else pytest.approx(totals[name], rel=1e-12)), name
+
+
+def open_round(page: Any, index: int, count: int) -> None:
+    """Click a round's column in the strip of ``count`` rounds."""
+    strip = page.locator("[data-role=rounds]")
+    x = page.evaluate(COLUMN, [strip.element_handle(), count, index])
+    strip.click(position={"x": x, "y": 25})
+
+
+def point_at(page: Any, token: Any) -> None:
+    """Bring a token into view and let the pointer rest on it; scrolling would hide its tooltip."""
+    token.scroll_into_view_if_needed()
+    page.evaluate(FRAMES)
+    token.hover()
+
+
+def token_of(page: Any, round_index: int, place: int) -> Any:
+    """A token of the speculative lane by its round and its place on the page there."""
+    return page.locator("[data-lane=speculative] .sd-round").nth(round_index).locator(".sd-token").nth(place)
+
+
+def emitted(events: list[Event], lane: str) -> list[int]:
+    """Ids a lane of a recording emitted."""
+    ids = []
+    for event in rounds(events, lane):
+        ids += [token["id"] for token in event["round"]["drafted"] if token["status"] == "accepted"]
+        ids += [event["round"]["emission"]["id"]] if event["round"]["emission"] else []
+    return ids
+
+
+def pieces(events: list[Event]) -> dict[int, bytes]:
+    """The bytes of every token of a recording."""
+    encoded = {key: piece for event in events for key, piece in event.get("pieces", {}).items()}
+    return {int(key): base64.b64decode(piece) for key, piece in encoded.items()}
+
+
+def text_of(events: list[Event], lane: str) -> str:
+    """What a lane of a recording wrote."""
+    known = pieces(events)
+    return b"".join(known[token] for token in emitted(events, lane)).decode(errors="replace")
+
+
+def saved(page: Any, role: str, folder: Path) -> Path:
+    """What an entry of the save menu lets the visitor download."""
+    page.click("[data-role=save-menu] summary")
+    with page.expect_download() as download:
+        press(page, role)
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path

@@ -1,0 +1,208 @@
+"""Sweeps: every point as it is measured, in order, like the bench; a cancelled one keeps what it has."""
+
+import dataclasses
+import json
+
+import pytest
+from helpers.tiny import tiny_pair
+
+import specdemo.lab.sweeps
+from specdemo.bench.bench import Bench, Prompt, Settings, measure, shipped_prompts
+from specdemo.lab.plans import NOISES, REPEATS, TEMPERATURES, configs_for, sweep_plan
+from specdemo.lab.points import (
+    CATEGORY,
+    DRAFT_COST,
+    DRAFT_LENGTH,
+    DRAFT_QUALITY,
+    DRAFTER,
+    SWEEPS,
+    TEMPERATURE,
+)
+from specdemo.lab.spoiled import MODEL
+from specdemo.lab.sweeps import Setting, measure_setting, sweep
+from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.trace import AUTO, Calibration, Mode, Rule
+
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+PROMPTS = [Prompt("p0", "a", "raw", "first text"), Prompt("p1", "b", "raw", "another one")]
+SHORT = {"max_new_tokens": 6}
+AXES = {
+    DRAFT_LENGTH: [*range(1, MAX_K + 1), None],
+    TEMPERATURE: list(TEMPERATURES),
+    CATEGORY: [None, None],
+    DRAFTER: [None] * 4,
+    DRAFT_QUALITY: list(NOISES),
+    DRAFT_COST: list(REPEATS),
+}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_sweep_yields_its_points_in_order(pair, name):
+    plan = sweep_plan(name, pair, PROMPTS, SHORT)
+    points = list(sweep(pair, plan))
+    assert [point.x for point in points] == AXES[name]
+    assert [point.label for point in points] == [setting.label for setting in plan.settings]
+    assert all(
+        point.runs == len(setting.configs) for point, setting in zip(points, plan.settings, strict=True)
+    )
+    for point in points:
+        sampled = name == TEMPERATURE and point.x > 0
+        assert point.identical is (None if sampled else True)
+        assert point.speedup > 0 and point.tokens_per_s > 0 and point.baseline_tokens_per_s > 0
+        assert point.speedup_q1 <= point.speedup <= point.speedup_q3
+        assert 1 <= point.tau <= MAX_K + 1
+
+
+def test_a_point_is_yielded_before_the_next_is_measured(pair):
+    measured = []
+    plan = sweep_plan(DRAFT_LENGTH, pair, PROMPTS[:1], SHORT)
+    counted = dataclasses.replace(plan, settings=_Watched(plan.settings, measured))
+    for count, _ in enumerate(sweep(pair, counted), 1):
+        assert len(measured) == count
+
+
+class _Watched(tuple):
+    """Settings that note which of them were taken."""
+
+    def __new__(cls, settings, taken):
+        self = super().__new__(cls, settings)
+        self.taken = taken
+        return self
+
+    def __iter__(self):
+        for setting in super().__iter__():
+            self.taken.append(setting)
+            yield setting
+
+
+@pytest.mark.parametrize("asked", [5, 30, 60])
+def test_a_stopped_sweep_keeps_its_whole_points(pair, asked):
+    calls, taken = iter(range(asked)), []
+    plan = sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT)
+    plan = dataclasses.replace(plan, settings=_Watched(plan.settings, taken))
+    points = list(sweep(pair, plan, lambda: next(calls, None) is None))
+    assert len(taken) == len(points) + 1 < MAX_K
+    assert [point.x for point in points] == list(range(1, len(points) + 1))
+    assert all(point.runs == 2 and point.identical for point in points)
+    assert points or asked < 60
+
+
+def test_closing_a_sweep_ends_it(pair):
+    running = sweep(pair, sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT))
+    assert next(running).x == 1
+    running.close()
+    assert list(running) == []
+
+
+def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
+    bench = Bench(PROMPTS, Settings([MODEL], [1, 3, 8], [0.0], None, 10, 1, 0), tmp_path / "out.json")
+    bench.run(pair)
+    saved = json.loads((tmp_path / "out.json").read_text())
+    points = {p.x: p for p in sweep(pair, sweep_plan(DRAFT_LENGTH, pair, PROMPTS, {"max_new_tokens": 10}))}
+    for item in saved["summary"]:
+        if item["category"] == "overall":
+            point = points[item["k"]]
+            assert point.alpha == pytest.approx(item["alpha_compared"]["median"])
+            assert point.tau == pytest.approx(item["tau"]["median"])
+            assert point.s_theory == pytest.approx(item["s_theory"]["median"])
+            assert point.s_cost == pytest.approx(item["s_cost"]["median"])
+    row = next(row for row in saved["rows"] if row["k"] == 3)
+    assert (points[3].c, points[3].v) == (row["c"], row["v"][3])
+
+
+def test_costs_are_the_calibration_s_own():
+    pair = tiny_pair()
+    planted = Calibration(step_s=0.01, c=0.25, v=tuple(1 + n / 8 for n in range(MAX_K + 1)), row_floor=1)
+    pair.calibrations |= {(256, ""): planted, (256, MODEL): planted}
+    by_k = {
+        k: measure_setting(pair, Setting(None, "", configs_for(pair, PROMPTS, SHORT, {"k": k})))
+        for k in (3, AUTO)
+    }
+    assert (by_k[3].c, by_k[3].v) == (0.25, planted.v[3])
+    assert by_k[AUTO].v is None
+
+
+def test_one_run_that_differs_is_enough(pair, monkeypatch):
+    def differing(pair, configs, prompt_ids, stop):
+        same = configs[0].prompt == PROMPTS[0].prompt
+        return [dataclasses.replace(totals, identical=same) for totals in measure(pair, configs, prompt_ids)]
+
+    monkeypatch.setattr(specdemo.lab.sweeps, "measure", differing)
+    first = sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT).settings[0]
+    assert measure_setting(pair, first).identical is False
+
+
+def test_what_is_asked_for_holds_for_all_runs_and_what_is_varied_is_not_looked_at(pair):
+    request = {"k": 5, "temperature": 0.7, "rule": "shared-noise", "seed": 9, "max_new_tokens": 11}
+    request |= {"drafter": "lookup+model"}
+    for name in SWEEPS:
+        for setting in sweep_plan(name, pair, PROMPTS, request).settings:
+            for config in setting.configs:
+                assert (config.seed, config.max_new_tokens) == (9, 11)
+                assert config.k == ((setting.x or AUTO) if name == DRAFT_LENGTH else 5)
+                assert config.drafter == (setting.label if name == DRAFTER else "lookup+model")
+                assert config.temperature == (setting.x if name == TEMPERATURE else 0.7)
+                assert config.rule == (Rule.SHARED_NOISE if config.temperature else Rule.GREEDY)
+
+
+def test_temperatures_begin_greedily_and_keep_a_sampling_rule(pair):
+    def rules(rule: str | None) -> list[Rule]:
+        plan = sweep_plan(TEMPERATURE, pair, PROMPTS, {**SHORT, "rule": rule})
+        return [setting.configs[0].rule for setting in plan.settings]
+
+    others = len(TEMPERATURES) - 1
+    assert rules(None) == rules("greedy") == [Rule.GREEDY] + [Rule.REJECTION] * others
+    assert rules("shared-noise") == [Rule.GREEDY] + [Rule.SHARED_NOISE] * others
+
+
+def test_categories_keep_to_their_own_prompts(pair):
+    for setting in sweep_plan(CATEGORY, pair, PROMPTS, SHORT).settings:
+        own = [prompt.prompt for prompt in PROMPTS if prompt.category == setting.label]
+        assert [config.prompt for config in setting.configs] == own
+
+
+def test_only_drafters_that_the_pair_has_are_swept(pair):
+    def drafters(of) -> list[str]:
+        return [setting.label for setting in sweep_plan(DRAFTER, of, PROMPTS, SHORT).settings]
+
+    assert drafters(pair) == [MODEL, "prompt-lookup", "lookup+model", "early-exit"]
+    alone = dataclasses.replace(pair, draft=None)
+    assert drafters(alone) == ["prompt-lookup", "early-exit"]
+    assert sweep_plan(DRAFT_LENGTH, alone, PROMPTS).settings[0].configs[0].drafter == "prompt-lookup"
+
+
+def test_the_default_prompts_are_few_and_shipped_and_fit_the_tokeniser(pair, monkeypatch):
+    shipped = {prompt.prompt for prompt in shipped_prompts()}
+    assert {c.prompt for c in sweep_plan(DRAFT_LENGTH, pair).settings[0].configs} < shipped
+    assert [len(setting.configs) for setting in sweep_plan(CATEGORY, pair).settings] == [2] * 6
+    modes = {config.mode for s in sweep_plan(CATEGORY, pair).settings for config in s.configs}
+    assert modes == {Mode.CHAT, Mode.RAW}
+    monkeypatch.setattr(pair.tokenizer, "chat_template", None)
+    assert {c.mode for s in sweep_plan(CATEGORY, pair).settings for c in s.configs} == {Mode.RAW}
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "words"),
+    [
+        ("k", {}, "Unknown sweep 'k'; choose one of: draft-length"),
+        (DRAFT_LENGTH, {"max_new_tokens": 0}, "max_new_tokens must be from 1"),
+        (TEMPERATURE, {"drafter": "oracle"}, "Unknown drafter"),
+        (DRAFT_QUALITY, {"drafter": "prompt-lookup"}, "choose draft-model instead of prompt-lookup"),
+        (DRAFT_COST, {"drafter": "early-exit"}, "choose draft-model instead of early-exit"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is(pair, name, request_, words):
+    with pytest.raises(UserError, match=words):
+        sweep_plan(name, pair, PROMPTS, request_)
+
+
+def test_a_sweep_without_prompts_or_draft_model_is_refused(pair):
+    with pytest.raises(UserError, match="at least one prompt"):
+        sweep_plan(DRAFT_LENGTH, pair, [])
+    with pytest.raises(UserError, match="no draft model"):
+        sweep_plan(DRAFT_COST, dataclasses.replace(pair, draft=None), PROMPTS)

@@ -1,0 +1,92 @@
+"""Contrasts: all of them run, each side is what it says, and the computed one says that it is."""
+
+import dataclasses
+
+import pytest
+from helpers.tiny import tiny_pair
+
+from specdemo.lab.conditions import CONTRASTS, K
+from specdemo.lab.contrasts import contrast_plan, contrasts
+from specdemo.lab.handicap import NONE
+from specdemo.lab.points import BEST, HELPS, HURTS, LESS
+from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.trace import Rule
+
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+SHORT = {"max_new_tokens": 6}
+NAMES = [contrast.name for contrast in CONTRASTS]
+OF_THE_DRAFT = {"cheap-draft", "aligned-draft", "different-distribution"}
+WITH_A_HANDICAP = OF_THE_DRAFT | {"parallel-verification"}
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+@pytest.fixture(scope="module")
+def points(pair):
+    return list(contrasts(pair, contrast_plan(pair, SHORT)))
+
+
+def test_every_contrast_has_both_sides_in_order(points):
+    assert [(p.contrast, p.side) for p in points] == [
+        (name, side) for name in NAMES for side in (HELPS, HURTS)
+    ]
+    assert [point.group for point in points] == [BEST] * 8 + [LESS] * 8
+    for point in points:
+        assert point.expected.endswith(".") and point.title and point.point.label
+        assert point.point.speedup > 0
+        assert point.point.runs == 2
+
+
+def test_checking_one_by_one_costs_a_pass_a_token_and_changes_no_token(points):
+    together, each = (p.point for p in points if p.contrast == "parallel-verification")
+    assert each.v == K + 1 > together.v
+    assert each.s_theory < together.s_theory
+    assert (each.alpha, each.tau, each.identical) == (together.alpha, together.tau, True)
+
+
+def test_wrong_words_are_never_accepted_and_change_nothing(points):
+    wrong = next(p.point for p in points if (p.contrast, p.side) == ("wrong-guesses", HURTS))
+    assert (wrong.alpha, wrong.tau, wrong.c, wrong.identical) == (0.0, 1.0, 0.0, True)
+
+
+def test_sides_differ_in_what_the_contrast_is_about(pair):
+    for contrast, helps, hurts in contrast_plan(pair, {**SHORT, "seed": 4, "k": 9, "temperature": 1.9}):
+        assert helps.handicap == NONE
+        for config in helps.configs:
+            assert config.k == (2 if contrast.name == "overhead" else K)
+            assert config.temperature == (0.8 if contrast.name == "different-distribution" else 0)
+            assert (config.seed, config.max_new_tokens) == (4, 6)
+        assert (hurts.handicap != NONE) == (contrast.name in WITH_A_HANDICAP)
+        same_prompts = [c.prompt for c in hurts.configs] == [c.prompt for c in helps.configs]
+        assert same_prompts == (contrast.name != "creative-task")
+        if hurts.handicap != NONE:
+            assert hurts.configs == helps.configs
+    plans = {contrast.name: hurts for contrast, _, hurts in contrast_plan(pair)}
+    assert plans["overhead"].configs[0].k == MAX_K
+    assert plans["predictable-text"].configs[0].rule is Rule.REJECTION
+    assert plans["predictable-text"].configs[0].temperature == 1.5
+
+
+def test_a_pair_without_a_draft_model_shows_what_it_can(pair):
+    alone = dataclasses.replace(pair, draft=None)
+    names = [contrast.name for contrast, _, _ in contrast_plan(alone)]
+    assert names == [name for name in NAMES if name not in OF_THE_DRAFT]
+    shown = list(contrasts(alone, contrast_plan(alone, SHORT)[-2:]))
+    assert [point.side for point in shown] == [HELPS, HURTS] * 2
+
+
+def test_stopping_keeps_the_sides_that_were_measured(pair):
+    stopped = False
+    running = contrasts(pair, contrast_plan(pair, SHORT), lambda: stopped)
+    kept = [next(running), next(running), next(running)]
+    stopped = True
+    assert list(running) == []
+    assert [point.side for point in kept] == [HELPS, HURTS, HELPS]
+
+
+def test_settings_out_of_bounds_are_refused(pair):
+    with pytest.raises(UserError, match="max_new_tokens must be from 1"):
+        contrast_plan(pair, {"max_new_tokens": 0})

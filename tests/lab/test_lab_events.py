@@ -1,0 +1,196 @@
+"""Requests to the lab are refused or carried out; whatever ends an experiment, what was measured is kept."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from helpers.tiny import service_of, tiny_pair
+
+import specdemo.lab.experiments
+from specdemo.lab.conditions import CONDITIONS
+from specdemo.lab.events import lab_events
+from specdemo.lab.points import (
+    CATEGORY,
+    CONTRASTS,
+    DRAFT_COST,
+    DRAFT_LENGTH,
+    DRAFTER,
+    THROUGHPUT,
+    SweepPoint,
+    outcome,
+)
+from specdemo.lab.request import NEW_TOKENS, PROMPTS, parse_lab
+from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError
+from specdemo.records.trace import Mode
+from specdemo.service.jobs import Service
+
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+SHORT = {"max_new_tokens": 4, "prompts": 1}
+POINT = SweepPoint(None, "", 2, 1.5, 1.4, 1.6, 60.0, 40.0, 0.6, 2.0, 0.1, 1.1, 1.6, 1.5, True)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+def events(pair: Any, stop: Any = lambda: False, **raw: Any) -> Iterator[dict[str, Any]]:
+    """The events of a request."""
+    return lab_events(pair, parse_lab({**SHORT, **raw}), stop)
+
+
+def test_a_sweep_is_announced_measured_point_by_point_and_saved(pair):
+    start, *points, end = events(pair, experiment=DRAFT_COST, k=2)
+    assert (start["type"], start["name"], start["expected"]) == ("experiment", DRAFT_COST, 8)
+    assert start["about"]["max_new_tokens"] == 4 and len(start["about"]["prompts"]) == 1
+    assert [event["point"]["x"] for event in points] == [1, 2, 3, 4, 6, 8, 12, 16]
+    assert [(event["done"], event["expected"]) for event in points] == [(done, 8) for done in range(1, 9)]
+    for event in points:
+        traces = {trace["uid"]: trace for trace in event["chart"]["dark"]["data"]}
+        assert len(traces["speedup"]["x"]) == event["done"]
+        assert event["chart"]["light"]["layout"]["xaxis"]["tickvals"] == [1, 2, 3, 4, 6, 8, 12, 16]
+        assert event["outcome"] is None
+    assert (end["type"], end["finish"]) == ("end", "complete")
+    assert end["csv"].count("\n") == 9
+    saved = json.loads(end["json"])
+    assert saved == {"about": start["about"], "points": [event["point"] for event in points]}
+    assert "All 8 points" in end["sentence"]
+
+
+def test_stopping_keeps_what_was_measured(pair):
+    stopped = False
+    running = events(pair, lambda: stopped, experiment=DRAFT_COST)
+    kept = [next(running), next(running), next(running)][1:]
+    stopped = True
+    (end,) = running
+    assert end["finish"] == "stopped" and "2 of 8" in end["sentence"]
+    assert json.loads(end["json"])["points"] == [event["point"] for event in kept]
+
+
+def test_a_fault_on_the_way_keeps_what_was_measured(pair, monkeypatch):
+    def faulty(*_arguments: Any) -> Iterator[SweepPoint]:
+        yield POINT
+        raise UserError("Broken; mend it.")
+
+    monkeypatch.setattr(specdemo.lab.experiments, "sweep", faulty)
+    seen = []
+    with pytest.raises(UserError, match="Broken"):
+        for event in events(pair, experiment=DRAFT_COST):
+            seen.append(event)
+    assert [event["type"] for event in seen] == ["experiment", "point", "end"]
+    assert seen[-1]["finish"] == "failed" and len(json.loads(seen[-1]["json"])["points"]) == 1
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_one_condition_by_name_shows_both_sides_and_how_it_came_out(pair, name):
+    start, helps, hurts, end = events(pair, experiment=name)
+    assert start["expected"] == 2 and helps["outcome"] is None and helps["chart"] is hurts["chart"] is None
+    assert [(e["point"]["contrast"], e["point"]["side"]) for e in (helps, hurts)] == [
+        (name, "helps"),
+        (name, "hurts"),
+    ]
+    sides = [
+        SweepPoint(**{key: figure for key, figure in e["point"].items() if key not in ("contrast", "side")})
+        for e in (helps, hurts)
+    ]
+    assert hurts["outcome"] == outcome(*sides)._asdict()
+    assert end["finish"] == "complete" and json.loads(end["json"])["about"]["experiment"] == name
+
+
+def test_all_conditions_have_one_chart(pair):
+    running = events(pair, experiment=CONTRASTS)
+    assert next(running)["expected"] == 2 * len(CONDITIONS)
+    next(running)
+    second, third = next(running), next(running)
+    assert second["outcome"] and third["outcome"] is None
+    assert [len(trace["x"]) for trace in third["chart"]["light"]["data"]][:2] == [2, 1]
+
+
+def test_batches_have_a_chart(pair):
+    running = events(pair, experiment=THROUGHPUT, k=3)
+    next(running)
+    assert next(running)["chart"]["light"]["data"][0]["x"] == [1]
+
+
+def test_a_condition_that_the_pair_cannot_show_is_refused(pair):
+    with pytest.raises(UserError, match="no draft model"):
+        list(events(replace(pair, draft=None), experiment="cheap-draft"))
+
+
+def test_a_sweep_writes_the_shipped_prompts_or_the_visitor_s_own(pair):
+    own = next(events(pair, experiment=DRAFT_LENGTH, prompt="Once upon", mode="raw"))
+    assert own["about"]["prompts"] == ["Once upon"]
+    shipped = next(events(pair, experiment=DRAFT_LENGTH, prompts=2))
+    assert len(shipped["about"]["prompts"]) == 2
+    kinds = next(events(pair, experiment=CATEGORY, prompts=2))
+    assert kinds["expected"] == 6 and len(kinds["about"]["prompts"]) == 12
+
+
+@pytest.mark.parametrize(
+    ("helps", "hurts", "kind"),
+    [
+        (1.5, 0.7, "expected"),
+        (0.7, 1.5, "unexpected"),
+        (1.0, 1.04, "close"),
+        (1.04, 1.0, "close"),
+        (None, 1.0, "close"),
+    ],
+)
+def test_the_outcome_compares_speedups_and_does_not_guess(helps, hurts, kind):
+    told = outcome(replace(POINT, speedup=helps), replace(POINT, speedup=hurts))
+    assert told.kind == kind and told.text.endswith(".")
+
+
+def test_the_outcome_says_by_how_much():
+    assert "2.0 times" in outcome(POINT, replace(POINT, speedup=0.75)).text
+
+
+def test_what_is_not_asked_takes_its_default():
+    request = parse_lab({"experiment": DRAFT_LENGTH, "k": None, "prompt": None, "mode": None, "seed": None})
+    assert request.settings == {"max_new_tokens": NEW_TOKENS}
+    assert (request.prompts, request.prompt, request.mode) == (PROMPTS, "", Mode.CHAT)
+
+
+def test_drafters_are_compared_at_lengths_of_their_own():
+    assert "k" not in parse_lab({"experiment": DRAFTER, "k": 4}).settings
+    assert parse_lab({"experiment": DRAFT_COST, "k": 4}).settings["k"] == 4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"experiment": "nonsense"}, "no such experiment; choose one of: draft-length"),
+        ({"experiment": ["draft-length"]}, "no such experiment"),
+        ({"max_new_tokens": MAX_LAB_TOKENS + 1}, f"from 1 to {MAX_LAB_TOKENS}"),
+        ({"max_new_tokens": "many"}, "whole number"),
+        ({"prompts": MAX_LAB_PROMPTS + 1}, f"from 1 to {MAX_LAB_PROMPTS}"),
+        ({"prompts": 0}, "from 1"),
+        ({"k": 99}, "from 1 to 12"),
+        ({"temperature": float("nan")}, "temperature must be"),
+        ({"prompt": []}, "must be text"),
+        ({"prompt": "   "}, "empty"),
+        ({"mode": "shout"}, "mode must be one of"),
+        ({"seed": -1}, "seed must be"),
+        ({"drafter": "draft-model"}, "Unknown setting 'drafter'"),
+        ({"experiment": CONTRASTS, "prompt": "mine"}, "leave the prompt empty"),
+        ({"experiment": CATEGORY, "prompt": "mine"}, "of one kind only"),
+    ],
+    ids=str,
+)
+def test_a_bad_request_gets_one_sentence_before_any_model_is_waited_for(wrong, words):
+    def never_loaded(_name: str, _progress: Any) -> Any:
+        raise AssertionError
+
+    service = Service(never_loaded)
+    with pytest.raises(UserError, match=words) as refused:
+        next(service.measure({"experiment": DRAFT_LENGTH, **wrong}, lambda: False))
+    assert str(refused.value).endswith(".") and "\n" not in str(refused.value)
+
+
+def test_the_service_measures_on_its_pair(pair):
+    service = service_of(pair)
+    seen = list(service.measure({"experiment": "overhead", **SHORT}, lambda: False))
+    kinds = [event["type"] for event in seen if event["type"] != "progress"]
+    assert kinds == ["experiment", "point", "point", "end"]

@@ -1,0 +1,196 @@
+"""Recorded passes, with a recorder that calls again what a device would replay: buffers, leases, faults."""
+
+import copy
+import gc
+
+import pytest
+import torch
+from helpers.recorder import Recorder, recorded
+from helpers.tiny import at_least, config_for, emitted, nearby, speculative_rounds, tiny_llama
+from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.recorded import RecordedDraftLoop
+from specdemo.engine.rules import rule_for
+from specdemo.engine.speculate import speculate
+from specdemo.models.cuda_graphs import MOST_FREE, GraphedExecution
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.trace import Rule, Status
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+VOCAB = 48
+
+
+def fused(seed: int = 3) -> FusedLlama:
+    return FusedLlama(tiny_llama(VOCAB, seed), "fp32", "fp32")
+
+
+def test_recorded_passes_give_the_same_logits_and_states(as_if_on_a_device):
+    record = Recorder()
+    plain = fused()
+    eager, replayed = ModelRuntime(copy.deepcopy(plain), at_least(2), taps=(0, 1)), None
+    replayed = ModelRuntime(recorded(plain, record), at_least(2), taps=(0, 1))
+    replayed.prepare(64, 5)
+    assert record.recorded == 4
+    eager.begin(64)
+    ids = torch.randint(VOCAB, (30,))
+    kept = []
+    for runtime in (eager, replayed):
+        runtime.prefill(ids[:9])
+        parts = [runtime.forward(part) for part in ids[9:].split([1, 5, 3, 1, 7, 4])]
+        kept.append((torch.cat(parts), runtime.features(0, 30)))
+    for a, b in zip(*kept, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+    assert record.replayed == 5, "a pass of 7 was not prepared and runs kernel by kernel"
+
+
+def test_speculation_over_recordings_writes_the_same_text(as_if_on_a_device):
+    target, draft = fused(), FusedLlama(nearby(tiny_llama(VOCAB, 3), 1, 0.05), "fp32", "fp32")
+    config = config_for(k=3, max_new_tokens=40)
+    expected = speculative_rounds(target, draft, [1, 2, 3], config)
+    record = Recorder()
+    for model in (target, draft):
+        runtime = ModelRuntime(recorded(model, record))
+        runtime.prepare(256, 4)
+        del runtime
+    found = speculative_rounds(target, draft, [1, 2, 3], config)
+    assert emitted(found) == emitted(expected) and record.replayed > 40
+
+
+def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once():
+    record = Recorder()
+    execution = GraphedExecution(fused(), record)
+    first, second = execution.open(64), execution.open(64)
+    assert first.recorded is not second.recorded
+    first.recorded.cache.keys.fill_(float("nan"))
+    execution.prepare(first, [1, 2], ())
+    execution.prepare(first, [1, 2], ())
+    assert record.recorded == 2
+    held = first.recorded
+    del first
+    gc.collect()
+    again = execution.open(64)
+    assert again.recorded is held and execution.open(64).recorded is not held
+    assert (again.recorded.cache.keys == 0).all()
+    execution.prepare(again, [1, 2], ())
+    assert record.recorded == 2
+    assert execution.open(128).recorded.cache.keys.shape[2] == 128
+
+
+def test_only_so_many_free_caches_are_kept():
+    execution = GraphedExecution(fused(), Recorder())
+    leases = [execution.open(64 * n) for n in range(1, MOST_FREE + 4)]
+    newest = leases[-1].recorded
+    while leases:
+        leases.pop(0)
+    gc.collect()
+    assert len(execution._free) == MOST_FREE
+    assert execution.open(len(newest.cache.places)).recorded is newest
+
+
+def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
+    def record(run):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    execution = GraphedExecution(fused(), record)
+    cache = execution.open(64)
+    execution.prepare(cache, [1, 2], ())
+    assert execution.failure == "operation not permitted when stream is capturing"
+    logits, states = execution.run(torch.tensor([3]), 0, cache, 1, ())
+    assert logits.shape == (1, VOCAB) and states is None
+
+
+def test_first_layers_read_the_whole_models_cache():
+    execution = GraphedExecution(fused(), Recorder())
+    cache = execution.open(64)
+    execution.run(torch.tensor([3, 4]), 0, cache, 2, ())
+    exit_ = execution.first(1)
+    exit_.prepare(cache, [1], ())
+    logits, _ = exit_.run(torch.tensor([5]), 2, cache, 1, ())
+    expected, _ = execution._model.first(1)(torch.tensor([5]), torch.tensor([2]), cache.recorded.cache, 1)
+    torch.testing.assert_close(logits, expected)
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+@pytest.mark.parametrize("rule", list(Rule))
+def test_a_recorded_draft_loop_drafts_what_the_loop_by_hand_does(as_if_on_a_device, rule, reduced):
+    target = fused()
+    id_map = torch.arange(0, VOCAB, 2) if reduced else None
+    draft = nearby(tiny_llama(VOCAB, 3), 1, 0.05)
+    if reduced:
+        draft.lm_head = nn.Linear(16, len(id_map), bias=False, dtype=torch.float64)
+    draft = FusedLlama(draft, "fp32", "fp32")
+    config = config_for(rule, k=3, max_new_tokens=40)
+
+    def rounds(with_loop):
+        chosen = rule_for(config, torch.device("cpu"))
+        runtime, loop = ModelRuntime(draft, id_map=id_map), None
+        if with_loop:
+            runtime = ModelRuntime(recorded(draft, record), id_map=id_map)
+            runtime.prepare(256, 2)
+            loop = RecordedDraftLoop(runtime, chosen, record)
+        drafter = DraftModelDrafter(runtime, loop)
+        return list(speculate(ModelRuntime(target), drafter, [1, 2, 3], config, rule=chosen))
+
+    record = Recorder()
+    by_hand, replayed = rounds(False), rounds(True)
+    assert record.replayed > 30
+    assert emitted(replayed) == emitted(by_hand)
+    for a, b in zip(by_hand, replayed, strict=True):
+        assert [(t.id, t.status) for t in a.drafted] == [(t.id, t.status) for t in b.drafted]
+        assert [t.q for t in a.drafted] == pytest.approx([t.q for t in b.drafted])
+        assert (a.draft_steps, a.drafted_by if a.drafted else "") == (b.draft_steps, b.drafted_by)
+    assert {t.status for r in replayed for t in r.drafted} == {Status.ACCEPTED, Status.DISCARDED}
+
+
+def test_a_pass_reads_nothing_back_so_that_a_device_can_record_it():
+    model = fused()
+    cache = model.open(64)
+
+    def one_pass(ids, places):
+        return model(ids, places, cache, 2, (0,))
+
+    with torch.no_grad():
+        make_fx(one_pass, tracing_mode="fake", _allow_non_fake_inputs=True)(
+            torch.tensor([1, 2]), torch.tensor([7, 8])
+        )
+
+        def with_a_look(ids, places):
+            return one_pass(ids, places)[0] if places[0].item() else None
+
+        with pytest.raises(Exception, match=r"data-dependent|symbolic|item"):
+            make_fx(with_a_look, tracing_mode="fake", _allow_non_fake_inputs=True)(
+                torch.tensor([1, 2]), torch.tensor([7, 8])
+            )
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_a_choice_reads_nothing_back_either(rule):
+    chosen = rule_for(config_for(rule, top_k=5, top_p=0.9), torch.device("cpu"))
+    chance = chosen.chances(1)
+
+    def pick(logits, where):
+        return chosen.pick(logits, where, chance, None).row
+
+    with torch.no_grad():
+        make_fx(pick, tracing_mode="fake", _allow_non_fake_inputs=True)(torch.randn(VOCAB), torch.tensor([3]))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a device that records")
+def test_a_device_records_and_replays():
+    model = fused().to("cuda")
+    plain = copy.deepcopy(model)
+    execution = GraphedExecution(model)
+    cache = execution.open(64)
+    with torch.inference_mode():
+        execution.prepare(cache, [1, 2], ())
+        assert execution.failure is None
+        for start, ids in ((0, [3, 4]), (2, [5]), (3, [6, 7])):
+            ids = torch.tensor(ids, device="cuda")
+            found, _ = execution.run(ids, start, cache, len(ids), ())
+        own = plain.open(64)
+        expected, _ = plain(torch.tensor([3, 4, 5, 6, 7], device="cuda"), own.places[:5], own, 2)
+    torch.testing.assert_close(found, expected)

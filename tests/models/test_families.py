@@ -1,0 +1,229 @@
+"""Families of causal language models: each writes what transformers writes, or is refused in a sentence."""
+
+import copy
+from dataclasses import dataclass
+
+import pytest
+import torch
+import transformers
+from helpers.tiny import baseline_rounds, byte_tokenizer, config_for, emitted, speculative_rounds, tiny_llama
+from torch import nn
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from specdemo.models.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.calibrate import find_good_rows
+from specdemo.pairs.compatible import require_rollback
+from specdemo.pairs.load import load_pair
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Finish
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+VOCAB = 60
+PROMPT = [5, 9, 17, 33, 21, 8, 40]
+TOKENS = 30
+WINDOW = 8
+"""Far shorter than prompt and output, so that what lies behind a window would be noticed."""
+ALTERNATING = ["sliding_attention", "full_attention"] * 2
+LONGROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10_000.0,
+    "short_factor": [1.0, 1.1, 1.2, 1.3],
+    "long_factor": [2.0, 4.0, 8.0, 16.0],
+    "original_max_position_embeddings": 32,
+}
+COMMON = {
+    "vocab_size": VOCAB,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 128,
+    "initializer_range": 0.5,
+    "tie_word_embeddings": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+OLD = {"n_embd": 32, "n_layer": 2, "n_head": 4}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A configuration class with the settings that make it this family."""
+
+    config: str
+    settings: tuple[tuple[str, object], ...] = ()
+
+    def build(self, attention: str = ATTENTION, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """A small random model of the family."""
+        kind = getattr(transformers, self.config)
+        config: PretrainedConfig = kind(**{**COMMON, **dict(self.settings)})
+        torch.manual_seed(0)
+        return AutoModelForCausalLM.from_config(config, attn_implementation=attention).to(dtype).eval()
+
+
+def family(config: str, **settings: object) -> Family:
+    return Family(config, tuple(settings.items()))
+
+
+FAMILIES = {
+    "llama": family("LlamaConfig"),
+    "qwen2": family("Qwen2Config", use_sliding_window=True, sliding_window=WINDOW, max_window_layers=2),
+    "qwen3": family("Qwen3Config"),
+    "mistral": family("MistralConfig", sliding_window=WINDOW),
+    "gemma2": family(
+        "Gemma2Config", sliding_window=WINDOW, attn_logit_softcapping=2.0, query_pre_attn_scalar=1
+    ),
+    "gemma3": family("Gemma3TextConfig", sliding_window=WINDOW, layer_types=ALTERNATING),
+    "gpt2": family("GPT2Config", **OLD),
+    "gpt-neox": family("GPTNeoXConfig"),
+    "phi3": family("Phi3Config", sliding_window=WINDOW),
+    "olmo3": family("Olmo3Config", sliding_window=WINDOW, layer_types=ALTERNATING),
+    "llama4": family("Llama4TextConfig", attention_chunk_size=WINDOW, num_local_experts=2),
+    "opt": family("OPTConfig", ffn_dim=48, word_embed_proj_dim=32, init_std=0.5),
+    "bloom": family("BloomConfig", n_layer=2, n_head=4),
+    # Reads what attention returns only where it lies in one piece of memory.
+    "jetmoe": family("JetMoeConfig", kv_channels=8, num_local_experts=4),
+}
+SINGLE = {"jetmoe": torch.float32}
+"""Experts are not computed in float64."""
+
+STATE = "keeps a recurrent state that cannot be rolled back; choose a model with plain attention"
+REFUSED = {
+    "mamba": (family("MambaConfig", state_size=8), STATE),
+    "rwkv": (family("RwkvConfig", attention_hidden_size=32), STATE),
+    "lfm2": (family("Lfm2Config", layer_types=["conv", "full_attention"] * 2), STATE),
+    "qwen3-next": (
+        family(
+            "Qwen3NextConfig",
+            linear_num_key_heads=2,
+            linear_num_value_heads=2,
+            linear_key_head_dim=8,
+            linear_value_head_dim=8,
+            num_experts=4,
+            moe_intermediate_size=16,
+            shared_expert_intermediate_size=16,
+        ),
+        STATE,
+    ),
+    "gpt-oss": (
+        family("GptOssConfig", num_local_experts=4, sliding_window=WINDOW),
+        "uses attention with s_aux, which is not computed here; choose a model with plain attention",
+    ),
+    # Reads each pass as a text of its own.
+    "openai-gpt": (family("OpenAIGPTConfig", **OLD), "gives other scores over a cache than without one"),
+    # Attends in both directions.
+    "bert": (family("BertConfig", is_decoder=False), "cannot run over a cache that is rolled back"),
+    # Sizes a table by its longest text, which the cache's rounded length exceeds.
+    "mpt": (family("MptConfig", d_model=32, n_heads=4, max_seq_len=128), "cannot run over a cache"),
+}
+
+
+def nearby(model: nn.Module, noise: float) -> nn.Module:
+    """A copy of ``model`` with noise on its matrices: a draft that agrees sometimes."""
+    other = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for weight in other.parameters():
+            if weight.dim() > 1:
+                scale = noise * weight.std()
+                weight += scale * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return other
+
+
+def expected_ids(model: nn.Module, tokens: int) -> list[int]:
+    """What transformers itself writes: its own attention, the whole text read anew for every token."""
+    config = copy.deepcopy(model.config)
+    plain = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    plain = plain.to(next(model.parameters()).dtype).eval()
+    plain.load_state_dict(model.state_dict())
+    text = torch.tensor([PROMPT])
+    return plain.generate(text, do_sample=False, max_new_tokens=tokens, use_cache=False)[
+        0, len(PROMPT) :
+    ].tolist()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_writes_what_transformers_writes_with_and_without_a_draft(name):
+    model = FAMILIES[name].build(dtype=SINGLE.get(name, torch.float64))
+    require_rollback("target", name, model)
+    assert model.config._attn_implementation == ATTENTION
+    expected = expected_ids(model, TOKENS)
+    assert len(set(expected)) > 5, "a text that repeats itself proves little"
+    config = config_for(k=4, max_new_tokens=TOKENS)
+    assert emitted(baseline_rounds(model, PROMPT, config)) == expected
+    rounds = speculative_rounds(model, nearby(model, 0.05), PROMPT, config)
+    assert emitted(rounds) == expected
+    assert sum(round_.accepted for round_ in rounds) > 0
+    assert any(round_.accepted < len(round_.drafted) for round_ in rounds)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_rounding_in_bf16_is_not_taken_for_another_computation(name):
+    require_rollback("target", name, FAMILIES[name].build(dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_family_that_cannot_be_rolled_back_is_refused(role, name):
+    kind, words = REFUSED[name]
+    with pytest.raises(UserError, match=f"^The {role} some/{name} {words}"):
+        require_rollback(role, f"some/{name}", kind.build(dtype=torch.float32))
+
+
+def test_a_folder_that_cannot_be_rolled_back_is_refused_in_either_role(tmp_path):
+    tokenizer = byte_tokenizer()
+    vocab = len(tokenizer)
+    for name, model in {
+        "good": tiny_llama(vocab, 0, torch.float32),
+        "mamba": family("MambaConfig", state_size=8, vocab_size=vocab).build(dtype=torch.float32),
+        # Looks its attention up in a list of its own, where ours is not.
+        "gptj": family("GPTJConfig", **OLD, rotary_dim=4, vocab_size=vocab).build("eager", torch.float32),
+    }.items():
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    good, mamba, gptj = (str(tmp_path / name) for name in ("good", "mamba", "gptj"))
+    for pair, words in (
+        ((mamba, good), f"^The target {mamba} keeps a recurrent state"),
+        ((good, mamba), f"^The draft {mamba} keeps a recurrent state"),
+        ((good, gptj), f"^{gptj} does not let its attention be replaced; choose"),
+    ):
+        with pytest.raises(UserError, match=words):
+            load_pair(*pair, device="cpu", precision="fp32")
+
+
+@pytest.mark.parametrize("name", ["s_aux", "position_bias", "indices"])
+def test_attention_inputs_that_are_not_computed_are_never_ignored(name):
+    heads = torch.rand(1, 2, 3, 4)
+    mask = torch.zeros(1, 1, 3, 3)
+    grouped_attention(nn.Module(), heads, heads, heads, mask, dropout=0.0, **{name: None})
+    with pytest.raises(UnsupportedAttentionError, match=name):
+        grouped_attention(nn.Module(), heads, heads, heads, mask, dropout=0.0, **{name: torch.ones(2)})
+
+
+def test_capped_attention_too_gives_the_same_bits_whatever_the_number_of_rows():
+    assert find_good_rows(FAMILIES["gemma2"].build(dtype=torch.bfloat16), 256, VOCAB)
+
+
+def test_a_context_ends_where_positions_would_be_encoded_anew():
+    limit = LONGROPE["original_max_position_embeddings"]
+    model = family("Phi3Config", rope_parameters=LONGROPE, original_max_position_embeddings=limit).build()
+    rounds = baseline_rounds(model, PROMPT, config_for(max_new_tokens=TOKENS))
+    assert rounds[-1].finish is Finish.CONTEXT
+    assert emitted(rounds) == expected_ids(model, limit - len(PROMPT))
+
+
+def test_a_draft_that_reads_less_than_its_target_does_not_fail():
+    target, draft = FAMILIES["llama"].build(), family("GPT2Config", **OLD, max_position_embeddings=16).build()
+    config = config_for(k=4, max_new_tokens=TOKENS)
+    assert emitted(speculative_rounds(target, draft, PROMPT, config)) == expected_ids(target, TOKENS)
+
+
+def test_a_cache_longer_than_the_context_can_be_measured():
+    model = FAMILIES["gpt2"].build(dtype=torch.float32)
+    assert ModelRuntime(model).max_context == 128
+    assert find_good_rows(model, 512, VOCAB)

@@ -1,0 +1,115 @@
+"""Kernels that sum in another order for another number of rows are found, however seldom it shows."""
+
+import math
+
+import pytest
+import torch
+from helpers.tiny import tiny_llama
+from torch import nn
+
+from specdemo.models import summation
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.packed_linear import GROUP, PackedLinear
+from specdemo.models.summation import MOST_WEIGHTS, Product, alike, cancelling, products
+from specdemo.pairs import calibrate
+from specdemo.pairs.calibrate import find_good_rows
+
+CPU = torch.device("cpu")
+OUTPUTS, INPUTS = 96, 8 * GROUP
+
+
+class OneRowOtherwise(PackedLinear):
+    """Sums a single row from its other end, in fp32, and rounds to bf16 like everything else."""
+
+    def __init__(self, weight, bias=None):
+        super().__init__(weight, bias)
+        self.register_buffer("weight", weight.float())
+
+    def forward(self, inputs):
+        terms = inputs.float()[:, None] * self.weight
+        total = torch.zeros(len(inputs), OUTPUTS)
+        for term in (terms.flip(-1) if len(inputs) == 1 else terms).unbind(-1):
+            total = total + term
+        return total.to(inputs.dtype)
+
+
+class Alike(OneRowOtherwise):
+    """Sums every row in the same order."""
+
+    def forward(self, inputs):
+        return torch.cat([super(Alike, self).forward(row[None]) for row in inputs])
+
+
+def model_of(kind):
+    return nn.Sequential(nn.Embedding(4, INPUTS), kind(torch.randn(OUTPUTS, INPUTS).bfloat16()))
+
+
+def test_a_number_of_rows_that_is_summed_in_another_order_is_not_alike():
+    assert alike(model_of(OneRowOtherwise), 16, range(1, 17)) == set(range(2, 17))
+    assert alike(model_of(OneRowOtherwise), 1, range(1, 17)) == {1}
+    assert alike(model_of(Alike), 16, range(1, 17)) == set(range(1, 17))
+    assert alike(model_of(Alike), 16, {1, 4}) == {1, 4}
+
+
+def test_each_product_is_tried_once_whatever_it_is_compared_with(monkeypatch):
+    tried = []
+    monkeypatch.setattr(summation, "cancelling", lambda *sizes: tried.append(sizes) or cancelling(*sizes))
+    summation._agreeing_pairs.cache_clear()
+    model = model_of(OneRowOtherwise)
+    for reference in (16, 13, 1):
+        alike(model, reference, range(1, 17))
+    assert len(tried) == 1
+
+
+def test_ordinary_numbers_would_hardly_show_it():
+    torch.manual_seed(0)
+    layer = OneRowOtherwise(torch.randn(OUTPUTS, INPUTS).bfloat16())
+    inputs = torch.randn(2, INPUTS).bfloat16()
+    assert (layer(inputs[:1]) != layer(inputs)[:1]).float().mean() < 0.02
+    weight, inputs = cancelling(OUTPUTS, INPUTS, 2, torch.bfloat16)
+    layer = OneRowOtherwise(weight)
+    assert (layer(inputs[:1]) != layer(inputs)[:1]).float().mean() > 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("inputs", [3, GROUP // 2, GROUP, 5 * GROUP + 7])
+def test_all_sums_are_zero_and_no_input_is_idle(inputs, dtype):
+    weight, values = cancelling(5000, inputs, 3, dtype)
+    assert weight.shape == (5000, inputs) and values.shape == (3, inputs)
+    assert weight.dtype == values.dtype == dtype
+    assert torch.equal(weight.half().to(dtype), weight) and torch.equal(weight.bfloat16().to(dtype), weight)
+    for row in values:
+        assert all(math.fsum(terms) == 0 for terms in (weight[:20] * row).tolist())
+    assert (values == 0).sum(1).tolist() == [inputs % 2] * 3
+
+
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_wide_numbers_show_their_rounding_too(width, dtype):
+    weight, values = cancelling(64, width, 16, dtype)
+    assert ((values @ weight.T) != 0).float().mean() > 0.1
+
+
+def test_products_are_those_of_all_linear_layers_once_each():
+    model = tiny_llama(7, 0)
+    layer = model.model.layers[0]
+    found = products(model)
+    assert Product(nn.Linear, *layer.mlp.down_proj.weight.shape, False, torch.float64, CPU) in found
+    assert len(found) == len({(m.weight.shape) for m in model.modules() if type(m) is nn.Linear})
+    fused = FusedLlama(tiny_llama(7, 0).bfloat16(), "bf16", "bf16")
+    assert {(p.outputs, p.inputs) for p in products(fused)} == {
+        tuple(m.shape if isinstance(m, PackedLinear) else m.weight.shape)
+        for m in (fused.head, *(getattr(fused.layers[0], n) for n in ("qkv", "o", "gate_up", "down")))
+    }
+
+
+def test_of_a_huge_head_some_outputs_are_tried_and_of_weights_that_are_elsewhere_none():
+    wide = nn.Linear(2**14, 2**13, bias=False, device="meta")
+    assert products(wide) == set()
+    stand_in = PackedLinear(torch.empty(2**13, 2**14, device="meta"))
+    assert [(p.outputs, p.inputs) for p in products(stand_in)] == [(MOST_WEIGHTS // 2**14, 2**14)]
+
+
+def test_good_rows_are_alike_in_every_product(monkeypatch):
+    monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts) - {1, 9})
+    assert not {1, 9} & set(find_good_rows(tiny_llama(7, 0), 256, 7))

@@ -1,0 +1,257 @@
+"""The real embedded pair: same bits, same tokens, same text, in the default precision on the CPU.
+
+One short run on it is quick; the sweeps over drafters, prompts and precisions are in the slow group.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.tiny import baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
+from safetensors import safe_open
+
+from specdemo.bench.bench import read_prompts
+from specdemo.models.packed_linear import DTYPES, HalfLinear, has_half_kernel, linear_for
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.embedded import embedded_target
+from specdemo.pairs.live import LiveRun
+from specdemo.pairs.load import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, load_pair
+from specdemo.records.figures import first_difference
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
+
+ASSETS = Path(__file__).parents[2] / "assets"
+
+
+def run(pair, **request):
+    live = LiveRun(pair, parse_config(request))
+    *_, end = live.events()
+    return live.run, end
+
+
+def check_sameness(record, end):
+    """Identical where the self-test found passes that agree; elsewhere the difference is found and told."""
+    where = first_difference(record.lanes[BASELINE].ids, record.lanes[SPECULATIVE].ids)
+    assert where is None or record.calibration.row_floor is None, (record.config, end["badge"])
+    assert end["totals"]["identical"] is (where is None) and end["totals"]["divergence"] == where
+    assert end["badge"]["kind"] == ("same" if where is None else "different")
+
+
+def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
+    calibration = embedded_pair.calibrate(RunConfig(prompt="", max_new_tokens=128), 40)
+    if not calibration.rows:
+        return check_sameness(*run(embedded_pair, prompt="The sky is", mode="raw", max_new_tokens=40))
+    text = "The lighthouse stood on the northern cliff, and every evening its keeper climbed the stairs."
+    ids = torch.tensor(embedded_pair.tokenizer(text * 2)["input_ids"])
+    alone, together = (ModelRuntime(embedded_pair.target, calibration.rows) for _ in "ab")
+    for runtime in (alone, together):
+        runtime.begin(256)
+        runtime.prefill(ids[:7])
+    single = torch.cat([alone.forward(token[None]) for token in ids[7:]])
+    for rows in (2, 4, 5, 9, 13):
+        together.rollback(7)
+        chunks = ids[7:].split(rows)
+        for start, chunk in zip(range(0, len(single), rows), chunks, strict=True):
+            assert torch.equal(together.forward(chunk), single[start : start + rows]), (
+                f"{rows} rows at {start}"
+            )
+
+
+def test_fp16_holds_every_weight_of_the_embedded_target():
+    small = 0
+    with safe_open(embedded_target() / "model.safetensors", "pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            weight = file.get_tensor(name)
+            assert torch.equal(weight.half().to(weight.dtype), weight), name
+            small += int(((weight != 0) & (weight.abs() < 2.0**-14)).sum())
+    assert small > 0, "subnormals of fp16 among them"
+
+
+@pytest.mark.skipif(not has_half_kernel(), reason="no kernel for fp16 weights on this processor")
+def test_the_product_with_fp16_weights_reads_those_of_a_layer_exactly():
+    with safe_open(embedded_target() / "model.safetensors", "pt") as file:
+        for name in ("self_attn.v_proj", "mlp.down_proj"):
+            weight = file.get_tensor(f"model.layers.17.{name}.weight").float()
+            layer = linear_for(weight, None, "fp16")
+            assert type(layer) is HalfLinear
+            with torch.inference_mode():
+                assert torch.equal(layer(torch.eye(weight.shape[1])).T, weight)
+
+
+@pytest.mark.parametrize(
+    ("drafter", "k"), [("draft-model", 3), ("lookup+feature", 3), ("lookup+feature", "auto")]
+)
+def test_greedy_output_is_the_targets(embedded_pair, drafter, k):
+    request = {"prompt": "Write a short story about a lighthouse.", "drafter": drafter, "k": k}
+    record, end = run(embedded_pair, **request, max_new_tokens=20)
+    check_sameness(record, end)
+    rounds = record.lanes[SPECULATIVE].rounds
+    # On a busy machine auto may find that nothing pays.
+    assert k == "auto" or (sum(r.accepted for r in rounds) > 0 and len(rounds) < 20)
+
+
+@pytest.fixture(scope="module")
+def written_alone(embedded_pair):
+    """What the target writes by itself on one prompt of each category: request -> ids."""
+    found = {}
+    for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
+        request = {"prompt": prompt.prompt, "mode": prompt.mode, "max_new_tokens": 16}
+        config = parse_config(request)
+        found[tuple(request.items())] = emitted(
+            embedded_pair.baseline_lane(config, embedded_pair.prompt_ids(config))
+        )
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("drafter", "k"),
+    [
+        ("draft-model", 1),
+        ("draft-model", 3),
+        ("draft-model", 4),
+        ("draft-model", 8),
+        ("draft-model", "auto"),
+        ("prompt-lookup", 8),
+        ("lookup+model", "auto"),
+        ("feature-draft", 3),
+        ("feature-draft", "auto"),
+        ("lookup+feature", "auto"),
+        ("early-exit", 2),
+    ],
+)
+def test_greedy_output_is_the_targets_on_one_prompt_of_each_category(
+    embedded_pair, written_alone, drafter, k
+):
+    for fixed, alone in written_alone.items():
+        record, _ = run(embedded_pair, **dict(fixed), drafter=drafter, k=k, baseline=False)
+        same = record.lanes[SPECULATIVE].ids == alone
+        assert same or record.calibration.row_floor is None, fixed
+
+
+@pytest.mark.slow
+def test_the_draft_alone_writes_its_own_argmax_and_leaves_the_target(embedded_pair):
+    request = {"prompt": "The capital of France is", "mode": "raw", "max_new_tokens": 12}
+    record, end = run(embedded_pair, **request, draft_alone=True)
+    without, _ = run(embedded_pair, **request)
+    for lane in (SPECULATIVE, BASELINE):
+        assert record.lanes[lane].ids == without.lanes[lane].ids
+    runtime, text = ModelRuntime(embedded_pair.draft), list(record.prompt_ids)
+    runtime.begin(256)
+    runtime.prefill(torch.tensor(text[:-1]))
+    for token in record.lanes[DRAFT].ids:
+        row = runtime.forward(torch.tensor(text[-1:]))[-1].argmax()
+        assert token == embedded_pair.id_map[row].item()
+        text.append(token)
+    totals = end["totals"]
+    departs = totals["draft_alone_departs"]
+    assert departs == first_difference(record.lanes[BASELINE].ids, record.lanes[DRAFT].ids) < 12
+    assert end["departure"] == f"The draft alone leaves the target's text at token {departs + 1}."
+    assert totals["draft_alone_tokens_per_s"] > totals["baseline_tokens_per_s"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
+def test_shared_noise_repeats_the_sampled_baseline(embedded_pair, temperature):
+    for seed in range(3):
+        record, end = run(
+            embedded_pair,
+            prompt="Tell me a story.",
+            temperature=temperature,
+            rule="shared-noise",
+            seed=seed,
+            max_new_tokens=12,
+        )
+        check_sameness(record, end)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", DTYPES)
+def test_in_every_precision_the_output_is_that_of_the_target_alone(embedded_pair, precision):
+    same = embedded_pair.precision == precision
+    pair = embedded_pair if same else load_pair(device="cpu", precision=precision)
+    for prompt in read_prompts(ASSETS / "prompts.jsonl", 4):
+        for settings in (
+            {"drafter": "draft-model", "k": 4},
+            {"drafter": "lookup+feature", "k": "auto"},
+            {"drafter": "draft-model", "k": 3, "temperature": 0.8, "rule": "shared-noise"},
+        ):
+            request = {"prompt": prompt.prompt, "mode": prompt.mode, **settings, "max_new_tokens": 48}
+            record, end = run(pair, **request)
+            assert record.precision == precision
+            check_sameness(record, end)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("seeds", [8, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
+def test_shared_noise_repeats_the_sampled_baseline_for_many_seeds_of_a_tiny_pair(temperature, seeds):
+    target = tiny_llama(50, 1)
+    draft = nearby(target, 2, 0.1)
+    config = config_for(Rule.SHARED_NOISE, temperature=temperature, max_new_tokens=24, k=4)
+    kept = 0
+    for seed in range(seeds):
+        seeded = replace(config, seed=seed)
+        rounds = speculative_rounds(target, draft, [1, 2, 3], seeded)
+        assert emitted(rounds) == emitted(baseline_rounds(target, [1, 2, 3], seeded))
+        kept += sum(round_.accepted for round_ in rounds)
+    assert kept > 0
+
+
+@pytest.mark.slow
+def test_speculation_uses_fewer_target_passes_on_predictable_text(embedded_pair):
+    record, _ = run(embedded_pair, prompt="The capital of France is", mode="raw", max_new_tokens=48)
+    assert record.totals["passes"] < record.totals["baseline_passes"]
+    statuses = {t.status for r in record.lanes[SPECULATIVE].rounds for t in r.drafted}
+    assert statuses == {Status.ACCEPTED, Status.DISCARDED}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"prompt": "<|im_start|><|im_end|>", "mode": "raw"},
+        {"prompt": "🎉 日本語のテキスト:", "mode": "raw"},
+        {"prompt": "<img src=x onerror=alert(1)> ${alert(1)} {{x}}"},
+        {"prompt": "a", "mode": "raw", "max_new_tokens": 1},
+        {"prompt": "Count: 1 2 3", "mode": "raw", "k": 12, "max_new_tokens": 3},
+    ],
+)
+def test_unusual_prompts_give_a_right_run(embedded_pair, request_):
+    record, end = run(embedded_pair, **{"max_new_tokens": 10, **request_})
+    check_sameness(record, end)
+    if record.config.mode == "raw":
+        prompt = b"".join(map(embedded_pair.pieces.piece, record.prompt_ids)).decode()
+        assert prompt == request_["prompt"]
+
+
+@pytest.mark.slow
+def test_a_finished_answer_ends_at_the_end_of_sequence_token(embedded_pair):
+    record, end = run(embedded_pair, prompt="What is the capital of France? Answer in one short sentence.")
+    lane = record.lanes[SPECULATIVE]
+    assert lane.finish is Finish.EOS and lane.ids[-1] in embedded_pair.eos_ids
+    check_sameness(record, end)
+
+
+def test_a_prompt_beyond_the_context_is_refused_in_one_sentence(embedded_pair, monkeypatch):
+    monkeypatch.setattr(embedded_pair.target.config, "max_position_embeddings", 64)
+    with pytest.raises(UserError, match="shorten it"):
+        run(embedded_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)
+
+
+@pytest.mark.parametrize(
+    ("folder", "most"), [(EMBEDDED_DRAFT, 24_000_000), (EMBEDDED_FEATURE_DRAFT, 40_000_000)]
+)
+def test_the_shipped_drafts_are_small_and_come_with_their_cards(folder, most):
+    shards = list(folder.glob("*.safetensors"))
+    assert shards and max(path.stat().st_size for path in shards) <= 9_000_000
+    assert sum(path.stat().st_size for path in shards) <= most
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert "apache-2.0" in card.lower() and "acceptance" in card.lower()
+
+
+def test_the_shipped_drafts_borrow_the_targets_embedding(embedded_pair):
+    embedding = embedded_pair.target.get_input_embeddings()
+    assert embedded_pair.draft.embedding.weight is embedding.weight
+    assert embedded_pair.feature_draft.embedding.weight is embedding.weight

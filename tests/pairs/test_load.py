@@ -1,0 +1,292 @@
+"""Loading any pair from folders, and refusing pairs that do not fit, in words."""
+
+import shutil
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.on_disk import ON_CPU, run, save
+from helpers.tiny import byte_tokenizer, config_for, nearby, tiny_llama
+from transformers import GPT2Config, GPT2LMHeadModel
+from transformers.utils import logging
+
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.pairs import embedded as fetch
+from specdemo.pairs import load as models
+from specdemo.pairs.calibrate import ROWS
+from specdemo.pairs.compatible import require_same_tokens
+from specdemo.pairs.embedded import silent
+from specdemo.pairs.load import load_pair, weights_counted
+from specdemo.pairs.manifest import write_manifest
+from specdemo.pairs.pair import Pair
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Calibration
+
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+
+COSTS = Calibration(step_s=1.0, c=0.0, v=(1.0,) * ROWS, row_floor=1)
+
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory):
+    tokenizer = byte_tokenizer()
+    model = tiny_llama(len(tokenizer), 0, torch.float32)
+    return save(model, tokenizer, tmp_path_factory.mktemp("target"))
+
+
+@pytest.mark.parametrize("extra_rows", [-2, 0, 7])
+def test_a_pair_of_folders_loads_and_runs_also_with_padded_vocabularies(target_folder, tmp_path, extra_rows):
+    tokenizer = byte_tokenizer()
+    draft = save(tiny_llama(len(tokenizer) + extra_rows, 0, torch.float32), tokenizer, tmp_path)
+    pair = load_pair(target_folder, draft, **ON_CPU)
+    assert isinstance(pair.target, FusedLlama) and isinstance(pair.draft, FusedLlama)
+    record, end = run(pair)
+    assert end["badge"]["kind"] == "same"
+    assert len(record.lanes["speculative"].ids) == 10
+
+
+def padded(model, rows):
+    """The model with ``rows`` more rows in its matrices than its tokeniser has tokens."""
+    model.resize_token_embeddings(model.config.vocab_size + rows, mean_resizing=False)
+    return model
+
+
+@pytest.mark.parametrize(("target_rows", "draft_rows"), [(0, 6), (6, 0), (9, 4)])
+def test_padding_rows_on_either_side_leave_the_text_to_the_target(tmp_path, target_rows, draft_rows):
+    tokenizer = byte_tokenizer()
+    vocab = len(tokenizer)
+    target = padded(tiny_llama(vocab, 0, torch.float32), target_rows)
+    draft = padded(nearby(tiny_llama(vocab, 0, torch.float32), 1, 0.02), draft_rows)
+    pair = load_pair(
+        save(target, tokenizer, tmp_path / "target"), save(draft, tokenizer, tmp_path / "draft"), **ON_CPU
+    )
+    record, _ = run(pair, max_new_tokens=40)
+    prompt = torch.tensor([record.prompt_ids])
+    alone = target.generate(prompt, do_sample=False, max_new_tokens=40, use_cache=False)
+    assert list(record.lanes["speculative"].ids) == alone[0, prompt.shape[1] :].tolist()
+    rounds = record.lanes["speculative"].rounds
+    assert 0 < sum(round_.accepted for round_ in rounds) < sum(len(round_.drafted) for round_ in rounds)
+    _, end = run(pair, temperature=0.9, rule="shared-noise")
+    assert end["badge"]["kind"] == "same"
+    record, _ = run(pair, temperature=0.9, rule="rejection", max_new_tokens=40)
+    assert record.totals["alpha_compared"] > 0
+
+
+def test_two_architectures_make_a_pair(target_folder, tmp_path):
+    tokenizer = byte_tokenizer()
+    torch.manual_seed(0)
+    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
+    pair = load_pair(target_folder, save(gpt2, tokenizer, tmp_path), **ON_CPU)
+    assert run(pair)[1]["badge"]["kind"] == "same"
+
+
+def test_a_draft_with_another_tokeniser_is_refused_with_the_first_difference(target_folder, tmp_path):
+    other = byte_tokenizer(extra=["surplus"])
+    draft = save(tiny_llama(len(other), 1, torch.float32), other, tmp_path)
+    with pytest.raises(UserError, match="token 258 is missing in the target and 'surplus' in the draft"):
+        load_pair(target_folder, draft, **ON_CPU)
+
+
+class Names:
+    """A tokeniser reduced to its names."""
+
+    def __init__(self, *names):
+        self._names = names
+
+    def get_vocab(self):
+        return {name: token for token, name in enumerate(self._names)}
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "words"),
+    [
+        ("abcd", "acbd", "token 1 is 'b' in the target and 'c' in the draft"),
+        ("abcd", "abxy", "token 2 is 'c' in the target and 'x' in the draft"),
+        ("abcd", "ab", "token 2 is 'c' in the target and missing in the draft"),
+        ("ab", "abcd", "token 2 is missing in the target and 'c' in the draft"),
+    ],
+)
+def test_of_several_differences_the_first_is_named(target, draft, words):
+    with pytest.raises(UserError, match=words):
+        require_same_tokens(Names(*target), Names(*draft))
+
+
+def test_same_tokenisers_fit():
+    require_same_tokens(byte_tokenizer(), byte_tokenizer())
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"target": "/no/such/folder", "draft": "/none"}, "Cannot load /no/such/folder"),
+        ({"target": "/no/such/folder"}, "name a draft for this target too"),
+        ({"precision": "fp3"}, "choose one of: .*bf16.*fp32"),
+        ({"device": "abacus"}, "device 'abacus' cannot be used here; choose c"),
+        ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here; choose c"),
+    ],
+)
+def test_what_cannot_be_loaded_is_said(options, words, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match=words):
+        load_pair(**options)
+
+
+def test_a_nearby_draft_is_accepted_sometimes(target_folder, tmp_path):
+    tokenizer = byte_tokenizer()
+    close = nearby(tiny_llama(len(tokenizer), 0, torch.float32), 1, 0.02)
+    record, _ = run(load_pair(target_folder, save(close, tokenizer, tmp_path), **ON_CPU))
+    assert record.totals["alpha_compared"] > 0
+    assert record.calibration.row_floor is not None or record.totals["identical"] is not None
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_target_too_large_to_be_tried_whole_leaves_no_costs_of_its_first_layers(
+    target_folder, monkeypatch, whole
+):
+    monkeypatch.setattr(models, "WHOLE", 10**9 if whole else 10)
+    monkeypatch.setattr(models, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
+    kept = []
+    monkeypatch.setattr(models.Measurements, "put", lambda self, value, *what: kept.append(what))
+    pair = load_pair(target_folder, "none", device="cpu", remeasure=True)
+    measured_whole = {what[2] for what in kept if what[0] == "costs"}
+    assert measured_whole == ({"bf16", "fp32"} if whole else {pair.precision})
+
+
+def test_all_that_is_measured_at_a_load_is_measured_alone(target_folder, monkeypatch):
+    within, seen = [], set()
+
+    def alone(measure):
+        within.append(True)
+        try:
+            return measure()
+        finally:
+            within.pop()
+
+    def watch(owner, name, told):
+        def watched(*args, **options):
+            assert within, name
+            seen.add(name)
+            return told(*args, **options)
+
+        monkeypatch.setattr(owner, name, watched)
+
+    watch(models, "measure_targets", lambda *_: {"fp32": COSTS})
+    watch(Pair, "calibrate", Pair.calibrate)
+    watch(Pair, "warm_up", Pair.warm_up)
+    monkeypatch.setattr(models, "Measurements", lambda *_, **__: Unwritten())
+    load_pair(target_folder, "none", device="cpu", remeasure=True, alone=alone)
+    assert seen == {"measure_targets", "calibrate", "warm_up"}
+    watch(models._Chooser, "_trials", lambda *_: {"int8": 2.0, "bf16": 1.0})
+    files = models._Files("target", Path(target_folder), None)
+    chooser = models._Chooser(Unwritten(), True, alone, torch.device("cpu"), files)
+    own = Path("a draft of our own")
+    assert chooser.packing(None, SimpleNamespace(precision="fp32"), own, None, silent) == "int8"
+
+
+class Unwritten:
+    """Measurements of which nothing is known and nothing kept."""
+
+    def get(self, *_what):
+        return None
+
+    def put(self, *_what):
+        pass
+
+
+def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
+    told = {"one": [], "other": []}
+    entered, leave = threading.Event(), threading.Event()
+
+    def load_other():
+        with weights_counted("other", lambda text, share: told["other"].append(text)):
+            entered.set()
+            leave.wait(5)
+
+    other = threading.Thread(target=load_other)
+    with weights_counted("one", lambda text, share: told["one"].append(text)):
+        other.start()
+        crossed = entered.wait(0.2)
+        logging.tqdm(total=2).update(1)
+    entered.wait(5)
+    leave.set()
+    other.join(5)
+    assert logging.set_tqdm_hook(None) is None
+    assert not crossed and told == {"one": ["Loading one"], "other": []}
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        "bf17",
+        7,
+        [1],
+        [["fp32", 1.0]],
+        {},
+        {"bf16": "fast"},
+        {"bf17": 1.0},
+        {"fp32": None},
+        {"step_s": 1.0},
+        {"step_s": 1.0, "c": 0.0, "v": [1.0], "row_floor": None, "rows": []},
+        {"step_s": 1.0, "c": 0.0, "v": 3, "row_floor": None, "rows": None},
+    ],
+    ids=repr,
+)
+def test_what_another_version_measured_is_as_nothing(target_folder, tmp_path, monkeypatch, kept):
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
+    monkeypatch.setattr(models.Measurements, "get", lambda self, *what: kept)
+    monkeypatch.setattr(models, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
+    pair = load_pair(target_folder, "none", device="cpu")
+    assert pair.precision in ("bf16", "fp32") and "chosen by measurement" in pair.arithmetic.reason
+    assert len(pair.calibrate(config_for(drafter="prompt-lookup", max_new_tokens=8), 10).v) == ROWS
+    unmeasured = models.assemble_pair(target_folder, "none", device="cpu")
+    assert unmeasured.precision == models.usual_precision()
+
+
+@pytest.fixture
+def damaged(target_folder, tmp_path, monkeypatch):
+    """The embedded target's folder with a tiny model in it, which is put there again when it is made anew."""
+    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
+    monkeypatch.setattr(models, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
+
+    def make(folder, good, progress):
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(target_folder, folder)
+        write_manifest(folder)
+
+    monkeypatch.setattr(fetch, "_make", make)
+    return fetch.embedded_target()
+
+
+def overwrite(path, at, content):
+    with path.open("r+b") as file:
+        file.seek(at, 0 if at >= 0 else 2)
+        file.write(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "content"),
+    [
+        ("model.safetensors", 8, b"x"),
+        ("model.safetensors", 0, b"\xff" * 8),
+        ("model.safetensors", -10_000, b"\xff" * 10_000),
+        ("config.json", 0, b"x"),
+        ("tokenizer.json", 0, b"x"),
+    ],
+    ids=["header", "length of the header", "weights that are no numbers", "config", "tokenizer"],
+)
+def test_a_damaged_target_that_cannot_be_loaded_is_made_anew(damaged, name, at, content):
+    whole = (damaged / name).read_bytes()
+    overwrite(damaged / name, at, content)
+    pair = models.assemble_pair(draft="none", **ON_CPU)
+    assert (damaged / name).read_bytes() == whole
+    assert run(pair, drafter="prompt-lookup")[1]["badge"]["kind"] == "same"
+
+
+def test_a_load_that_fails_for_another_reason_fails_once(damaged, monkeypatch):
+    loads = []
+    monkeypatch.setattr(models, "_tokenizer", lambda files: loads.append(files) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        models.assemble_pair(draft="none", **ON_CPU)
+    assert len(loads) == 1

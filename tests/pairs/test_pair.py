@@ -1,0 +1,236 @@
+"""The draft model as a decoder of its own: its text, its vocabulary, its clock, and what it leaves alone."""
+
+import copy
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.recorder import Recorder, recorded
+from helpers.tiny import config_for, emitted, nearby, tiny_llama, tiny_pair, unmeasured_pair
+from torch import nn
+
+import specdemo.pairs.pair
+from specdemo.engine.sampling import gumbel, warp
+from specdemo.engine.speculate import autoregress
+from specdemo.models import runtime
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.measurements import Measurements
+from specdemo.records.figures import fold
+from specdemo.records.limits import UserError
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PROMPT = [7, 40, 12, 99]
+DETERMINISTIC = [Rule.GREEDY, Rule.SHARED_NOISE]
+
+
+def pair_with_reduced_draft(seed: int = 0):
+    """A tiny pair whose draft knows a third of the ids, in an order of its own."""
+    pair = tiny_pair(seed)
+    vocab = len(pair.tokenizer)
+    pair.id_map = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[: vocab // 3]
+    pair.draft = reduced(pair.draft, pair.id_map)
+    return pair
+
+
+def reduced(model: nn.Module, ids: torch.Tensor) -> nn.Module:
+    """``model`` with only these rows of its head."""
+    model = copy.deepcopy(model)
+    head = nn.Linear(model.config.hidden_size, len(ids), bias=False, dtype=model.lm_head.weight.dtype)
+    head.weight.data = model.lm_head.weight.data[ids]
+    model.lm_head = head
+    return model
+
+
+def written_by_hand(pair, config) -> list[int]:
+    """What the draft writes in a plain loop with no cache: a row of its own head, then that row's id."""
+    text = list(PROMPT)
+    ids = torch.arange(len(pair.tokenizer)) if pair.id_map is None else pair.id_map
+    for _ in range(config.max_new_tokens):
+        with torch.inference_mode():
+            scores = pair.draft(torch.tensor([text]), use_cache=False).logits[0, -1]
+        if config.rule is Rule.SHARED_NOISE:
+            scores = warp(scores, config.temperature, config.top_k, config.top_p).log_softmax(-1)
+            scores = scores + gumbel(config.seed, torch.tensor([len(text)]), ids)[0]
+        text.append(ids[scores.argmax()].item())
+    return text[len(PROMPT) :]
+
+
+def raced(pair, config) -> dict[str, list]:
+    rounds: dict[str, list] = {}
+    for lane, round_ in pair.race(config, PROMPT):
+        rounds.setdefault(lane, []).append(round_)
+    return rounds
+
+
+def ids_of(rounds: dict[str, list]) -> dict[str, list[int]]:
+    return {lane: emitted(lane_rounds) for lane, lane_rounds in rounds.items()}
+
+
+@pytest.mark.parametrize("make", [tiny_pair, pair_with_reduced_draft])
+@pytest.mark.parametrize("rule", DETERMINISTIC)
+@pytest.mark.parametrize("warping", [{}, {"top_k": 3}, {"top_k": 120, "top_p": 0.8}])
+def test_it_writes_what_a_plain_loop_over_the_draft_writes(make, rule, warping):
+    for seed in range(3):
+        pair = make(seed)
+        config = config_for(rule, max_new_tokens=16, seed=seed, **warping)
+        rounds = list(pair.draft_lane(config, PROMPT))
+        assert emitted(rounds) == written_by_hand(pair, config)
+        assert len(set(emitted(rounds))) > 2, "a text of one token would prove little"
+        assert rounds[-1].finish is Finish.LENGTH and not any(r.drafted for r in rounds)
+
+
+@pytest.mark.parametrize("rule", list(Rule))
+def test_its_record_speaks_of_the_targets_ids(rule):
+    pair = pair_with_reduced_draft()
+    known = set(pair.id_map.tolist())
+    config = config_for(rule, max_new_tokens=12, seed=4)
+    for round_ in pair.draft_lane(config, PROMPT):
+        emission = round_.emission
+        assert emission.id in known and {other.id for other in emission.top} <= known
+        assert len(emission.top) == 5 and emission.top[0].prob >= emission.top[4].prob > 0
+        if rule is Rule.SHARED_NOISE:
+            where = torch.tensor([round_.position])
+            assert emission.noise == gumbel(4, where, torch.tensor([emission.id]))[0, 0].item()
+
+
+def test_under_rejection_it_samples_as_a_decoder_of_that_model_does():
+    pair = tiny_pair()
+    config = config_for(Rule.REJECTION, max_new_tokens=16, seed=9)
+    assert emitted(pair.draft_lane(config, PROMPT)) == emitted(
+        autoregress(ModelRuntime(pair.draft), PROMPT, config)
+    )
+
+
+@pytest.mark.parametrize("rule", DETERMINISTIC)
+def test_a_draft_equal_to_the_target_never_departs(rule):
+    for seed in range(3):
+        pair = tiny_pair(seed, noise=0.0)
+        config = config_for(rule, max_new_tokens=20, seed=seed, draft_alone=True)
+        totals = fold(raced(pair, config), rule, None)
+        assert totals.draft_alone_departs is None
+        assert totals.draft_alone_tokens == totals.baseline_tokens > 0
+
+
+def test_an_end_of_sequence_token_ends_it():
+    pair = tiny_pair()
+    config = config_for(max_new_tokens=16)
+    text = emitted(pair.draft_lane(config, PROMPT))
+    pair.target.generation_config.eos_token_id = text[3]
+    rounds = list(pair.draft_lane(config, PROMPT))
+    assert emitted(rounds) == text[: text.index(text[3]) + 1] and rounds[-1].finish is Finish.EOS
+
+
+@pytest.mark.parametrize("make", [tiny_pair, pair_with_reduced_draft])
+@pytest.mark.parametrize("rule", list(Rule))
+@pytest.mark.parametrize("drafter", ["draft-model", "prompt-lookup"])
+def test_the_other_lanes_write_the_same_with_it_and_without(make, rule, drafter):
+    pair = make()
+    config = config_for(rule, max_new_tokens=20, k=3, drafter=drafter)
+    without = ids_of(raced(pair, config))
+    assert set(without) == {SPECULATIVE, BASELINE}
+    beside = ids_of(raced(pair, config_for(rule, max_new_tokens=20, k=3, drafter=drafter, draft_alone=True)))
+    assert beside.pop(DRAFT) == emitted(pair.draft_lane(config, PROMPT))
+    assert beside == without
+
+
+def test_no_lanes_clock_holds_the_time_of_another(monkeypatch):
+    """On a clock that only the two models move: 10 s a target pass, 1 s a draft pass."""
+    pair = tiny_pair()
+    config = config_for(max_new_tokens=10, drafter="prompt-lookup", draft_alone=True)
+    pair.calibrate(config, len(PROMPT))
+    clock = [0.0]
+    for model, seconds in ((pair.target, 10.0), (pair.draft, 1.0)):
+        model.register_forward_pre_hook(lambda *_, seconds=seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(runtime, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    rounds = raced(pair, config)
+    assert {lane: {r.seconds for r in rs} for lane, rs in rounds.items()} == {
+        SPECULATIVE: {10.0},
+        BASELINE: {10.0},
+        DRAFT: {1.0},
+    }
+
+
+@pytest.mark.usefixtures("as_if_on_a_device")
+@pytest.mark.parametrize("rule", list(Rule))
+def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
+    pair = unmeasured_pair()
+    vocab = len(pair.tokenizer)
+    target = tiny_llama(vocab, 5, torch.float64)
+    draft = nearby(target, 6, 0.02)
+    pair.id_map = torch.arange(0, vocab, 2)
+    pair.target, pair.draft = target, FusedLlama(reduced(draft, pair.id_map), "fp32", "fp32")
+    config = config_for(rule, k=3, max_new_tokens=40, draft_alone=True)
+    kernel_by_kernel = raced(pair, config)
+    passes = sum(r.draft_steps for r in kernel_by_kernel[SPECULATIVE]) + len(kernel_by_kernel[DRAFT])
+    record = Recorder()
+    recorded(pair.draft, record)
+    for run in (1, 2):
+        assert ids_of(raced(pair, config)) == ids_of(kernel_by_kernel)
+        assert record.replayed >= run * passes
+
+
+def test_a_pair_without_a_draft_model_is_refused_in_words():
+    pair = tiny_pair()
+    pair.draft = None
+    config = config_for(drafter="prompt-lookup", draft_alone=True)
+    with pytest.raises(UserError, match=r"has no draft model; leave out the lane of the draft alone\.$"):
+        pair.race(config, PROMPT)
+
+
+def test_a_prompt_beyond_the_drafts_context_is_refused_in_words():
+    pair = tiny_pair()
+    pair.draft = nearby(tiny_llama(len(pair.tokenizer), 0, torch.float32, context=32), 1, 0.1)
+    config = config_for(max_new_tokens=4, draft_alone=True)
+    with pytest.raises(UserError, match=r"has 32 tokens, the draft model reads 32; shorten it or leave"):
+        pair.race(config, PROMPT * 8)
+    rounds = list(pair.draft_lane(config_for(max_new_tokens=20), PROMPT * 7))
+    assert rounds[-1].finish is Finish.CONTEXT and len(rounds) == 4
+
+
+def test_warming_up_runs_the_draft_alone_where_there_is_a_draft(monkeypatch):
+    pair, raced_lanes = tiny_pair(), []
+    plain = pair.race
+    monkeypatch.setattr(
+        pair, "race", lambda *a: (raced_lanes.append(lane) or (lane, r) for lane, r in plain(*a))
+    )
+    pair.warm_up()
+    assert set(raced_lanes) == {SPECULATIVE, BASELINE, DRAFT}
+    pair.draft = None
+    raced_lanes.clear()
+    pair.warm_up()
+    assert set(raced_lanes) == {SPECULATIVE, BASELINE}
+
+
+def test_costs_of_one_type_of_gpu_are_not_those_of_another(monkeypatch, tmp_path):
+    pair = tiny_pair()
+    pair.measurements = Measurements(tmp_path)
+    costs = next(iter(pair.calibrations.values()))
+    monkeypatch.setattr(specdemo.pairs.pair, "find_good_rows", lambda *_: ())
+    monkeypatch.setattr(specdemo.pairs.pair, "measure_target", lambda *_: costs)
+    monkeypatch.setattr(specdemo.pairs.pair, "refreshed", lambda *asked: asked[-1])
+    pair._measured(256)
+    assert pair._remembered(256) == costs
+    monkeypatch.setattr(type(pair), "device", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "one GPU")
+    assert pair._remembered(256) is None, "the processor's"
+    pair._measured(256)
+    assert pair._remembered(256) == costs
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "another GPU")
+    assert pair._remembered(256) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "k", "repeats"),
+    [(Rule.REJECTION, 3, True), (Rule.SHARED_NOISE, "auto", True), (Rule.REJECTION, "auto", False)],
+)
+def test_a_seed_repeats_the_text_unless_lengths_that_follow_the_clock_share_its_draws(rule, k, repeats):
+    texts = []
+    for seconds in (0.01, 3.0):
+        pair = tiny_pair()
+        pair.calibrations = {key: replace(found, c=seconds) for key, found in pair.calibrations.items()}
+        config = config_for(rule, k=k, seed=5, max_new_tokens=40)
+        texts.append(emitted(raced(pair, config)[SPECULATIVE]))
+    assert (texts[0] == texts[1]) is repeats

@@ -1,0 +1,427 @@
+"""Which device each model goes to; pairs whose models are apart, in parts, or moved after they were made."""
+
+import copy
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.labelled import Labels
+from helpers.on_disk import run, save
+from helpers.tiny import (
+    baseline_rounds,
+    byte_tokenizer,
+    config_for,
+    emitted,
+    nearby,
+    tiny_llama,
+    tiny_pair,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.other_device import DistantDrafter, DistantRule
+from specdemo.engine.draft_length import FixedLength
+from specdemo.engine.rules import RejectionRule, rule_for
+from specdemo.engine.speculate import speculate
+from specdemo.models.attention import ATTENTION
+from specdemo.models.draft_files import count_parameters
+from specdemo.models.execution import PlainExecution
+from specdemo.models.fused_llama import FusedLlama, can_fuse
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs import load as models
+from specdemo.pairs.compatible import require_rollback
+from specdemo.pairs.load import assemble_pair, executable, load_pair
+from specdemo.pairs.pair import Pair
+from specdemo.pairs.placement import Placement, free_memory, free_ram, plan
+from specdemo.records.limits import UserError
+from specdemo.records.pieces import PieceTable
+from specdemo.records.trace import Round, Rule
+
+pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
+
+GPUS = ("cuda:0", "cuda:1", "cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("free", "target", "draft", "expected"),
+    [
+        ((10,), 8, 4, Placement("cuda:0", "cuda:0")),  # one device takes both; whether they fit is seen then
+        ((10, 10), 8, 4, Placement("cuda:0", "cuda:1")),
+        ((10, 20), 8, 4, Placement("cuda:1", "cuda:0")),
+        ((20, 3), 8, 4, Placement("cuda:0", "cuda:0")),
+        ((20, 3, 5), 8, 4, Placement("cuda:0", "cuda:2")),
+        ((10, 10), 14, 2, Placement("cuda:0", "cuda:0", {"cuda:0": 8, "cuda:1": 10})),
+        ((10, 12), 14, 2, Placement("cuda:0", "cuda:1", {"cuda:0": 10, "cuda:1": 10})),
+        # Each fits somewhere, but no two places are left for them.
+        ((10, 3), 8, 4, Placement("cuda:0", "cuda:0", {"cuda:0": 6, "cuda:1": 3})),
+    ],
+)
+def test_models_go_where_there_is_room(free, target, draft, expected):
+    assert plan(dict(zip(GPUS, free, strict=False)), target, draft) == expected
+
+
+@pytest.mark.parametrize("target", [17, 40])
+def test_models_that_no_gpus_hold_are_refused(target):
+    with pytest.raises(UserError, match=r"need \d+ GB and the 2 devices here have 20 GB free; choose"):
+        plan({"cuda:0": 10 * 10**9, "cuda:1": 10 * 10**9}, target * 10**9, 4 * 10**9)
+
+
+@given(
+    free=st.lists(st.integers(0, 50), min_size=2, max_size=3),
+    target=st.integers(1, 60),
+    draft=st.integers(0, 60),
+)
+def test_a_plan_never_puts_more_on_a_device_than_it_holds(free, target, draft):
+    room = dict(zip(GPUS, free, strict=False))
+    try:
+        found = plan(room, target, draft)
+    except UserError:
+        assert target + draft > sum(free) or draft > max(free)
+        return
+    room[found.draft] -= draft
+    if found.shards is None:
+        room[found.target] -= target
+    else:
+        assert sum(found.shards.values()) >= target
+        room = {device: left - found.shards[device] for device, left in room.items()}
+    assert min(room.values()) >= 0
+
+
+def machine(root, **files):
+    for name, text in files.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+MEMINFO = "MemTotal:  16000 kB\nMemAvailable:   8000 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8_192_000),
+        (
+            {
+                "proc__self__cgroup": "0::/a/b\n",
+                "sys__fs__cgroup__a__b__memory_dot_max": "max\n",
+                "sys__fs__cgroup__a__b__memory_dot_current": "1000\n",
+                "sys__fs__cgroup__a__memory_dot_max": "5000\n",
+                "sys__fs__cgroup__a__memory_dot_current": "4000\n",
+                "sys__fs__cgroup__a__memory_dot_stat": "anon 7\ninactive_file 300\n",
+            },
+            1300,
+        ),
+        (
+            {
+                "proc__self__cgroup": "4:memory:/docker/x\n3:cpu:/docker/x\n",
+                "sys__fs__cgroup__memory__memory_dot_limit_in_bytes": "2000",
+                "sys__fs__cgroup__memory__memory_dot_usage_in_bytes": "2500",
+            },
+            0,
+        ),
+        (
+            {
+                "proc__self__cgroup": "0::/\n",
+                "sys__fs__cgroup__memory_dot_max": "900000000000",
+                "sys__fs__cgroup__memory_dot_current": "1",
+            },
+            8_192_000,
+        ),
+    ],
+)
+def test_free_ram_is_what_the_container_leaves(tmp_path, files, expected):
+    assert free_ram(machine(tmp_path, proc__meminfo=MEMINFO, **files)) == expected
+
+
+def test_this_machine_has_memory():
+    assert 2**26 < free_memory("cpu") < 2**45
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A small Llama as target and a draft near it."""
+    tokenizer = byte_tokenizer()
+    target = tiny_llama(len(tokenizer), 0, torch.float32)
+    return [
+        save(model, tokenizer, tmp_path_factory.mktemp(name))
+        for name, model in (("target", target), ("draft", nearby(target, 1, 0.03)))
+    ]
+
+
+def test_several_gpus_are_planned_for_and_an_explicit_device_is_not(folders, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(models, "free_memory", lambda device: 10**12)
+    planned = []
+
+    def record(free, *needs):
+        planned.append((dict(free), needs))
+        return Placement("cpu", "cpu")
+
+    monkeypatch.setattr(models, "plan", record)
+    assemble_pair(*folders, device="cpu", precision="fp32")
+    assert planned == []
+    assemble_pair(*folders, precision="fp32")
+    ((free, (target, draft)),) = planned
+    assert free == {"cuda:0": 10**12, "cuda:1": 10**12}
+    weights = count_parameters(Path(folders[0]))
+    assert weights == sum(p.numel() for p in tiny_llama(258, 0).parameters())
+    assert target == draft > 4 * weights
+
+
+# A target in parts
+
+
+def in_parts(folder: str, scratch) -> nn.Module:
+    """The target with a layer on disk, which accelerate brings in with every pass."""
+    model = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.float32,
+        attn_implementation=ATTENTION,
+        device_map={
+            "model.embed_tokens": "cpu",
+            "model.rotary_emb": "cpu",
+            "model.layers.0": "cpu",
+            "model.layers.1": "disk",
+            "model.norm": "cpu",
+            "lm_head": "cpu",
+        },
+        offload_folder=str(scratch),
+    )
+    return model.eval()
+
+
+def pair_of(target: nn.Module, draft: nn.Module) -> Pair:
+    tokenizer = byte_tokenizer()
+    return Pair("in parts", "whole", target, draft, None, tokenizer, "fp32", PieceTable(tokenizer))
+
+
+@pytest.mark.parametrize("drafter", ["draft-model", "early-exit", "lookup+model"])
+def test_a_target_in_parts_writes_what_it_writes_in_one_piece(folders, tmp_path, drafter):
+    target = in_parts(folders[0], tmp_path)
+    assert any(weight.is_meta for weight in target.parameters()), "nothing was left out"
+    require_rollback("target", "in parts", target)
+    assert not can_fuse(target) and executable(target, "fp32") is target
+    whole = load_pair(*folders, device="cpu", precision="fp32")
+    assert isinstance(whole.target, FusedLlama)
+    expected = run(whole, drafter=drafter, max_new_tokens=24)[0]
+    record, end = run(pair_of(target, whole.draft), drafter=drafter, max_new_tokens=24)
+    assert end["badge"]["kind"] == "same"
+    assert record.lanes["speculative"].ids == expected.lanes["speculative"].ids
+
+
+def test_the_first_layers_of_a_target_in_parts_are_no_more_than_those(folders, tmp_path):
+    target = in_parts(folders[0], tmp_path)
+    passes = []
+    layers = target.model.layers
+    for index, layer in enumerate(layers):
+        layer.register_forward_hook(lambda *_, index=index: passes.append(index))
+    host = ModelRuntime(target)
+    host.begin(256)
+    host.prefill(torch.tensor([1, 2]))
+    passes.clear()
+    early = Pair._drafter(pair_of(target, target), config_for(drafter="early-exit"), host, None)
+    early.begin([1, 2, 3], 256)
+    length = FixedLength(1)
+    length.start(1)
+    early.propose([1, 2, 3], length, rule_for(config_for(), host.device))
+    assert passes == [0]
+
+
+def test_a_target_that_was_spread_over_the_ram_too_is_refused(folders, monkeypatch):
+    whole = AutoModelForCausalLM.from_pretrained(folders[0])
+    whole.hf_device_map = {"model": 0, "lm_head": "cpu"}
+    monkeypatch.setattr(models, "loading", lambda *_, **options: options and whole)
+    loader = models._Loader("fp32", "fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
+    with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
+        loader.target(models._Files("huge", Path(folders[0]), None), lambda *_: None)
+
+
+class EndsElsewhere(nn.Module):
+    """A model whose last part is on another device than its first."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+
+    def forward(self, input_ids, **_options):
+        return SimpleNamespace(logits=torch.zeros(1, input_ids.shape[1], 5, device="xpu:1"))
+
+
+def test_logits_come_to_where_the_ids_are():
+    model = EndsElsewhere(tiny_llama(5, 0).config)
+    with Labels():
+        execution = PlainExecution(model)
+        ids = torch.tensor([1, 2], device="xpu:0")
+        logits, _ = execution.run(ids, 0, execution.open(256), 2, ())
+        assert logits.device == ids.device == torch.device("xpu:0")
+
+
+# A draft elsewhere
+
+
+def apart(pair: Pair) -> Pair:
+    """The pair with a draft that passes for one on another device."""
+
+    class Apart(Pair):
+        @property
+        def draft_device(self) -> torch.device:
+            return torch.device("cpu", 0)
+
+    return Apart(**{one.name: getattr(pair, one.name) for one in fields(Pair)})
+
+
+@pytest.mark.parametrize("drafter", ["draft-model", "lookup+model", "early-exit", "prompt-lookup"])
+@pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
+def test_a_draft_elsewhere_drafts_what_it_drafts_here(rule, drafter):
+    pair = tiny_pair()
+    settings = {"drafter": drafter, "rule": rule, "temperature": 0 if rule is Rule.GREEDY else 0.8}
+    here, there = (run(one, max_new_tokens=24, **settings)[0] for one in (pair, apart(pair)))
+    assert here.lanes["speculative"].ids == there.lanes["speculative"].ids
+    drafted = [
+        [[token.id for token in round_.drafted] for round_ in record.lanes["speculative"].rounds]
+        for record in (here, there)
+    ]
+    assert drafted[0] == drafted[1]
+
+
+class CountedRule(RejectionRule):
+    """Counts how often numbers are asked of it, and keeps them."""
+
+    def chances(self, count):
+        self.given = [*getattr(self, "given", []), super().chances(count)]
+        return self.given[-1]
+
+
+def test_a_distant_draft_gets_its_numbers_at_once_and_from_the_run_itself():
+    rule = CountedRule(config_for(Rule.REJECTION), torch.device("cpu"))
+    distant = DistantRule(rule, torch.device("cpu"))
+    distant.start()
+    taken = torch.cat([distant.chances(1), distant.chances(2), distant.chances(1)])
+    assert len(rule.given) == 2 and torch.equal(taken, rule.given[1][:4])
+    distant.start()
+    assert not torch.equal(distant.chances(4), taken)
+
+
+class SeededRule(RejectionRule):
+    """The rejection rule with numbers from the CPU, sent to a device that is only pretended."""
+
+    def __init__(self, config, device):
+        super().__init__(config, torch.device("cpu"))
+        self._place = device
+
+    def _uniform(self, count):
+        return super()._uniform(count).to(self._place)
+
+
+class PretendedRuntime:
+    """A model on a device that need not exist: its scores depend on the token and the position alone."""
+
+    def __init__(self, table: torch.Tensor, device: torch.device, id_map: torch.Tensor | None = None):
+        self.table, self.device = table.to(device), device
+        self.id_map = None if id_map is None else id_map.to(device)
+        self.length, self.max_context = 0, 512
+
+    def begin(self, capacity):
+        self.length = 0
+
+    def forward(self, ids):
+        places = torch.arange(self.length, self.length + len(ids), device=self.device)
+        self.length += len(ids)
+        return self.table[(7 * ids + places) % len(self.table)]
+
+    prefill = forward
+
+    def rollback(self, length):
+        self.length = length
+
+
+def rounds_over(rule: Rule, reduced: bool, here: torch.device, there: torch.device) -> list[Round]:
+    """A run with the target on one device and the draft on another."""
+    vocab, numbers = 20, torch.Generator().manual_seed(0)
+    target_table = torch.randn(50, vocab, generator=numbers)
+    draft_table = target_table + 0.5 * torch.randn(50, vocab, generator=numbers)
+    id_map = torch.arange(vocab - 4) if reduced else None
+    config = config_for(rule, k=3, max_new_tokens=40)
+    own = SeededRule(config, here) if rule is Rule.REJECTION else rule_for(config, here)
+    distant = DistantRule(own, there)
+    draft_rows = draft_table[:, : vocab - 4] if reduced else draft_table
+    inner = DraftModelDrafter(PretendedRuntime(draft_rows, there, id_map))
+    drafter = DistantDrafter(inner, distant, here)
+    return list(speculate(PretendedRuntime(target_table, here), drafter, [1, 2, 3], config, rule=own))
+
+
+@pytest.mark.parametrize("rule", Rule)
+@pytest.mark.parametrize("reduced", [False, True])
+def test_all_that_meets_is_on_one_device(rule, reduced):
+    with Labels():
+        apart = rounds_over(rule, reduced, torch.device("xpu:0"), torch.device("xpu:1"))
+    together = rounds_over(rule, reduced, torch.device("cpu"), torch.device("cpu"))
+    assert [round_.emitted for round_ in apart] == [round_.emitted for round_ in together]
+    assert 0 < sum(round_.accepted for round_ in apart) < sum(len(round_.drafted) for round_ in apart)
+
+
+def test_a_mixture_of_devices_would_be_noticed(monkeypatch):
+    monkeypatch.setattr(DistantDrafter, "_sent", lambda _self, draft: draft)
+    with Labels(), pytest.raises(RuntimeError, match="different devices"):
+        rounds_over(Rule.GREEDY, False, torch.device("xpu:0"), torch.device("xpu:1"))
+
+
+def test_draft_lane_and_figures_of_a_pair_apart():
+    record, _ = run(
+        apart(tiny_pair()), max_new_tokens=12, draft_alone=True, rule="rejection", temperature=0.9
+    )
+    assert record.calibration.c > 0 and len(record.lanes["draft"].ids) == 12
+
+
+# Made on one device, run on another
+
+
+def loose_tensors(module: nn.Module, device: str) -> list[str]:
+    """Every tensor of a module, its attributes included, that is not on ``device``."""
+    named = [*module.named_parameters(), *module.named_buffers()]
+    for name, part in module.named_modules():
+        named += [(f"{name}.{key}", value) for key, value in vars(part).items() if torch.is_tensor(value)]
+    return [name for name, tensor in named if tensor.device.type != device]
+
+
+@pytest.mark.parametrize("which", ["llama", "gpt2", "embedded"])
+def test_a_pair_made_on_the_cpu_leaves_no_tensor_there_when_it_moves(folders, which, tmp_path):
+    if which == "embedded":
+        named = ()
+    elif which == "llama":
+        named = folders
+    else:
+        unfused = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=258))
+        named = (folders[0], save(unfused, byte_tokenizer(), tmp_path))
+    pair = assemble_pair(*named, device="meta", checked_on="cpu")
+    assert pair.calibrations == {}
+    for model in (pair.target, pair.draft, pair.feature_draft):
+        assert model is None or loose_tensors(model, "meta") == []
+    assert pair.id_map is None or pair.id_map.is_meta
+    assert pair.device.type == pair.draft_device.type == "meta"
+
+
+def test_what_is_made_for_another_device_computes_the_same_and_stays_tied(folders):
+    plain = AutoModelForCausalLM.from_pretrained(folders[0], attn_implementation=ATTENTION).eval()
+    plain.config.tie_word_embeddings = True
+    plain.lm_head.weight = plain.model.embed_tokens.weight
+    expected = emitted(baseline_rounds(plain, [5, 9, 17], config_for(max_new_tokens=24)))
+    made = executable(copy.deepcopy(plain), "fp32", None, torch.device("cuda"))
+    assert isinstance(made, FusedLlama) and made.head.weight is made.embedding.weight
+    assert type(made.layers[0].qkv) is nn.Linear
+    for moved in (made, made.to(torch.float64)):
+        assert emitted(baseline_rounds(moved, [5, 9, 17], config_for(max_new_tokens=24))) == expected
+
+
+def test_a_pair_is_assembled_without_a_pass_and_measured_when_it_runs(folders):
+    pair = assemble_pair(*folders, device="cpu", precision="fp32")
+    assert pair.calibrations == {}
+    pair.warm_up()
+    assert pair.calibrations

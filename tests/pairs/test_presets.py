@@ -1,0 +1,319 @@
+"""Presets: what they say of their models, and loading such models from the hub and from its cache."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from helpers.hub_cache import NEWEST, Hub, put, served, use_cache
+from helpers.on_disk import run
+from helpers.tiny import byte_tokenizer, nearby, tiny_llama
+from huggingface_hub import constants, file_download
+from transformers import AutoModelForCausalLM
+
+from specdemo.pairs.hub import fetch_checkpoint
+from specdemo.pairs.load import PRECISIONS, load_pair
+from specdemo.pairs.presets import COSTS, EMBEDDED, PRESETS, fitting, preset_named
+from specdemo.records.limits import UserError
+from specdemo.records.trace_file import load as read_trace
+
+pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
+
+ON_CPU = {"device": "cpu", "precision": "fp32"}
+QWEN = {"vocab_size": 151_936, "tie_word_embeddings": True}
+PYTHIA = {"vocab_size": 50_304}
+
+
+def sizes(width: int, inner: int, layers: int, heads: int, kv_heads: int, **others: object) -> dict:
+    return {
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        **others,
+    }
+
+
+SMOL = {"vocab_size": 49_152, "tie_word_embeddings": True}
+LLAMA3 = {"vocab_size": 128_256}
+PUBLISHED = {
+    "Qwen/Qwen2.5-0.5B-Instruct": ("Qwen2", sizes(896, 4_864, 24, 14, 2, **QWEN)),
+    "Qwen/Qwen2.5-1.5B-Instruct": ("Qwen2", sizes(1_536, 8_960, 28, 12, 2, **QWEN)),
+    "Qwen/Qwen2.5-7B-Instruct": ("Qwen2", sizes(3_584, 18_944, 28, 28, 4, vocab_size=152_064)),
+    "HuggingFaceTB/SmolLM2-135M-Instruct": ("Llama", sizes(576, 1_536, 30, 9, 3, **SMOL)),
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": ("Llama", sizes(2_048, 8_192, 24, 32, 32, **SMOL)),
+    "meta-llama/Llama-3.1-8B-Instruct": ("Llama", sizes(4_096, 14_336, 32, 32, 8, **LLAMA3)),
+    "meta-llama/Llama-3.2-1B-Instruct": (
+        "Llama",
+        sizes(2_048, 8_192, 16, 32, 8, head_dim=64, tie_word_embeddings=True, **LLAMA3),
+    ),
+    "openai-community/gpt2": ("GPT2", {"n_embd": 768, "n_layer": 12, "n_head": 12}),
+    "openai-community/gpt2-large": ("GPT2", {"n_embd": 1_280, "n_layer": 36, "n_head": 20}),
+    "openai-community/gpt2-xl": ("GPT2", {"n_embd": 1_600, "n_layer": 48, "n_head": 25}),
+    "EleutherAI/pythia-70m": ("GPTNeoX", sizes(512, 2_048, 6, 8, 8, **PYTHIA)),
+    "EleutherAI/pythia-160m": ("GPTNeoX", sizes(768, 3_072, 12, 12, 12, **PYTHIA)),
+    "EleutherAI/pythia-1.4b": ("GPTNeoX", sizes(2_048, 8_192, 24, 16, 16, **PYTHIA)),
+    "EleutherAI/pythia-2.8b": ("GPTNeoX", sizes(2_560, 10_240, 32, 32, 32, **PYTHIA)),
+}
+"""Architecture and sizes as each model's own ``config.json`` has them."""
+CHECKPOINTS = {model.name: model for preset in PRESETS[1:] for model in (preset.target, preset.draft)}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_models_parameters_are_what_its_architecture_adds_up_to(name):
+    kind, settings = PUBLISHED[name]
+    # The library fills in rotations of its own where none are given; they are no parameters.
+    config = getattr(transformers, f"{kind}Config")(**settings)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config)
+    said = CHECKPOINTS[name]
+    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert (said.parameters, said.embedding, said.tied) == (
+        sum(weight.numel() for weight in model.parameters()),
+        model.get_input_embeddings().weight.numel(),
+        tied,
+    )
+
+
+def test_every_preset_is_found_by_its_name_and_no_other():
+    assert PRESETS[0].name == EMBEDDED
+    assert [preset_named(preset.name) for preset in PRESETS] == list(PRESETS)
+    with pytest.raises(UserError, match=r"^Unknown pair of models 'gpt5'; choose one of: embedded, qwen2"):
+        preset_named("gpt5")
+
+
+def test_revisions_are_commits_and_gated_presets_say_so():
+    for model in CHECKPOINTS.values():
+        assert model.revision is None or (len(model.revision) == 40 and int(model.revision, 16))
+    assert [preset.name for preset in PRESETS if preset.gated] == ["llama3.1-8b"]
+    assert all(("gated" in preset.title) == preset.gated for preset in PRESETS)
+
+
+def test_the_memory_needed_counts_both_models_at_their_largest():
+    assert COSTS.keys() == set(PRECISIONS)
+    assert all(large.loaded <= COSTS["auto"].loaded for large in COSTS.values())
+    large = preset_named("qwen2.5-7b")
+    weights = 7_615_616_512 + 494_032_768
+    assert 2 * weights < large.needed_bytes("bf16") < 2.5 * weights
+    assert large.needed_bytes("fp32") > 1.9 * large.needed_bytes("bf16") - 2**31
+    # Both are there in bf16 before one is packed.
+    assert large.needed_bytes("int4") == pytest.approx(large.needed_bytes("bf16"), rel=0.05)
+    assert large.target.kept_bytes("int4") < 0.5 * large.target.kept_bytes("int8") * 1.5
+    assert large.target.kept_bytes("int8") < 0.6 * large.target.kept_bytes("bf16")
+
+
+def test_presets_that_fit_are_listed_for_a_precision():
+    assert [preset.name for preset in fitting(2 * 10**9, "bf16")] == [EMBEDDED]
+    assert fitting(10**12, "bf16") == list(PRESETS)
+    packed = {preset.name for preset in fitting(10**12, "int8")}
+    assert "qwen2.5-7b" in packed and not packed & {"gpt2-large", "gpt2-xl"}
+    exactly = preset_named("pythia-1.4b").needed_bytes("fp32")
+    assert "pythia-1.4b" in {preset.name for preset in fitting(exactly, "fp32")}
+    assert "pythia-1.4b" not in {preset.name for preset in fitting(exactly - 1, "fp32")}
+
+
+SMALL = {"vocab_size": 258, "max_position_embeddings": 256, "initializer_range": 0.5}
+NO_ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+ROTATION = {
+    "rope_type": "llama3",
+    "rope_theta": 500_000.0,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+BLOCK = sizes(32, 48, 2, 4, 2)
+FAMILIES = {
+    "qwen2.5-7b": ("Qwen2", BLOCK),
+    "smollm2-1.7b": ("Llama", {**BLOCK, "tie_word_embeddings": True}),
+    "llama3.1-8b": ("Llama", {**BLOCK, "rope_parameters": ROTATION}),
+    "gpt2-large": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+    "pythia-1.4b": ("GPTNeoX", BLOCK),
+}
+"""A preset of each architecture, with its settings in small."""
+
+
+def save_pair(preset, folder: Path) -> torch.nn.Module:
+    """A random target of the preset's architecture and a draft beside it, below ``folder``; the target."""
+    kind, settings = FAMILIES[preset.name]
+    config = getattr(transformers, f"{kind}Config")(**{**SMALL, **NO_ENDS, **settings})
+    torch.manual_seed(0)
+    target = AutoModelForCausalLM.from_config(config).eval()
+    draft = AutoModelForCausalLM.from_config(config)
+    draft.load_state_dict(target.state_dict())
+    with torch.no_grad():
+        for weight in draft.parameters():
+            weight += 0.03 * torch.randn_like(weight)
+    for name, model in (("target", target), ("draft", draft)):
+        model.save_pretrained(folder / name)
+        byte_tokenizer().save_pretrained(folder / name)
+    return target
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(name, tmp_path, monkeypatch):
+    preset = preset_named(name)
+    target = save_pair(preset, tmp_path / "made")
+    use_cache(monkeypatch, tmp_path / "hub")
+    put(tmp_path / "hub", preset.target.name, tmp_path / "made/target", preset.target.revision)
+    put(tmp_path / "hub", preset.draft.name, tmp_path / "made/draft", preset.draft.revision)
+    pair = load_pair(**preset.sources, **ON_CPU)
+    record, end = run(pair, max_new_tokens=24)
+    assert end["badge"]["kind"] == "same"
+    prompt = torch.tensor([record.prompt_ids])
+    expected = target.generate(prompt, do_sample=False, max_new_tokens=24, use_cache=False)
+    assert list(record.lanes["speculative"].ids) == expected[0, prompt.shape[1] :].tolist()
+    assert any(round_.accepted for round_ in record.lanes["speculative"].rounds)
+    assert record.pair == preset.sources
+    assert read_trace(record.to_json()).pair == record.pair
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A small checkpoint as it comes from a hub, with files that nobody should fetch."""
+    folder = tmp_path_factory.mktemp("checkpoint")
+    tokenizer = byte_tokenizer()
+    tiny_llama(len(tokenizer), 0, torch.float32).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"pickle")
+    (folder / "modeling_evil.py").write_text("raise SystemExit")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def draft_checkpoint(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("draft")
+    tokenizer = byte_tokenizer()
+    nearby(tiny_llama(len(tokenizer), 0, torch.float32), 1, 0.02).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_the_newest_revision_is_resolved_and_recorded(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
+    use_cache(monkeypatch, tmp_path)
+    put(tmp_path, "some/target", checkpoint, "a" * 40)
+    pair = load_pair("some/target", str(draft_checkpoint), **ON_CPU)
+    assert (pair.target_revision, pair.draft_revision) == ("a" * 40, None)
+    assert run(pair)[0].pair == {
+        "target": "some/target",
+        "draft": str(draft_checkpoint),
+        "target_revision": "a" * 40,
+    }
+
+
+def no_weights(folder: Path, into: Path) -> Path:
+    """A checkpoint whose weights are in a pickle alone."""
+    shutil.copytree(folder, into, ignore=shutil.ignore_patterns("*.safetensors"))
+    return into
+
+
+@pytest.mark.parametrize("source", ["folder", "hub"])
+def test_a_checkpoint_of_pickles_is_refused(checkpoint, tmp_path, monkeypatch, source):
+    use_cache(monkeypatch, tmp_path / "hub")
+    name = str(no_weights(checkpoint, tmp_path / "pickled"))
+    if source == "hub":
+        put(tmp_path / "hub", "some/pickled", Path(name))
+        name = "some/pickled"
+    with pytest.raises(UserError, match=f"^{name} has no weights in safetensors files, .* choose [^.]*\\.$"):
+        load_pair(name, str(checkpoint), **ON_CPU)
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "words"),
+    [
+        (
+            "some/target",
+            "b" * 40,
+            f"Cannot load some/target at revision {'b' * 40}: .* HF_HUB_OFFLINE is set",
+        ),
+        ("some/other", None, "Cannot load some/other: it is not complete in"),
+        ("no model of this name", None, "there is no such folder, and it is no hub id"),
+        ("{folder}", "main", "is a folder and has no revision main"),
+    ],
+)
+def test_what_is_not_in_the_cache_is_said(checkpoint, tmp_path, monkeypatch, name, revision, words):
+    use_cache(monkeypatch, tmp_path)
+    put(tmp_path, "some/target", checkpoint)
+    with pytest.raises(UserError, match=words):
+        load_pair(name.format(folder=checkpoint), str(checkpoint), target_revision=revision, **ON_CPU)
+
+
+@pytest.fixture
+def hub(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
+    """A hub on this machine in the place of the real one, and an empty cache."""
+    use_cache(monkeypatch, tmp_path / "hub")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
+    monkeypatch.setattr(file_download.time, "sleep", lambda _seconds: None)
+    hub = Hub()
+    hub.models = {"some/target": checkpoint, "some/draft": draft_checkpoint}
+    with served(hub) as address:
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        template = address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        yield hub
+
+
+def test_a_download_shows_how_far_it_is_and_fetches_what_is_needed(hub, monkeypatch):
+    shown = []
+    pair = load_pair(
+        "some/target", "some/draft", progress=lambda text, share: shown.append((text, share)), **ON_CPU
+    )
+    assert (pair.target_revision, pair.draft_revision) == (NEWEST, NEWEST)
+    assert sorted({name.rpartition(".")[2] for name in hub.asked}) == ["jinja", "json", "safetensors"]
+    shares = [share for _, share in shown]
+    assert shares == sorted(shares) and shares[-1] == 1.0
+    texts = [text for text, _ in shown]
+    for model in ("some/target", "some/draft"):
+        assert sum(text.startswith(f"Fetching {model} (") for text in texts) > 3
+        assert sum(text == f"Loading {model}" for text in texts) > 3
+    assert all(text.endswith(" MB)") for text in texts if text.startswith("Fetching"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    again = fetch_checkpoint("some/target")
+    assert again.revision == NEWEST and (again.folder / "model.safetensors").is_file()
+
+
+def test_a_download_that_breaks_off_is_said_and_the_next_one_goes_on(hub):
+    hub.broken = {"model.safetensors": 10**6}
+    with pytest.raises(UserError, match=r"^Fetching some/target failed \(.*\); check the connection and"):
+        fetch_checkpoint("some/target")
+    assert hub.asked.count("config.json") == 1
+    hub.broken = {"model.safetensors": 1}
+    found = fetch_checkpoint("some/target")
+    assert (found.folder / "model.safetensors").read_bytes() == (
+        hub.models["some/target"] / "model.safetensors"
+    ).read_bytes()
+    assert hub.asked.count("config.json") == 1, "what was there already is not fetched again"
+
+
+@pytest.mark.parametrize(
+    ("name", "revision", "words"),
+    [
+        ("some/nothing", None, "the hub has none of that name, or it is private"),
+        ("some/target", "c" * 40, f"it has no revision {'c' * 40}; check the revision"),
+        ("some/gated", None, "some/gated is gated: accept its licence at http://127.0.0.1"),
+    ],
+)
+def test_what_the_hub_refuses_is_said(hub, name, revision, words):
+    hub.gated = {"some/gated"}
+    with pytest.raises(UserError, match=words):
+        fetch_checkpoint(name, revision)
+
+
+def test_a_hub_that_cannot_be_reached_is_said(tmp_path, monkeypatch):
+    use_cache(monkeypatch, tmp_path)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(UserError, match="the hub cannot be reached and the cache lacks it"):
+        fetch_checkpoint("some/target")
+
+
+def test_a_full_disk_is_said(hub, monkeypatch):
+    def full(*_arguments, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(file_download, "http_get", full)
+    with pytest.raises(UserError, match=r"^The disk is full while fetching some/target; make room"):
+        fetch_checkpoint("some/target")

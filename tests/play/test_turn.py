@@ -1,0 +1,189 @@
+"""Turns of Play on real engines: a tiny pair, and the embedded one."""
+
+import itertools
+import string
+
+import pytest
+from helpers.tiny import service_of, tiny_pair
+
+from specdemo.play.game import MODEL, ONE, TWO, parse_turn
+from specdemo.play.turn import play_turn
+from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.trace import Finish, RunConfig, Status
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TYPED = set(string.ascii_letters + string.digits)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+@pytest.fixture(scope="module")
+def known(pair):
+    """A text, and the two letters that the target writes behind it."""
+    for letters in itertools.product(string.ascii_lowercase, repeat=2):
+        text = "ab" + "".join(letters)
+        written = pair.pieces.text(alone(pair, text, 2))
+        if set(written) <= TYPED and len(set(written)) == 2:
+            return text, written
+    raise AssertionError("this pair never writes two letters")
+
+
+def alone(pair, text, tokens):
+    """The ids that the target writes behind ``text`` without a draft."""
+    config = parse_config({"prompt": text, "mode": "raw", "max_new_tokens": tokens})
+    rounds = pair.baseline_lane(config, pair.prompt_ids(config))
+    return [token for round_ in rounds for token in round_.emitted]
+
+
+def turn(pair, text, draft, second="", **earlier):
+    """Each drafter's ``judged`` event, and the turn's last event."""
+    request = {"text": text, "draft": draft, "second_draft": second, **earlier}
+    *judged, end = play_turn(pair, parse_turn(request))
+    return {event["player"]: event for event in judged}, end
+
+
+def statuses(event):
+    return [token["status"] for token in event["round"]["drafted"]]
+
+
+def test_the_agreeing_prefix_is_accepted_and_the_rest_is_corrected_and_discarded(pair, known):
+    text, (first, second) = known
+    judged, end = turn(pair, text, f"{first}??")
+    round_ = judged[ONE]["round"]
+    assert statuses(judged[ONE]) == [Status.ACCEPTED, Status.DISCARDED, Status.DISCARDED]
+    assert [token["rejected"] for token in round_["drafted"]] == [False, True, False]
+    assert round_["emission"]["status"] == Status.CORRECTED
+    assert pair.pieces.text([round_["emission"]["id"]]) == second
+    assert (judged[ONE]["alpha"], judged[ONE]["tau"]) == (1 / 2, 2.0)
+    assert end["text"] == text + first + second
+    assert judged[MODEL]["round"]["drafted_by"] == "draft-model"
+    assert len(judged[MODEL]["round"]["drafted"]) == 3, "as long as the player's"
+
+
+def test_a_draft_that_agrees_whole_brings_a_bonus_token(pair, known):
+    text, written = known
+    judged, end = turn(pair, text, written)
+    assert statuses(judged[ONE]) == [Status.ACCEPTED] * 2
+    assert judged[ONE]["round"]["emission"]["status"] == Status.BONUS
+    assert end["written"] == alone(pair, text, 3)
+    assert judged[ONE]["score"]["streak"] == 2
+
+
+def test_a_draft_is_cut_at_the_most_tokens_and_that_is_said(pair, known):
+    text, _ = known
+    judged, end = turn(pair, text, "0123456789abcdef")
+    assert pair.pieces.text(token["id"] for token in judged[ONE]["round"]["drafted"]) == "0123456789ab"
+    assert judged[ONE]["cut"] == "cdef" and "“cdef”, was cut" in end["sentence"]
+    assert len(judged[MODEL]["round"]["drafted"]) == MAX_K
+
+
+@pytest.mark.parametrize(
+    "draft", ["<img src=x onerror=alert(1)>", " ${x} {{y}}", "🎉é\n\t", "\u202e", "    ."]
+)
+def test_whatever_is_drafted_the_text_is_the_targets(pair, draft):
+    text, written, scores, sizes = "naïve 🎉", [], {}, []
+    for _ in range(4):
+        judged, end = turn(pair, text, draft, written=written, scores=scores)
+        scores = {player: event["score"] for player, event in judged.items()}
+        written, known = (
+            end["written"],
+            [int(token) for event in judged.values() for token in event["pieces"]],
+        )
+        sizes.append(len(written))
+        assert set(written[sizes[-2] if len(sizes) > 1 else 0 :]) <= set(known)
+    assert sizes == sorted(set(sizes)), "every turn writes"
+    assert written == alone(pair, text, len(written)), "byte for byte, also where that is no text"
+    assert scores[ONE]["rounds"] == scores[MODEL]["rounds"] == 4
+    assert scores[ONE]["tokens"] == len(written)
+
+
+def test_of_two_players_the_longer_kept_draft_stays_whoever_wrote_it(pair, known):
+    text, written = known
+    for drafts, best in (((written, "?"), ONE), (("?", written), TWO)):
+        judged, end = turn(pair, text, *drafts)
+        assert set(judged) == {ONE, TWO, MODEL}
+        assert end["best"] == best and end["written"] == alone(pair, text, 3)
+        other = judged[TWO if best == ONE else ONE]
+        assert other["alpha"] == 0 and other["score"]["tokens"] == 1
+        assert len(judged[MODEL]["round"]["drafted"]) == 2, "as long as the longer draft"
+
+
+@pytest.fixture
+def ending(pair, known):
+    """The same pair while the second letter ends every text."""
+    before = pair.target.generation_config.eos_token_id
+    [token] = pair.script_ids(known[1][1])
+    pair.target.generation_config.eos_token_id = token
+    yield token
+    pair.target.generation_config.eos_token_id = before
+
+
+def test_an_accepted_end_of_text_ends_the_game(pair, known, ending):
+    text, written = known
+    judged, end = turn(pair, text, f"{written}more")
+    assert judged[ONE]["round"]["emission"] is None and end["finish"] == Finish.EOS
+    assert end["written"][-1] == ending and end["sentence"].startswith("You: 2 of 6 accepted; with them")
+    judged, corrected = turn(pair, text, f"{written[0]}?")
+    assert judged[ONE]["round"]["emission"]["id"] == ending and corrected["finish"] == Finish.EOS
+    with pytest.raises(UserError, match="The text has ended"):
+        turn(pair, text, "more", written=end["written"])
+
+
+def test_ids_the_target_cannot_have_written_are_refused(pair):
+    with pytest.raises(UserError, match="does not know; start a new game"):
+        turn(pair, "abc", "x", written=[10**6])
+
+
+def test_a_game_ends_with_the_targets_context(pair, monkeypatch):
+    monkeypatch.setattr(pair.target.config, "max_position_embeddings", 40)
+    with pytest.raises(UserError, match="shorten it"):
+        turn(pair, "x" * 60, "y")
+    rows = pair.calibrate(RunConfig(prompt=""), 1).rows
+    floor = 1 + max((padded - count for count, padded in enumerate(rows, 1)), default=0)
+    judged, end = turn(pair, "x" * (40 - floor - 1), "yyyy")
+    assert len(judged[ONE]["round"]["drafted"]) == 1 and judged[ONE]["cut"] == "yyy"
+    judged, end = turn(pair, "x" * (40 - floor), "yyyy")
+    assert judged[ONE]["round"]["drafted"] == () and end["finish"] == Finish.CONTEXT
+
+
+@pytest.mark.parametrize("asked", [0, 1, 2])
+def test_stop_ends_a_turn_before_the_next_drafter_and_counts_none_of_it(pair, asked):
+    answers = iter([False] * asked + [True] * 9)
+    request = parse_turn({"text": "abc", "draft": "x", "second_draft": "y"})
+    events = list(play_turn(pair, request, lambda: next(answers)))
+    assert [event["player"] for event in events] == [ONE, TWO, MODEL][:asked]
+
+
+def test_the_service_plays_and_refuses_in_words(pair):
+    service = service_of(pair)
+    *_, end = service.play({"text": "abc", "draft": "x"}, lambda: False)
+    assert end["type"] == "turn"
+    with pytest.raises(UserError, match="draft is empty"):
+        list(service.play({"text": "abc", "draft": ""}, lambda: False))
+
+
+def test_without_a_draft_model_another_drafter_plays_beside(known):
+    bare = tiny_pair()
+    bare.draft = None
+    judged, end = turn(bare, known[0], known[1])
+    assert judged[MODEL]["name"] == "Copying" and end["type"] == "turn"
+
+
+@pytest.mark.slow
+def test_the_embedded_target_keeps_the_words_it_knows(embedded_pair):
+    judged, end = turn(embedded_pair, "The capital of France is", " Paris and nothing else")
+    tokens = judged[ONE]["round"]["drafted"]
+    assert embedded_pair.pieces.text([tokens[0]["id"]]) == " Paris"
+    assert statuses(judged[ONE])[:2] == [Status.ACCEPTED, Status.DISCARDED]
+    assert tokens[0]["raw_p"] > tokens[1]["raw_p"] and judged[ONE]["round"]["emission"]["raw_prob"] > 0.2
+    assert end["text"].startswith("The capital of France is Paris")
+    again, _ = turn(embedded_pair, "The capital of France is", "Paris")
+    assert statuses(again[ONE])[0] == Status.DISCARDED, "its space belongs to the word"
+    scores = {player: event["score"] for player, event in judged.items()}
+    _, after = turn(
+        embedded_pair, "The capital of France is", " nonsense", written=end["written"], scores=scores
+    )
+    assert after["written"] == alone(embedded_pair, "The capital of France is", len(after["written"]))

@@ -1,0 +1,56 @@
+"""``specdemo prove`` on a tiny pair."""
+
+import pytest
+from helpers.tiny import tiny_pair
+
+import specdemo.pairs.load
+from specdemo.cli.main import main
+from specdemo.proof import distribution
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def pair(monkeypatch):
+    loaded = tiny_pair(noise=0.3)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda **options: loaded)
+    return loaded
+
+
+def test_an_audit_prints_a_line_per_text_for_both_rules_that_compare_tokens(capsys):
+    assert main(["prove", "--audit", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(" 48 tokens  identical") == 4
+    assert out.count("2 of 2 texts identical, 96 tokens compared.") == 2
+    assert "greedy rule, temperature 0\n" in out and "shared-noise rule, temperature 0.8\n" in out
+    assert "χ²" not in out
+
+
+def test_the_distribution_test_prints_counts_and_verdict(capsys):
+    assert main(["prove", "--distribution", "60"]) == 0
+    captured = capsys.readouterr()
+    assert "No difference in 60 draws each way: total variation" in captured.out
+    assert "identical" not in captured.out and "[100%] Drawing continuations" in captured.err
+    header, first = captured.out.splitlines()[:2]
+    assert "speculative" in header and sum(map(int, first.split()[:2])) > 1
+
+
+def test_a_control_alone_runs_the_distribution_test_and_gives_status_1(capsys, monkeypatch):
+    monkeypatch.setattr(distribution, "DRAWS", 200)
+    monkeypatch.setattr(distribution, "EXAMPLE", {**distribution.EXAMPLE, "top_k": 2})
+    assert main(["prove", "--control", "accept-everything"]) == 1
+    assert "Not the target's distribution" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--control", "rejection"], "Unknown control 'rejection'"),
+        (["--control", "no-residual", "--audit", "2"], "add --distribution N"),
+        (["--audit", "0"], "at least 1 prompt"),
+        (["--distribution", "0"], "from 1 to 10,000"),
+    ],
+)
+def test_what_the_user_can_put_right_gets_one_sentence_and_status_2(arguments, words, capsys):
+    assert main(["prove", *arguments]) == 2
+    assert words in capsys.readouterr().err.splitlines()[-1]

@@ -1,0 +1,285 @@
+"""The distribution test tells the true rules from wrong ones, says what it saw, and stops when asked."""
+
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import cache
+
+import pytest
+import torch
+from helpers.tiny import TableRuntime, config_for, emitted, tiny_pair
+
+from specdemo.engine.rules import Control, WrongAcceptEverything, WrongNoResidual, rule_for
+from specdemo.proof import distribution
+from specdemo.proof.distribution import (
+    EXAMPLE,
+    MOST_DRAWS,
+    DistributionResult,
+    compare_draws,
+    control_named,
+    distribution_sentence,
+    distribution_test,
+)
+from specdemo.proof.draws import DistributionProgress, MemoisedLanes
+from specdemo.proof.statistics import total_variation
+from specdemo.records.limits import MAX_SEED, UserError, parse_config
+from specdemo.records.trace import Rule, RunConfig, dump
+
+PROMPT = [1, 0]
+LENGTH = 3
+DRAWS = 300
+REPEATS = pytest.mark.parametrize("repeats", [2, pytest.param(20, marks=pytest.mark.slow)])
+SAMPLED = config_for(Rule.REJECTION, k=3, max_new_tokens=LENGTH)
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Table = dict[tuple[int, ...], torch.Tensor]
+
+
+@cache
+def table(seed: int, spread: float) -> Table:
+    """Logits of two tokens after the prompt and every continuation of it."""
+    generator = torch.Generator().manual_seed(seed)
+    tails = [tail for size in range(LENGTH + 1) for tail in itertools.product(range(2), repeat=size)]
+    signs = torch.randint(2, (len(tails),), generator=generator) * 2 - 1
+    return {
+        (*PROMPT, *tail): torch.tensor([spread * sign, 0.0], dtype=torch.float64)
+        for tail, sign in zip(tails, signs.tolist(), strict=True)
+    }
+
+
+UNSURE, SURE = table(1, 0.3), table(2, 3.5)
+"""A target that could write either token, and a draft that nearly always writes the one it likes."""
+
+
+def lanes_for(
+    config: RunConfig = SAMPLED, control: Control | None = None, target: Table = UNSURE, draft: Table = SURE
+) -> MemoisedLanes:
+    return MemoisedLanes(TableRuntime(target), TableRuntime(draft), PROMPT, config, control=control)
+
+
+def result(lanes: MemoisedLanes, draws: int = DRAWS) -> DistributionResult:
+    *_, last = compare_draws(lanes, draws)
+    assert isinstance(last, DistributionResult)
+    return last
+
+
+@REPEATS
+@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+def test_a_true_rule_passes_every_time(rule, repeats):
+    results = [
+        result(lanes_for(replace(SAMPLED, rule=rule, seed=10_000 * repeat))) for repeat in range(repeats)
+    ]
+    assert not any(found.rejected for found in results), [found.p_value for found in results]
+    assert all(found.alpha_in_range and found.caveat == "" for found in results)
+    assert len({found.p_value for found in results}) == repeats, "every repetition draws anew"
+    assert sum(found.total_variation > found.noise_high for found in results) <= repeats // 10
+
+
+@REPEATS
+@pytest.mark.parametrize("control", Control)
+def test_a_wrong_rule_is_noticed_every_time(control, repeats):
+    results = [
+        result(lanes_for(replace(SAMPLED, seed=10_000 * repeat), control)) for repeat in range(repeats)
+    ]
+    assert all(found.rejected for found in results), [found.p_value for found in results]
+    assert all(found.total_variation > found.noise_high for found in results)
+    assert {found.control for found in results} == {control}
+    assert "Not the target's distribution" in distribution_sentence(results[0])
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "words"),
+    [(UNSURE, UNSURE, "right 100% of the time"), (table(1, 3.5), table(1, -3.5), "right 6% of the time")],
+)
+def test_an_acceptance_rate_that_hides_mistakes_is_said(target, draft, words):
+    found = result(lanes_for(target=target, draft=draft))
+    assert not found.rejected and not found.alpha_in_range
+    assert words in found.caveat and found.caveat in distribution_sentence(found)
+
+
+def test_where_nothing_was_compared_that_is_said():
+    found = result(lanes_for(replace(SAMPLED, max_new_tokens=1)), 20)
+    assert found.alpha is None and not found.alpha_in_range
+    assert "no drafted token was compared" in distribution_sentence(found)
+
+
+def test_where_no_continuation_is_frequent_that_is_said():
+    found = result(lanes_for(), 4)
+    assert found.degrees == 0 and found.alpha_in_range and not found.rejected
+    assert "draw more" in distribution_sentence(found)
+
+
+def test_a_probability_too_small_to_write_is_bounded():
+    assert "p < 1e-99." in distribution_sentence(replace(result(lanes_for(), 20), p_value=0.0))
+
+
+def test_every_draw_is_in_the_histogram_and_the_record_is_plain_data():
+    found = result(lanes_for(), 150)
+    rows = found.continuations
+    assert sum(row.speculative for row in rows) == sum(row.baseline for row in rows) == 150
+    assert found.drawn == found.draws == 150
+    totals = [row.speculative + row.baseline for row in rows]
+    assert totals == sorted(totals, reverse=True) and totals[-1] > 0
+    assert all(len(row.ids) == LENGTH for row in rows)
+    assert found.total_variation == total_variation(
+        [row.speculative for row in rows], [row.baseline for row in rows]
+    )
+    saved = json.loads(dump(asdict(found)))
+    assert saved["p_value"] == found.p_value and saved["control"] is None
+    assert saved["continuations"][0]["ids"] == list(rows[0].ids)
+
+
+def test_a_prefix_is_computed_once_by_each_model():
+    found = result(lanes_for(), 150)
+    prefixes = sum(2**size for size in range(LENGTH))
+    assert found.passes <= 2 * prefixes
+    # Alone, three passes a draw; with drafts at least one of the target's and one of the draft's.
+    assert found.passes + found.passes_saved >= 150 * (3 + 2)
+
+
+class Recording(MemoisedLanes):
+    """Keeps the seeds it was asked for."""
+
+    seeds: tuple[list[int], list[int]]
+
+    @classmethod
+    def of(cls, config: RunConfig = SAMPLED) -> "Recording":
+        lanes = cls(TableRuntime(UNSURE), TableRuntime(SURE), PROMPT, config)
+        lanes.seeds = ([], [])
+        return lanes
+
+    def speculative(self, seed: int) -> Iterator:
+        self.seeds[0].append(seed)
+        return super().speculative(seed)
+
+    def baseline(self, seed: int) -> Iterator:
+        self.seeds[1].append(seed)
+        return super().baseline(seed)
+
+
+def test_no_seed_serves_two_draws():
+    lanes = Recording.of(replace(SAMPLED, seed=MAX_SEED - 10))
+    result(lanes, 20)
+    seeds = [*lanes.seeds[0], *lanes.seeds[1]]
+    assert len(seeds) == len(set(seeds)) == 40
+    assert seeds[0] == MAX_SEED - 10 and all(0 <= seed <= MAX_SEED for seed in seeds)
+
+
+def test_progress_comes_with_the_samples_so_far(monkeypatch):
+    monkeypatch.setattr(distribution, "PROGRESS_S", 0.0)
+    *states, last = compare_draws(Recording.of(), 12)
+    assert [state.drawn for state in states] == list(range(1, 13))
+    assert all(type(state) is DistributionProgress for state in states)
+    for state in states:
+        assert sum(row.speculative for row in state.continuations) == state.drawn
+    seconds = [state.seconds for state in states]
+    assert seconds == sorted(seconds) and seconds[0] > 0 and seconds[-1] <= last.seconds
+
+
+def test_the_clock_stands_still_while_nobody_asks(monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr(distribution, "PROGRESS_S", 0.0)
+    lanes = Recording.of()
+    monkeypatch.setattr(distribution.time, "perf_counter", lambda: float(next(clock)))
+    states = compare_draws(lanes, 3)
+    first = next(states)
+    for _ in range(1000):
+        next(clock)
+    assert next(states).seconds - first.seconds < 1000
+
+
+def test_closing_it_ends_the_drawing_at_once(monkeypatch):
+    monkeypatch.setattr(distribution, "PROGRESS_S", 0.0)
+    lanes = Recording.of()
+    states = compare_draws(lanes, 1000)
+    for _ in range(3):
+        next(states)
+    states.close()
+    assert len(lanes.seeds[0]) == len(lanes.seeds[1]) == 3
+    assert next(states, None) is None
+
+
+def test_a_request_to_stop_is_heard_before_every_draw_and_keeps_what_there_is():
+    lanes = Recording.of()
+    *_, found = compare_draws(lanes, 1000, lambda: len(lanes.seeds[0]) == 60)
+    assert isinstance(found, DistributionResult)
+    assert len(lanes.seeds[1]) == found.drawn == 60 and found.draws == 1000
+    assert "in 60 draws each way" in distribution_sentence(found)
+    assert list(compare_draws(Recording.of(), 1000, lambda: True)) == []
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair(noise=0.1)
+
+
+def short(**changes: object) -> RunConfig:
+    return parse_config({**EXAMPLE, "top_k": 3, **changes})
+
+
+@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+def test_a_draw_is_the_run_of_that_seed(pair, rule):
+    config = short(rule=rule, max_new_tokens=4)
+    prompt_ids = pair.prompt_ids(config)
+    states = distribution_test(pair, config, 25)
+    *_, found = states
+    wanted: dict[tuple[int, ...], list[int]] = {}
+    for index in range(25):
+        for way, lane in enumerate(
+            (
+                pair.speculative_lane(replace(config, seed=index), prompt_ids),
+                pair.baseline_lane(replace(config, seed=25 + index), prompt_ids),
+            )
+        ):
+            wanted.setdefault(tuple(emitted(list(lane))), [0, 0])[way] += 1
+    assert {row.ids: [row.speculative, row.baseline] for row in found.continuations} == wanted
+
+
+def test_a_continuation_ends_where_the_text_ends(pair, monkeypatch):
+    *_, free = distribution_test(pair, short(), 40)
+    common = free.continuations[0].ids[0]
+    monkeypatch.setattr(type(pair), "eos_ids", frozenset({common}))
+    *_, ended = distribution_test(pair, short(), 40)
+    assert (common,) in {row.ids for row in ended.continuations}
+    assert all(common not in row.ids[:-1] for row in ended.continuations)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"temperature": 0.0}, "raise the temperature"),
+        ({"drafter": "prompt-lookup"}, "needs a draft model"),
+        ({"k": "auto"}, "choose a number for k"),
+        ({"max_new_tokens": 1}, "at least 2"),
+        ({"top_k": 0}, "set top-k to 8"),
+        ({"max_new_tokens": 12}, "set top-k to 8"),
+    ],
+)
+def test_what_does_not_suit_is_refused_in_one_sentence(pair, changes, words):
+    with pytest.raises(UserError, match=words):
+        next(distribution_test(pair, short(**changes)))
+
+
+def test_numbers_of_draws_controls_and_pairs_that_do_not_suit_are_refused(pair):
+    for draws in (0, MOST_DRAWS + 1):
+        with pytest.raises(UserError, match="from 1 to 10,000"):
+            next(distribution_test(pair, short(), draws))
+    with pytest.raises(UserError, match="choose the rejection rule"):
+        next(distribution_test(pair, short(rule="shared-noise"), 9, Control.NO_RESIDUAL))
+    with pytest.raises(UserError, match="choose a pair with one"):
+        next(distribution_test(replace(pair, draft=None), short(), 9))
+
+
+def test_the_wrong_rules_are_found_by_name_and_by_no_request():
+    assert control_named(None) is None
+    assert [control_named(str(control)) for control in Control] == list(Control)
+    with pytest.raises(UserError, match="accept-everything, no-residual"):
+        control_named("rejection")
+    for rule in Rule:
+        made = rule_for(config_for(rule), torch.device("cpu"))
+        assert not isinstance(made, WrongAcceptEverything | WrongNoResidual)
+    for control in Control:
+        with pytest.raises(UserError, match="rule must be one of"):
+            parse_config({"prompt": "x", "temperature": 1.0, "rule": str(control)})

@@ -1,0 +1,135 @@
+"""A proof as events: what was asked is checked, what was found is told, and Stop keeps what there is."""
+
+import json
+from typing import Any
+
+import pytest
+from helpers.tiny import service_of, tiny_pair
+
+from specdemo.engine.rules import Control
+from specdemo.proof import distribution
+from specdemo.proof.distribution import DRAWS, EXAMPLE
+from specdemo.proof.events import READINGS, SHOWN, STOPPED, proof_events
+from specdemo.proof.request import PROMPTS, Proof, SampledBy, parse_proof
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Rule, dump
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair(noise=0.3)
+
+
+def events_of(pair: Any, stop: Any = lambda: False, **raw: Any) -> list[Event]:
+    """As they arrive on the page."""
+    return [json.loads(dump(event)) for event in proof_events(pair, parse_proof(raw), stop)]
+
+
+def test_an_audit_tells_each_text_and_sums_up(pair):
+    start, first, second, end = events_of(pair, proof="greedy", prompts=2)
+    assert start["proof"] == "greedy" and start["prompts"] == 2 and start["temperature"] == 0
+    assert first["row"]["identical"] is True and first["row"]["tokens"] == start["max_new_tokens"]
+    assert first["sentence"].startswith("1 of 1 texts identical")
+    assert second["sentence"] == end["sentence"] == "2 of 2 texts identical, 96 tokens compared."
+    assert (end["verdict"], end["words"]) == ("same", "Identical, token for token.")
+
+
+def test_sampled_texts_are_audited_at_their_temperature(pair):
+    start, *_, end = events_of(pair, proof="shared-noise", prompts=1, temperature=1.3)
+    assert start["temperature"] == 1.3 and end["verdict"] == "same"
+    assert parse_proof({"proof": "shared-noise"}).config.rule is Rule.SHARED_NOISE
+
+
+def test_a_text_that_departs_is_a_verdict(pair, monkeypatch):
+    lane = type(pair).baseline_lane
+    monkeypatch.setattr(
+        type(pair), "baseline_lane", lambda self, c, ids, stop: lane(self, c, [*ids, 1], stop)
+    )
+    *_, end = events_of(pair, proof="greedy", prompts=1)
+    assert (end["verdict"], end["words"]) == ("different", "Not identical.")
+
+
+def test_a_stopped_audit_keeps_its_rows(pair):
+    asked = iter(range(10_000))
+    events = events_of(pair, lambda: next(asked) > 200, proof="greedy", prompts=5)
+    rows = [event for event in events if event["type"] == "row"]
+    assert 1 <= len(rows) < 5 and events[-1]["sentence"].startswith(f"{len(rows)} of {len(rows)} texts")
+    assert [event["type"] for event in events_of(pair, lambda: True, proof="greedy")] == ["start", "end"]
+
+
+@pytest.mark.parametrize("rule", SampledBy)
+def test_the_samples_grow_and_end_in_a_verdict(pair, rule, monkeypatch):
+    monkeypatch.setattr(distribution, "PROGRESS_S", 0.0)
+    events = events_of(pair, draws=40, rule=str(rule), prompt="ab")
+    start, *samples, last, end = events
+    assert start["proof"] == "distribution" and start["rule"] == str(rule) and start["prompt"] == "ab"
+    assert {event["type"] for event in [*samples, last]} == {"sample"} and len(samples) == 40
+    assert end["reading"] == READINGS[rule] and end["control"] == (rule.control and str(rule.control))
+    for event in [*samples, end]:
+        texts, (kinds, *others) = event["texts"], event["others"]
+        assert len(texts) <= SHOWN and all(isinstance(text, str) for text, *_ in texts)
+        drawn = [sum(column) for column in list(zip(*texts, strict=True))[1:]]
+        assert [a + b for a, b in zip(drawn, others, strict=True)] == [event["drawn"]] * 2
+        assert (kinds > 0) == (sum(others) > 0) and "continuations" not in event
+
+
+@pytest.mark.parametrize(
+    ("rule", "rejected", "verdict"),
+    [
+        ("true-rule", False, "same"),
+        ("true-rule", True, "different"),
+        ("no-residual", False, "missed"),
+        ("accept-everything", True, "caught"),
+    ],
+)
+def test_the_verdict_is_of_the_rule_that_drew(pair, monkeypatch, rule, rejected, verdict):
+    monkeypatch.setattr(distribution, "SIGNIFICANCE", 2.0 if rejected else -1.0)
+    assert events_of(pair, draws=30, rule=rule)[-1]["verdict"] == verdict
+
+
+def test_a_stopped_test_judges_what_was_drawn(pair):
+    asked = iter(range(10_000))
+    *_, end = events_of(pair, lambda: next(asked) >= 50, draws=500)
+    assert end["drawn"] == 50 and end["draws"] == 500 and end["verdict"] == "same"
+    assert events_of(pair, lambda: True, draws=500)[-1]["sentence"] == STOPPED
+
+
+def test_what_is_left_out_takes_the_defaults():
+    request = parse_proof({})
+    assert request.proof is Proof.DISTRIBUTION and request.draws == DRAWS and request.rule.control is None
+    assert request.config.prompt == EXAMPLE["prompt"] and request.config.rule is Rule.REJECTION
+    assert parse_proof({"proof": "greedy"}).prompts == PROMPTS
+    assert [rule.control for rule in SampledBy] == [None, *Control]
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ({"proof": "belief"}, "proof must be one of: greedy, shared-noise, distribution"),
+        ({"proof": "greedy", "prompts": 0}, "prompts must be from 1 to 48"),
+        ({"proof": "greedy", "prompts": "all"}, "prompts must be a whole number"),
+        ({"proof": "shared-noise", "temperature": 0}, "temperature must be from 0.001 to 2"),
+        ({"proof": "shared-noise", "temperature": None}, "temperature must be a number"),
+        ({"draws": 10_001}, "draws must be from 1 to 10000"),
+        ({"draws": 2.5}, "draws must be a whole number"),
+        ({"rule": "greedy"}, "rule must be one of: true-rule, accept-everything, no-residual"),
+        ({"prompt": " "}, "The prompt is empty"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_done_is_refused_in_one_sentence(raw, words):
+    with pytest.raises(UserError, match=words):
+        parse_proof(raw)
+
+
+def test_the_service_proves_on_its_pair(pair):
+    service = service_of(pair)
+    events = list(service.prove({"proof": "greedy", "prompts": 1}, lambda: False))
+    kinds = [event["type"] for event in events if event["type"] != "progress"]
+    assert kinds == ["start", "row", "end"]
+    with pytest.raises(UserError, match="draws must be"):
+        next(service.prove({"draws": -1}, lambda: False))

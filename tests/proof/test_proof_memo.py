@@ -1,0 +1,158 @@
+"""A memoised model gives the model's own bits and computes each of them once."""
+
+import random
+import threading
+
+import pytest
+import torch
+from helpers.tiny import at_least, padding, tiny_llama
+
+from specdemo.models.runtime import ModelRuntime
+from specdemo.proof.memo import MemoRuntime, threads
+
+VOCAB = 5
+PROMPT = [3, 1, 4, 1]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class Counting(ModelRuntime):
+    """Keeps what it was given."""
+
+    def __init__(self, model, **options):
+        super().__init__(model, **options)
+        self.forwards: list[list[int]] = []
+        self.prefills: list[list[int]] = []
+
+    def forward(self, ids):
+        self.forwards.append(ids.tolist())
+        return super().forward(ids)
+
+    def prefill(self, ids):
+        self.prefills.append(ids.tolist())
+        super().prefill(ids)
+
+
+@pytest.fixture
+def inner():
+    return Counting(tiny_llama(VOCAB, 2))
+
+
+@pytest.fixture
+def memo(inner):
+    return start(MemoRuntime(inner))
+
+
+def start(memo: MemoRuntime, prompt: list[int] = PROMPT, capacity: int = 256) -> MemoRuntime:
+    memo.begin(capacity)
+    memo.prefill(torch.tensor(prompt[:-1]))
+    return memo
+
+
+def passes(memo: MemoRuntime, *chunks: list[int]) -> list[torch.Tensor]:
+    return [memo.forward(torch.tensor(chunk)) for chunk in chunks]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_row_is_the_models_own_bit_for_bit(dtype):
+    model = tiny_llama(VOCAB, 2, dtype)
+    rows = padding(model, 256, VOCAB)
+    same = torch.equal if rows else torch.allclose
+    memo = MemoRuntime(ModelRuntime(model, rows))
+    choices = random.Random(0)
+    for _ in range(20):
+        start(memo)
+        plain = ModelRuntime(model, rows)
+        plain.begin(256)
+        plain.prefill(torch.tensor(PROMPT[:-1]))
+        chunk = PROMPT[-1:]
+        while memo.length < 10:
+            ids = torch.tensor(chunk)
+            assert same(memo.forward(ids), plain.forward(ids))
+            length = choices.randint(len(PROMPT), memo.length)
+            for runtime in (memo, plain):
+                runtime.rollback(length)
+            chunk = [choices.randrange(2) for _ in range(choices.randint(1, 3))]
+    assert memo.passes < memo.asked / 2
+
+
+def test_a_text_is_computed_once_in_one_pass(inner, memo):
+    first = passes(memo, [1, 0, 2])[0]
+    start(memo)
+    again = torch.cat(passes(memo, [1], [0, 2]))
+    assert torch.equal(first, again)
+    assert inner.forwards == [[1, 0, 2]] and inner.prefills == [PROMPT[:-1]]
+    assert (memo.asked, memo.passes) == (3, 1)
+
+
+def test_a_branch_costs_one_pass_from_where_it_departs(inner, memo):
+    passes(memo, [1, 0, 2])
+    memo.rollback(len(PROMPT) + 1)
+    passes(memo, [3])
+    start(memo)
+    passes(memo, [1], [0], [2], [4])
+    # What replaced the 2 in the model's cache is replaced again.
+    assert inner.forwards == [[1, 0, 2], [3], [2, 4]]
+
+
+def test_a_known_beginning_is_skipped_and_a_gap_is_filled_in_the_same_pass(inner, memo):
+    passes(memo, [1, 0])
+    memo.rollback(len(PROMPT) - 1)
+    passes(memo, [2])
+    memo.rollback(len(PROMPT) - 1)
+    rows = passes(memo, [1, 0, 3, 3])[0]
+    assert inner.forwards == [[1, 0], [2], [1, 0, 3, 3]]
+    assert rows.shape == (4, VOCAB) and memo.length == len(PROMPT) + 3
+
+
+def test_another_capacity_and_another_prompt_are_not_mixed_up(inner, memo):
+    passes(memo, [1])
+    passes(start(memo, capacity=512), [1])
+    assert inner.forwards == [[1], [1]] and inner.capacity == 512
+    other = passes(start(memo, [2, 2, 2], 512), [1])[0]
+    plain = ModelRuntime(inner.model)
+    plain.begin(512)
+    plain.prefill(torch.tensor([2, 2]))
+    assert torch.equal(other, plain.forward(torch.tensor([1])))
+
+
+def test_the_rows_survive_what_the_caller_does_with_them(memo):
+    row = passes(memo, [1])[0]
+    kept = row.clone()
+    row.zero_()
+    assert torch.equal(passes(start(memo), [1])[0], kept)
+
+
+def test_it_stands_where_the_text_ends_and_goes_back_no_further_than_it(memo):
+    passes(memo, [1, 2])
+    assert memo.length == len(PROMPT) + 1
+    for length in (-1, memo.length + 1):
+        with pytest.raises(ValueError, match="cannot roll back"):
+            memo.rollback(length)
+
+
+def test_it_says_of_itself_what_the_model_says():
+    runtime = ModelRuntime(tiny_llama(VOCAB, 2, context=64), rows=at_least(3), id_map=torch.arange(VOCAB))
+    memo = MemoRuntime(runtime)
+    assert memo.max_context == runtime.max_context == 62
+    assert memo.id_map is runtime.id_map and memo.device == runtime.device
+
+
+def test_few_threads_in_one_place_are_as_many_as_before_in_another():
+    numbers = {}
+
+    def elsewhere():
+        numbers["new"] = torch.get_num_threads()
+
+    torch.set_num_threads(3)
+    try:
+        with threads(1):
+            other = threading.Thread(target=elsewhere)
+            other.start()
+            other.join()
+            numbers["here"] = torch.get_num_threads()
+            with threads(2):
+                numbers["within"] = torch.get_num_threads()
+        assert numbers == {"new": 3, "here": 1, "within": 2} and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(1)

@@ -1,0 +1,219 @@
+"""The quiz: figures decide, every option can be what they support, and near an edge none is."""
+
+import dataclasses
+import math
+
+import pytest
+from helpers.tiny import tiny_pair
+
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.quiz.quiz import (
+    MARGIN,
+    UNEVEN,
+    Outcome,
+    band,
+    number_in,
+    quiz_events,
+    settings_of,
+    side_event,
+    verdict_event,
+)
+from specdemo.records.figures import fold
+from specdemo.records.limits import UserError
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule
+
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+BY_NAME = {question.name: question for question in QUESTIONS}
+EMPTY = fold({}, Rule.GREEDY, None)
+ALL_RIGHT = {"alpha_compared": 1.0, "baseline_passes": 5}
+
+
+def outcome(same: bool = True, **figures: float) -> Outcome:
+    """An outcome with these totals, whose lanes wrote the same as the target alone or not."""
+    written = [5, 6, 7] if same else [5, 6, 8]
+    ids = {BASELINE: [5, 6, 7], SPECULATIVE: written, DRAFT: written}
+    return Outcome(dataclasses.replace(EMPTY, **figures), ids, figures.get("speedup"))
+
+
+def speed(value: float, alpha: float = 0.5, same: bool = True) -> Outcome:
+    return outcome(same, speedup=value, alpha_compared=alpha)
+
+
+def rates(draft: float, same: bool) -> Outcome:
+    return outcome(same, baseline_tokens_per_s=10.0, draft_alone_tokens_per_s=draft)
+
+
+PLAIN = speed(1.6)
+PLANTED = {
+    "five": [(outcome(), outcome(passes=passes, **ALL_RIGHT)) for passes in (1, 2, 4, 5)],
+    "noise": [(PLAIN, speed(s, 0.0, same)) for same in (False, True) for s in (1.3, 0.7)],
+    "cost": [(PLAIN, speed(s, alpha)) for s in (1.6, 0.8) for alpha in (0.5, 0.3)],
+    "length": [(PLAIN, speed(s)) for s in (4.0, 2.2, 0.8)],
+    "temperature": [(outcome(alpha_compared=0.5), outcome(alpha_compared=a)) for a in (0.7, 0.52, 0.3)],
+    "alone": [(rates(1, True), rates(rate, same)) for same in (True, False) for rate in (90.0, 5.0)],
+    "chance": [(outcome(a), outcome(b)) for a, b in ((0, 0), (1, 1), (0, 1), (1, 0))],
+    "copies": [(outcome(tau=2.0), outcome(tau=tau)) for tau in (1.2, 2.5, 2.0)],
+}
+"""For each option of a question figures that support it."""
+OPEN = {
+    "five": [outcome(passes=2, alpha_compared=0.75), outcome(passes=3, **ALL_RIGHT)],
+    "noise": [speed(0.95), speed(1.05), outcome()],
+    "cost": [speed(1.6 * 0.8), speed(1.6 * 0.75), speed(0.8, 0.6)],
+    "length": [speed(1.6), speed(1.7), speed(3.1)],
+    "temperature": [outcome(alpha_compared=a) for a in (0.6, 0.4, 0.42)],
+    "alone": [rates(10.5, True), rates(9.5, False)],
+    "chance": [],
+    "copies": [outcome(tau=1.8), outcome(tau=2.2)],
+}
+"""Second sides that leave a question open beside the first of ``PLANTED``."""
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+def test_there_are_eight_with_names_and_words_of_their_own():
+    assert len(BY_NAME) == len(QUESTIONS) == 8
+    assert BY_NAME.keys() == PLANTED.keys() == OPEN.keys()
+    for question in QUESTIONS:
+        assert question.text.endswith("?") and question.setup.endswith(".")
+        assert len({option.text for option in question.options}) == len(question.options) in (3, 4)
+        assert all(option.why.count(". ") == 1 and option.why.endswith(".") for option in question.options)
+        first, second = question.sides
+        assert [f.label for f in first.figures] == [f.label for f in second.figures]
+        assert first.label != second.label
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_option_can_be_what_the_figures_support(name):
+    question = BY_NAME[name]
+    assert len(PLANTED[name]) == len(question.options)
+    for index, both in enumerate(PLANTED[name]):
+        verdict = verdict_event(1, question, *both)
+        assert (verdict["option"], verdict["why"]) == (index, question.options[index].why)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_figures_near_an_edge_support_none(name):
+    question = BY_NAME[name]
+    for second in OPEN[name]:
+        verdict = verdict_event(1, question, PLANTED[name][0][0], second)
+        assert (verdict["option"], verdict["why"]) == (None, question.undecided), second
+
+
+@pytest.mark.parametrize("name", ["noise", "cost", "length"])
+def test_a_clock_that_other_work_disturbed_decides_nothing(name):
+    first, second = PLANTED[name][-1]
+    assert BY_NAME[name].decide(first, second) is not None
+    for factor, decided in ((1 + UNEVEN - 0.01, True), (1 + UNEVEN + 0.01, False), (0.8, False)):
+        uneven = dataclasses.replace(second, typical=second.totals.speedup / factor)
+        assert (BY_NAME[name].decide(first, uneven) is not None) is decided
+
+
+def test_a_band_keeps_its_margin_on_both_sides():
+    assert [band(value, (1.0, 2.0)) for value in (0.5, 1.5, 3.0)] == [0, 1, 2]
+    for edge in (1.0, 2.0):
+        near = [edge * (1 + MARGIN * 0.99), edge, edge / (1 + MARGIN * 0.99)]
+        assert [band(value, (1.0, 2.0)) for value in near] == [None] * 3
+        assert None not in [
+            band(edge * (1 + MARGIN * 1.01), (edge,)),
+            band(edge / (1 + MARGIN * 1.01), (edge,)),
+        ]
+    assert band(None, (1.0,)) is None
+
+
+def test_tokens_are_compared_one_by_one_and_to_the_end():
+    one = outcome(same=False)
+    assert (one.same(SPECULATIVE), one.share_same(SPECULATIVE)) == (False, pytest.approx(2 / 3))
+    short = Outcome(EMPTY, {BASELINE: [1, 2, 3, 4], SPECULATIVE: [1, 2]}, None)
+    assert (short.same(SPECULATIVE), short.share_same(SPECULATIVE)) == (False, 0.5)
+    assert short.share_same(BASELINE) == 1.0
+
+
+@pytest.mark.parametrize("number", [0, 9, -1, 2.0, "3", True, None, [3], math.nan])
+def test_only_a_question_there_is_can_be_asked(number):
+    with pytest.raises(UserError, match="choose a whole number from 1 to 8"):
+        number_in({"question": number}, 8)
+    assert number_in({"question": 8}, 8) == 8
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_a_question_runs_both_sides_and_judges_their_figures(pair, number):
+    question = QUESTIONS[number - 1]
+    events = [event for event in quiz_events(pair, number, question) if event["type"] != "progress"]
+    assert [event["type"] for event in events] == ["question", "side", "side", "verdict"]
+    assert {event["question"] for event in events} == {number}
+    for index, event in enumerate(events[1:3]):
+        assert (event["index"], event["label"]) == (index, question.sides[index].label)
+        assert all(figure["text"] for figure in event["figures"])
+    values = {f["label"]: f["value"] for f in events[2]["figures"]}
+    if question.name in ("noise", "cost", "chance"):
+        assert values["Tokens that are the target's own"] == 1.0
+    if question.name == "noise":
+        accepted = [event["figures"][0]["value"] for event in events[1:3]]
+        assert accepted[1] < accepted[0], "the draft is under its handicap"
+    if question.name == "chance":
+        assert events[-1]["option"] == 2
+    if question.name == "alone":
+        assert values["Tokens that are the target's own"] < 1.0 == events[1]["figures"][1]["value"]
+    if question.name == "five":
+        assert events[1]["figures"][0]["value"] == 5
+
+
+def test_sides_differ_in_what_is_asked_about(pair):
+    settings = {question.name: settings_of(pair, question) for question in QUESTIONS}
+    for name, (first, second) in settings.items():
+        changed = (first.configs, first.handicap) != (second.configs, second.handicap)
+        assert changed == (name not in ("five", "alone")), name
+        assert (first.configs[0].prompt == second.configs[0].prompt) == (name != "copies")
+    assert [side.handicap.repeats for side in settings["cost"]] == [1, 8]
+    assert [side.handicap.noise for side in settings["noise"]] == [0.0, 1.0]
+    assert [side.configs[0].k for side in settings["length"]] == [3, 12]
+    assert [side.configs[0].rule for side in settings["chance"]] == [Rule.REJECTION, Rule.SHARED_NOISE]
+
+
+def test_two_readings_of_one_run_are_one_run(pair, monkeypatch):
+    races = []
+    race = type(pair).race
+    monkeypatch.setattr(type(pair), "race", lambda *args: races.append(1) or race(*args))
+    list(quiz_events(pair, 1, BY_NAME["five"]))
+    list(quiz_events(pair, 7, BY_NAME["chance"]))
+    assert len(races) == 1 + 2
+
+
+def test_stopping_gives_no_verdict(pair):
+    asked = 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 20
+
+    kinds = [event["type"] for event in quiz_events(pair, 3, BY_NAME["cost"], stop)]
+    assert "progress" in kinds and "side" not in kinds and "verdict" not in kinds
+
+
+def test_progress_rises_from_nothing_to_all(pair):
+    events = quiz_events(pair, 7, BY_NAME["chance"])
+    fractions = [event["fraction"] for event in events if event["type"] == "progress"]
+    assert fractions == sorted(fractions) and fractions[0] == 0.0 and 0.95 < fractions[-1] <= 1.0
+
+
+def test_a_pair_without_a_draft_model_refuses_what_needs_one(pair):
+    bare = dataclasses.replace(pair, draft=None)
+    for name in ("noise", "cost", "alone"):
+        with pytest.raises(UserError, match="no draft model"):
+            list(quiz_events(bare, 1, BY_NAME[name]))
+    assert list(quiz_events(bare, 8, BY_NAME["copies"]))[-1]["type"] == "verdict"
+
+
+def test_a_figure_that_is_not_defined_is_a_dash():
+    shown = side_event(3, BY_NAME["cost"], 1, outcome())["figures"]
+    assert [figure["text"] for figure in shown] == ["–", "–", "100%"]
+
+
+@pytest.mark.slow
+def test_the_real_pair_writes_five_tokens_in_one_pass(embedded_pair):
+    *_, verdict = quiz_events(embedded_pair, 1, BY_NAME["five"])
+    assert verdict["option"] == 0

@@ -1,0 +1,212 @@
+"""A host's settings: which pairs are there, which are offered, and what a request may name."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.lent_gpu import Lender
+from helpers.tiny import tiny_pair
+
+import app
+from specdemo.pairs.presets import PRESETS, preset_named
+from specdemo.records.limits import UserError
+from specdemo.service import hosting
+from specdemo.service.hosting import Hosting
+from specdemo.service.offer import Offer, two_models
+from specdemo.service.queue import Bounds
+
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+GIB = 2**30
+ROOT = Path(app.__file__).parent
+
+
+@pytest.fixture
+def roomy(monkeypatch: Any) -> None:
+    monkeypatch.setattr(hosting, "free_memory", lambda _device: 200 * GIB)
+
+
+def test_settings_come_from_the_command_line_then_the_environment_then_defaults(monkeypatch):
+    plain = app.parse_settings([])
+    assert plain.trust_proxy is None
+    assert (plain.pair, plain.max_waiting, plain.max_seconds, plain.mcp) == ("embedded", 20, 300.0, False)
+    monkeypatch.setenv("SPECDEMO_MAX_SECONDS", "45")
+    monkeypatch.setenv("SPECDEMO_ALLOW_ANY_MODEL", "1")
+    monkeypatch.setenv("SPECDEMO_MCP", "0")
+    monkeypatch.setenv("SPECDEMO_PAIR", "gpt2-xl")
+    told = app.parse_settings(["--pair", "gpt2-large"])
+    assert (told.max_seconds, told.allow_any_model, told.mcp, told.pair) == (45.0, True, False, "gpt2-large")
+
+
+def test_presets_are_offered_as_far_as_they_fit_beside_the_pair_at_home(monkeypatch, roomy):
+    everything = Hosting(device="cpu").offer()
+    assert list(everything.titles) == [preset.name for preset in PRESETS]
+    home = preset_named("embedded").needed_bytes("auto")
+    small = preset_named("gpt2-large").needed_bytes("auto")
+    for spare, there in ((0, True), (-1, False)):
+        monkeypatch.setattr(hosting, "free_memory", lambda _device, spare=spare: home + small + spare)
+        assert ("gpt2-large" in Hosting(device="cpu").offer().titles) is there
+    monkeypatch.setattr(hosting, "free_memory", lambda _device: 0)
+    assert list(Hosting(device="cpu").offer().titles) == ["embedded"]
+
+
+def test_a_host_may_offer_nothing_else_or_another_pair_at_home(roomy):
+    assert list(Hosting(device="cpu", only_home=True).offer().titles) == ["embedded"]
+    large = Hosting(pair="qwen2.5-7b", device="cpu").offer()
+    assert large.home == "qwen2.5-7b" and "embedded" in large.titles
+    own = Hosting(target="/models/large", draft="/models/small", device="cpu", only_home=True)
+    assert own.offer().titles == {"own": "large with small"} and own.offer().home == "own"
+    assert own.sources["target"] == "/models/large"
+    assert Hosting(draft="none").sources["target"] == "embedded"
+    with pytest.raises(UserError, match="needs --draft with it"):
+        _ = Hosting(target="/models/large").sources
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"), [({"device": "cuda:9"}, "cannot be used here"), ({"precision": "x"}, "Unknown")]
+)
+def test_a_device_or_precision_that_is_not_there_is_refused_at_the_start(wrong, words):
+    with pytest.raises(UserError, match=words):
+        Hosting(**wrong).offer()
+
+
+@pytest.mark.parametrize("bounds", [(-1, 1.0), (10**6, 1.0), (1, 0.0), (1, float("nan")), (1, float("inf"))])
+def test_bounds_have_bounds(bounds):
+    with pytest.raises(UserError, match="may wait"):
+        Bounds(*bounds)
+
+
+def test_drafters_are_those_of_the_pair_at_home():
+    assert "feature-draft" in Hosting().drafters
+    assert Hosting(draft="none").drafters == (
+        "prompt-lookup",
+        "feature-draft",
+        "lookup+feature",
+        "early-exit",
+    )
+    assert "feature-draft" not in Hosting(pair="gpt2-xl").drafters
+
+
+def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
+    loaded = []
+
+    def load(**sources: Any) -> Any:
+        sources.pop("progress")
+        loaded.append(sources)
+        return tiny_pair()
+
+    monkeypatch.setattr(hosting, "load_pair", load)
+    monkeypatch.setattr(hosting, "assemble_pair", load)
+    monkeypatch.chdir(ROOT)
+    host = Hosting(device="cpu", any_model=True)
+    service = host.service(host.offer())
+    request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
+    for name in (None, "smollm2-1.7b", "some/target, some/draft"):
+        assert list(service.stream(request, lambda: False, name))[-1]["type"] == "end"
+    with pytest.raises(UserError, match="a folder of this machine has that name"):
+        list(service.stream(request, lambda: False, "assets/draft, assets/draft"))
+    assert [sources["target"] for sources in loaded] == [
+        "embedded",
+        "HuggingFaceTB/SmolLM2-1.7B-Instruct",
+        "some/target",
+    ]
+    assert loaded[1]["target_revision"] == preset_named("smollm2-1.7b").target.revision
+    assert {sources["device"] for sources in loaded} == {"cpu"}
+
+
+def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monkeypatch, roomy):
+    measuring, measured = threading.Event(), []
+
+    def load_home(alone: Any, **_sources: Any) -> Any:
+        measuring.set()
+        alone(lambda: measured.append(threading.current_thread().name))
+        return tiny_pair()
+
+    monkeypatch.setattr(hosting, "load_pair", load_home)
+    monkeypatch.setattr(hosting, "assemble_pair", lambda **_sources: tiny_pair())
+    host = Hosting(device="cpu")
+    service = host.service(host.offer())
+    request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
+    guest = service.stream(request, lambda: False, "gpt2-large")
+    while next(guest)["type"] != "round":
+        pass
+    service.load()
+    assert measuring.wait(5) and not measured
+    assert list(guest)[-1]["type"] == "end"
+    assert list(service.stream(request, lambda: False))[-1]["type"] == "end"
+    assert measured == ["device"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nope",
+        "some/target",
+        "some/target, /etc",
+        "../../etc, some/draft",
+        "/etc/passwd, some/draft",
+        "some/target, some/draft, third/one",
+        "some/target,\nsome/draft",
+        "https://example.org/a, some/draft",
+        "some/target, some/../draft",
+        "a/" + "b" * 200 + ", some/draft",
+        7,
+        True,
+        ["some/target", "some/draft"],
+        {"home": 1},
+    ],
+)
+def test_what_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name):
+    for any_model in (False, True):
+        with pytest.raises(UserError, match=r"^Unknown pair .*; choose one of: embedded") as refused:
+            Offer(any_model=any_model).named(name)
+        assert "\n" not in str(refused.value)
+
+
+def test_any_two_models_may_be_named_only_where_the_host_allows_it():
+    name = "some/target, some/draft"
+    assert Offer(any_model=True).named(name) == name
+    assert Offer(any_model=True).named("some/target,some/draft") == name
+    assert two_models(name) == ("some/target", "some/draft") and two_models("embedded") is None
+    with pytest.raises(UserError):
+        Offer().named(name)
+    assert {Offer().named(None), Offer().named(""), Offer().named("embedded")} == {"embedded"}
+
+
+def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(monkeypatch, roomy):
+    lender, assembled = Lender(), []
+
+    def assemble(**options: Any) -> Any:
+        assembled.append(options)
+        return tiny_pair()
+
+    monkeypatch.setattr(hosting, "ZERO_GPU", True)
+    monkeypatch.setattr(hosting, "assemble_pair", assemble)
+    monkeypatch.setitem(sys.modules, "spaces", type("spaces", (), {"GPU": lender}))
+    host = Hosting(any_model=True)
+    offer = host.offer()
+    assert list(offer.titles) == ["embedded"] and not offer.any_model
+    service = host.service(offer)
+    assert [(o["device"], o["checked_on"]) for o in assembled] == [("cuda", "cpu")]
+    events = list(service.stream({"prompt": "abc", "mode": "raw", "max_new_tokens": 4}, lambda: False))
+    assert events[-1]["type"] == "end" and len(lender.processes) == 1
+
+
+@pytest.mark.slow
+def test_the_lender_s_package_comes_before_torch_and_nobody_is_told_of_visitors(tmp_path):
+    (tmp_path / "spaces.py").write_text("import sys\nassert 'torch' not in sys.modules\nGPU = None\n")
+    code = (
+        "import os, app; from specdemo.service.startup import ZERO_GPU; assert ZERO_GPU;"
+        "assert os.environ['GRADIO_ANALYTICS_ENABLED'] == 'False';"
+        "from huggingface_hub import constants; assert constants.HF_HUB_DISABLE_TELEMETRY"
+    )
+    path = f"{tmp_path}:{ROOT}"
+    environment = {
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": path,
+        "SPACES_ZERO_GPU": "true",
+        "HOME": str(tmp_path),
+    }
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=tmp_path)
