@@ -18,9 +18,10 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
 
+from specdemo.engine.draft import Draft, empty_draft
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import empty_draft, write_draft
-from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.engine.drafter import write_draft
+from specdemo.engine.rules import VerificationRule
 from specdemo.models.attention import grouped_attention, hiding
 from specdemo.models.draft_files import borrowed_embedding, load_weights, place_draft, save_weights
 from specdemo.models.layer_views import decoder_layers

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Drafter, copied_draft
-from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.engine.rules import VerificationRule
 
 LONGEST_MATCH = 3
 NAME = "prompt-lookup"

@@ -9,9 +9,9 @@ the first step and read inside. The number of steps must be known before the rou
 import torch
 from torch import Tensor
 
+from specdemo.engine.draft import Draft, empty_draft
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import empty_draft
-from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.engine.rules import VerificationRule
 from specdemo.models.cuda_graphs import Recorder
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.limits import MAX_K

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import torch
 
+from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import copied_draft
-from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.engine.rules import VerificationRule
 
 
 class ScriptedDrafter:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from specdemo.engine.rules import Control
 from specdemo.engine.speculate import never
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes, Samples, counts_of
 from specdemo.proof.statistics import chi_square
+from specdemo.proof.wrong_rules import Control
 from specdemo.records.limits import MAX_SEED, UserError
 from specdemo.records.trace import AUTO, Rule, RunConfig
 

@@ -28,13 +28,12 @@ from specdemo.engine.rules import (
     Draft,
     RejectionRule,
     SharedNoiseRule,
-    WrongAcceptEverything,
-    WrongNoResidual,
 )
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.lab.handicap import Handicap
 from specdemo.lab.spoiled import SpoiledRuntime
+from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
 from specdemo.records.trace import Round, Rule, RunConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.tiny import TableRuntime, config_for, emitted, tiny_pair
 
-from specdemo.engine.rules import Control, WrongAcceptEverything, WrongNoResidual, rule_for
+from specdemo.engine.rules import rule_for
 from specdemo.proof import distribution
 from specdemo.proof.distribution import (
     EXAMPLE,
@@ -23,6 +23,7 @@ from specdemo.proof.distribution import (
 )
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes
 from specdemo.proof.statistics import total_variation
+from specdemo.proof.wrong_rules import Control, WrongAcceptEverything, WrongNoResidual
 from specdemo.records.limits import MAX_SEED, UserError, parse_config
 from specdemo.records.trace import Rule, RunConfig, dump
 

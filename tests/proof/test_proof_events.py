@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from helpers.tiny import service_of, tiny_pair
 
-from specdemo.engine.rules import Control
 from specdemo.proof import distribution
 from specdemo.proof.distribution import DRAWS, EXAMPLE
 from specdemo.proof.events import READINGS, SHOWN, STOPPED, proof_events
 from specdemo.proof.request import PROMPTS, Proof, SampledBy, parse_proof
+from specdemo.proof.wrong_rules import Control
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, dump
 
