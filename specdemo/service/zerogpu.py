@@ -13,7 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from specdemo.pairs.pair import Pair, device_name
+from specdemo.pairs.hardware import device_name
+from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Status
@@ -88,7 +89,7 @@ class _Meter:
         self._begun = _born.pop() if _born else time.monotonic()
         self._pair = pair
         self._gpu = device_name(pair.device)
-        pair.calibrations = {**known.get(self._gpu, {}), **pair.calibrations}
+        pair.costs.known = {**known.get(self._gpu, {}), **pair.costs.known}
         self._known = frozenset(known.get(self._gpu, {}))
         self._first_result: float | None = None
         self._size = 0 if kind == "run" else None
@@ -107,7 +108,7 @@ class _Meter:
         """What the call took until now; ``whole`` where nobody asked it to stop."""
         now = time.monotonic()
         first = self._first_result or now
-        new = {key: costs for key, costs in self._pair.calibrations.items() if key not in self._known}
+        new = {key: costs for key, costs in self._pair.costs.known.items() if key not in self._known}
         return Taken(self._gpu, new, first - self._begun, now - first, self._size, whole)
 
 

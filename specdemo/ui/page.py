@@ -12,8 +12,8 @@ from urllib.parse import parse_qsl
 
 import gradio as gr
 
-from specdemo.pairs.pair import drafters_with
 from specdemo.records import limits
+from specdemo.records.drafter_kinds import DRAFT, KINDS, drafters_with
 from specdemo.records.limits import UserError
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.service.offer import Offer
@@ -42,14 +42,6 @@ MOST_THREADS = 100
 MOST_SESSIONS = 200
 """Whose page Gradio remembers, a quarter of a megabyte each; who is forgotten loses nothing."""
 
-DRAFTER_LABELS = {
-    "draft-model": "draft model",
-    "prompt-lookup": "copy from the text",
-    "lookup+model": "copy, else draft model",
-    "feature-draft": "feature draft",
-    "lookup+feature": "copy, else feature draft",
-    "early-exit": "early exit",
-}
 DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
 FIRST_SETTINGS = {"k": AUTO}
 """What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
@@ -271,7 +263,7 @@ def _pair_choice(offer: Offer) -> gr.Dropdown:
 
 def _offer_drafters(controls: Controls, at_home: Sequence[str], offer: Offer) -> None:
     """Pairs other than the one at home have a draft model and nothing else to draft with."""
-    guests = drafters_with(draft=True, feature_draft=False)
+    guests = drafters_with(DRAFT)
 
     def choices(pair: str, drafter: str) -> list[Any]:
         names = at_home if pair == offer.home else guests
@@ -286,7 +278,7 @@ def _offer_drafters(controls: Controls, at_home: Sequence[str], offer: Offer) ->
 
 
 def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
-    return [(DRAFTER_LABELS[name], name) for name in drafters]
+    return [(KINDS[name].label, name) for name in drafters]
 
 
 def _wire_address(page: gr.Blocks, tabs: gr.Tabs, controls: Controls, stage: gr.HTML, offer: Offer) -> None:

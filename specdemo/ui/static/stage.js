@@ -1,6 +1,7 @@
 // The conductor: takes in a run's events, keeps the clock, and has every view draw the moment it shows.
 // Every figure comes with the events; none is computed here.
 
+import { learnDrafters } from "./drafters.js";
 import { rolesOf } from "./dom.js";
 import { Figures } from "./figures.js";
 import { LaneView } from "./lanes.js";
@@ -42,6 +43,7 @@ export function mountOffline({ root, text, settings }) {
 
 class Stage {
   constructor(root, settings) {
+    learnDrafters(settings.drafters);
     this.root = root;
     this.roles = rolesOf(root);
     this.trace = new Trace();
