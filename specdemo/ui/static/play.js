@@ -3,8 +3,8 @@
 import { element, rolesOf } from "./dom.js";
 import { Game, isEmpty, joined, MODEL, wantsSpace } from "./game.js";
 import { tokenSpan } from "./lanes.js";
+import { GrowingLines } from "./ndjson.js";
 import { fill, Pieces } from "./tokens.js";
-import { parseEvents } from "./trace.js";
 import { percent } from "./words.js";
 
 const OWN = "own";
@@ -32,6 +32,7 @@ class Play {
     this.root = root;
     this.roles = rolesOf(root);
     this.openings = openings;
+    this.lines = new GrowingLines();
     this.roles.draft.maxLength = mostDraftChars;
     this.roles["own-text"].maxLength = mostTextChars;
     openings.forEach(({ label }, index) => this.offer(label, index));
@@ -204,7 +205,7 @@ class Play {
       pending.hidden = true;
     }
     this.say("The target reads…");
-    this.seen = "";
+    this.lines.renew();
     this.done = false;
     const button = hidden("play-send");
     const watcher = new MutationObserver(() => {
@@ -219,12 +220,9 @@ class Play {
     button.click();
   }
 
-  /** The live value only grows during a turn. */
+  /** Take in what is new in the live value; what comes behind the end of a turn counts for nothing. */
   feed(value) {
-    if (!this.busy) return;
-    const news = this.seen && value.startsWith(this.seen) ? value.slice(this.seen.length) : value;
-    this.seen = value;
-    for (const event of parseEvents(news)) this.take(event);
+    for (const event of this.lines.read(value).events) if (this.busy) this.take(event);
   }
 
   take(event) {

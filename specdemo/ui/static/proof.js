@@ -2,7 +2,8 @@
 
 import { Chart, plotText } from "./chart.js";
 import { element, rolesOf } from "./dom.js";
-import { BASELINE, parseEvents, SPECULATIVE } from "./trace.js";
+import { GrowingLines } from "./ndjson.js";
+import { BASELINE, SPECULATIVE } from "./trace.js";
 import { percent } from "./words.js";
 
 const LEAST_P = 1e-99;
@@ -23,23 +24,18 @@ class ProofView {
   constructor(root, { base, figures }) {
     this.root = root;
     this.roles = rolesOf(root);
-    this.seen = "";
+    this.lines = new GrowingLines();
     this.figures = figures;
     this.chart = new Chart(this.roles.chart, base);
   }
 
-  /** The value only grows during a proof; anything else is the beginning of another one. */
+  /** Show the live value as it is now. */
   feed(value) {
-    if (value === this.seen) return;
-    if (!this.seen || !value.startsWith(this.seen)) {
-      this.seen = "";
-      this.begin();
-    }
-    const news = parseEvents(value.slice(this.seen.length));
-    this.seen = value;
+    const { anew, events } = this.lines.read(value);
+    if (anew) this.begin();
     // Of many samples that came together only the last is worth drawing.
-    const latest = news.findLast(({ type }) => type === "sample");
-    for (const event of news) if (event.type !== "sample" || event === latest) this.take(event);
+    const latest = events.findLast(({ type }) => type === "sample");
+    for (const event of events) if (event.type !== "sample" || event === latest) this.take(event);
   }
 
   begin() {

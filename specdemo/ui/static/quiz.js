@@ -2,7 +2,7 @@
 
 import { element, rolesOf } from "./dom.js";
 import { recall, remember } from "./memory.js";
-import { parseEvents } from "./trace.js";
+import { GrowingLines } from "./ndjson.js";
 
 const KEY = "specdemo-quiz";
 const LETTERS = "ABCD";
@@ -96,6 +96,7 @@ class Quiz {
     this.answers = restored(recall(KEY), questions);
     this.picks = questions.map(({ name }) => this.answers.get(name)?.picked ?? null);
     this.running = null;
+    this.lines = new GrowingLines();
     this.dots = questions.map((question, index) => this.dot(question, index));
     this.pages = questions.map((question, index) => this.page(question, index));
     this.results = questions.map((question, index) => this.result(index));
@@ -180,6 +181,8 @@ class Quiz {
 
   start() {
     this.running = this.current;
+    this.lines.renew();
+    this.events = [];
     this.tell("");
     this.lock(this.running);
   }
@@ -193,11 +196,13 @@ class Quiz {
     this.results[index].replaceChildren(element("p", "sd-quiz-note", "Stopped before both runs were measured: no verdict."));
   }
 
-  /** All that a run has told so far. */
+  /** Show all that a run has told so far; what comes behind its end counts for nothing. */
   feed(value) {
-    if (this.running === null || !value) return;
+    const { events } = this.lines.read(value);
     const index = this.running;
-    const told = resultOf(parseEvents(value));
+    if (index === null || !events.length) return;
+    this.events.push(...events);
+    const told = resultOf(this.events);
     this.told = told;
     if (told.verdict) this.keep(index, told);
     else this.results[index].replaceChildren(...this.underWay(told));
