@@ -3,6 +3,7 @@
 import { Chart, plotText } from "./chart.js";
 import { element, rolesOf } from "./dom.js";
 import { GrowingLines } from "./ndjson.js";
+import { progressBar } from "./progress_bar.js";
 import { BASELINE, SPECULATIVE } from "./trace.js";
 import { percent } from "./words.js";
 
@@ -25,6 +26,8 @@ class ProofView {
     this.root = root;
     this.roles = rolesOf(root);
     this.lines = new GrowingLines();
+    this.progressBar = progressBar("Progress");
+    this.roles.progress.append(this.progressBar);
     this.figures = figures;
     this.chart = new Chart(this.roles.chart, base);
   }
@@ -57,9 +60,7 @@ class ProofView {
     this.notice("progress");
     this.root.dataset.state = "running";
     this.roles["progress-text"].textContent = text;
-    const track = this.roles.progress.querySelector("[role=progressbar]");
-    track.setAttribute("aria-valuenow", Math.round(100 * fraction));
-    track.firstElementChild.style.width = `${100 * fraction}%`;
+    this.progressBar.value = fraction;
   }
 
   fail({ message }) {

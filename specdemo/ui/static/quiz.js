@@ -3,6 +3,7 @@
 import { element, rolesOf } from "./dom.js";
 import { recall, remember } from "./memory.js";
 import { GrowingLines } from "./ndjson.js";
+import { progressBar } from "./progress_bar.js";
 
 const KEY = "specdemo-quiz";
 const LETTERS = "ABCD";
@@ -258,11 +259,9 @@ class Quiz {
 
   underWay({ progress, error, sides }) {
     if (error) return [element("p", "sd-quiz-error", error)];
-    const track = element("progress", "");
-    track.max = 1;
-    track.value = progress.fraction;
-    track.setAttribute("aria-label", "Measured so far");
-    const notice = element("p", "sd-quiz-progress", element("span", "", progress.text), track);
+    const bar = progressBar("Measured so far");
+    bar.value = progress.fraction;
+    const notice = element("p", "sd-quiz-progress", element("span", "", progress.text), bar);
     return sides.length ? [notice, tableOf(sides)] : [notice];
   }
 

@@ -7,6 +7,7 @@ import { LaneView } from "./lanes.js";
 import { GrowingLines, parseEvents } from "./ndjson.js";
 import { Player } from "./player.js";
 import { Plots } from "./plots.js";
+import { progressBar } from "./progress_bar.js";
 import { Selection } from "./selection.js";
 import { tabOpener } from "./tabs.js";
 import { named, Pieces } from "./tokens.js";
@@ -48,6 +49,8 @@ class Stage {
     this.trace = new Trace();
     this.pieces = new Pieces();
     this.lines = new GrowingLines();
+    this.progressBar = progressBar("Preparing");
+    this.roles.progress.append(this.progressBar);
     this.figures = new Figures(root);
     this.lanes = {};
     for (const article of root.querySelectorAll("[data-lane]")) {
@@ -143,10 +146,7 @@ class Stage {
   progress({ text, fraction }) {
     this.waiting = text;
     this.roles["progress-text"].textContent = text;
-    const track = this.roles.progress.querySelector("[role=progressbar]");
-    const percentDone = Math.round(100 * fraction);
-    track.setAttribute("aria-valuenow", percentDone);
-    track.firstElementChild.style.width = `${percentDone}%`;
+    this.progressBar.value = fraction;
     this.showState();
   }
 
