@@ -91,7 +91,7 @@ def player_page(events: str = "") -> str:
 
 
 def bundle(folder: Path, entry: str) -> str:
-    """``entry`` and all it imports as one script: each file once, after those it needs, in a scope of its own.
+    """``entry`` and all it imports as one script: each file once, after those it needs, in its own scope.
 
     It reads the plain subset of JavaScript that the stage is written in: imports of named values from
     files of the same folder, and ``export`` before a declaration of what is not assigned again.

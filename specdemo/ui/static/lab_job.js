@@ -4,7 +4,7 @@ import { element } from "./dom.js";
 import { progressBar } from "./progress_bar.js";
 import { saveFile } from "./share.js";
 
-const JOB_TABLES = { csv: "text/csv", json: "application/json" };
+const TABLES = { csv: "text/csv", json: "application/json" };
 
 /** The row of a job: behind its start button a Stop, the progress, and the table as files once it is over. */
 export class JobBar {
@@ -17,7 +17,7 @@ export class JobBar {
     this.text.setAttribute("role", "status");
     this.progressBar = progressBar("Progress");
     this.files = element("span", "sd-job-files");
-    for (const [kind, type] of Object.entries(JOB_TABLES)) {
+    for (const [kind, type] of Object.entries(TABLES)) {
       const button = jobButton(kind.toUpperCase(), () => saveFile(`${this.fileStem()}.${kind}`, type, this.table[kind]));
       button.setAttribute("aria-label", `Save the table as ${kind.toUpperCase()}`);
       button.dataset.save = kind;
