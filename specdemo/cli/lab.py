@@ -1,0 +1,52 @@
+"""``specdemo lab``: measure what sets the speedup, one condition at a time."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from specdemo.cli.options import SAMPLED_RULE, add_pair_options, add_run_options, loaded_pair, write
+from specdemo.lab.conditions import CONDITIONS
+from specdemo.lab.points import EXPERIMENTS, points_csv, points_json
+from specdemo.lab.request import RUN_SETTINGS
+from specdemo.records.limits import UserError, parse_config
+
+CHOSEN = (*RUN_SETTINGS, "drafter")
+"""Fields of ``RunConfig`` that can be asked for; what is not asked is the experiment's to choose."""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser("lab", help="measure what sets the speedup, one condition at a time")
+    parser.set_defaults(command=run)
+    measured = (*EXPERIMENTS, *CONDITIONS)
+    parser.add_argument("experiment", choices=measured, metavar="SWEEP", help=", ".join(measured))
+    parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv")
+    add_run_options(parser, CHOSEN, default=None)
+    parser.add_argument("--rule", **SAMPLED_RULE)
+    parser.add_argument("--limit", type=int, metavar="N", help="write N of the shipped prompts per point")
+    add_pair_options(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print each point as it is measured; returns 0. What was measured is written even if it ends early."""
+    if options.out and options.out.suffix not in (".json", ".csv"):
+        raise UserError("--out takes a file that ends in .json or .csv.")
+    from specdemo.bench.bench import shipped_prompts
+    from specdemo.lab.experiments import experiment
+
+    chosen = {name: getattr(options, name) for name in (*CHOSEN, "rule")}
+    request = {name: value for name, value in chosen.items() if value is not None}
+    # Refused before anything is loaded; which rule goes with which temperature is the experiment's to say.
+    parse_config({"prompt": "-", **{name: request[name] for name in RUN_SETTINGS if name in request}})
+    prompts = None if options.limit is None else shipped_prompts(options.limit)
+    planned = experiment(options.experiment, loaded_pair(options), request, prompts)
+    points = []
+    try:
+        for point in planned.points:
+            print(point, flush=True)
+            points.append(point)
+    finally:
+        if options.out:
+            table = points_csv(points) if options.out.suffix == ".csv" else points_json(points, planned.about)
+            write(options.out, table)
+    return 0

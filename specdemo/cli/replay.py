@@ -1,0 +1,50 @@
+"""``specdemo replay``: show a recorded run again."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from specdemo.cli.options import write
+from specdemo.cli.terminal import TerminalView
+from specdemo.records import recordings, trace_file
+from specdemo.records.events import replay_events, replay_lines
+from specdemo.records.limits import UserError
+from specdemo.records.trace import Run
+
+
+def add_to(commands: Any) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser("replay", help="show a recorded run again; needs no model")
+    parser.set_defaults(command=run)
+    parser.add_argument("run", metavar="FILE.json|NAME", help="a trace file, or a recording that is shipped")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that replays it offline")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show the run, or write its page; returns 0."""
+    recorded = _recorded(options.run)
+    if options.html:
+        from specdemo.ui.http.offline import player_page
+
+        write(options.html, player_page(replay_lines(recorded)))
+        return 0
+    view = TerminalView(sys.stdout)
+    for event in replay_events(recorded):
+        view.show(event)
+    return 0
+
+
+def _recorded(name: str) -> Run:
+    """The run in a trace file, or the recording of that name."""
+    path = Path(name)
+    if name in recordings.names() and not path.exists():
+        return recordings.load(name)
+    try:
+        with path.open("rb") as file:
+            return trace_file.load(file.read(trace_file.MAX_BYTES + 1))
+    except OSError as error:
+        shipped = ", ".join(recordings.names()) or "none is installed"
+        raise UserError(
+            f"Cannot read {name}: {error.strerror}; give a trace file or a recording ({shipped})."
+        ) from error

@@ -1,0 +1,57 @@
+"""``specdemo train``: distil a draft for a target."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from specdemo.cli.options import DEVICE, add_run_options
+from specdemo.records.limits import UserError
+
+DEFAULT_MINUTES = 140.0
+"""For two CPU cores."""
+
+
+def add_to(commands: Any) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser("train", help="distil a draft for a target from the target's own text")
+    parser.set_defaults(command=run)
+    parser.add_argument("--target", default="embedded", metavar="ID|DIR")
+    parser.add_argument("--kind", choices=["model", "feature"], default="model", help="what to train")
+    parser.add_argument("--device", **DEVICE)
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; reproducible")
+    budget.add_argument(
+        "--minutes", type=float, metavar="M", help=f"time for all stages (default: {DEFAULT_MINUTES:g})"
+    )
+    parser.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
+    parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
+    parser.add_argument("--layers", type=int, default=2, metavar="N", help="depth of a draft model")
+    parser.add_argument(
+        "--head", type=int, default=12_288, metavar="N", help="size of the draft's vocabulary"
+    )
+    add_run_options(parser, ["seed"])
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train and print what the draft is worth; returns 0."""
+    minutes = DEFAULT_MINUTES if options.steps is None and options.minutes is None else options.minutes
+    for flag, value in (("--steps", options.steps), ("--minutes", minutes), ("--head", options.head)):
+        if value is not None and not value > 0:
+            raise UserError(f"{flag} must be more than 0.")
+    if options.layers < 1:
+        raise UserError("--layers must be at least 1.")
+    from specdemo.training.stages import Plan, train
+
+    plan = Plan(
+        target=options.target,
+        kind=options.kind,
+        steps=options.steps,
+        minutes=minutes,
+        layers=options.layers,
+        head=options.head,
+        seed=options.seed,
+    )
+    facts = train(plan, options.out, options.device, options.resume)
+    figures = f"α {facts['alpha']:.0%}, τ {facts['tau']:.2f}, {facts['speedup']:.2f}× at k = 4"
+    print(f"{figures}; saved to {options.out}")
+    return 0
