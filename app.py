@@ -10,10 +10,11 @@ import sys
 from collections.abc import Sequence
 
 import specdemo.service.startup  # noqa: F401  (before any other library)
-from specdemo.pairs.arithmetic import PRECISIONS
+from specdemo.pairs.arithmetic import AUTO_PRECISION, PRECISIONS
 from specdemo.records.limits import UserError
 from specdemo.service.hosting import NAMES, Hosting
 from specdemo.service.queue import Bounds
+from specdemo.shipped import EMBEDDED
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.ending import serve_until_ended
 from specdemo.ui.http.health import with_health
@@ -24,33 +25,57 @@ from specdemo.ui.page import build_page, launch_options
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Command line first, then environment, then defaults."""
-    parser = argparse.ArgumentParser(description="Speculative decoding, live, in the browser.")
+    parser = settings_parser()
+    defaults = vars(parser.parse_args([]))
+    told = {name: os.environ.get("SPECDEMO_" + name.upper()) for name in defaults}
+    switches = {name for name, default in defaults.items() if isinstance(default, bool)}
+    # What is told in words is read by each option's own type, as on the command line.
+    parser.set_defaults(
+        **{name: value == "1" if name in switches else value for name, value in told.items() if value}
+    )
+    return parser.parse_args(arguments)
 
-    def add(flag: str, default: str | None = None, **options: object) -> None:
-        parser.add_argument(flag, default=os.environ.get(_variable(flag)) or default, **options)
 
-    def switch(flag: str, text: str) -> None:
-        on = os.environ.get(_variable(flag)) == "1"
-        parser.add_argument(flag, action="store_true", default=on, help=text)
-
+def settings_parser() -> argparse.ArgumentParser:
+    """Every setting with its default."""
+    parser = argparse.ArgumentParser(prog="app.py", description="Speculative decoding, live, in the browser.")
+    add = parser.add_argument
     add("--host", help="address to listen on (default 127.0.0.1)")
     add("--port", type=int, help="port to listen on (default: 7860 or next free)")
     add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
     add("--trust-proxy", help="addresses of proxies whose word on where visitors come from is taken")
-    add("--allow-host", "", help="further names of this page, whose pages may call it, separated by commas")
-    add("--pair", "embedded", choices=NAMES, help="the models that are always there")
+    add(
+        "--allow-host",
+        default="",
+        help="further names of this page, whose pages may call it, separated by commas",
+    )
+    add("--pair", default=EMBEDDED, choices=NAMES, help="the models that are always there")
     add("--target", help="a target model of your own: hub id or folder; with --draft")
     add("--draft", help="its draft model: hub id or folder, or none")
     add("--feature-draft", help="feature draft of the target: folder")
     add("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
-    add("--precision", "auto", choices=PRECISIONS)
-    switch("--remeasure", "measure this machine again instead of remembering what was measured")
-    add("--max-waiting", str(Bounds.most_waiting), type=int, help="visitors who may wait for the device")
-    add("--max-seconds", str(Bounds.most_seconds), type=float, help="seconds one job may hold the device")
-    switch("--only-pair", "offer visitors no other models")
-    switch("--allow-any-model", "let visitors load any two models of the hub")
-    switch("--mcp", "be an MCP server as well")
-    return parser.parse_args(arguments)
+    add("--precision", default=AUTO_PRECISION, choices=PRECISIONS)
+    add(
+        "--remeasure",
+        action="store_true",
+        help="measure this machine again instead of remembering what was measured",
+    )
+    add(
+        "--max-waiting",
+        type=int,
+        default=Bounds.most_waiting,
+        help="visitors who may wait for the device (default: %(default)s)",
+    )
+    add(
+        "--max-seconds",
+        type=float,
+        default=Bounds.most_seconds,
+        help="seconds one job may hold the device (default: %(default)s)",
+    )
+    add("--only-pair", action="store_true", help="offer visitors no other models")
+    add("--allow-any-model", action="store_true", help="let visitors load any two models of the hub")
+    add("--mcp", action="store_true", help="be an MCP server as well")
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,10 +108,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
     service.load()
     return serve_until_ended(page, service, {**address, **options})
-
-
-def _variable(flag: str) -> str:
-    return "SPECDEMO_" + flag.removeprefix("--").replace("-", "_").upper()
 
 
 if __name__ == "__main__":
