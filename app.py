@@ -40,7 +40,7 @@ def settings_parser() -> argparse.ArgumentParser:
     """Every setting with its default."""
     parser = argparse.ArgumentParser(prog="app.py", description="Speculative decoding, live, in the browser.")
     add = parser.add_argument
-    add("--host", help="address to listen on (default 127.0.0.1)")
+    add("--host", help="address to listen on (default: 127.0.0.1)")
     add("--port", type=int, help="port to listen on (default: 7860 or next free)")
     add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
     add("--trust-proxy", help="addresses of proxies whose word on where visitors come from is taken")
@@ -49,12 +49,18 @@ def settings_parser() -> argparse.ArgumentParser:
         default="",
         help="further names of this page, whose pages may call it, separated by commas",
     )
-    add("--pair", default=EMBEDDED, choices=NAMES, help="the models that are always there")
+    add(
+        "--pair",
+        default=EMBEDDED,
+        choices=NAMES,
+        metavar="NAME",
+        help=f"the models that are always there (default: %(default)s): {', '.join(NAMES)}",
+    )
     add("--target", help="a target model of your own: hub id or folder; with --draft")
     add("--draft", help="its draft model: hub id or folder, or none")
     add("--feature-draft", help="feature draft of the target: folder")
     add("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
-    add("--precision", default=AUTO_PRECISION, choices=PRECISIONS)
+    add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
     add(
         "--remeasure",
         action="store_true",

@@ -1,4 +1,4 @@
-"""The documents: the algorithm in plain lines is the engine's, the map is the house's, links lead on."""
+"""The documents: code, map and help texts in them are what the program has, and links lead somewhere."""
 
 import re
 from dataclasses import replace
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.help_pages import help_pages, shown_pages
 from helpers.tiny import config_for, nearby, speculative_rounds, tiny_llama
 
 from specdemo.records.trace import Rule
@@ -54,6 +55,14 @@ def test_the_map_names_every_room_and_no_other():
     named = set(re.findall(r"(\w+)/", tree.split("specdemo/\n")[1].split("\ntests/")[0]))
     rooms = {path.parent.relative_to(SPECDEMO).name for path in SPECDEMO.glob("*/__init__.py")}
     assert rooms <= named and named <= rooms | {"tabs", "http", "static"}
+
+
+def test_the_document_on_the_command_line_shows_what_help_prints():
+    def unbroken(pages):
+        """Where lines are broken depends on the version of Python."""
+        return {name: "".join(page.split()) for name, page in pages.items()}
+
+    assert unbroken(shown_pages()) == unbroken(help_pages())
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -21,11 +21,15 @@ def add_to(commands: Any) -> None:
     """Add the command and its options."""
     parser = commands.add_parser("bench", help="measure speculation against the baseline over a prompt set")
     parser.set_defaults(command=run)
-    parser.add_argument("--prompts", type=Path, required=True, metavar="FILE.jsonl")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json")
-    parser.add_argument("--drafters", default=RunConfig.drafter, metavar="A,B")
-    parser.add_argument("--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths")
-    parser.add_argument("--temperature", default="0", metavar="T,T")
+    parser.add_argument(
+        "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one a line"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="all that was measured")
+    parser.add_argument("--drafters", default=RunConfig.drafter, metavar="A,B", help="default: %(default)s")
+    parser.add_argument(
+        "--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths (default: %(default)s)"
+    )
+    parser.add_argument("--temperature", default="0", metavar="T,T", help="default: %(default)s")
     parser.add_argument("--rule", **SAMPLED_RULE)
     add_run_options(parser, ["max_new_tokens", "seed"])
     parser.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")

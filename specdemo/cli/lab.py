@@ -20,7 +20,7 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(command=run)
     measured = (*EXPERIMENTS, *CONDITIONS)
     parser.add_argument("experiment", choices=measured, metavar="SWEEP", help=", ".join(measured))
-    parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv")
+    parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv", help="all that was measured")
     add_run_options(parser, CHOSEN, default=None)
     parser.add_argument("--rule", **SAMPLED_RULE)
     parser.add_argument("--limit", type=int, metavar="N", help="write N of the shipped prompts per point")

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from specdemo.cli import bench, fetch, generate, lab, prove, replay, train
 from specdemo.records.limits import UserError
 
+COMMANDS = (generate, replay, fetch, train, bench, prove, lab)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status (2 for what the user can put right)."""
@@ -28,6 +30,6 @@ def command_parser() -> argparse.ArgumentParser:
     """The parser of all commands; what it parses has in ``command`` the function to call with it."""
     parser = argparse.ArgumentParser(prog="specdemo", description="Speculative decoding you can watch.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in (generate, replay, fetch, train, bench, prove, lab):
+    for command in COMMANDS:
         command.add_to(commands)
     return parser

@@ -14,6 +14,11 @@ from typing import Any, get_type_hints
 from specdemo.records.limits import DRAFTERS, MAX_K, MAX_NEW_TOKENS, MAX_TEMPERATURE, MAX_TOP_K, UserError
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 
+TARGET = {
+    "default": "embedded",
+    "metavar": "ID|DIR",
+    "help": "hub id or folder of the target (default: embedded)",
+}
 DEVICE = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if there is one)"}
 SAMPLED_RULE = {"choices": [str(Rule.REJECTION), str(Rule.SHARED_NOISE)], "help": "for T > 0"}
 
@@ -44,7 +49,7 @@ _WORDS: dict[str, dict[str, Any]] = {
     "rule": {"default": None, "help": "default: greedy at temperature 0, else rejection"},
     "drafter": {"metavar": "NAME", "help": ", ".join(DRAFTERS)},
     "script": {"metavar": "TEXT", "help": "what the scripted drafter proposes"},
-    "seed": {"metavar": "S", "help": "of all draws"},
+    "seed": {"metavar": "S", "help": "of everything that is drawn"},
     "max_new_tokens": {"metavar": "N", "help": f"length of the text, at most {MAX_NEW_TOKENS:,}"},
     "baseline": {"help": "also run the target alone and compare"},
     "draft_alone": {"help": "also run the draft model alone and show where it departs"},
@@ -85,8 +90,10 @@ def _of_field(field: Field, kind: Any) -> dict[str, Any]:
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
     """Add what :func:`loaded_pair` reads."""
     parser.add_argument("--pair", metavar="NAME", help="a preset, in the place of --target and --draft")
-    parser.add_argument("--target", default="embedded", metavar="ID|DIR")
-    parser.add_argument("--draft", default="embedded", metavar="ID|DIR|none")
+    parser.add_argument("--target", **TARGET)
+    parser.add_argument(
+        "--draft", default="embedded", metavar="ID|DIR|none", help="its draft model (default: embedded)"
+    )
     parser.add_argument("--feature-draft", metavar="DIR", help="a feature draft trained for the target")
     parser.add_argument("--device", **DEVICE)
     parser.add_argument(

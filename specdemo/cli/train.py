@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import DEVICE, add_run_options
+from specdemo.cli.options import DEVICE, TARGET, add_run_options
 from specdemo.records.limits import UserError
 
 DEFAULT_MINUTES = 140.0
@@ -15,8 +15,8 @@ def add_to(commands: Any) -> None:
     """Add the command and its options."""
     parser = commands.add_parser("train", help="distil a draft for a target from the target's own text")
     parser.set_defaults(command=run)
-    parser.add_argument("--target", default="embedded", metavar="ID|DIR")
-    parser.add_argument("--kind", choices=["model", "feature"], default="model", help="what to train")
+    parser.add_argument("--target", **TARGET)
+    parser.add_argument("--kind", choices=["model", "feature"], default="model", help="default: model")
     parser.add_argument("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; reproducible")
@@ -25,7 +25,9 @@ def add_to(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
     parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
-    parser.add_argument("--layers", type=int, default=2, metavar="N", help="depth of a draft model")
+    parser.add_argument(
+        "--layers", type=int, default=2, metavar="N", help="depth of a draft model (default: %(default)s)"
+    )
     parser.add_argument(
         "--head", type=int, default=12_288, metavar="N", help="size of the draft's vocabulary"
     )
