@@ -1,4 +1,4 @@
-"""The quiz: a question about speculation, two runs that answer it, and the option their figures support.
+"""Put a question of the quiz to the loaded models: two runs, and the option their figures support.
 
 Nothing here knows an answer: which option is right is read off what the loaded models just did, and where
 a figure lies too near to the line between two options, none is. The questions are in ``questions``. Knows
@@ -6,18 +6,16 @@ no page.
 """
 
 import statistics
-from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
 
-from specdemo.bench.bench import Prompt
 from specdemo.engine.speculate import never
-from specdemo.lab.handicap import NONE, Handicap
+from specdemo.lab.handicap import NONE
 from specdemo.lab.perturbed import perturbed, require_draft_model
 from specdemo.lab.plans import configs_for
 from specdemo.lab.sweeps import Setting
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.quiz.question import Outcome, Question
 from specdemo.records.events import Event
 from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import UserError
@@ -26,136 +24,6 @@ from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Lane, Round
 K = 3
 NEW_TOKENS = 48
 """Of each run where a question asks for nothing else; a question then takes about 10 s on two CPU cores."""
-MARGIN = 0.1
-"""How far two runs of the same may lie apart in speed on a busy machine."""
-UNEVEN = 0.2
-"""A speedup that differs by more from that of the typical round was measured on too busy a machine."""
-TOO_CLOSE = (
-    f"Too close to call on this machine: a figure lies within {MARGIN:.0%} of the line between two answers, "
-    "or other work made the runs too uneven to be compared."
-)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One finished run.
-
-    Attributes:
-        totals: Its figures.
-        ids: Token ids that each lane wrote, by its name.
-        typical: The speedup if every round had taken its lane's median time.
-    """
-
-    totals: Totals
-    ids: Mapping[str, Sequence[int]]
-    typical: float | None
-
-    @property
-    def speedup(self) -> float | None:
-        """The speedup where rounds took evenly long; None where it would depend on what else ran."""
-        measured, typical = self.totals.speedup, self.typical
-        if measured is None or typical is None:
-            return None
-        return measured if 1 / (1 + UNEVEN) <= measured / typical <= 1 + UNEVEN else None
-
-    def same(self, lane: str) -> bool:
-        """Whether ``lane`` wrote the tokens of the target alone, all of them."""
-        return list(self.ids[lane]) == list(self.ids[BASELINE])
-
-    def share_same(self, lane: str) -> float:
-        """Share of positions at which ``lane`` has the token of the target alone."""
-        ours, alone = self.ids[lane], self.ids[BASELINE]
-        equal = sum(one == other for one, other in zip(ours, alone, strict=False))
-        return equal / max(len(ours), len(alone))
-
-
-class Figure(NamedTuple):
-    """A figure of a run that is shown.
-
-    Attributes:
-        label: What it is, with its unit.
-        read: Takes it from the outcome; None where it is not defined.
-        pattern: How it is written.
-    """
-
-    label: str
-    read: Callable[[Outcome], float | None]
-    pattern: str
-
-
-SPEEDUP = Figure("Speedup S over the target alone", lambda run: run.totals.speedup, "{:.2f}×")
-ALPHA = Figure("Compared guesses accepted (α)", lambda run: run.totals.alpha_compared, "{:.0%}")
-TAU = Figure("Tokens per target pass (τ)", lambda run: run.totals.tau, "{:.2f}")
-
-
-def kept_by(lane: str) -> Figure:
-    """How much of ``lane``'s text is that of the target alone."""
-    return Figure("Tokens that are the target's own", lambda run: run.share_same(lane), "{:.0%}")
-
-
-KEPT = kept_by(SPECULATIVE)
-
-
-@dataclass(frozen=True)
-class QuizSide:
-    """One of the two runs that are compared.
-
-    Attributes:
-        label: What is special about it.
-        prompt: What is written.
-        figures: What is shown of it; both sides of a question have the same labels.
-        change: Settings of the run that are not ``COMMON``'s.
-        handicap: What is done to the draft model.
-    """
-
-    label: str
-    prompt: Prompt
-    figures: tuple[Figure, ...]
-    change: Mapping[str, Any] = field(default_factory=dict)
-    handicap: Handicap = NONE
-
-
-class Option(NamedTuple):
-    """A prediction to choose, and two sentences that explain it where it is what was measured."""
-
-    text: str
-    why: str
-
-
-Decide = Callable[[Outcome, Outcome], int | None]
-
-
-@dataclass(frozen=True)
-class Question:
-    """One question of the quiz.
-
-    Attributes:
-        name: Short and lasting; what a browser remembers an answer by.
-        text: The question.
-        setup: What is run for it, in one line.
-        options: Three or four, the first has index 0.
-        sides: Measured in this order.
-        decide: The index of the option that both outcomes support, or None.
-        undecided: What is said in the latter case.
-    """
-
-    name: str
-    text: str
-    setup: str
-    options: tuple[Option, ...]
-    sides: tuple[QuizSide, QuizSide]
-    decide: Decide
-    undecided: str = TOO_CLOSE
-
-
-def band(value: float | None, edges: Sequence[float], margin: float = MARGIN) -> int | None:
-    """Between which rising ``edges`` a value lies: 0 below the first, and so on.
-
-    None where it is not defined or, by a factor of 1 + ``margin``, no farther than that from an edge.
-    """
-    if value is None or any(edge / (1 + margin) <= value <= edge * (1 + margin) for edge in edges):
-        return None
-    return bisect_left(edges, value)
 
 
 def number_in(raw: Mapping[str, Any], count: int) -> int:

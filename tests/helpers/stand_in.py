@@ -20,8 +20,9 @@ from specdemo.lab.request import parse_lab
 from specdemo.pairs.pair import Pair
 from specdemo.play.game import MODEL, ONE, TurnLog, parse_turn
 from specdemo.proof.request import Proof, parse_proof
+from specdemo.quiz.question import Outcome
 from specdemo.quiz.questions import QUESTIONS
-from specdemo.quiz.quiz import Outcome, number_in, side_event, start_event, verdict_event
+from specdemo.quiz.quiz import number_in, side_event, start_event, verdict_event
 from specdemo.records.figures import Totals
 from specdemo.records.limits import MAX_K, UserError, parse_config
 from specdemo.records.trace import (

@@ -7,18 +7,10 @@ import pytest
 from helpers.tiny import tiny_pair
 
 from specdemo.pairs.lanes import Lanes
+from specdemo.quiz.decisions import band
+from specdemo.quiz.question import MARGIN, UNEVEN, Outcome
 from specdemo.quiz.questions import QUESTIONS
-from specdemo.quiz.quiz import (
-    MARGIN,
-    UNEVEN,
-    Outcome,
-    band,
-    number_in,
-    quiz_events,
-    settings_of,
-    side_event,
-    verdict_event,
-)
+from specdemo.quiz.quiz import number_in, quiz_events, settings_of, side_event, verdict_event
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule
