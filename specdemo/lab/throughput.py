@@ -7,14 +7,13 @@ speedup is theory (``theory.theoretical_speedup``) with these costs and an accep
 """
 
 import random
-import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdemo.bench.bench import shipped_prompts
@@ -23,10 +22,10 @@ from specdemo.lab.plans import configs_for
 from specdemo.lab.points import ThroughputPoint
 from specdemo.lab.request import PROMPTS
 from specdemo.lab.sweeps import Setting, measure_setting
-from specdemo.models.attention import attend, group_mask, hiding
 from specdemo.models.execution import PlainExecution
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import CAPACITY_STEP
+from specdemo.pairs.calibrate import medians_in_turns
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K, UserError
@@ -118,15 +117,17 @@ def _point(pair: Pair, plan: ThroughputPlan, rows: int, alpha: float) -> Through
 
 
 def median_seconds(passes: list[Callable[[], Tensor]]) -> list[float]:
-    """Median seconds of each pass, made in turns and each time in another order, as in ``calibrate``."""
-    times: list[list[float]] = [[] for _ in passes]
-    order = random.Random(0)
-    for _ in range(REPEATS + 1):
-        for index in order.sample(range(len(passes)), len(passes)):
-            begin = time.perf_counter()
-            passes[index]()[-1, -1, 0].item()
-            times[index].append(time.perf_counter() - begin)
-    return [statistics.median(seconds[1:]) for seconds in times]
+    """Median seconds of each pass; the first time it is made does not count."""
+    measures = [partial(_seconds, one) for one in passes]
+    for measure in measures:
+        measure()
+    return list(medians_in_turns(dict(enumerate(measures)), range(REPEATS), random.Random(0)).values())
+
+
+def _seconds(one: Callable[[], Tensor]) -> float:
+    begin = time.perf_counter()
+    one()[-1, -1, 0].item()
+    return time.perf_counter() - begin
 
 
 class Batch(Protocol):
@@ -168,57 +169,11 @@ class FusedBatch:
     @torch.inference_mode()
     def __init__(self, model: FusedLlama, rows: int, capacity: int):
         self._model = model
-        self._one = model.open(capacity)
-        layers, *text = self._one.keys.shape
-        self._keys, self._values = (self._one.keys.new_zeros(layers, rows, *text) for _ in range(2))
+        self._cache = model.open(capacity, rows)
 
     @torch.inference_mode()
     def run(self, ids: Tensor, start: int) -> Tensor:
-        """One pass; as ``FusedLlama.forward`` with every text's tokens behind one another."""
-        model, (rows, n) = self._model, ids.shape
-        places = self._one.places[start : start + n]
-        states = model.embedding(ids.flatten())
-        hidden = self._one.places > places[:, None]
-        mask = hiding(hidden, states.dtype).expand(rows, 1, -1, -1)
-        mask = group_mask(mask, model.layers[0].heads // model.layers[0].kv_heads)
-        cos, sin = (table[places].repeat(rows, 1, 1) for table in (self._one.cos, self._one.sin))
-        for layer, keys, values in zip(model.layers, self._keys, self._values, strict=False):
-            states = _layer(layer, states, cos, sin, mask, keys, values, start)
-        return model.head(model.norm(states)).unflatten(0, (rows, n))
-
-
-def _layer(
-    layer: nn.Module,
-    states: Tensor,
-    cos: Tensor,
-    sin: Tensor,
-    mask: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    start: int,
-) -> Tensor:
-    """A layer of ``FusedLlama`` over several texts.
-
-    Args:
-        states: Of all texts, shape [rows · n, d].
-        cos, sin: Of each state's position, shape [rows · n, 1, head size].
-        mask: From ``attention.group_mask``, one for every text.
-        keys, values: This layer's, shape [rows, kv_heads, capacity, head size]; written from ``start`` on.
-
-    Returns:
-        States, shape as given.
-    """
-    heads, turning = layer.heads, layer.heads + layer.kv_heads
-    parts = layer.qkv(layer.attention_norm(states)).view(len(states), -1, layer.width)
-    plain = parts[:, :turning]
-    turned = torch.addcmul(plain * cos, plain.roll(layer.width // 2, -1), sin)
-    query, key, value = (
-        part.unflatten(0, (len(keys), -1)).transpose(1, 2)
-        for part in (turned[:, :heads], turned[:, heads:], parts[:, turning:])
-    )
-    end = start + key.shape[2]
-    keys[:, :, start:end], values[:, :, start:end] = key, value
-    context = attend(query, keys, values, mask, layer.scaling)
-    states = states + layer.o(context.transpose(1, 2).reshape(len(states), -1))
-    gate, up = layer.gate_up(layer.mlp_norm(states)).chunk(2, -1)
-    return states + layer.down(F.silu(gate) * up)
+        """One pass."""
+        places = self._cache.places[start : start + ids.shape[1]]
+        logits, _ = self._model(ids.flatten(), places, self._cache, ids.numel())
+        return logits.unflatten(0, ids.shape)

@@ -34,7 +34,7 @@ class LlamaCache:
     """Keys and values of every layer in buffers of one length, and the rotation of every position.
 
     Attributes:
-        keys, values: Shape [layers, kv_heads, capacity, d].
+        keys, values: Shape [layers, texts, kv_heads, capacity, d].
         cos, sin: Shape [capacity, 1, d]; the first half of ``sin`` carries the minus sign of the rotation.
         places: 0, 1, …, capacity - 1.
     """
@@ -82,11 +82,11 @@ class FusedLlama(nn.Module):
         """The embedding, as transformers' models give it."""
         return self.embedding
 
-    def open(self, capacity: int) -> LlamaCache:
-        """A cache of ``capacity`` positions."""
+    def open(self, capacity: int, texts: int = 1) -> LlamaCache:
+        """A cache of ``capacity`` positions for each of ``texts`` of one length."""
         like = self.norm.weight
         heads, width = self.layers[0].kv_heads, self.layers[0].width
-        keys = like.new_zeros(len(self.layers), heads, capacity, width)
+        keys = like.new_zeros(len(self.layers), texts, heads, capacity, width)
         places = torch.arange(capacity, device=like.device)
         cos, sin = self.rotary(like, places.clamp_max(self.config.max_position_embeddings - 1)[None])
         sin = torch.cat([-sin[..., : width // 2], sin[..., width // 2 :]], -1)
@@ -95,21 +95,23 @@ class FusedLlama(nn.Module):
     def forward(
         self, ids: Tensor, places: Tensor, cache: LlamaCache, rows: int, taps: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
-        """Append tokens.
+        """Append n tokens to each text of the cache.
 
         Args:
-            ids: Shape [n].
-            places: Positions of the tokens, consecutive, shape [n].
-            rows: How many of the last positions to score.
+            ids: Shape [texts · n], one text's behind another's.
+            places: Positions of the tokens in their text, consecutive, shape [n].
+            rows: How many of the last ids to score.
             taps: Layers whose output is wanted.
 
         Returns:
-            Logits [rows, V] (nothing for no rows); the states behind ``taps`` side by side, [n, taps · d].
+            Logits [rows, V] (nothing for no rows); the states behind ``taps`` side by side,
+            [texts · n, taps · d].
         """
         states = self.embedding(ids)
         seen = cache.places <= places[:, None]
         first = self.layers[0]
-        mask = group_mask(hiding(~seen, states.dtype)[None, None], first.heads // first.kv_heads)
+        mask = hiding(~seen, states.dtype).expand(cache.keys.shape[1], 1, -1, -1)
+        mask = group_mask(mask, first.heads // first.kv_heads)
         cos, sin = cache.cos[places], cache.sin[places]
         kept = []
         for index, layer in enumerate(self.layers):
@@ -163,17 +165,22 @@ class _FusedLayer(nn.Module):
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        """States [n, d] to states [n, d]; writes this layer's ``keys`` and ``values``."""
+        """States [texts · n, d] to states of that shape; writes this layer's ``keys`` and ``values``.
+
+        Products are over the states of all texts at once, attention is text by text.
+        """
         # Sizes are read from shapes, never by len(): a trace of this serves any number of rows.
-        n, turning = states.shape[0], self.heads + self.kv_heads
-        parts = self.qkv(self.attention_norm(states)).view(n, -1, self.width)
-        plain = parts[:, :turning]
+        turning = self.heads + self.kv_heads
+        parts = self.qkv(self.attention_norm(states))
+        parts = parts.view(keys.shape[0], -1, turning + self.kv_heads, self.width)
+        plain, value = parts.split([turning, self.kv_heads], 2)
         # cat(-second half, first half) · sin of the textbook, with the sign moved into sin
-        turned = torch.addcmul(plain * cos, plain.roll(self.width // 2, -1), sin).transpose(0, 1)
-        keys.index_copy_(1, places, turned[self.heads :])
-        values.index_copy_(1, places, parts[:, turning:].transpose(0, 1))
-        context = attend(turned[None, : self.heads], keys[None], values[None], mask, self.scaling)
-        states = states + self.o(context[0].transpose(0, 1).reshape(n, -1))
+        turned = torch.addcmul(plain * cos, plain.roll(self.width // 2, -1), sin).transpose(1, 2)
+        query, key = turned.split([self.heads, self.kv_heads], 1)
+        keys.index_copy_(2, places, key)
+        values.index_copy_(2, places, value.transpose(1, 2))
+        context = attend(query, keys, values, mask, self.scaling)
+        states = states + self.o(context.transpose(1, 2).reshape(states.shape[0], -1))
         gate, up = self.gate_up(self.mlp_norm(states)).chunk(2, -1)
         return states + self.down(F.silu(gate) * up)
 

@@ -3,10 +3,11 @@
 Everything here runs before the clocks of a run start. Knows models only as runtimes.
 """
 
+import itertools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -119,14 +120,18 @@ def _padding_cost(runtime: ModelRuntime, ids: Tensor, rows: int) -> float:
     """
     if rows == 1:
         return 1.0
-    passes = [timed_pass(runtime, ids[:count]) for count in (1, rows)]
-    times: list[list[float]] = [[seconds()] for seconds in passes]
-    until = time.perf_counter() + PADDING_S
-    while len(times[0]) < FEWEST_TURNS or time.perf_counter() < until:
-        for seconds, found in zip(passes, times, strict=True):
-            found.append(seconds())
-    single, padded = map(statistics.median, times)
-    return max(1.0, padded / single)
+    passes = {count: timed_pass(runtime, ids[:count]) for count in (1, rows)}
+    cost = medians_in_turns(passes, _turns_for(PADDING_S), random.Random(0))
+    return max(1.0, cost[rows] / cost[1])
+
+
+def _turns_for(seconds: float) -> Iterator[int]:
+    """``FEWEST_TURNS`` turns, and further ones for as long as ``seconds`` have not passed."""
+    until = time.perf_counter() + seconds
+    for turn in itertools.count():
+        if turn >= FEWEST_TURNS and time.perf_counter() >= until:
+            return
+        yield turn
 
 
 def calibration_from(kept: Any) -> Calibration | None:
@@ -172,26 +177,35 @@ def measure_draft_step(
 def steady_medians(measures: Mapping[int, Callable[[], float]]) -> dict[int, float]:
     """Seconds of each measure: medians of batches, repeated until two batches in a row agree.
 
-    Within a batch they take turns, each time in another order: neither a slow moment nor a neighbour
-    favours any. Whatever disturbs a machine makes it slower, so the lower median counts, and of a machine
-    that never rests the lowest.
+    Whatever disturbs a machine makes it slower, so the lower median counts, and of a machine that never
+    rests the lowest.
     """
     order = random.Random(0)
     for measure in measures.values():
         measure()  # the first time anything runs it is slower
     best: dict[int, float] = {}
     for batch in range(MOST_BATCHES):
-        times: dict[int, list[float]] = {n: [] for n in measures}
-        for _ in range(REPEATS):
-            for n in order.sample(list(measures), len(measures)):
-                times[n].append(measures[n]())
-        medians = {n: statistics.median(seconds) for n, seconds in times.items()}
+        medians = medians_in_turns(measures, range(REPEATS), order)
         steady = batch > 0 and all(medians[n] <= ALIKE * best[n] for n in measures)
         steady = steady and sum(medians.values()) <= AGREED * sum(best.values())
         best = {n: min(medians[n], best.get(n, medians[n])) for n in measures}
         if steady:
             break
     return best
+
+
+def medians_in_turns(
+    measures: Mapping[int, Callable[[], float]], turns: Iterable[object], order: random.Random
+) -> dict[int, float]:
+    """Median seconds of each measure, made once in each of ``turns``.
+
+    Every turn has another order, from ``order``: neither a slow moment nor a neighbour favours any.
+    """
+    times: dict[int, list[float]] = {n: [] for n in measures}
+    for _ in turns:
+        for n in order.sample(list(measures), len(measures)):
+            times[n].append(measures[n]())
+    return {n: statistics.median(seconds) for n, seconds in times.items()}
 
 
 def _cheapest(cost: Mapping[int, float], numbers: list[int]) -> int:

@@ -77,7 +77,7 @@ def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once(
     assert (again.recorded.cache.keys == 0).all()
     execution.prepare(again, [1, 2], ())
     assert record.recorded == 2
-    assert execution.open(128).recorded.cache.keys.shape[2] == 128
+    assert execution.open(128).recorded.cache.keys.shape[3] == 128
 
 
 def test_only_so_many_free_caches_are_kept():
