@@ -13,11 +13,12 @@ from typing import Any, get_type_hints
 
 from specdemo.records.limits import DRAFTERS, MAX_K, MAX_NEW_TOKENS, MAX_TEMPERATURE, MAX_TOP_K, UserError
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.shipped import EMBEDDED
 
 TARGET = {
-    "default": "embedded",
+    "default": EMBEDDED,
     "metavar": "ID|DIR",
-    "help": "hub id or folder of the target (default: embedded)",
+    "help": "hub id or folder of the target (default: %(default)s)",
 }
 DEVICE = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if there is one)"}
 SAMPLED_RULE = {"choices": [str(Rule.REJECTION), str(Rule.SHARED_NOISE)], "help": "for T > 0"}
@@ -92,7 +93,7 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pair", metavar="NAME", help="a preset, in the place of --target and --draft")
     parser.add_argument("--target", **TARGET)
     parser.add_argument(
-        "--draft", default="embedded", metavar="ID|DIR|none", help="its draft model (default: embedded)"
+        "--draft", default=EMBEDDED, metavar="ID|DIR|none", help="its draft model (default: %(default)s)"
     )
     parser.add_argument("--feature-draft", metavar="DIR", help="a feature draft trained for the target")
     parser.add_argument("--device", **DEVICE)
