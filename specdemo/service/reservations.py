@@ -11,10 +11,11 @@ from typing import Any
 
 from specdemo.records.limits import MAX_NEW_TOKENS
 from specdemo.records.trace import Calibration, RunConfig
+from specdemo.service.job_kinds import JobKind
 
 MEASURING_S = 20
 """For what is measured inside a call where nothing is known yet: padding, pass costs, graphs."""
-SECONDS = {"play": 10, "quiz": 40, "prove": 70, "measure": 100}
+SECONDS = {JobKind.PLAY: 10, JobKind.QUIZ: 40, JobKind.PROVE: 70, JobKind.MEASURE: 100}
 """Of the kinds of job whose length does not follow from the request."""
 TOKENS_PER_S = 15
 """Of all lanes together, at the slowest that is to be expected there."""
@@ -27,7 +28,7 @@ MARGIN = 1.25
 UNTRIED = 2 * MARGIN
 """The same for what was never asked for, judged by how much quicker than thought everything else was."""
 SIZES = {
-    "measure": ("prompts", "max_new_tokens"),
+    JobKind.MEASURE: ("prompts", "max_new_tokens"),
     "greedy": ("prompts",),
     "shared-noise": ("prompts",),
     "distribution": ("draws",),
@@ -78,8 +79,8 @@ class Reservations:
     _paces: deque[float] = field(default_factory=_recent)
     _seen: set[tuple[str, float]] = field(default_factory=set)
 
-    def seconds_for(self, kind: str, raw: Mapping[str, Any], *_others: Any) -> int:
-        """How long a job is expected to hold the GPU at most; takes what the call takes."""
+    def seconds_for(self, kind: JobKind, raw: Mapping[str, Any]) -> int:
+        """Seconds that a job is expected to hold the GPU at most."""
         name, size = _job(kind, raw)
         start = self._starts[(name, size) not in self._seen] or self._starts[True]
         rates = self._rates[name]
@@ -88,7 +89,7 @@ class Reservations:
         work_s = MARGIN * max(rates) * size if rates else pace * _usual_work(kind, raw)
         return min(MOST_S, max(LEAST_S, math.ceil(start_s + work_s)))
 
-    def learn(self, kind: str, raw: Mapping[str, Any], taken: Taken) -> None:
+    def learn(self, kind: JobKind, raw: Mapping[str, Any], taken: Taken) -> None:
         """Take in what a call told."""
         name, size = _job(kind, raw)
         self.costs[taken.gpu].update(taken.costs)
@@ -99,24 +100,24 @@ class Reservations:
             self._rates[name].append(taken.work_s / done)
             self._paces.append(taken.work_s / done * size / _usual_work(kind, raw))
 
-    def was_cut(self, kind: str, raw: Mapping[str, Any]) -> None:
+    def was_cut(self, kind: JobKind, raw: Mapping[str, Any]) -> None:
         """The host ended a call before its end: the next one like it gets twice the time."""
         name, size = _job(kind, raw)
         self._rates[name].append(2 * self.seconds_for(kind, raw) / size)
 
 
-def usual_seconds(kind: str, raw: Mapping[str, Any]) -> int:
+def usual_seconds(kind: JobKind, raw: Mapping[str, Any]) -> int:
     """What is asked for before anything is known."""
     return Reservations().seconds_for(kind, raw)
 
 
-def _usual_work(kind: str, raw: Mapping[str, Any]) -> float:
+def _usual_work(kind: JobKind, raw: Mapping[str, Any]) -> float:
     return SECONDS[kind] if kind in SECONDS else _tokens(raw) / TOKENS_PER_S
 
 
-def _job(kind: str, raw: Mapping[str, Any]) -> tuple[str, float]:
+def _job(kind: JobKind, raw: Mapping[str, Any]) -> tuple[str, float]:
     """Which jobs take about equally long for each part of their size, and the size of this one."""
-    if kind == "run":
+    if kind == JobKind.RUN:
         lanes = 1 + (raw.get("baseline", RunConfig.baseline) is True) + (raw.get("draft_alone") is True)
         return kind, lanes * _tokens(raw)
     which = str(raw.get("experiment") or raw.get("proof") or raw.get("question") or "")

@@ -17,7 +17,8 @@ from specdemo.pairs.pair import Pair, device_name
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Status
-from specdemo.service.jobs import LostDeviceError, Perform
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import LostDeviceError, Perform, Request
 from specdemo.service.queue import Stop
 from specdemo.service.reservations import Costs, Reservations, Taken
 
@@ -42,11 +43,14 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
     """
     reservations = Reservations()
 
-    @lend(duration=reservations.seconds_for)
-    def call(kind: str, raw: Mapping[str, Any], wanted: str, known: Mapping[str, Costs]) -> Iterator[Event]:
-        meter = _Meter(kind, pair, known)
+    def seconds_for(request: Request, *_others: Any) -> int:
+        return reservations.seconds_for(request.kind, request.raw)
+
+    @lend(duration=seconds_for)
+    def call(request: Request, wanted: str, known: Mapping[str, Costs]) -> Iterator[Event]:
+        meter = _Meter(request.kind, pair, known)
         try:
-            with closing(perform(pair, kind, raw, lambda: not Path(wanted).exists())) as events:  # type: ignore[type-var]
+            with closing(perform(pair, request, lambda: not Path(wanted).exists())) as events:  # type: ignore[type-var]
                 yield from map(meter.seen, events)
             yield {"type": TAKEN, "taken": meter.taken(Path(wanted).exists())}
         except UserError as error:
@@ -57,13 +61,12 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
             yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
             raise
 
-    def perform_inside_call(_pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
-        raw = dict(raw)
+    def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
         with TemporaryDirectory(prefix="specdemo-call-") as folder:
             wanted = Path(folder) / "wanted"
             wanted.touch()
             known = {gpu: dict(costs) for gpu, costs in reservations.costs.items()}
-            with closing(_lent(call(kind, raw, str(wanted), known), kind, raw, reservations)) as events:
+            with closing(_lent(call(request, str(wanted), known), request, reservations)) as events:
                 try:
                     for event in events:
                         if stop():
@@ -84,14 +87,14 @@ class _Meter:
         known: That, by the GPU's name.
     """
 
-    def __init__(self, kind: str, pair: Pair, known: Mapping[str, Costs]):
+    def __init__(self, kind: JobKind, pair: Pair, known: Mapping[str, Costs]):
         self._begun = _born.pop() if _born else time.monotonic()
         self._pair = pair
         self._gpu = device_name(pair.device)
         pair.calibrations = {**known.get(self._gpu, {}), **pair.calibrations}
         self._known = frozenset(known.get(self._gpu, {}))
         self._first_result: float | None = None
-        self._size = 0 if kind == "run" else None
+        self._size = 0 if kind == JobKind.RUN else None
 
     def seen(self, event: Event) -> Event:
         """Take in an event that is passed on."""
@@ -111,9 +114,7 @@ class _Meter:
         return Taken(self._gpu, new, first - self._begun, now - first, self._size, whole)
 
 
-def _lent(
-    events: Iterator[Event], kind: str, raw: Mapping[str, Any], reservations: Reservations
-) -> Iterator[Event]:
+def _lent(events: Iterator[Event], request: Request, reservations: Reservations) -> Iterator[Event]:
     """The events of a call, its refusals as ``UserError``; what it took is learned.
 
     Raises:
@@ -127,13 +128,13 @@ def _lent(
                 if event["type"] == REFUSED:
                     refused = event["message"]  # and on to the end, which says what becomes of the process
                 elif event["type"] == TAKEN:
-                    reservations.learn(kind, raw, event["taken"])
+                    reservations.learn(request.kind, request.raw, event["taken"])
                 else:
                     yield event
     except Exception as error:
         if refused is None:
             if begun:
-                reservations.was_cut(kind, raw)
+                reservations.was_cut(request.kind, request.raw)
             # The host's own words: no GPU free, a visitor's quota used up, or the call cut off.
             words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
             raise UserError(f"The GPU could not be used ({words[:200]}); please try again later.") from error

@@ -18,6 +18,7 @@ from starlette.middleware import Middleware
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.http.visitors import Loopback
 from specdemo.ui.streams import EventSource, Stops
@@ -116,7 +117,9 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
             "top_p": top_p,
         }
         yield from answers(
-            jobs.stream(stops, request, lambda stop, visitor: service.stream(raw, stop, pair, visitor))
+            jobs.stream(
+                stops, request, lambda stop, visitor: service.events(JobKind.RUN, raw, stop, pair, visitor)
+            )
         )
 
     # Gradio documents what a function returns by its annotation, and takes an iterator for anything at all.

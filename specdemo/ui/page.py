@@ -16,7 +16,9 @@ from specdemo.pairs.pair import drafters_with
 from specdemo.records import limits
 from specdemo.records.limits import UserError
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.offer import Offer
+from specdemo.service.queue import Stop
 from specdemo.service.shares import Visitor
 from specdemo.ui import api_endpoints as ways_in
 from specdemo.ui import jobs
@@ -26,7 +28,7 @@ from specdemo.ui.component import PREFIX, component
 from specdemo.ui.consistency import keep_consistent, told
 from specdemo.ui.http import guard, lab_routes, traces
 from specdemo.ui.jobs import QUIET
-from specdemo.ui.streams import Events, EventSource, Stop, Stops, error_line
+from specdemo.ui.streams import Events, EventSource, Stops, error_line
 from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import build_play
 from specdemo.ui.tabs.proof import build_proof
@@ -380,7 +382,7 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
         def events(stop: Stop, visitor: Visitor) -> Events:
             if limits.flag({"auto": auto}, "auto", False):
                 raw["k"] = AUTO
-            yield from with_pair_named(service.stream(raw, stop, pair, visitor), pair)
+            yield from with_pair_named(service.events(JobKind.RUN, raw, stop, pair, visitor), pair)
 
         yield from jobs.stream(stops, request, events)
 

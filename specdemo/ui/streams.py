@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.queue import Stop
 from specdemo.service.shares import Visitor
 
 MIN_GAP_S = 1 / 6
@@ -25,29 +27,22 @@ FREQUENT = frozenset({"round", "progress"})
 """Types of events that a job may yield as often as once a round; any other is sent at once."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
-Request = Mapping[str, Any]
-Stop = Callable[[], bool]
 Events = Generator[dict[str, Any]]
 """Of one job; raises ``UserError``."""
 
 
 class EventSource(Protocol):
-    """What the page needs of ``jobs.Service``: each kind of job, on the pair of that name."""
+    """What the page needs of ``jobs.Service``."""
 
-    def stream(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One run."""
-
-    def play(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One turn of a game."""
-
-    def prove(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One audit or distribution test."""
-
-    def measure(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One experiment of the lab."""
-
-    def quiz(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One question of the quiz."""
+    def events(
+        self,
+        kind: JobKind,
+        raw: Mapping[str, Any],
+        stop: Stop,
+        pair: Any = None,
+        visitor: Visitor | None = None,
+    ) -> Events:
+        """One job of a kind."""
 
 
 class Stops:

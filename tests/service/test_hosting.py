@@ -15,6 +15,7 @@ from specdemo.pairs.presets import PRESETS, preset_named
 from specdemo.records.limits import UserError
 from specdemo.service import hosting
 from specdemo.service.hosting import Hosting
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.offer import Offer, two_models
 from specdemo.service.queue import Bounds
 
@@ -104,9 +105,9 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     service = host.service(host.offer())
     request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
     for name in (None, "smollm2-1.7b", "some/target, some/draft"):
-        assert list(service.stream(request, lambda: False, name))[-1]["type"] == "end"
+        assert list(service.events(JobKind.RUN, request, lambda: False, name))[-1]["type"] == "end"
     with pytest.raises(UserError, match="a folder of this machine has that name"):
-        list(service.stream(request, lambda: False, "assets/draft, assets/draft"))
+        list(service.events(JobKind.RUN, request, lambda: False, "assets/draft, assets/draft"))
     assert [sources["target"] for sources in loaded] == [
         "embedded",
         "HuggingFaceTB/SmolLM2-1.7B-Instruct",
@@ -129,13 +130,13 @@ def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monk
     host = Hosting(device="cpu")
     service = host.service(host.offer())
     request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
-    guest = service.stream(request, lambda: False, "gpt2-large")
+    guest = service.events(JobKind.RUN, request, lambda: False, "gpt2-large")
     while next(guest)["type"] != "round":
         pass
     service.load()
     assert measuring.wait(5) and not measured
     assert list(guest)[-1]["type"] == "end"
-    assert list(service.stream(request, lambda: False))[-1]["type"] == "end"
+    assert list(service.events(JobKind.RUN, request, lambda: False))[-1]["type"] == "end"
     assert measured == ["device"]
 
 
@@ -190,7 +191,9 @@ def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(m
     assert list(offer.titles) == ["embedded"] and not offer.any_model
     service = host.service(offer)
     assert [(o["device"], o["checked_on"]) for o in assembled] == [("cuda", "cpu")]
-    events = list(service.stream({"prompt": "abc", "mode": "raw", "max_new_tokens": 4}, lambda: False))
+    events = list(
+        service.events(JobKind.RUN, {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}, lambda: False)
+    )
     assert events[-1]["type"] == "end" and len(lender.processes) == 1
 
 

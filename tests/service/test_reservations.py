@@ -103,7 +103,7 @@ def test_what_was_never_asked_for_is_judged_by_how_quick_the_rest_was():
 @pytest.mark.parametrize("raw", [{}, {"max_new_tokens": "x", "prompts": None, "draws": float("nan")}])
 def test_every_kind_gets_some_time_whatever_is_missing(kind, raw):
     known = Reservations()
-    assert LEAST_S <= known.seconds_for(kind, raw, "more", {}) <= MOST_S
+    assert LEAST_S <= known.seconds_for(kind, raw) <= MOST_S
     known.learn(kind, raw, taken(size=None))
     known.was_cut(kind, raw)
     assert LEAST_S <= known.seconds_for(kind, raw) <= MOST_S

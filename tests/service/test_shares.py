@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from specdemo.records.limits import UserError
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import Service
 from specdemo.service.offer import Offer
 from specdemo.service.queue import Bounds, Line
@@ -110,7 +111,7 @@ def gated_service(bounds: Bounds, gate: threading.Event) -> Service:
         assert gate.wait(10)
         return name
 
-    def perform(_pair: Any, _kind: str, _raw: Any, _stop: Any) -> Iterator[Any]:
+    def perform(_pair: Any, _request: Any, _stop: Any) -> Iterator[Any]:
         yield {"type": "done"}
 
     return Service(load, Offer("home", {"home": "", "a": "", "b": ""}), bounds, perform)
@@ -120,27 +121,27 @@ def gated_service(bounds: Bounds, gate: threading.Event) -> Service:
 def test_who_waits_for_models_has_a_place_as_well(pair):
     gate = threading.Event()
     service = gated_service(Bounds(most_waiting=3), gate)
-    waiting = [service.stream(RUN, never, pair, page(number)) for number in range(3)]
+    waiting = [service.events(JobKind.RUN, RUN, never, pair, page(number)) for number in range(3)]
     for one in waiting:
         assert next(one)["type"] == "progress"
     with pytest.raises(UserError, match="queue is full: 3 are waiting"):
-        next(service.stream(RUN, never, "b", page(3)))
+        next(service.events(JobKind.RUN, RUN, never, "b", page(3)))
     with pytest.raises(UserError, match=SHARE.format("page")):
-        next(service.stream(RUN, never, "b", page(0)))
+        next(service.events(JobKind.RUN, RUN, never, "b", page(0)))
     gate.set()
     assert [list(one)[-1]["type"] for one in waiting] == ["done"] * 3
-    assert list(service.stream(RUN, never, "b", page(0)))[-1]["type"] == "done"
+    assert list(service.events(JobKind.RUN, RUN, never, "b", page(0)))[-1]["type"] == "done"
 
 
 def test_a_place_lost_while_waiting_for_models_is_told_and_leaves_no_user_behind():
     gate = threading.Event()
     service = gated_service(Bounds(most_waiting=2), gate)
-    first, second = (service.stream(RUN, never, "a", page(number)) for number in range(2))
+    first, second = (service.events(JobKind.RUN, RUN, never, "a", page(number)) for number in range(2))
     next(first), next(second)
-    other = service.stream(RUN, never, "b", page(2, "10.0.1.1"))
+    other = service.events(JobKind.RUN, RUN, never, "b", page(2, "10.0.1.1"))
     next(other)
     with pytest.raises(UserError, match="more than half"):
         list(second)
     gate.set()
     assert list(first)[-1]["type"] == "done" and list(other)[-1]["type"] == "done"
-    assert list(service.stream(RUN, never, "a", page(1)))[-1]["type"] == "done"
+    assert list(service.events(JobKind.RUN, RUN, never, "a", page(1)))[-1]["type"] == "done"

@@ -41,7 +41,7 @@ class Hall:
         """How many places are."""
         return len(self.service._line._taken)
 
-    def _perform(self, _pair: Any, _kind: str, _raw: Any, stop: Any) -> Iterator[Any]:
+    def _perform(self, _pair: Any, _request: Any, stop: Any) -> Iterator[Any]:
         rounds = 0
         while not stop() and not self.open.wait(0.01):
             yield {"type": "round", "number": (rounds := rounds + 1), "payload": self.payload}

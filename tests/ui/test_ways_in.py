@@ -22,6 +22,7 @@ import app
 import specdemo
 from specdemo.records.limits import DRAFTERS, SCRIPTED, UserError, parse_config
 from specdemo.records.trace import SPECULATIVE
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.shares import Visitor
 from specdemo.ui import api_endpoints as ways_in
 from specdemo.ui import jobs
@@ -75,7 +76,7 @@ def test_generate_gives_the_text_of_the_target_with_its_figures(client, pair):
 
 
 def test_a_text_grows_while_it_is_written_and_control_tokens_are_left_out(pair):
-    events = service_of(pair).stream({**GOOD, "baseline": False}, lambda: False)
+    events = service_of(pair).events(JobKind.RUN, {**GOOD, "baseline": False}, lambda: False)
     *growing, last = ways_in.answers(ndjson(events, clock=iter(range(10_000)).__next__))
     texts = [answer["text"] for answer in growing]
     assert len(set(texts)) > 3 and all(last["text"].startswith(text) for text in texts)
@@ -149,7 +150,7 @@ def test_who_goes_away_ends_the_run(url, service):
     joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": values})
     with httpx.stream("GET", f"{url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
         assert any(service.served > 2 for _ in reply.iter_lines())
-    rounds = sum(event["type"] == "round" for event in service.events)
+    rounds = sum(event["type"] == "round" for event in service.replayed)
     assert 2 < served_at_last(service) < rounds
 
 

@@ -13,6 +13,7 @@ from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
 from specdemo.lab.request import NEW_TOKENS, PROMPTS
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
 from specdemo.records.trace import Mode, RunConfig
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.streams import EventSource, Stops
@@ -102,7 +103,7 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
             "seed": seed,
         }
         yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.measure(raw, stop, pair, visitor)
+            stops, request, lambda stop, visitor: service.events(JobKind.MEASURE, raw, stop, pair, visitor)
         )
 
     return measure

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_PROMPT_CHARS
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
 from specdemo.ui.streams import EventSource, Stops
@@ -86,6 +87,8 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
             "written": written,
             "scores": scores,
         }
-        yield from jobs.stream(stops, request, lambda stop, visitor: service.play(raw, stop, pair, visitor))
+        yield from jobs.stream(
+            stops, request, lambda stop, visitor: service.events(JobKind.PLAY, raw, stop, pair, visitor)
+        )
 
     return play

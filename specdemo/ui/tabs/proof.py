@@ -9,6 +9,7 @@ from specdemo.proof.chart import distribution_chart
 from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
 from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.streams import EventSource, Stops
@@ -117,7 +118,9 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
             "rule": rule,
             "prompt": prompt,
         }
-        yield from jobs.stream(stops, request, lambda stop, visitor: service.prove(raw, stop, pair, visitor))
+        yield from jobs.stream(
+            stops, request, lambda stop, visitor: service.events(JobKind.PROVE, raw, stop, pair, visitor)
+        )
 
     return prove
 

@@ -9,6 +9,7 @@ from typing import Any
 import gradio as gr
 
 from specdemo.quiz.questions import QUESTIONS
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.streams import EventSource, Stops
@@ -54,7 +55,9 @@ def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         ``pair`` names the models, where there are several.
         """
         yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.quiz({"question": question}, stop, pair, visitor)
+            stops,
+            request,
+            lambda stop, visitor: service.events(JobKind.QUIZ, {"question": question}, stop, pair, visitor),
         )
 
     return quiz
