@@ -9,13 +9,13 @@ from contextlib import closing
 from typing import Any
 
 from specdemo.records.limits import parse_config
-from specdemo.records.trace import AUTO, RunConfig
+from specdemo.records.trace import AUTO
+from specdemo.ui.requests import SETTINGS
 from specdemo.ui.streams import Events
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _SWITCHES = {"true": True, "false": False}
-_LINKED = frozenset(RunConfig.__dataclass_fields__) - {"script"}
 
 
 def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
     Raises:
         UserError: A value is out of bounds or contradicts another.
     """
-    named = {key: _typed(key, text) for key, text in parameters.items() if key in _LINKED}
+    named = {key: _typed(key, text) for key, text in parameters.items() if key in SETTINGS}
     if not named:
         return {}
     config = parse_config({"prompt": default_prompt, **named})

@@ -21,6 +21,7 @@ from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, d
 from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.http.visitors import Loopback
+from specdemo.ui.requests import raw_request
 from specdemo.ui.streams import EventSource, Stops
 
 GENERATE = "generate"
@@ -104,18 +105,7 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
             top_p: Draw from the most likely tokens that together have this probability; 1 is all
             pair: Which models, where the host offers several; empty for those that are always there
         """
-        raw = {
-            "prompt": prompt,
-            "mode": mode,
-            "drafter": drafter,
-            "k": k,
-            "temperature": temperature,
-            "rule": rule,
-            "max_new_tokens": max_new_tokens,
-            "seed": seed,
-            "top_k": top_k,
-            "top_p": top_p,
-        }
+        raw = raw_request(locals())
         yield from answers(
             jobs.stream(
                 stops, request, lambda stop, visitor: service.events(JobKind.RUN, raw, stop, pair, visitor)

@@ -6,7 +6,6 @@ and knows none.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
@@ -28,6 +27,7 @@ from specdemo.ui.component import PREFIX, component
 from specdemo.ui.consistency import keep_consistent, told
 from specdemo.ui.http import guard, lab_routes, traces
 from specdemo.ui.jobs import QUIET
+from specdemo.ui.requests import SETTINGS, raw_request
 from specdemo.ui.streams import Events, EventSource, Stops, error_line
 from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import build_play
@@ -55,7 +55,7 @@ DRAFTER_LABELS = {
 DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
 FIRST_SETTINGS = {"k": AUTO}
 """What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
-PLAIN_SETTINGS = {key: value for key, value in asdict(DEFAULTS).items() if key != "script"}
+PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
 """What a lesson's run has where it asks for nothing else."""
 
 
@@ -364,20 +364,7 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
         races the target alone, ``draft_alone`` runs the draft model by itself as well. ``pair`` names the
         models, where there are several to choose from.
         """
-        raw = {
-            "prompt": prompt,
-            "mode": mode,
-            "drafter": drafter,
-            "k": k,
-            "temperature": temperature,
-            "rule": rule,
-            "max_new_tokens": max_new_tokens,
-            "seed": seed,
-            "top_k": top_k,
-            "top_p": top_p,
-            "baseline": baseline,
-            "draft_alone": draft_alone,
-        }
+        raw = raw_request(locals())
 
         def events(stop: Stop, visitor: Visitor) -> Events:
             if limits.flag({"auto": auto}, "auto", False):

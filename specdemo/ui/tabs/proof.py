@@ -7,11 +7,12 @@ import gradio as gr
 
 from specdemo.proof.chart import distribution_chart
 from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
-from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
+from specdemo.proof.request import MOST_PROMPTS, PROMPTS, SETTINGS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
 from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
+from specdemo.ui.requests import raw_request
 from specdemo.ui.streams import EventSource, Stops
 
 CLAIM = (
@@ -110,14 +111,7 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
         looked at. ``pair`` names the models, where there are several.
         """
-        raw = {
-            "proof": proof,
-            "prompts": prompts,
-            "temperature": temperature,
-            "draws": draws,
-            "rule": rule,
-            "prompt": prompt,
-        }
+        raw = raw_request(locals(), SETTINGS)
         yield from jobs.stream(
             stops, request, lambda stop, visitor: service.events(JobKind.PROVE, raw, stop, pair, visitor)
         )
