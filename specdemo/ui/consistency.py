@@ -20,9 +20,11 @@ SAMPLING_TEMPERATURE = 0.8
 
 def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k: gr.Slider) -> None:
     """Have each of the widgets of a run follow the others."""
-    temperature.input(told(rule_for), [temperature, rule], rule, trigger_mode="always_last", **QUIET)
+    temperature.input(
+        with_refusals_shown(rule_for), [temperature, rule], rule, trigger_mode="always_last", **QUIET
+    )
     auto.input(lambda auto: gr.Slider(interactive=not auto), auto, k, **QUIET)
-    rule.input(told(temperature_for), [rule, temperature], temperature, **QUIET)
+    rule.input(with_refusals_shown(temperature_for), [rule, temperature], temperature, **QUIET)
 
 
 def rule_for(temperature: Any, rule: Any) -> str:
@@ -50,7 +52,7 @@ def _rule(value: Any) -> Rule:
     return limits.choice({"rule": value}, "rule", Rule, Rule.GREEDY)
 
 
-def told(handler: Callable[..., Any]) -> Callable[..., Any]:
+def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
     """``handler`` of an event of the page; what it refuses is shown to the visitor and no fault to log."""
 
     @functools.wraps(handler)

@@ -16,7 +16,7 @@ from specdemo.records import recordings
 from specdemo.records.limits import parse_config
 from specdemo.ui.address import settings_from
 from specdemo.ui.component import STATIC
-from specdemo.ui.page import DEFAULTS
+from specdemo.ui.controls import DEFAULTS
 
 SHIPPED = recordings.FOLDER
 """Where they are, whatever other tests put in their place."""

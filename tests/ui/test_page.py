@@ -18,7 +18,7 @@ from helpers.visitor import (
 )
 
 from specdemo.records.limits import UserError, parse_config
-from specdemo.ui.page import EXAMPLES
+from specdemo.ui.controls import EXAMPLES
 
 HOSTILE = ("<img src=x onerror=document.title='pwned'>", "${alert(1)}", "{{x}}")
 RECORDINGS = {

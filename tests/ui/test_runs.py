@@ -14,9 +14,10 @@ from helpers.stand_in import StandIn
 
 from specdemo.records.limits import UserError
 from specdemo.ui.address import with_pair_named
+from specdemo.ui.controls import PLAIN_SETTINGS
 from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
-from specdemo.ui.page import PLAIN_SETTINGS, run_endpoint
 from specdemo.ui.streams import MIN_GAP_S, Stops, first_line, ndjson
+from specdemo.ui.tabs.run import run_endpoint
 
 
 class Counting:
