@@ -14,7 +14,7 @@ from specdemo.pairs.placement import free_memory
 from specdemo.pairs.presets import EMBEDDED, PRESETS, Preset, fitting, preset_named
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import Service, perform
-from specdemo.service.offer import OWN, Offer, two_models
+from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
 from specdemo.service.zerogpu import on_calls
@@ -67,7 +67,7 @@ class Hosting:
         """The drafter kinds of the pair at home."""
         return offered_drafters(**{name: self.sources[name] for name in ("target", "draft", "feature_draft")})
 
-    def offer(self) -> Offer:
+    def offered_pairs(self) -> OfferedPairs:
         """The pair at home, and beside it the presets that still fit the device.
 
         Beside models of the host's own there are none: what those leave is not known yet.
@@ -80,7 +80,7 @@ class Hosting:
         home = self._preset
         if home is None:
             title = " with ".join(Path(self.sources[role]).name for role in ("target", "draft"))
-            return Offer(OWN, {OWN: title}, any_model)
+            return OfferedPairs(OWN, {OWN: title}, any_model)
         titles = {home.name: home.title}
         if not (self.only_home or ZERO_GPU):
             place = chosen_device(self.device)
@@ -88,30 +88,30 @@ class Hosting:
             counted = "bf16" if self.precision == AUTO_PRECISION and place.type != "cpu" else self.precision
             free = free_memory(str(place)) - home.needed_bytes(counted)
             titles |= {preset.name: preset.title for preset in fitting(free, counted)}
-        return Offer(home.name, titles, any_model)
+        return OfferedPairs(home.name, titles, any_model)
 
-    def service(self, offer: Offer) -> Service:
+    def service(self, offered: OfferedPairs) -> Service:
         """The service, nothing loaded; where the GPU is lent by the call, with the models in place."""
         if ZERO_GPU:
-            return self._service_on_calls(offer)
+            return self._service_on_calls(offered)
 
         def load(name: str, progress: Progress) -> Pair:
             # Beside a run of another pair nothing can be measured: a guest's first job does that.
             loader = assemble_pair
-            if name == offer.home:
+            if name == offered.home:
                 loader = partial(load_pair, remeasure=self.remeasure, alone=service.alone)
             return loader(
-                **self._sources_of(name, offer),
+                **self._sources_of(name, offered),
                 device=self.device,
                 precision=self.precision,
                 progress=progress,
             )
 
-        service = Service(load, offer, self.bounds)
+        service = Service(load, offered, self.bounds)
         return service
 
-    def _sources_of(self, name: str, offer: Offer) -> Mapping[str, Any]:
-        if name == offer.home:
+    def _sources_of(self, name: str, offered: OfferedPairs) -> Mapping[str, Any]:
+        if name == offered.home:
             return self.sources
         if found := two_models(name):
             if any(Path(one).exists() for one in found):
@@ -119,7 +119,7 @@ class Hosting:
             return {"target": found[0], "draft": found[1]}
         return preset_named(name).sources
 
-    def _service_on_calls(self, offer: Offer) -> Service:
+    def _service_on_calls(self, offered: OfferedPairs) -> Service:
         import spaces
 
         # In the main thread, before the page is up: the host packs what is on the GPU by then.
@@ -131,7 +131,7 @@ class Hosting:
             checked_on="cpu",
         )
         performer = on_calls(pair, perform, spaces.GPU)
-        return Service(lambda _name, _progress: pair, offer, self.bounds, performer)
+        return Service(lambda _name, _progress: pair, offered, self.bounds, performer)
 
 
 NAMES = tuple(preset.name for preset in PRESETS)

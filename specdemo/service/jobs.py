@@ -23,9 +23,10 @@ from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import RunConfig
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.lost_device import devices_answer
-from specdemo.service.offer import Offer
-from specdemo.service.pair_pool import Loader, Shelf, drop_unused
-from specdemo.service.queue import Bounds, Line, Stop
+from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.service.pair_pool import Loader, PairPool, drop_unused
+from specdemo.service.place import Stop
+from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.shares import Visitor
 
 T = TypeVar("T")
@@ -152,26 +153,26 @@ Perform = Callable[[Pair, Request, Stop], Iterator[Event]]
 
 
 class Service:
-    """Holds what visitors share: the models and the line before the device.
+    """Holds what visitors share: the models, and the queue for the device.
 
     Args:
         loader: Loads a pair by name.
-        offer: Which pairs may be asked for.
-        bounds: How long the line may grow and a job may last.
+        offered: Which pairs may be asked for.
+        bounds: How long the queue may grow and a job may last.
         performer: Does the jobs.
     """
 
     def __init__(
         self,
         loader: Loader,
-        offer: Offer | None = None,
+        offered: OfferedPairs | None = None,
         bounds: Bounds | None = None,
         performer: Perform = perform,
     ):
-        self._offer = offer or Offer()
+        self._offered = offered or OfferedPairs()
         self._loader = loader
-        self._shelf = Shelf(self._load, self._offer.home)
-        self._line = Line(bounds)
+        self._pool = PairPool(self._load, self._offered.home)
+        self._queue = JobQueue(bounds)
         self._perform = performer
         self._closing = False
         self._lost = False
@@ -188,22 +189,22 @@ class Service:
             return State.LOST
         if self._closing:
             return State.CLOSING
-        if self._shelf.ready:
+        if self._pool.ready:
             return State.READY
-        return State.LOADING if self._shelf.loading else State.FAILED
+        return State.LOADING if self._pool.loading else State.FAILED
 
     def load(self) -> None:
         """Begin loading the home pair in the background, unless it is loaded or under way."""
-        self._shelf.begin()
+        self._pool.begin()
 
     def alone(self, work: Callable[[], T]) -> T:
         """Do what is measured while nothing else computes: on the device's thread, before those who wait."""
-        return self._line.first("measure this machine", work)
+        return self._queue.first("measure this machine", work)
 
     def close(self, within_s: float) -> None:
         """Begin nothing more, and wait as long for the job under way; whoever else comes is told so."""
         self._closing = True
-        self._line.close(RESTARTING, within_s)
+        self._queue.close(RESTARTING, within_s)
 
     def events(
         self,
@@ -226,20 +227,20 @@ class Service:
             ``progress`` events (``text``, ``fraction``) while waiting, then those of the job.
 
         Raises:
-            UserError: The request was refused, the models could not be loaded, there is no place in the line,
-                or the job failed.
+            UserError: The request was refused, the models could not be loaded, there is no place in the
+                queue, or the job failed.
         """
         request = checked(kind, raw)  # refused before anything is waited for
-        name = self._offer.named(pair)
-        with self._line.place(kind, visitor) as place:
-            loan = yield from self._shelf.borrow(name, lambda: place.refused is not None or stop())
+        name = self._offered.named(pair)
+        with self._queue.place(kind, visitor) as place:
+            loan = yield from self._pool.borrow(name, lambda: place.refused is not None or stop())
             if loan is None:
-                return place.require()
+                return place.require_kept()
             try:
-                yield from self._line.turn(place, lambda ended: self._on(loan.pair, request, ended), stop)
+                yield from self._queue.turn(place, lambda ended: self._on(loan.pair, request, ended), stop)
             except LostDeviceError:
                 if not self._lost:
-                    self._shelf.forget(loan.pair)
+                    self._pool.forget(loan.pair)
                 raise
             finally:
                 loan.give_back()

@@ -40,7 +40,7 @@ Costs = Mapping[tuple[int, str], Calibration]
 
 
 @dataclass(frozen=True)
-class Taken:
+class CallReport:
     """What a call tells of itself at its end.
 
     Attributes:
@@ -89,16 +89,16 @@ class Reservations:
         work_s = MARGIN * max(rates) * size if rates else pace * _usual_work(kind, raw)
         return min(MOST_S, max(LEAST_S, math.ceil(start_s + work_s)))
 
-    def learn(self, kind: JobKind, raw: Mapping[str, Any], taken: Taken) -> None:
-        """Take in what a call told."""
+    def learn(self, kind: JobKind, raw: Mapping[str, Any], report: CallReport) -> None:
+        """Take in what a call reported."""
         name, size = _job(kind, raw)
-        self.costs[taken.gpu].update(taken.costs)
-        self._starts[bool(taken.costs)].append(taken.start_s)
+        self.costs[report.gpu].update(report.costs)
+        self._starts[bool(report.costs)].append(report.start_s)
         self._seen.add((name, size))
-        done = taken.size if taken.size is not None else size if taken.whole else 0
+        done = report.size if report.size is not None else size if report.whole else 0
         if done:
-            self._rates[name].append(taken.work_s / done)
-            self._paces.append(taken.work_s / done * size / _usual_work(kind, raw))
+            self._rates[name].append(report.work_s / done)
+            self._paces.append(report.work_s / done * size / _usual_work(kind, raw))
 
     def was_cut(self, kind: JobKind, raw: Mapping[str, Any]) -> None:
         """The host ended a call before its end: the next one like it gets twice the time."""

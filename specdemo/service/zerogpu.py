@@ -1,8 +1,8 @@
 """A GPU that is there only inside a call, as on ZeroGPU Spaces.
 
 There another process, forked for the call, computes with the weights as they were placed at the start;
-this one never does. Requests and events travel between the two as plain data, the wish to stop as a file
-that is no longer there. What a call measured is told at its end and handed to the next one.
+this one never does. Checked requests and events travel between the two as plain data, the wish to stop as a
+file that is no longer there. What a call measured is told at its end and handed to the next one.
 """
 
 import os
@@ -19,13 +19,13 @@ from specdemo.records.limits import UserError
 from specdemo.records.trace import Status
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import LostDeviceError, Perform, Request
-from specdemo.service.queue import Stop
-from specdemo.service.reservations import Costs, Reservations, Taken
+from specdemo.service.place import Stop
+from specdemo.service.reservations import CallReport, Costs, Reservations
 
 REFUSED = "refused"
 """Type of the event with a ``UserError``'s sentence: of an exception only the name would arrive."""
-TAKEN = "taken"
-"""Type of the last event of a call that ends well."""
+REPORT = "report"
+"""Type of the last event of a call that ends well: its ``CallReport``."""
 BEFORE_RESULTS = frozenset({"progress", "start", "experiment"})
 
 _born: list[float] = []
@@ -38,6 +38,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
 
     Args:
         pair: Placed on the GPU, nothing measured.
+        perform: Is run in the other process; requests are checked before they are sent there.
         lend: ``spaces.GPU``, or what does the same: called with ``duration``, it decorates a generator
             function.
     """
@@ -47,12 +48,12 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
         return reservations.seconds_for(request.kind, request.raw)
 
     @lend(duration=seconds_for)
-    def call(request: Request, wanted: str, known: Mapping[str, Costs]) -> Iterator[Event]:
+    def call(request: Request, asked_for: str, known: Mapping[str, Costs]) -> Iterator[Event]:
         meter = _Meter(request.kind, pair, known)
         try:
-            with closing(perform(pair, request, lambda: not Path(wanted).exists())) as events:  # type: ignore[type-var]
+            with closing(perform(pair, request, lambda: not Path(asked_for).exists())) as events:  # type: ignore[type-var]
                 yield from map(meter.seen, events)
-            yield {"type": TAKEN, "taken": meter.taken(Path(wanted).exists())}
+            yield {"type": REPORT, "report": meter.report(whole=Path(asked_for).exists())}
         except UserError as error:
             yield {"type": REFUSED, "message": str(error)}
             if isinstance(error, LostDeviceError):
@@ -63,17 +64,17 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
 
     def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
         with TemporaryDirectory(prefix="specdemo-call-") as folder:
-            wanted = Path(folder) / "wanted"
-            wanted.touch()
+            asked_for = Path(folder) / "asked_for"
+            asked_for.touch()
             known = {gpu: dict(costs) for gpu, costs in reservations.costs.items()}
-            with closing(_lent(call(request, str(wanted), known), request, reservations)) as events:
+            with closing(_lent(call(request, str(asked_for), known), request, reservations)) as events:
                 try:
                     for event in events:
                         if stop():
-                            wanted.unlink(missing_ok=True)
+                            asked_for.unlink(missing_ok=True)
                         yield event
                 finally:
-                    wanted.unlink(missing_ok=True)
+                    asked_for.unlink(missing_ok=True)
 
     return perform_inside_call
 
@@ -106,12 +107,12 @@ class _Meter:
             self._size += kept + (round_["emission"] is not None)
         return event
 
-    def taken(self, whole: bool) -> Taken:
+    def report(self, whole: bool) -> CallReport:
         """What the call took until now; ``whole`` where nobody asked it to stop."""
         now = time.monotonic()
         first = self._first_result or now
         new = {key: costs for key, costs in self._pair.calibrations.items() if key not in self._known}
-        return Taken(self._gpu, new, first - self._begun, now - first, self._size, whole)
+        return CallReport(self._gpu, new, first - self._begun, now - first, self._size, whole)
 
 
 def _lent(events: Iterator[Event], request: Request, reservations: Reservations) -> Iterator[Event]:
@@ -127,8 +128,8 @@ def _lent(events: Iterator[Event], request: Request, reservations: Reservations)
                 begun = True
                 if event["type"] == REFUSED:
                     refused = event["message"]  # and on to the end, which says what becomes of the process
-                elif event["type"] == TAKEN:
-                    reservations.learn(request.kind, request.raw, event["taken"])
+                elif event["type"] == REPORT:
+                    reservations.learn(request.kind, request.raw, event["report"])
                 else:
                     yield event
     except Exception as error:

@@ -12,7 +12,7 @@ import gradio as gr
 from specdemo.pairs.pair import drafters_with
 from specdemo.records import limits
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
-from specdemo.service.offer import Offer
+from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.requests import SETTINGS
 
@@ -74,12 +74,12 @@ class Controls(NamedTuple):
     pair: gr.Dropdown
 
 
-def build_controls(drafters: Sequence[str], offer: Offer) -> tuple[Controls, gr.Button, gr.Button]:
+def build_controls(drafters: Sequence[str], offered: OfferedPairs) -> tuple[Controls, gr.Button, gr.Button]:
     """Add the widgets to the page that is being built.
 
     Args:
         drafters: The kinds that the pair at home can draft with.
-        offer: The pairs to choose from.
+        offered: The pairs to choose from.
 
     Returns:
         The widgets, the button Run and the button Stop.
@@ -112,7 +112,7 @@ def build_controls(drafters: Sequence[str], offer: Offer) -> tuple[Controls, gr.
         for example in EXAMPLES:
             _example_button(example, prompt, mode)
     with gr.Row(elem_id="settings"):
-        controls = _settings(prompt, mode, drafters, offer)
+        controls = _settings(prompt, mode, drafters, offered)
     return controls, run_button, stop_button
 
 
@@ -123,7 +123,7 @@ def _example_button(example: Example, prompt: gr.Textbox, mode: gr.Radio) -> Non
     )
 
 
-def _settings(prompt: gr.Textbox, mode: gr.Radio, drafters: Sequence[str], offer: Offer) -> Controls:
+def _settings(prompt: gr.Textbox, mode: gr.Radio, drafters: Sequence[str], offered: OfferedPairs) -> Controls:
     """All other widgets, added to those two."""
     drafter = gr.Dropdown(
         _labelled(drafters),
@@ -156,7 +156,7 @@ def _settings(prompt: gr.Textbox, mode: gr.Radio, drafters: Sequence[str], offer
         elem_id="new-tokens",
     )
     with gr.Accordion("More", open=False, elem_id="more"):
-        pair = _pair_choice(offer)
+        pair = _pair_choice(offered)
         seed = gr.Number(
             DEFAULTS.seed,
             label="Seed",
@@ -190,25 +190,25 @@ def _settings(prompt: gr.Textbox, mode: gr.Radio, drafters: Sequence[str], offer
     )
 
 
-def _pair_choice(offer: Offer) -> gr.Dropdown:
+def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
     """Which models are to do it; not shown where there is nothing to choose."""
     return gr.Dropdown(
-        [(title, name) for name, title in offer.titles.items()] or [offer.home],
-        value=offer.home,
-        label="Models" if not offer.any_model else "Models, or any two as TARGET/ID, DRAFT/ID",
-        allow_custom_value=offer.any_model,
-        visible=offer.any_model or len(offer.titles) > 1,
+        [(title, name) for name, title in offered.titles.items()] or [offered.home],
+        value=offered.home,
+        label="Models" if not offered.any_model else "Models, or any two as TARGET/ID, DRAFT/ID",
+        allow_custom_value=offered.any_model,
+        visible=offered.any_model or len(offered.titles) > 1,
         min_width=260,
         elem_id="pair",
     )
 
 
-def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offer: Offer) -> None:
+def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: OfferedPairs) -> None:
     """Have the choice of drafters follow the pair: others than the one at home have a draft model only."""
     guests = drafters_with(draft=True, feature_draft=False)
 
     def choices(pair: str, drafter: str) -> list[Any]:
-        names = at_home if pair == offer.home else guests
+        names = at_home if pair == offered.home else guests
         return [
             gr.Dropdown(_labelled(names), value=drafter if drafter in names else names[0]),
             gr.Checkbox(interactive=DEFAULTS.drafter in names),

@@ -1,6 +1,6 @@
 """What a pair of buttons does: one starts a job on the device and streams its events, one ends it.
 
-Every job of the page waits in the service's one line for one device; Gradio's own queue only hands them on. A
+Every job of the page waits in the service's one queue for one device; Gradio's own only hands them on. A
 visitor has at most one of each kind; each kind has its own ``Stops``. How a job ended is shown without asking
 the server, which may be the reason.
 """

@@ -13,7 +13,7 @@ import gradio as gr
 
 from specdemo.records import limits
 from specdemo.records.limits import UserError
-from specdemo.service.offer import Offer
+from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui import jobs, stage
 from specdemo.ui.address import settings_from
 from specdemo.ui.api_endpoints import build_generate
@@ -49,22 +49,22 @@ MOST_SESSIONS = 200
 
 
 def build_page(
-    service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:1], offer: Offer | None = None
+    service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:1], offered: OfferedPairs | None = None
 ) -> gr.Blocks:
     """The whole page around one service.
 
     Args:
         service: Decodes.
         drafters: The kinds to choose from, as far as the pair at home has what they need.
-        offer: The pairs to choose from.
+        offered: The pairs to choose from.
     """
-    offer = offer or Offer()
+    offered = offered or OfferedPairs()
     run_stops = Stops()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(HEADER, js_on_load=None, apply_default_css=False)
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
             with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
-                controls, run_button, stop_button = build_controls(drafters, offer)
+                controls, run_button, stop_button = build_controls(drafters, offered)
             with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
                 lessons = component("lessons", "lessons.js", "mountLessons")
                 quiz_stops = build_quiz(service, controls.pair)
@@ -76,8 +76,8 @@ def build_page(
                 lab_stops = build_lab(service, controls.pair)
         shown = stage.build_stage()
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
-        keep_drafters_possible(controls, drafters, offer)
-        _wire_address(page, tabs, controls, shown, offer)
+        keep_drafters_possible(controls, drafters, offered)
+        _wire_address(page, tabs, controls, shown, offered)
         _wire_lessons(lessons, controls)
         _wire_class_link(lessons, controls)
         jobs.wire(run_stops, run_endpoint(service, run_stops), controls, shown, (run_button, stop_button))
@@ -113,13 +113,15 @@ def launch_options(allowed: Sequence[str] = (), listening: str = "") -> dict[str
     }
 
 
-def _wire_address(page: gr.Blocks, tabs: gr.Tabs, controls: Controls, shown: gr.HTML, offer: Offer) -> None:
+def _wire_address(
+    page: gr.Blocks, tabs: gr.Tabs, controls: Controls, shown: gr.HTML, offered: OfferedPairs
+) -> None:
     def load(request: gr.Request) -> list[Any]:
         tab = gr.Tabs(selected="learn") if "lesson" in request.query_params else gr.skip()
         try:
             settings = FIRST_SETTINGS | settings_from(request.query_params, DEFAULTS.prompt)
             if "pair" in request.query_params:
-                settings["pair"] = offer.named(request.query_params["pair"])
+                settings["pair"] = offered.named(request.query_params["pair"])
         except UserError as error:
             return [tab, *[gr.skip()] * len(controls), error_line(str(error))]
         return [tab, *widget_values(settings), gr.skip()]

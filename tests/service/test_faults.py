@@ -20,7 +20,7 @@ from specdemo.records.trace import Rule
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import RESTARTING, Service
 from specdemo.service.lost_device import devices_answer
-from specdemo.service.offer import Offer
+from specdemo.service.offered_pairs import OfferedPairs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
@@ -276,7 +276,7 @@ def test_a_pair_that_is_not_offered_is_refused_in_a_sentence(pair):
 
 def test_each_visitor_gets_the_pair_they_asked_for():
     pairs = {"embedded": tiny_pair(), "second": tiny_pair(seed=3)}
-    offer = Offer(titles={"embedded": "One", "second": "Other"})
+    offer = OfferedPairs(titles={"embedded": "One", "second": "Other"})
     service = Service(lambda name, _progress: pairs[name], offer)
     alone = {name: ids(service_of(pair).events(JobKind.RUN, REQUEST, never)) for name, pair in pairs.items()}
     assert alone["embedded"] != alone["second"]

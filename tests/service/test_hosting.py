@@ -16,7 +16,7 @@ from specdemo.records.limits import UserError
 from specdemo.service import hosting
 from specdemo.service.hosting import Hosting
 from specdemo.service.job_kinds import JobKind
-from specdemo.service.offer import Offer, two_models
+from specdemo.service.offered_pairs import OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
@@ -42,23 +42,23 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
 
 
 def test_presets_are_offered_as_far_as_they_fit_beside_the_pair_at_home(monkeypatch, roomy):
-    everything = Hosting(device="cpu").offer()
+    everything = Hosting(device="cpu").offered_pairs()
     assert list(everything.titles) == [preset.name for preset in PRESETS]
     home = preset_named("embedded").needed_bytes("auto")
     small = preset_named("gpt2-large").needed_bytes("auto")
     for spare, there in ((0, True), (-1, False)):
         monkeypatch.setattr(hosting, "free_memory", lambda _device, spare=spare: home + small + spare)
-        assert ("gpt2-large" in Hosting(device="cpu").offer().titles) is there
+        assert ("gpt2-large" in Hosting(device="cpu").offered_pairs().titles) is there
     monkeypatch.setattr(hosting, "free_memory", lambda _device: 0)
-    assert list(Hosting(device="cpu").offer().titles) == ["embedded"]
+    assert list(Hosting(device="cpu").offered_pairs().titles) == ["embedded"]
 
 
 def test_a_host_may_offer_nothing_else_or_another_pair_at_home(roomy):
-    assert list(Hosting(device="cpu", only_home=True).offer().titles) == ["embedded"]
-    large = Hosting(pair="qwen2.5-7b", device="cpu").offer()
+    assert list(Hosting(device="cpu", only_home=True).offered_pairs().titles) == ["embedded"]
+    large = Hosting(pair="qwen2.5-7b", device="cpu").offered_pairs()
     assert large.home == "qwen2.5-7b" and "embedded" in large.titles
     own = Hosting(target="/models/large", draft="/models/small", device="cpu", only_home=True)
-    assert own.offer().titles == {"own": "large with small"} and own.offer().home == "own"
+    assert own.offered_pairs().titles == {"own": "large with small"} and own.offered_pairs().home == "own"
     assert own.sources["target"] == "/models/large"
     assert Hosting(draft="none").sources["target"] == "embedded"
     with pytest.raises(UserError, match="needs --draft with it"):
@@ -70,7 +70,7 @@ def test_a_host_may_offer_nothing_else_or_another_pair_at_home(roomy):
 )
 def test_a_device_or_precision_that_is_not_there_is_refused_at_the_start(wrong, words):
     with pytest.raises(UserError, match=words):
-        Hosting(**wrong).offer()
+        Hosting(**wrong).offered_pairs()
 
 
 @pytest.mark.parametrize("bounds", [(-1, 1.0), (10**6, 1.0), (1, 0.0), (1, float("nan")), (1, float("inf"))])
@@ -102,7 +102,7 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     monkeypatch.setattr(hosting, "assemble_pair", load)
     monkeypatch.chdir(ROOT)
     host = Hosting(device="cpu", any_model=True)
-    service = host.service(host.offer())
+    service = host.service(host.offered_pairs())
     request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
     for name in (None, "smollm2-1.7b", "some/target, some/draft"):
         assert list(service.events(JobKind.RUN, request, lambda: False, name))[-1]["type"] == "end"
@@ -128,7 +128,7 @@ def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monk
     monkeypatch.setattr(hosting, "load_pair", load_home)
     monkeypatch.setattr(hosting, "assemble_pair", lambda **_sources: tiny_pair())
     host = Hosting(device="cpu")
-    service = host.service(host.offer())
+    service = host.service(host.offered_pairs())
     request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
     guest = service.events(JobKind.RUN, request, lambda: False, "gpt2-large")
     while next(guest)["type"] != "round":
@@ -162,18 +162,20 @@ def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monk
 def test_what_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name):
     for any_model in (False, True):
         with pytest.raises(UserError, match=r"^Unknown pair .*; choose one of: embedded") as refused:
-            Offer(any_model=any_model).named(name)
+            OfferedPairs(any_model=any_model).named(name)
         assert "\n" not in str(refused.value)
 
 
 def test_any_two_models_may_be_named_only_where_the_host_allows_it():
     name = "some/target, some/draft"
-    assert Offer(any_model=True).named(name) == name
-    assert Offer(any_model=True).named("some/target,some/draft") == name
+    assert OfferedPairs(any_model=True).named(name) == name
+    assert OfferedPairs(any_model=True).named("some/target,some/draft") == name
     assert two_models(name) == ("some/target", "some/draft") and two_models("embedded") is None
     with pytest.raises(UserError):
-        Offer().named(name)
-    assert {Offer().named(None), Offer().named(""), Offer().named("embedded")} == {"embedded"}
+        OfferedPairs().named(name)
+    assert {OfferedPairs().named(None), OfferedPairs().named(""), OfferedPairs().named("embedded")} == {
+        "embedded"
+    }
 
 
 def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(monkeypatch, roomy):
@@ -187,7 +189,7 @@ def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(m
     monkeypatch.setattr(hosting, "assemble_pair", assemble)
     monkeypatch.setitem(sys.modules, "spaces", type("spaces", (), {"GPU": lender}))
     host = Hosting(any_model=True)
-    offer = host.offer()
+    offer = host.offered_pairs()
     assert list(offer.titles) == ["embedded"] and not offer.any_model
     service = host.service(offer)
     assert [(o["device"], o["checked_on"]) for o in assembled] == [("cuda", "cpu")]

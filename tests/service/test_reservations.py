@@ -9,8 +9,8 @@ from specdemo.service.reservations import (
     MEASURING_S,
     MOST_S,
     REMEMBERED,
+    CallReport,
     Reservations,
-    Taken,
 )
 from specdemo.service.reservations import usual_seconds as usual
 
@@ -20,7 +20,7 @@ COSTS = {(256, ""): Calibration(0.01, 0.0, (1.0,) * 13, 1)}
 
 
 def taken(start_s=1.0, work_s=2.0, size=256, costs=None, whole=True, gpu="H200"):
-    return Taken(gpu, costs or {}, start_s, work_s, size, whole)
+    return CallReport(gpu, costs or {}, start_s, work_s, size, whole)
 
 
 def test_the_first_call_has_time_to_measure_and_later_ones_ask_for_what_they_need():

@@ -39,7 +39,7 @@ class Hall:
     @property
     def taken(self) -> int:
         """How many places are."""
-        return len(self.service._line._taken)
+        return len(self.service._queue._taken)
 
     def _perform(self, _pair: Any, _request: Any, stop: Any) -> Iterator[Any]:
         rounds = 0

@@ -19,7 +19,7 @@ OWN = "own"
 
 
 @dataclass(frozen=True)
-class Offer:
+class OfferedPairs:
     """The pairs of one app.
 
     Attributes:
