@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, TypedDict
 
 import gradio as gr
-from gradio.utils import get_function_description
 from starlette.middleware import Middleware
 
 from specdemo.records.limits import UserError
@@ -20,6 +19,7 @@ from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
 from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
+from specdemo.ui.http.gradio_internals import describe_values, serve_one_tool
 from specdemo.ui.http.visitors import Loopback
 from specdemo.ui.requests import raw_request
 from specdemo.ui.streams import EventSource, Stops
@@ -63,9 +63,7 @@ def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
     stops = Stops()
     endpoint = generate_endpoint(service, stops)
     added = gr.api(endpoint, api_name=GENERATE, concurrency_limit=None, concurrency_id=jobs.DEVICE)
-    _request, *meanings = get_function_description(endpoint)[1].values()
-    for place, meaning in zip(added["inputs"] + added["outputs"], [*meanings, "Answer"], strict=True):
-        page.blocks[place].label = meaning
+    describe_values(page, endpoint, added, "Answer")
     return stops
 
 
@@ -178,15 +176,7 @@ def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
-        # Gradio makes a tool of every public endpoint. This runs before the first request.
-        server = page.mcp_server_obj
-        server.tool_to_endpoint = {
-            tool: endpoint for tool, endpoint in server.tool_to_endpoint.items() if endpoint == f"/{GENERATE}"
-        }
-        # Gradio would write what a tool gives as Python does.
-        server.postprocess_output_data = lambda data, _root: [
-            server.types.TextContent(type="text", text=dump(given)) for given in data
-        ]
+        serve_one_tool(page, GENERATE, dump)  # before the first request
         async with guarded(app):
             yield
 

@@ -11,11 +11,11 @@ from contextlib import closing
 from typing import Any, Literal
 
 import gradio as gr
-from gradio.events import Dependency
 
 from specdemo.records.limits import UserError
 from specdemo.service.shares import Visitor
-from specdemo.ui.http.reading import UNREAD_S, Reader, unread_messages
+from specdemo.ui.http.gradio_internals import Dependency, unread_messages
+from specdemo.ui.http.reading import UNREAD_S, Reader
 from specdemo.ui.http.visitors import visitor_of
 from specdemo.ui.streams import Events, Stops, error_line, first_line, ndjson
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from gradio.context import LocalContext
 from helpers.http_visitor import HttpVisitor
 from helpers.requests_made import request_from
 from helpers.visitor import wait_until
@@ -199,9 +200,9 @@ def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
     assert visitor_of(request_from("10.0.0.1", None)) == Visitor("10.0.0.1")
     assert visitor_of(request_from(None, None)) == Visitor("")
     assert visitor_of(request_from("10.0.0.1", "abc", **{visitors._LOOPED: True})) == Visitor("10.0.0.1")
-    token = visitors.LocalContext.event_id.set("abc")
+    token = LocalContext.event_id.set("abc")
     assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1"), "made up by Gradio"
-    visitors.LocalContext.event_id.reset(token)
+    LocalContext.event_id.reset(token)
 
 
 async def told_client(scope: Any, receive: Any, send: Any) -> None:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 
 import gradio as gr
-from gradio.context import LocalContext
+
+from specdemo.ui.http.gradio_internals import listening_sockets
 
 UNREAD_S = 10.0
 """How long nothing may be read until a job ends: before it has begun, and while it holds the device."""
@@ -44,17 +45,7 @@ class Reader:
         return self._clock() - self._seen > UNREAD_S
 
 
-def unread_messages() -> Callable[[], int]:
-    """How many messages of the job that Gradio begins wait to be fetched; none where there is no queue."""
-    blocks = LocalContext.blocks.get(None)
-    event = blocks and blocks._queue.event_ids_to_events.get(LocalContext.event_id.get(None))
-    if not event:
-        return lambda: 0
-    return blocks._queue.pending_messages_per_session[event.session_hash].qsize
-
-
 def send_little_ahead(page: gr.Blocks) -> None:
     """Have those who stop reading be found soon; for a page that has just been launched."""
-    for server in page.server.servers:
-        for listener in server.sockets:  # what it accepts inherits this
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)
+    for listener in listening_sockets(page):  # what it accepts inherits this
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)
