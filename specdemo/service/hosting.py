@@ -91,7 +91,13 @@ class Hosting:
         return OfferedPairs(home.name, titles, any_model)
 
     def service(self, offered: OfferedPairs) -> Service:
-        """The service, nothing loaded; where the GPU is lent by the call, with the models in place."""
+        """The service around the offered pairs.
+
+        Nothing is loaded yet, but where the GPU is lent by the call: there the models are placed first.
+
+        Raises:
+            UserError: The models could not be placed.
+        """
         if ZERO_GPU:
             return self._service_on_calls(offered)
 

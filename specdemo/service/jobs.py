@@ -1,4 +1,4 @@
-"""The running app's models, lent to one job at a time: what may be asked of them, faults put into words."""
+"""The running app's models, lent to one job at a time: which jobs there are, and faults put into words."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -31,11 +31,11 @@ from specdemo.service.shares import Visitor
 
 T = TypeVar("T")
 RESTARTING = "The server is about to start again; please try again in a minute."
-"""What jobs are refused with from the moment on in which it is to end."""
+"""What jobs are refused with once the program is to end, or its device is lost."""
 
 
 class LostDeviceError(UserError):
-    """The device no longer holds what it was given."""
+    """A job failed with its device, which no longer holds the pair's weights."""
 
 
 class State(StrEnum):
@@ -95,10 +95,11 @@ KINDS: Mapping[JobKind, _Kind] = {
     JobKind.QUIZ: _Kind(_question, _quiz),
     JobKind.MEASURE: _Kind(parse_lab, lab_events),
 }
+"""How each kind is done."""
 
 
 def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:
-    """An untrusted request, checked.
+    """Check an untrusted request.
 
     Raises:
         UserError: It is refused.
@@ -107,11 +108,20 @@ def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:
 
 
 def perform(pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
-    """Do one job; what can go wrong on a device is said in a sentence, and leaves it fit for the next one.
+    """Do one job, on the thread that reads it; a fault leaves the device fit for the next job if that can be.
+
+    Args:
+        pair: Calibrated or not; keeps what is measured on the way.
+        request: Checked.
+        stop: Asked once a round; True ends the job.
+
+    Yields:
+        The events of the job's kind.
 
     Raises:
-        UserError: The job was refused or failed.
+        UserError: The job was refused, or memory or numbers gave out; says so in a sentence.
         LostDeviceError: The device failed; the pair is of no more use.
+        Exception: Anything else that a job raises is a fault of the program.
     """
     told: UserError
     try:
@@ -156,10 +166,10 @@ class Service:
     """Holds what visitors share: the models, and the queue for the device.
 
     Args:
-        loader: Loads a pair by name.
+        loader: Loads a pair by name, on a thread of its own.
         offered: Which pairs may be asked for.
         bounds: How long the queue may grow and a job may last.
-        performer: Does the jobs.
+        performer: Does the jobs, on the device's thread.
     """
 
     def __init__(
@@ -194,15 +204,26 @@ class Service:
         return State.LOADING if self._pool.loading else State.FAILED
 
     def load(self) -> None:
-        """Begin loading the home pair in the background, unless it is loaded or under way."""
+        """Begin to load the home pair on a thread of its own, unless it is loaded or under way."""
         self._pool.begin()
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Do what is measured while nothing else computes: on the device's thread, before those who wait."""
+        """Do what is measured while nothing else computes: on the device's thread, before those who wait.
+
+        Returns:
+            What ``work`` returned; blocks until then.
+
+        Raises:
+            UserError: The service was closed.
+        """
         return self._queue.first("measure this machine", work)
 
     def close(self, within_s: float) -> None:
-        """Begin nothing more, and wait as long for the job under way; whoever else comes is told so."""
+        """Begin no more jobs, and refuse those that wait and that come with ``RESTARTING``.
+
+        Args:
+            within_s: Seconds that the job under way may take to end by itself; it is told to end then.
+        """
         self._closing = True
         self._queue.close(RESTARTING, within_s)
 
@@ -246,6 +267,7 @@ class Service:
                 loan.give_back()
 
     def _on(self, pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
+        """The job on the device's thread, once it has its turn."""
         if self._lost:
             raise UserError(RESTARTING)
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
@@ -264,4 +286,5 @@ class Service:
             raise
 
     def _probe(self) -> None:
+        """Find out whether the device is lost for this process, after something failed on it."""
         self._lost = self._lost or not devices_answer()

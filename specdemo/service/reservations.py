@@ -45,12 +45,12 @@ class CallReport:
 
     Attributes:
         gpu: The GPU's name.
-        costs: What was measured in it.
-        start_s: Seconds from the beginning of its process, or where that was there already its own, to the
-            first result.
-        work_s: Seconds from there on.
-        size: How many tokens a run wrote in all its lanes; None where that is for the request to say.
-        whole: Whether it was let finish.
+        costs: What was measured in the call and not known before.
+        start_s: Seconds to the first result, from the fork of the call's process, or from the call's own
+            beginning where an earlier one had forked it.
+        work_s: Seconds from the first result on.
+        size: Tokens that a run wrote in all its lanes; None for other jobs, whose size the request tells.
+        whole: Whether nobody asked it to stop.
     """
 
     gpu: str
@@ -67,7 +67,7 @@ def _recent() -> deque[float]:
 
 @dataclass
 class Reservations:
-    """What is known of the calls so far; for one call at a time.
+    """What is known of the calls so far; to be used for one call at a time.
 
     Attributes:
         costs: By the name of the GPU: another type has floors and costs of its own.
@@ -80,7 +80,11 @@ class Reservations:
     _seen: set[tuple[str, float]] = field(default_factory=set)
 
     def seconds_for(self, kind: JobKind, raw: Mapping[str, Any]) -> int:
-        """Seconds that a job is expected to hold the GPU at most."""
+        """Seconds that a job is expected to hold the GPU at most, from ``LEAST_S`` to ``MOST_S``.
+
+        Args:
+            kind, raw: Of the request; settings that are missing or odd count as usual ones.
+        """
         name, size = _job(kind, raw)
         start = self._starts[(name, size) not in self._seen] or self._starts[True]
         rates = self._rates[name]
@@ -90,7 +94,7 @@ class Reservations:
         return min(MOST_S, max(LEAST_S, math.ceil(start_s + work_s)))
 
     def learn(self, kind: JobKind, raw: Mapping[str, Any], report: CallReport) -> None:
-        """Take in what a call reported."""
+        """Take in what a call for this request reported at its end."""
         name, size = _job(kind, raw)
         self.costs[report.gpu].update(report.costs)
         self._starts[bool(report.costs)].append(report.start_s)
@@ -107,7 +111,7 @@ class Reservations:
 
 
 def usual_seconds(kind: JobKind, raw: Mapping[str, Any]) -> int:
-    """What is asked for before anything is known."""
+    """Seconds that are asked for before anything is known."""
     return Reservations().seconds_for(kind, raw)
 
 
@@ -116,7 +120,7 @@ def _usual_work(kind: JobKind, raw: Mapping[str, Any]) -> float:
 
 
 def _job(kind: JobKind, raw: Mapping[str, Any]) -> tuple[str, float]:
-    """Which jobs take about equally long for each part of their size, and the size of this one."""
+    """A name for the jobs whose seconds grow alike with their size, and the size of this one."""
     if kind == JobKind.RUN:
         lanes = 1 + (raw.get("baseline", RunConfig.baseline) is True) + (raw.get("draft_alone") is True)
         return kind, lanes * _tokens(raw)

@@ -27,9 +27,10 @@ REFUSED = "refused"
 REPORT = "report"
 """Type of the last event of a call that ends well: its ``CallReport``."""
 BEFORE_RESULTS = frozenset({"progress", "start", "experiment"})
+"""Types of the events that are no results yet."""
 
 _born: list[float] = []
-"""When this process was forked, until its first call has counted that."""
+"""In a forked process, when that was (seconds of ``time.monotonic``), until its first call has taken it."""
 os.register_at_fork(after_in_child=lambda: _born.__setitem__(slice(None), [time.monotonic()]))
 
 
@@ -48,12 +49,12 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
         return reservations.seconds_for(request.kind, request.raw)
 
     @lend(duration=seconds_for)
-    def call(request: Request, asked_for: str, known: Mapping[str, Costs]) -> Iterator[Event]:
+    def call(request: Request, keep_going: str, known: Mapping[str, Costs]) -> Iterator[Event]:
         meter = _Meter(request.kind, pair, known)
         try:
-            with closing(perform(pair, request, lambda: not Path(asked_for).exists())) as events:  # type: ignore[type-var]
+            with closing(perform(pair, request, lambda: not Path(keep_going).exists())) as events:  # type: ignore[type-var]
                 yield from map(meter.seen, events)
-            yield {"type": REPORT, "report": meter.report(whole=Path(asked_for).exists())}
+            yield {"type": REPORT, "report": meter.report(whole=Path(keep_going).exists())}
         except UserError as error:
             yield {"type": REFUSED, "message": str(error)}
             if isinstance(error, LostDeviceError):
@@ -64,17 +65,17 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
 
     def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
         with TemporaryDirectory(prefix="specdemo-call-") as folder:
-            asked_for = Path(folder) / "asked_for"
-            asked_for.touch()
+            keep_going = Path(folder) / "keep_going"
+            keep_going.touch()
             known = {gpu: dict(costs) for gpu, costs in reservations.costs.items()}
-            with closing(_lent(call(request, str(asked_for), known), request, reservations)) as events:
+            with closing(_lent(call(request, str(keep_going), known), request, reservations)) as events:
                 try:
                     for event in events:
                         if stop():
-                            asked_for.unlink(missing_ok=True)
+                            keep_going.unlink(missing_ok=True)
                         yield event
                 finally:
-                    asked_for.unlink(missing_ok=True)
+                    keep_going.unlink(missing_ok=True)
 
     return perform_inside_call
 
@@ -84,8 +85,8 @@ class _Meter:
 
     Args:
         kind: Of the job.
-        pair: Is given what earlier calls measured on a GPU like its own.
-        known: That, by the GPU's name.
+        pair: Is given the costs that earlier calls measured on a GPU of the same name.
+        known: Those costs, by the GPU's name.
     """
 
     def __init__(self, kind: JobKind, pair: Pair, known: Mapping[str, Costs]):
@@ -98,7 +99,7 @@ class _Meter:
         self._size = 0 if kind == JobKind.RUN else None
 
     def seen(self, event: Event) -> Event:
-        """Take in an event that is passed on."""
+        """Take in an event of the job, and return it."""
         if self._first_result is None and event["type"] not in BEFORE_RESULTS:
             self._first_result = time.monotonic()
         if self._size is not None and event["type"] == "round":
@@ -108,7 +109,11 @@ class _Meter:
         return event
 
     def report(self, whole: bool) -> CallReport:
-        """What the call took until now; ``whole`` where nobody asked it to stop."""
+        """What the call took until now.
+
+        Args:
+            whole: Whether nobody asked it to stop.
+        """
         now = time.monotonic()
         first = self._first_result or now
         new = {key: costs for key, costs in self._pair.calibrations.items() if key not in self._known}
@@ -116,7 +121,7 @@ class _Meter:
 
 
 def _lent(events: Iterator[Event], request: Request, reservations: Reservations) -> Iterator[Event]:
-    """The events of a call, its refusals as ``UserError``; what it took is learned.
+    """The events of the job that a call does; its report goes to ``reservations``.
 
     Raises:
         UserError: What the job was refused with, or why there is no GPU now.

@@ -34,7 +34,14 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
 
 
 def with_pair_named(events: Events, pair: Any) -> Events:
-    """A run's events that also say by which name its pair was asked for: a link to it asks for the same."""
+    """The events of a run, its ``start`` with the name in it by which the pair was asked for.
+
+    A link to the run then asks for the same pair.
+
+    Args:
+        events: Closed in any case.
+        pair: The name; nothing is added where it is empty.
+    """
     with closing(events):
         for event in events:
             if event["type"] == "start" and pair:

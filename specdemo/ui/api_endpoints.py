@@ -1,4 +1,4 @@
-"""Ways in for programs: the API endpoint ``generate``, and the same as a tool for language models (MCP).
+"""For programs: the API endpoint ``generate``, which is also a tool for language models (MCP).
 
 The other endpoints stream what the page draws; this one gives a text with its figures.
 """
@@ -59,7 +59,11 @@ class Answer(TypedDict):
 
 
 def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
-    """Add the endpoint to ``page``; whoever left is to be forgotten in what it returns."""
+    """Add the endpoint ``generate`` to the page that is being built.
+
+    Returns:
+        The wishes to stop a job of this endpoint, for ``jobs.leaver``.
+    """
     stops = Stops()
     endpoint = generate_endpoint(service, stops)
     added = gr.api(endpoint, api_name=GENERATE, concurrency_limit=None, concurrency_id=jobs.DEVICE)
@@ -68,7 +72,12 @@ def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
 
 
 def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[Answer]]:
-    """The function behind the API endpoint and the tool."""
+    """The function behind the API endpoint and the tool.
+
+    Args:
+        service: Does the run.
+        stops: Holds the wish to end it, by session.
+    """
 
     def generate(
         request: gr.Request,
@@ -116,7 +125,11 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
 
 
 def answers(growing: Iterable[str]) -> Iterator[Answer]:
-    """A run's growing NDJSON as the text and the figures it tells so far, one answer an update."""
+    """What a run has written and measured so far, one answer for each update.
+
+    Args:
+        growing: The run's events as NDJSON; each update begins with all of the one before.
+    """
     draft = _AnswerSoFar()
     read = 0
     for ndjson in growing:
@@ -136,9 +149,11 @@ class _AnswerSoFar:
         self._decoder = StreamDecoder()
 
     def answer(self) -> Answer:
+        """The answer by now; a copy."""
         return self._answer.copy()
 
     def add(self, event: Mapping[str, Any]) -> None:
+        """Take in the run's next event."""
         self._pieces |= {name: base64.b64decode(piece) for name, piece in event.get("pieces", {}).items()}
         answer = self._answer
         if event["type"] == "start":

@@ -224,7 +224,11 @@ def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:
-    """What each widget of ``Controls`` is to show; those not named stay as they are."""
+    """What each widget of ``Controls`` is to show, in their order.
+
+    Args:
+        settings: By the names in ``Controls``; widgets that are not named stay as they are.
+    """
     values: dict[str, Any] = {key: gr.update(value=value) for key, value in settings.items()}
     if "k" in settings:
         auto = settings["k"] == AUTO

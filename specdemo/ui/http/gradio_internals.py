@@ -42,7 +42,7 @@ def page_names(page: gr.Blocks) -> Mapping[str, Any]:
 
 
 def public_endpoints(page: gr.Blocks) -> Mapping[str, dict[str, Any]]:
-    """What the route ``info`` tells of the endpoints; that route itself would do, before the page is up."""
+    """What Gradio's route ``info`` says of each endpoint, by name; a documented method would do."""
     return page.get_api_info()["named_endpoints"]
 
 
@@ -55,9 +55,10 @@ def is_pending(page: gr.Blocks, event: str) -> bool:
 
 
 def current_event() -> str | None:
-    """The id of the event that is handled; an event without a session has it as its session's name.
+    """The id of the event that is handled on this thread, None outside of one.
 
-    ``gr.Request`` saying that there was no session would do.
+    Gradio names the session of an event that came without one by this id; ``gr.Request`` saying that it came
+    without would do.
     """
     return LocalContext.event_id.get(None)
 

@@ -64,7 +64,8 @@ def lifespan(
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """For ``FastAPI(lifespan=...)``: before the first request the guard is put around the whole app.
 
-    What is given as ``middleware`` would stand inside of Gradio's own, which answers some requests itself.
+    What is given as ``middleware`` would stand inside of Gradio's own, which answers some requests itself. So
+    the guard is put around Starlette's ``middleware_stack``, which has no public way to its outside.
 
     Args:
         allowed: Further names of the page, and whose pages may call it.

@@ -1,4 +1,4 @@
-"""Whether anybody reads what a job tells: one that nobody does is not worth the device.
+"""Whether anybody reads the events of a job: one that nobody reads is not worth the device.
 
 Gradio keeps what it has not sent yet for as long as the session lasts, and asks for more all the same. Knows
 no jobs.
@@ -23,11 +23,11 @@ a minute of a run that looks as if it were read."""
 
 
 class Reader:
-    """The one who reads a job's updates; to be made while Gradio begins it, and asked after each update.
+    """The one who reads a job's updates; to be made when Gradio begins it, and asked after each update.
 
     Args:
-        unread: How many messages wait to be fetched.
-        clock: Seconds.
+        unread: Gives the number of messages that wait to be fetched.
+        clock: Gives seconds.
     """
 
     def __init__(self, unread: Callable[[], int], clock: Callable[[], float] = time.monotonic):
@@ -37,7 +37,7 @@ class Reader:
         self._seen = clock()
 
     def gone(self) -> bool:
-        """Whether nothing was read for too long."""
+        """Whether nothing was read for ``UNREAD_S``; to be called once after each update that was sent."""
         unread = self._unread()
         if unread <= max(self._last, FRESH):  # there is one more message since the last time
             self._seen = self._clock()
@@ -46,6 +46,10 @@ class Reader:
 
 
 def send_little_ahead(page: gr.Blocks) -> None:
-    """Have those who stop reading be found soon; for a page that has just been launched."""
+    """Bound what the system keeps unsent for each connection, so that who stops reading is found soon.
+
+    Args:
+        page: Has just been launched.
+    """
     for listener in listening_sockets(page):  # what it accepts inherits this
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)

@@ -45,7 +45,7 @@ def trust_proxies(addresses: str) -> None:
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """Whose share a job counts to: the session's, or that of the address where a request has no session."""
+    """The visitor whose share a job counts to: without a session where the request came without one."""
     client = request.client
     session = request.session_hash
     # Gradio calls what came without a session by its event; all callers of tools share one.

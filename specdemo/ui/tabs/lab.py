@@ -24,7 +24,15 @@ SCRIPTS = (f"() => {LAB}.values()", f"() => ({LAB}.settle(), [])")
 
 
 def build_lab(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    """Add the tab's widgets to the page that is being built, and what pressing them does.
+
+    Args:
+        service: Does the jobs.
+        pair: The page's choice of models.
+
+    Returns:
+        The wishes to stop a job of this tab, for ``jobs.leaver``.
+    """
     stops = Stops()
     inputs = _inputs()
     shown = component("lab", "lab.js", "mountLab", settings(list(inputs)))

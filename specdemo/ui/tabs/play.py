@@ -37,7 +37,15 @@ OPENINGS = (
 
 
 def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    """Add the tab's widgets to the page that is being built, and what pressing them does.
+
+    Args:
+        service: Does the jobs.
+        pair: The page's choice of models.
+
+    Returns:
+        The wishes to stop a job of this tab, for ``jobs.leaver``.
+    """
     stops = Stops()
     settings = {
         "openings": [opening._asdict() for opening in OPENINGS],

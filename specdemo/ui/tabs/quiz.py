@@ -16,7 +16,15 @@ from specdemo.ui.streams import EventSource, Stops
 
 
 def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """The widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    """Add the quiz to the page that is being built, and what pressing its buttons does.
+
+    Args:
+        service: Does the jobs.
+        pair: The page's choice of models.
+
+    Returns:
+        The wishes to stop a job of the quiz, for ``jobs.leaver``.
+    """
     stops = Stops()
     with gr.Column(elem_id="quiz"):
         settings = {"questions": shown_questions()}

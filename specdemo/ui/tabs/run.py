@@ -1,4 +1,4 @@
-"""What the button "Run" does, which is the API endpoint ``run`` as well; its widgets are ``controls``'s."""
+"""What the button "Run" does, which is the API endpoint ``run`` as well; ``controls`` has the widgets."""
 
 from collections.abc import Callable, Iterator
 
