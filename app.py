@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import specdemo.service.startup  # noqa: F401  (before any other library)
-from specdemo.pairs.load import PRECISIONS
+from specdemo.pairs.arithmetic import PRECISIONS
 from specdemo.records.limits import UserError
 from specdemo.service.hosting import NAMES, Hosting
 from specdemo.service.queue import Bounds

@@ -6,6 +6,8 @@ Knows no UI; who wants text or a file makes it from the rounds.
 from collections.abc import Iterator
 from typing import Any
 
+from specdemo.engine.verdicts import top_fives
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.live import LiveRun
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import parse_config
@@ -30,7 +32,7 @@ def speculate(pair: Pair, prompt: str, **settings: Any) -> Iterator[Round]:
             with the first round.
     """
     config = _config(pair, prompt, settings)
-    return pair.speculative_lane(config, pair.prompt_ids(config))
+    return Lanes(pair, top_fives).speculative(config, pair.prompt_ids(config))
 
 
 def compare(pair: Pair, prompt: str, **settings: Any) -> Run:

@@ -5,6 +5,8 @@ from pathlib import Path
 _INSTALLED = Path(__file__).parent / "assets"
 ASSETS = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parent.parent / "assets"
 """Inside the package where it is installed, beside it in a checkout."""
+EMBEDDED = "embedded"
+"""What the models of the pair that ships are called where models are named."""
 EMBEDDED_DRAFT = ASSETS / "draft"
 EMBEDDED_FEATURE_DRAFT = ASSETS / "feature-draft"
 PROMPTS = ASSETS / "prompts.jsonl"

@@ -7,6 +7,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
+from specdemo.pairs.sources import Sources
+
 settings.register_profile(
     "default",
     deadline=None,
@@ -41,7 +43,7 @@ def embedded_pair():
     """The real embedded pair on the CPU in the default precision; fetched on first use."""
     from specdemo.pairs.load import load_pair
 
-    return load_pair(device="cpu")
+    return load_pair(Sources(device="cpu"))
 
 
 @pytest.fixture

@@ -4,13 +4,14 @@ import ast
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from helpers.readme import example
 from helpers.tiny import tiny_pair
 
 import specdemo
-from specdemo.pairs import load as models
+import specdemo.pairs.load
 from specdemo.records.trace import BASELINE, SPECULATIVE, Finish
 from specdemo.records.trace_file import load
 
@@ -67,8 +68,7 @@ def test_bad_settings_are_refused_at_once_in_a_sentence(pair, function):
 
 
 def test_a_pair_without_a_draft_model_drafts_with_what_it_has():
-    pair = tiny_pair()
-    pair.draft = None
+    pair = replace(tiny_pair(), draft=None)
     (*_, last) = specdemo.speculate(pair, "abcabcabc", **SETTINGS)
     assert last.finish is Finish.LENGTH
     assert specdemo.compare(pair, "abcabcabc", **SETTINGS).config.drafter == "prompt-lookup"
@@ -76,7 +76,7 @@ def test_a_pair_without_a_draft_model_drafts_with_what_it_has():
 
 @pytest.mark.slow
 def test_the_readmes_examples_run_as_they_stand(embedded_pair, monkeypatch, capsys):
-    monkeypatch.setattr(models, "load_pair", lambda: embedded_pair)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda: embedded_pair)
     exec(example("speculate(pair"), {})
     lines = re.findall(r"^(\d) of (\d) drafts kept, text: (.*)$", capsys.readouterr().out, re.MULTILINE)
     assert "as soon as possible" in "".join(ast.literal_eval(text) for *_, text in lines)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from helpers.on_disk import ON_CPU
 
-from specdemo.pairs import load as models
+from specdemo.pairs import load, sources
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 
 ROOT = Path(__file__).parent.parent
@@ -19,8 +20,9 @@ ELSEWHERE = """
 import specdemo
 from specdemo.bench.bench import shipped_prompts
 from specdemo.pairs import load
+from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
-pair = load.assemble_pair(device="cpu")
+pair = load.assemble_pair(Sources(device="cpu"))
 assert pair.draft is not None and pair.feature_draft is not None
 assert len(shipped_prompts()) == 48 and len(recordings.listed()) == len(recordings.names()) > 5
 print(specdemo.__file__)
@@ -38,11 +40,11 @@ def test_every_package_of_the_program_is_installed():
 
 def test_an_embedded_draft_that_is_not_installed_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(models, "EMBEDDED_DRAFT", tmp_path / "draft")
-    monkeypatch.setattr(models, "embedded_target", lambda progress: tmp_path)
+    monkeypatch.setattr(sources, "EMBEDDED_DRAFT", tmp_path / "draft")
+    monkeypatch.setattr(sources, "embedded_target", lambda progress: tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(UserError, match=r"draft is not installed \(/.*draft\); name another draft\.$"):
-        models.assemble_pair(**ON_CPU)
+        load.assemble_pair(Sources(**ON_CPU))
 
 
 @pytest.mark.slow

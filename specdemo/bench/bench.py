@@ -16,8 +16,10 @@ from typing import Any
 from tqdm import tqdm
 
 from specdemo.engine.speculate import never
+from specdemo.pairs.hardware import versions
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.measurements import machine, processor_flags
-from specdemo.pairs.pair import Pair, Stop, versions
+from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import MAX_K, UserError, parse_config
 from specdemo.records.race import race
@@ -142,9 +144,10 @@ class Bench:
     def _measure(self, pair: Pair, prompt: Prompt, temperature: float) -> Iterator[dict[str, Any]]:
         configs = self._settings.configs(prompt, temperature)
         prompt_ids = pair.prompt_ids(configs[0])
-        repeats = [measure(pair, configs, prompt_ids) for _ in range(self._settings.repeats)]
+        lanes = Lanes(pair)
+        repeats = [measure(lanes, configs, prompt_ids) for _ in range(self._settings.repeats)]
         for config, *totals in zip(configs, *repeats, strict=True):
-            calibration = pair.calibrate(config, len(prompt_ids))
+            calibration = lanes.calibrate(config, len(prompt_ids))
             yield _row(pair, prompt, config, _medians(totals), calibration)
 
     def _resume(self) -> None:
@@ -193,7 +196,9 @@ def save_text(path: Path, text: str) -> None:
         raise UserError(f"Cannot write {path}: {error.strerror}; choose another place.") from error
 
 
-def measure(pair: Pair, configs: list[RunConfig], prompt_ids: list[int], stop: Stop = never) -> list[Totals]:
+def measure(
+    lanes: Lanes, configs: list[RunConfig], prompt_ids: list[int], stop: Stop = never
+) -> list[Totals]:
     """Race every configuration and one baseline, interleaved; each one's figures against that baseline.
 
     Args:
@@ -203,16 +208,16 @@ def measure(pair: Pair, configs: list[RunConfig], prompt_ids: list[int], stop: S
     Raises:
         UserError: The pair lacks what a drafter needs.
     """
-    lanes = {str(i): pair.speculative_lane(config, prompt_ids, stop) for i, config in enumerate(configs)}
-    lanes[BASELINE] = pair.baseline_lane(configs[0], prompt_ids, stop)
-    rounds: dict[str, list[Round]] = {name: [] for name in lanes}
-    for name, round_ in race(lanes):
+    raced = {str(i): lanes.speculative(config, prompt_ids, stop) for i, config in enumerate(configs)}
+    raced[BASELINE] = lanes.baseline(configs[0], prompt_ids, stop)
+    rounds: dict[str, list[Round]] = {name: [] for name in raced}
+    for name, round_ in race(raced):
         rounds[name].append(round_)
     return [
         fold(
             {SPECULATIVE: rounds[str(index)], BASELINE: rounds[BASELINE]},
             config.rule,
-            pair.calibrate(config, len(prompt_ids)),
+            lanes.calibrate(config, len(prompt_ids)),
         )
         for index, config in enumerate(configs)
     ]

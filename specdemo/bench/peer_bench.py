@@ -18,6 +18,7 @@ from tqdm import tqdm
 from specdemo.bench.bench import Prompt, environment, quartiles, save_text
 from specdemo.bench.peer import Peer
 from specdemo.charts.palette import THEMES
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
 from specdemo.records.figures import first_difference
 from specdemo.records.limits import UserError, parse_config
@@ -104,12 +105,12 @@ class PeerBench:
 
     def _measure(self, pair: Pair, prompt: Prompt, peers: list[Peer], turn: int) -> list[dict[str, Any]]:
         configs = self._settings.configs(prompt)
-        ids = pair.prompt_ids(configs[0])
+        ids, lanes = pair.prompt_ids(configs[0]), Lanes(pair)
 
         def ours() -> list[dict[str, Any]]:
-            written = {ALONE: _lane(lambda: pair.baseline_lane(configs[0], ids))}
+            written = {ALONE: _lane(lambda: lanes.baseline(configs[0], ids))}
             for config in configs:
-                written[config.drafter] = _lane(lambda config=config: pair.speculative_lane(config, ids))
+                written[config.drafter] = _lane(lambda config=config: lanes.speculative(config, ids))
             return [_row(OURS, name, name == ALONE, pair.precision, *lane) for name, lane in written.items()]
 
         def theirs(peer: Peer) -> list[dict[str, Any]]:

@@ -24,9 +24,11 @@ from specdemo.models.draft_files import place_like
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
 from specdemo.pairs.embedded import embedded_gguf, embedded_target
-from specdemo.pairs.load import EMBEDDED, EMBEDDED_DRAFT, NONE, loading
+from specdemo.pairs.loader import loading
 from specdemo.pairs.pair import Pair
+from specdemo.pairs.sources import NONE
 from specdemo.records.limits import UserError
+from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT
 
 HF_LOOKUP_TOKENS = 10
 """Length of a copied draft, as transformers' documentation has it."""

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -357,16 +358,16 @@ def _load(options: argparse.Namespace):
     from specdemo.pairs.embedded import printing
     from specdemo.pairs.load import load_pair
     from specdemo.pairs.presets import preset_named
+    from specdemo.pairs.sources import Sources
 
-    named = {"target": options.target, "draft": options.draft}
-    return load_pair(
-        **(preset_named(options.pair).sources if options.pair else named),
+    named = preset_named(options.pair).sources if options.pair else Sources(options.target, options.draft)
+    sources = replace(
+        named,
         feature_draft=options.feature_draft,
         device=options.device,
         precision=options.precision,
-        progress=printing(),
-        remeasure=options.remeasure,
     )
+    return load_pair(sources, progress=printing(), remeasure=options.remeasure)
 
 
 def _draft_length(text: str) -> int | str:

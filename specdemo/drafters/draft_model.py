@@ -6,10 +6,17 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specdemo.drafters.kinds import Order
+from specdemo.drafters.recorded import recorded_loop
+from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import write_draft
-from specdemo.engine.rules import Draft, VerificationRule
-from specdemo.models.runtime import Runtime
+from specdemo.engine.rules import VerificationRule
+from specdemo.models.runtime import ModelRuntime, Runtime
+from specdemo.records.drafter_kinds import DRAFT_MODEL
+
+DRAFT_ROWS = 2
+"""Most tokens a draft model takes at once after the prompt: the target's last and one of its own."""
 
 
 class DraftLoop(Protocol):
@@ -52,8 +59,17 @@ class DraftModelDrafter:
         def step(previous: Tensor | None) -> Tensor:
             return runtime.forward(missing if previous is None else previous)[-1]
 
-        return write_draft(step, len(text), length, rule, runtime.id_map, runtime.device, "draft-model")
+        return write_draft(step, len(text), length, rule, runtime.id_map, runtime.device, DRAFT_MODEL)
 
     def observe(self, accepted: int) -> None:
         """Forget the cache entries of tokens that were thrown away."""
         self._runtime.rollback(min(self._runtime.length, self._base + accepted))
+
+
+def make(order: Order) -> DraftModelDrafter:
+    """The pair's draft model; where its steps can be recorded they are, unless something stands before it."""
+    runtime = ModelRuntime(order.parts.draft, id_map=order.parts.id_map)
+    runtime.prepare(order.target.capacity, DRAFT_ROWS)
+    if order.wrap_draft is not None:
+        return DraftModelDrafter(order.wrap_draft(runtime))
+    return DraftModelDrafter(runtime, recorded_loop(runtime, order.rule))

@@ -5,10 +5,16 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from specdemo.drafters.kinds import Order
+from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import write_draft
-from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.engine.rules import VerificationRule
 from specdemo.models.runtime import ExitRuntime
+from specdemo.records.drafter_kinds import EARLY_EXIT
+
+EXIT_SHARE = 0.2
+"""Share of the target's layers that are run."""
 
 
 class EarlyExitDrafter:
@@ -34,7 +40,13 @@ class EarlyExitDrafter:
         def step(previous: Tensor | None) -> Tensor:
             return runtime.forward(last if previous is None else previous)[-1]
 
-        return write_draft(step, len(text), length, rule, None, runtime.device, "early-exit")
+        return write_draft(step, len(text), length, rule, None, runtime.device, EARLY_EXIT)
 
     def observe(self, accepted: int) -> None:
         """Nothing is kept between rounds."""
+
+
+def make(order: Order) -> EarlyExitDrafter:
+    """The first fifth of the target's layers."""
+    layers = order.target.model.config.get_text_config().num_hidden_layers
+    return EarlyExitDrafter(ExitRuntime(order.target, max(1, round(EXIT_SHARE * layers))))

@@ -9,12 +9,16 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from specdemo.drafters.kinds import Order, make_otherwise
+from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Drafter, copied_draft
-from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.engine.rules import VerificationRule
+from specdemo.records.drafter_kinds import PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
-NAME = "prompt-lookup"
+SHORTEST_COPY = 2
+"""Tokens that must match before a copy is preferred to another draft."""
 
 
 class NgramIndex:
@@ -62,9 +66,9 @@ class PromptLookupDrafter:
         self._index.extend(text)
         found = self._index.find(text, self._shortest)
         if found is None:
-            return copied_draft([], 1, length, self._device, NAME)
+            return copied_draft([], 1, length, self._device, PROMPT_LOOKUP)
         position, matched = found
-        return copied_draft(_read_on(text, position), matched, length, self._device, NAME)
+        return copied_draft(_read_on(text, position), matched, length, self._device, PROMPT_LOOKUP)
 
     def observe(self, accepted: int) -> None:
         """What was kept will be in the text."""
@@ -97,6 +101,12 @@ class LookupFirstDrafter:
         """The other drafter's cache is a prefix of the text; a copy it did not see changes nothing."""
         if self._other_drafted:
             self._other.observe(accepted)
+
+
+def make(order: Order) -> Drafter:
+    """Copying alone, or before the kind that is asked where nothing is to be copied."""
+    device, other = order.target.device, make_otherwise(order)
+    return PromptLookupDrafter(device) if other is None else LookupFirstDrafter(other, device, SHORTEST_COPY)
 
 
 def _read_on(text: Sequence[int], position: int) -> Iterator[int]:

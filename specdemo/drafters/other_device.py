@@ -10,9 +10,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from specdemo.engine.draft import Draft, Pick
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Drafter
-from specdemo.engine.rules import Draft, Pick, VerificationRule
+from specdemo.engine.rules import VerificationRule
 from specdemo.records.limits import MAX_K
 
 

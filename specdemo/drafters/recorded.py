@@ -9,11 +9,12 @@ the first step and read inside. The number of steps must be known before the rou
 import torch
 from torch import Tensor
 
+from specdemo.engine.draft import Draft, empty_draft
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import empty_draft
-from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.engine.rules import VerificationRule
 from specdemo.models.cuda_graphs import Recorder
 from specdemo.models.runtime import ModelRuntime
+from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K
 
 
@@ -70,7 +71,7 @@ class RecordedDraftLoop:
             logits=self._logits[:count].clone(),
             id_map=self._map,
             steps=count,
-            by="draft-model",
+            by=DRAFT_MODEL,
         )
 
     def _one_step(self) -> tuple[Tensor, None]:
@@ -92,6 +93,19 @@ class RecordedDraftLoop:
         # Passes before the recording must not run past the last row.
         self._step.add_(1).clamp_max_(MAX_K - 1)
         return logits, None
+
+
+def recorded_loop(runtime: ModelRuntime, rule: VerificationRule) -> RecordedDraftLoop | None:
+    """The draft steps of one run recorded, where that is possible."""
+    recorded = getattr(runtime.model, "recorded", None)
+    if recorded is None or recorded.failure is not None:
+        return None
+    try:
+        return RecordedDraftLoop(runtime, rule, recorded.record)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # what torch raises for whatever cannot be recorded; the passes still are
+        return None
 
 
 def _planned(length: DraftLength) -> int:

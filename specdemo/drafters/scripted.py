@@ -4,9 +4,12 @@ from collections.abc import Sequence
 
 import torch
 
+from specdemo.drafters.kinds import Order
+from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import copied_draft
-from specdemo.engine.rules import Draft, VerificationRule
+from specdemo.engine.rules import VerificationRule
+from specdemo.records.drafter_kinds import SCRIPTED
 
 
 class ScriptedDrafter:
@@ -24,7 +27,12 @@ class ScriptedDrafter:
     def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
         """The script's tokens at this position, as far as it reaches."""
         start = len(text) - self._prompt_length
-        return copied_draft(self._script[start:], 3, length, self._device, "scripted")
+        return copied_draft(self._script[start:], 3, length, self._device, SCRIPTED)
 
     def observe(self, accepted: int) -> None:
         """The script does not change."""
+
+
+def make(order: Order) -> ScriptedDrafter:
+    """The run's script."""
+    return ScriptedDrafter(order.parts.script_ids(order.config.script), order.target.device)

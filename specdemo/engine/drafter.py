@@ -10,8 +10,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from specdemo.engine.draft import Draft, Pick, empty_draft
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.rules import Draft, Pick, VerificationRule
+from specdemo.engine.rules import VerificationRule
 
 
 class Drafter(Protocol):
@@ -104,8 +105,3 @@ def copied_draft(
         wanted.append(token)
     ids = torch.tensor(wanted, dtype=torch.long, device=device)
     return Draft(ids, by=name if wanted else "")
-
-
-def empty_draft(device: torch.device, steps: int = 0) -> Draft:
-    """A draft of no tokens."""
-    return Draft(torch.empty(0, dtype=torch.long, device=device), steps=steps)

@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength, FixedLength, length_for
 from specdemo.engine.drafter import Drafter, NoDrafter
-from specdemo.engine.rules import Draft, Verdict, VerificationRule, rule_for
+from specdemo.engine.rules import VerificationRule, rule_for
 from specdemo.engine.sampling import NO_NUMBERS
-from specdemo.engine.verdict_record import describe_draft, describe_emission
-from specdemo.models.runtime import Runtime, Stopwatch, capacity_for
+from specdemo.engine.settle import settle
+from specdemo.engine.verdicts import TopLists, Verdict, describe, no_tops
+from specdemo.models.runtime import MOST_ROWS, Runtime, Stopwatch, capacity_for
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
-
-ROW_SLACK = 16
-"""Cache positions behind the text that a padded pass may scribble on."""
 
 
 def never() -> bool:
@@ -28,8 +27,8 @@ def never() -> bool:
 
 
 def run_capacity(prompt_tokens: int, max_new_tokens: int) -> int:
-    """Cache length of a run; the same in both lanes, whatever k is."""
-    return capacity_for(prompt_tokens + max_new_tokens + MAX_K + ROW_SLACK)
+    """Cache length of a run: the same in both lanes, whatever k is, with room for the rows of padding."""
+    return capacity_for(prompt_tokens + max_new_tokens + MAX_K + MOST_ROWS)
 
 
 @torch.inference_mode()
@@ -42,6 +41,7 @@ def speculate(
     stop: Callable[[], bool] = never,
     length: DraftLength | None = None,
     rule: VerificationRule | None = None,
+    tops: TopLists = no_tops,
 ) -> Iterator[Round]:
     """Decode with drafts, one ``Round`` per target pass.
 
@@ -54,6 +54,7 @@ def speculate(
         length: Decides how many tokens are drafted; by default always ``config.k``. Never more than
             what is left less one, since the target always adds one.
         rule: The run's own rule object, where the drafter knows it too; made from ``config`` otherwise.
+        tops: Makes the lists of likely tokens beside each token, for those who show them: ``top_fives``.
 
     Raises:
         UserError: The prompt is empty or fills the context.
@@ -76,17 +77,14 @@ def speculate(
         watch.lap()
         verdict = rule.verify(draft, logits, position)
         accepted, token, drafted_ids = _transfer(verdict, draft)
-        emitted, ended = _up_to_eos([*drafted_ids[:accepted], token], eos_ids)
-        text += emitted
-        kept = min(accepted, len(emitted))
-        target.rollback(position + kept)
-        drafter.observe(kept)
-        own = len(emitted) > accepted
-        compared = min(len(draft), accepted + 1) if own else kept
-        length.observe(kept, compared, len(emitted))
+        settled = settle(accepted, token, drafted_ids, eos_ids)
+        text += settled.emitted
+        target.rollback(position + settled.kept)
+        drafter.observe(settled.kept)
+        length.observe(settled.kept, settled.compared, len(settled.emitted))
         watch.lap()
 
-        if ended:
+        if settled.ended:
             finish = Finish.EOS
         elif len(text) >= end:
             finish = at_end
@@ -94,11 +92,12 @@ def speculate(
             finish = Finish.STOPPED
         draft_s, verify_s, other_s = watch.laps()
         length.timed(draft.steps, len(draft) + 1, draft_s, verify_s)
+        drafted, emission = describe(draft, verdict, logits, settled, tops)
         yield Round(
             index=index,
             position=position,
-            drafted=describe_draft(draft, verdict, logits, accepted, kept, compared),
-            emission=describe_emission(draft, verdict, logits, accepted, token) if own else None,
+            drafted=drafted,
+            emission=emission,
             draft_s=draft_s,
             verify_s=verify_s,
             other_s=other_s,
@@ -116,6 +115,7 @@ def autoregress(
     config: RunConfig,
     eos_ids: frozenset[int] = frozenset(),
     stop: Callable[[], bool] = never,
+    tops: TopLists = no_tops,
 ) -> Iterator[Round]:
     """Decode with one model alone: the target for the baseline, or a draft that is its own target.
 
@@ -123,7 +123,7 @@ def autoregress(
     lane has. Arguments, rounds and errors as there.
     """
     nothing = NoDrafter(target.device)
-    return speculate(target, nothing, prompt_ids, config, eos_ids, stop, length=FixedLength(0))
+    return speculate(target, nothing, prompt_ids, config, eos_ids, stop, length=FixedLength(0), tops=tops)
 
 
 def _prefill(target: Runtime, drafter: Drafter, text: list[int], capacity: int) -> float:
@@ -157,11 +157,3 @@ def _transfer(verdict: Verdict, draft: Draft) -> tuple[int, int, list[int]]:
     if not finite:
         raise FloatingPointError(NO_NUMBERS)
     return accepted, token, ids
-
-
-def _up_to_eos(ids: list[int], eos_ids: frozenset[int]) -> tuple[list[int], bool]:
-    """``ids`` up to and including the first end-of-sequence id, and whether there was one."""
-    for index, token in enumerate(ids):
-        if token in eos_ids:
-            return ids[: index + 1], True
-    return ids, False

@@ -6,11 +6,12 @@ from typing import NamedTuple
 from specdemo.bench.bench import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab.conditions import CONTRASTS, PROMPTS, Contrast, K, Side
+from specdemo.lab.perturbed import require_draft_model
 from specdemo.lab.plans import Request, configs_for
 from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint
-from specdemo.lab.spoiled import MODEL, require_draft_model
 from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.drafter_kinds import DRAFT_MODEL
 
 
 class PlannedContrast(NamedTuple):
@@ -46,7 +47,7 @@ def contrast_plan(
         if pair.draft is not None or not contrast.hurts.handicap.of_draft
     )
     if not plan:
-        require_draft_model(pair, MODEL)
+        require_draft_model(pair, DRAFT_MODEL)
     return plan
 
 

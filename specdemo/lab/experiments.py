@@ -7,12 +7,13 @@ from specdemo.bench.bench import Prompt, environment
 from specdemo.engine.speculate import never
 from specdemo.lab.conditions import CONTRASTS as ALL_CONTRASTS
 from specdemo.lab.contrasts import contrast_plan, contrasts
+from specdemo.lab.perturbed import require_draft_model
 from specdemo.lab.plans import Request, sweep_plan
 from specdemo.lab.points import CONTRASTS, THROUGHPUT, TITLES, Point
-from specdemo.lab.spoiled import MODEL, require_draft_model
 from specdemo.lab.sweeps import Setting, sweep
 from specdemo.lab.throughput import ThroughputPlan, throughput
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.trace import RunConfig
 
 
@@ -63,7 +64,7 @@ def experiment(
             title, "", (), contrasts(pair, plan, stop), 2 * len(plan), _about(name, pair, settings)
         )
     if name == THROUGHPUT:
-        require_draft_model(pair, MODEL)
+        require_draft_model(pair, DRAFT_MODEL)
         batches = ThroughputPlan(k=request.get("k", RunConfig.k))
         about = {"experiment": name} | environment(pair) | {"capacity": batches.capacity}
         return Experiment(TITLES[name], "", (), throughput(pair, batches, stop), len(batches.rows), about)

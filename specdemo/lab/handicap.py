@@ -1,4 +1,4 @@
-"""What can be done to a pair to make it worse or dearer. Says it; ``spoiled`` does it. No torch."""
+"""What can be done to a pair to make it worse or dearer. Says it; ``perturbed`` does it. No torch."""
 
 from dataclasses import dataclass, replace
 

@@ -6,10 +6,10 @@ from typing import Any
 from specdemo.bench.bench import Prompt, shipped_prompts
 from specdemo.lab import points
 from specdemo.lab.handicap import Handicap
+from specdemo.lab.perturbed import require_draft_model
 from specdemo.lab.request import NEW_TOKENS, PROMPTS
-from specdemo.lab.spoiled import require_draft_model
 from specdemo.lab.sweeps import Setting, SweepPlan
-from specdemo.pairs.pair import Pair, drafters_with
+from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K, UserError, parse_config
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 
@@ -72,11 +72,6 @@ def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tu
     )
 
 
-def available_drafters(pair: Pair) -> list[str]:
-    """Drafter kinds that need nothing the pair lacks, without the scripted one."""
-    return list(drafters_with(pair.draft is not None, pair.feature_draft is not None))
-
-
 def _lengths(pair: Pair, prompts: Sequence[Prompt], request: Request) -> tuple[Setting, ...]:
     fixed = [
         Setting(k, f"k = {k}", configs_for(pair, prompts, request, {"k": k})) for k in range(1, MAX_K + 1)
@@ -110,7 +105,7 @@ def _drafters(pair: Pair, prompts: Sequence[Prompt], request: Request) -> tuple[
     """Each as long as it thinks right, unless a length is asked for: no fixed k is fair to all."""
     return tuple(
         Setting(None, drafter, configs_for(pair, prompts, {"k": AUTO}, request, {"drafter": drafter}))
-        for drafter in available_drafters(pair)
+        for drafter in pair.drafters
     )
 
 

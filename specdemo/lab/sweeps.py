@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from specdemo.bench.bench import measure, quartiles
 from specdemo.engine.speculate import never
 from specdemo.lab.handicap import NONE, Handicap
+from specdemo.lab.perturbed import perturbed
 from specdemo.lab.points import SweepPoint
-from specdemo.lab.spoiled import spoiled
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.figures import Totals
 from specdemo.records.trace import AUTO, Calibration, RunConfig
@@ -73,13 +73,13 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
     Raises:
         UserError: The drafter cannot be run on this pair.
     """
-    pair = spoiled(pair, setting.handicap)
+    lanes = perturbed(pair, setting.handicap)
     totals: list[Totals] = []
     costs: list[Calibration] = []
     for config in setting.configs:
         prompt_ids = pair.prompt_ids(config)
-        totals += measure(pair, [config], prompt_ids, stop)
-        costs.append(pair.calibrate(config, len(prompt_ids)))
+        totals += measure(lanes, [config], prompt_ids, stop)
+        costs.append(lanes.calibrate(config, len(prompt_ids)))
         if stop():
             return None
     return _point(setting, totals, costs)

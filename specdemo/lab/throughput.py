@@ -22,13 +22,13 @@ from specdemo.engine.speculate import never
 from specdemo.lab.plans import configs_for
 from specdemo.lab.points import ThroughputPoint
 from specdemo.lab.request import PROMPTS
-from specdemo.lab.spoiled import MODEL
 from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.models.attention import attend, group_mask, hiding
 from specdemo.models.execution import PlainExecution
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import CAPACITY_STEP
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.theory import RoundShape, theoretical_speedup
 from specdemo.records.trace import RunConfig
@@ -79,7 +79,7 @@ def throughput(pair: Pair, plan: ThroughputPlan, stop: Stop = never) -> Iterator
 
 
 def _measured_alpha(pair: Pair, k: int, stop: Stop) -> float | None:
-    request = {"k": k, "drafter": MODEL}
+    request = {"k": k, "drafter": DRAFT_MODEL}
     point = measure_setting(
         pair, Setting(None, "", configs_for(pair, shipped_prompts(PROMPTS), request)), stop
     )

@@ -25,6 +25,8 @@ from specdemo.models.execution import execution_of, readable_positions
 
 CAPACITY_STEP = 256
 """Cache lengths are multiples of this, so that few distinct shapes are ever in use."""
+MOST_ROWS = 16
+"""Rows of the longest padded pass; every cache has as many positions behind its text to write them to."""
 
 
 class Runtime(Protocol):

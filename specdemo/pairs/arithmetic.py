@@ -9,11 +9,13 @@ they are asked for. A draft may be rounded: that costs acceptance, never correct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from specdemo.models.packed_linear import EXACT_PRECISIONS
+from specdemo.models.packed_linear import DTYPES, EXACT_PRECISIONS
+from specdemo.records.limits import UserError
 from specdemo.records.theory import RoundShape, best_length, theoretical_speedup
 from specdemo.records.trace import Calibration
 
 AUTO_PRECISION = "auto"
+PRECISIONS = (AUTO_PRECISION, *DTYPES)
 NOMINAL_ALPHA = 0.5
 """Acceptance rate that ways to compute are compared at; the embedded drafts' is near it."""
 NOMINAL_DRAFT = 0.05
@@ -93,3 +95,13 @@ def asked_sentence(precision: str, draft: str) -> str:
 def unmeasured_sentence(precision: str, draft: str) -> str:
     """What to say of a precision that was taken without measuring."""
     return f"{precision} was taken for what this device offers, without measuring; drafts run in {draft}."
+
+
+def require_precision(name: str) -> None:
+    """Refuse a precision there is not.
+
+    Raises:
+        UserError: Naming those there are.
+    """
+    if name not in PRECISIONS:
+        raise UserError(f"Unknown precision {name!r}; choose one of: {', '.join(PRECISIONS)}.")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.drafter import Drafter
 from specdemo.engine.rules import VerificationRule
-from specdemo.models.runtime import ModelRuntime
+from specdemo.models.runtime import MOST_ROWS, ModelRuntime
 from specdemo.models.summation import alike
 from specdemo.records.limits import MAX_K
 from specdemo.records.strict_json import Rebuilder, fitting
@@ -24,8 +24,6 @@ from specdemo.records.trace import Calibration
 
 ROWS = MAX_K + 1
 """Tokens of the longest pass of a run."""
-MOST_ROWS = 16
-"""Rows of the longest pass that is tried; ``speculate.ROW_SLACK`` positions are there for its padding."""
 REPEATS = 3
 MOST_BATCHES = 6
 AGREED, ALIKE = 1.05, 1.2

@@ -1,11 +1,15 @@
 """One run while it is being decoded, as events, and as the ``Run`` they add up to."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from specdemo.engine.speculate import never
+from specdemo.engine.verdicts import top_fives
+from specdemo.pairs.hardware import versions
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import Event, RunLog
-from specdemo.records.trace import Run, RunConfig
+from specdemo.records.trace import Calibration, Run, RunConfig
 
 
 class LiveRun:
@@ -15,20 +19,24 @@ class LiveRun:
         pair: The loaded models.
         config: From ``limits.parse_config``.
         stop: Asked once a round and lane; True ends every lane within that round.
+
+    Raises:
+        UserError: The prompt cannot be read, or the pair lacks what the drafter needs.
     """
 
     def __init__(self, pair: Pair, config: RunConfig, stop: Stop = never):
-        self._pair = pair
+        self._lanes = Lanes(pair, tops=top_fives)
         self._config = config
         self._stop = stop
         self._prompt_ids = pair.prompt_ids(config)
-        blank = pair.blank_run(config, self._prompt_ids)
+        calibration = self._lanes.calibrate(config, len(self._prompt_ids))
+        blank = _blank_run(pair, config, self._prompt_ids, calibration)
         self._log = RunLog(blank, pair.pieces.specials, pair.pieces.encoded)
 
     def events(self) -> Iterator[Event]:
         """Run it. Every second spent outside the decoders is outside their clocks."""
         yield self._log.start()
-        for lane, round_ in self._pair.race(self._config, self._prompt_ids, self._stop):
+        for lane, round_ in self._lanes.race(self._config, self._prompt_ids, self._stop):
             yield self._log.round(lane, round_)
         yield self._log.end()
 
@@ -36,3 +44,21 @@ class LiveRun:
     def run(self) -> Run:
         """The whole run so far, ready to be saved."""
         return self._log.run
+
+
+def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration: Calibration) -> Run:
+    """A ``Run`` with everything but its rounds."""
+    return Run(
+        config=config,
+        prompt_ids=tuple(prompt_ids),
+        pair=pair.names,
+        device=pair.place,
+        precision=pair.precision,
+        arithmetic=pair.arithmetic.reason if pair.arithmetic else "",
+        versions=versions(),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        calibration=calibration,
+        lanes={},
+        pieces=pair.pieces.encoded(prompt_ids),
+        specials=tuple(sorted(pair.pieces.specials & set(prompt_ids))),
+    )

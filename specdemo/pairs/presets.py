@@ -20,10 +20,10 @@ that serves as embedding and as output layer counted once; a test builds each of
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
+from specdemo.shipped import EMBEDDED
 
-EMBEDDED = "embedded"
-"""The pair that comes with the program, and each half of it."""
 HEAVY = ("auto", "bf16", "fp32")
 ALL = (*HEAVY, "fp16", "int8", "int4")
 ALLOWANCE = 2**30
@@ -105,14 +105,14 @@ class Preset:
     precisions: tuple[str, ...] = ALL
 
     @property
-    def sources(self) -> dict[str, str | None]:
-        """The preset as arguments of ``load.load_pair``."""
-        return {
-            "target": self.target.name,
-            "draft": self.draft.name,
-            "target_revision": self.target.revision,
-            "draft_revision": self.draft.revision,
-        }
+    def sources(self) -> Sources:
+        """The preset as ``load.load_pair`` takes it."""
+        return Sources(
+            self.target.name,
+            self.draft.name,
+            target_revision=self.target.revision,
+            draft_revision=self.draft.revision,
+        )
 
     def needed_bytes(self, precision: str) -> int:
         """Memory that loading and running the pair is expected to take at its peak.

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
+from specdemo.records.drafter_kinds import KINDS
 from specdemo.records.events import Event, PiecesOf, ids_in
 from specdemo.records.figures import Score
 from specdemo.records.limits import (
@@ -44,14 +45,14 @@ class Name(NamedTuple):
     inside: str
 
 
-NAMES = {
-    "draft-model": Name("Draft model", "the draft model"),
-    "feature-draft": Name("Feature draft", "the feature draft"),
-    "prompt-lookup": Name("Copying", "copying"),
-}
-"""The drafters that may stand beside the players, by kind."""
 MOST_COUNTED = 1_000_000
 _UNSEEN = {"\n": "a line break", "\t": "a tab", "": "nothing"}
+
+
+def _name_of(drafter: str) -> Name:
+    """What the drafter beside the players is called, by its kind."""
+    inside = KINDS[drafter].who.format(draft="the draft model")
+    return Name(inside.removeprefix("the ").capitalize(), inside)
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ class TurnLog:
         self._names = {
             ONE: Name("You", "you") if len(request.drafts) == 1 else Name("Player 1", "player 1"),
             TWO: Name("Player 2", "player 2"),
-            MODEL: NAMES[drafter],
+            MODEL: _name_of(drafter),
         }
         self._pieces_of = pieces_of
         self._text_of = text_of

@@ -6,6 +6,8 @@ No decoding of its own and no page: what a turn may ask and how it is told is in
 from collections.abc import Iterator
 
 from specdemo.engine.speculate import never
+from specdemo.engine.verdicts import top_fives
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.play.game import MODEL, TurnLog, TurnRequest
 from specdemo.records.events import Event
@@ -62,5 +64,5 @@ def _config(text: str, tokens: int, **drafter: str) -> RunConfig:
 
 
 def _round(pair: Pair, config: RunConfig, prompt_ids: list[int]) -> Round:
-    [round_] = pair.speculative_lane(config, prompt_ids, stop=lambda: True)
+    [round_] = Lanes(pair, top_fives).speculative(config, prompt_ids, stop=lambda: True)
     return round_

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from specdemo.bench.bench import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.figures import Tally
 from specdemo.records.limits import UserError, parse_config
@@ -122,8 +123,9 @@ def _audited(pair: Pair, prompt: Prompt, config: RunConfig, stop: Stop) -> Audit
     """The row of one prompt; None where it was stopped."""
     config = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode), baseline=True, draft_alone=False)
     prompt_ids = pair.prompt_ids(config)
-    tally = Tally(config.rule, pair.calibrate(config, len(prompt_ids)))
-    for lane, round_ in pair.race(config, prompt_ids, stop):
+    lanes = Lanes(pair)
+    tally = Tally(config.rule, lanes.calibrate(config, len(prompt_ids)))
+    for lane, round_ in lanes.race(config, prompt_ids, stop):
         if round_.finish is Finish.STOPPED:
             return None
         tally.add(lane, round_)

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from specdemo.engine.rules import Control
 from specdemo.engine.speculate import never
 from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes, Samples, counts_of
 from specdemo.proof.statistics import chi_square
+from specdemo.proof.wrong_rules import Control
+from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_SEED, UserError
 from specdemo.records.trace import AUTO, Rule, RunConfig
 
@@ -95,7 +97,7 @@ def distribution_test(
     """
     _require_suitable(pair, config, draws, control)
     prompt_ids = pair.prompt_ids(config)
-    rows = pair.calibrate(config, len(prompt_ids)).rows
+    rows = Lanes(pair).calibrate(config, len(prompt_ids)).rows
     lanes = MemoisedLanes(
         ModelRuntime(pair.target, rows),
         ModelRuntime(pair.draft, id_map=pair.id_map),
@@ -192,7 +194,7 @@ def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Contro
         raise UserError("Greedy decoding draws nothing; raise the temperature.")
     if control is not None and config.rule is not Rule.REJECTION:
         raise UserError("The controls break rejection sampling; choose the rejection rule.")
-    if config.drafter != "draft-model" or pair.draft is None:
+    if config.drafter != DRAFT_MODEL or pair.draft is None:
         raise UserError("The distribution test needs a draft model as its drafter; choose a pair with one.")
     if config.k == AUTO:
         raise UserError("The distribution test needs a fixed draft length; choose a number for k.")

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.other_device import near
-from specdemo.engine.rules import Control, rule_for, wrong_rule_for
+from specdemo.engine.rules import rule_for
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.runtime import Runtime
 from specdemo.proof.memo import MemoRuntime, threads
 from specdemo.proof.statistics import permutation_noise, total_variation
+from specdemo.proof.wrong_rules import Control, wrong_rule_for
 from specdemo.records.figures import LaneTally
 from specdemo.records.trace import Round, RunConfig
 

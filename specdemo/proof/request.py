@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from specdemo.engine.rules import Control
 from specdemo.proof.audit import audit_config
 from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
+from specdemo.proof.wrong_rules import Control
 from specdemo.records.limits import (
     GREEDY_BELOW,
     MAX_TEMPERATURE,

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from specdemo.bench.bench import Prompt
 from specdemo.engine.speculate import never
 from specdemo.lab.handicap import NONE, Handicap
+from specdemo.lab.perturbed import perturbed, require_draft_model
 from specdemo.lab.plans import configs_for
-from specdemo.lab.spoiled import require_draft_model, spoiled
 from specdemo.lab.sweeps import Setting
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import Event
@@ -241,7 +241,7 @@ def _measured(
     pair: Pair, setting: Setting, begun: float, stop: Stop
 ) -> Generator[Event, None, Outcome | None]:
     """Race one run; None if ``stop`` said True meanwhile. ``begun`` is the share of the quiz before it."""
-    pair = spoiled(pair, setting.handicap)
+    lanes = perturbed(pair, setting.handicap)
     (config,) = setting.configs
     prompt_ids = pair.prompt_ids(config)
     lanes = [name for name, runs in ((BASELINE, config.baseline), (DRAFT, config.draft_alone)) if runs]
@@ -250,13 +250,13 @@ def _measured(
     text = f"Measuring: {setting.label}"
     yield {"type": "progress", "text": text, "fraction": begun}
     written = 0
-    for lane, round_ in pair.race(config, prompt_ids, stop):
+    for lane, round_ in lanes.race(config, prompt_ids, stop):
         rounds[lane].append(round_)
         written += len(round_.emitted)
         yield {"type": "progress", "text": text, "fraction": begun + written / wanted / 2}
     if stop():
         return None
-    totals = fold(rounds, config.rule, pair.calibrate(config, len(prompt_ids)))
+    totals = fold(rounds, config.rule, lanes.calibrate(config, len(prompt_ids)))
     ids = {lane: Lane(tuple(found)).ids for lane, found in rounds.items()}
     return Outcome(totals, ids, _typical_speedup(totals, rounds))
 

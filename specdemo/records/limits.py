@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any
 
+from specdemo.records.drafter_kinds import KINDS, SCRIPTED
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 
 MAX_PROMPT_CHARS = 8_000
@@ -23,16 +24,7 @@ MAX_DRAFT_CHARS = 400
 MAX_LAB_TOKENS = 96
 MAX_LAB_PROMPTS = 6
 """Of each point of the lab: with both at their highest a sweep holds the device for some minutes."""
-SCRIPTED = "scripted"
-DRAFTERS = (
-    "draft-model",
-    "prompt-lookup",
-    "lookup+model",
-    "feature-draft",
-    "lookup+feature",
-    "early-exit",
-    SCRIPTED,
-)
+DRAFTERS = tuple(KINDS)
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Of C0 and C1, with DEL, all but tab, line feed and carriage return."""
@@ -64,7 +56,7 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
             if greedy
             else "The greedy rule needs temperature 0; set it to 0 or choose rejection or shared-noise."
         )
-    drafter = raw.get("drafter", DRAFTERS[0])
+    drafter = raw.get("drafter", RunConfig.drafter)
     if drafter not in DRAFTERS:
         raise UserError(f"Unknown drafter {show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
     return RunConfig(

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
+from specdemo.records.drafter_kinds import DRAFT_MODEL
+
 TRACE_VERSION = 1
 
 SPECULATIVE = "speculative"
@@ -72,7 +74,7 @@ class RunConfig:
     top_k: int = 0
     top_p: float = 1.0
     rule: Rule = Rule.GREEDY
-    drafter: str = "draft-model"
+    drafter: str = DRAFT_MODEL
     script: str = ""
     seed: int = 0
     max_new_tokens: int = 128

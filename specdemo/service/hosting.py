@@ -1,23 +1,24 @@
 """From a host's settings to the service behind the page: which pairs there are, how they are loaded."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from specdemo.pairs.arithmetic import AUTO_PRECISION
+from specdemo.pairs.arithmetic import AUTO_PRECISION, require_precision
 from specdemo.pairs.embedded import Progress, printing
-from specdemo.pairs.load import assemble_pair, chosen_device, load_pair, offered_drafters, require_precision
+from specdemo.pairs.hardware import chosen_device
+from specdemo.pairs.load import assemble_pair, load_pair
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import free_memory
-from specdemo.pairs.presets import EMBEDDED, PRESETS, Preset, fitting, preset_named
+from specdemo.pairs.presets import PRESETS, Preset, fitting, preset_named
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import Service, perform
 from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
 from specdemo.service.zerogpu import on_calls
+from specdemo.shipped import EMBEDDED
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class Hosting:
     bounds: Bounds = field(default_factory=Bounds)
 
     @property
-    def sources(self) -> dict[str, Any]:
-        """The pair at home as arguments of ``load_pair``.
+    def sources(self) -> Sources:
+        """The pair at home.
 
         Raises:
             UserError: There is no such preset, or a target comes without its draft.
@@ -54,8 +55,8 @@ class Hosting:
         preset = self._preset
         if preset is None and self.draft is None:
             raise UserError("--target needs --draft with it: a model of the same family, or none.")
-        own = {"target": EMBEDDED if self.target is None else self.target, "draft": self.draft}
-        return {**(own if preset is None else preset.sources), "feature_draft": self.feature_draft}
+        own = Sources(self.target or EMBEDDED, self.draft or EMBEDDED) if preset is None else preset.sources
+        return self._placed(replace(own, feature_draft=self.feature_draft))
 
     @property
     def _preset(self) -> Preset | None:
@@ -65,7 +66,7 @@ class Hosting:
     @property
     def drafters(self) -> tuple[str, ...]:
         """The drafter kinds of the pair at home."""
-        return offered_drafters(**{name: self.sources[name] for name in ("target", "draft", "feature_draft")})
+        return self.sources.drafters
 
     def offered_pairs(self) -> OfferedPairs:
         """The pair at home, and beside it the presets that still fit the device.
@@ -79,7 +80,7 @@ class Hosting:
         any_model = self.any_model and not ZERO_GPU
         home = self._preset
         if home is None:
-            title = " with ".join(Path(self.sources[role]).name for role in ("target", "draft"))
+            title = " with ".join(Path(name).name for name in (self.sources.target, self.sources.draft))
             return OfferedPairs(OWN, {OWN: title}, any_model)
         titles = {home.name: home.title}
         if not (self.only_home or ZERO_GPU):
@@ -106,36 +107,29 @@ class Hosting:
             loader = assemble_pair
             if name == offered.home:
                 loader = partial(load_pair, remeasure=self.remeasure, alone=service.alone)
-            return loader(
-                **self._sources_of(name, offered),
-                device=self.device,
-                precision=self.precision,
-                progress=progress,
-            )
+            return loader(self._sources_of(name, offered), progress=progress)
 
         service = Service(load, offered, self.bounds)
         return service
 
-    def _sources_of(self, name: str, offered: OfferedPairs) -> Mapping[str, Any]:
+    def _placed(self, sources: Sources) -> Sources:
+        """``sources`` as this host runs all pairs."""
+        return replace(sources, device=self.device, precision=self.precision)
+
+    def _sources_of(self, name: str, offered: OfferedPairs) -> Sources:
         if name == offered.home:
             return self.sources
         if found := two_models(name):
             if any(Path(one).exists() for one in found):
                 raise UserError("Models are named by hub id here; a folder of this machine has that name.")
-            return {"target": found[0], "draft": found[1]}
-        return preset_named(name).sources
+            return self._placed(Sources(*found))
+        return self._placed(preset_named(name).sources)
 
     def _service_on_calls(self, offered: OfferedPairs) -> Service:
         import spaces
 
         # In the main thread, before the page is up: the host packs what is on the GPU by then.
-        pair = assemble_pair(
-            **self.sources,
-            device="cuda",
-            precision=self.precision,
-            progress=printing(),
-            checked_on="cpu",
-        )
+        pair = assemble_pair(replace(self.sources, device="cuda"), progress=printing(), checked_on="cpu")
         performer = on_calls(pair, perform, spaces.GPU)
         return Service(lambda _name, _progress: pair, offered, self.bounds, performer)
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from specdemo.pairs.pair import Pair, device_name
+from specdemo.pairs.hardware import device_name
+from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Status
@@ -93,7 +94,7 @@ class _Meter:
         self._begun = _born.pop() if _born else time.monotonic()
         self._pair = pair
         self._gpu = device_name(pair.device)
-        pair.calibrations = {**known.get(self._gpu, {}), **pair.calibrations}
+        pair.costs.known = {**known.get(self._gpu, {}), **pair.costs.known}
         self._known = frozenset(known.get(self._gpu, {}))
         self._first_result: float | None = None
         self._size = 0 if kind == JobKind.RUN else None
@@ -116,7 +117,7 @@ class _Meter:
         """
         now = time.monotonic()
         first = self._first_result or now
-        new = {key: costs for key, costs in self._pair.calibrations.items() if key not in self._known}
+        new = {key: costs for key, costs in self._pair.costs.known.items() if key not in self._known}
         return CallReport(self._gpu, new, first - self._begun, now - first, self._size, whole)
 
 

@@ -9,13 +9,16 @@ from typing import Any
 from tqdm import tqdm
 
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.feature import FeatureDrafter, FeatureRuntime
+from specdemo.drafters.feature import FeatureDrafter
 from specdemo.engine.drafter import Drafter
 from specdemo.engine.speculate import autoregress, speculate
+from specdemo.models.feature_draft import FeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.live import LiveRun
-from specdemo.pairs.load import NONE, assemble_pair
+from specdemo.pairs.load import assemble_pair
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.pairs.sources import NONE, Sources
+from specdemo.records.drafter_kinds import DRAFT_MODEL, FEATURE_DRAFT
 from specdemo.records.limits import parse_config
 from specdemo.records.race import race
 from specdemo.records.trace import BASELINE, SPECULATIVE, Round, RunConfig
@@ -26,7 +29,7 @@ K = 4
 NEW_TOKENS = 64
 LEAST_ROUNDS = 8
 Figures = dict[str, Any]
-DRAFTER_OF = {"model": "draft-model", "feature": "feature-draft"}
+DRAFTER_OF = {"model": DRAFT_MODEL, "feature": FEATURE_DRAFT}
 
 
 def evaluate_draft(
@@ -51,7 +54,7 @@ def evaluate_draft(
         ``identical`` (prompts with the baseline's own output) and ``prompts`` (how many there were).
     """
     own = {"draft": str(folder)} if kind == "model" else {"draft": NONE, "feature_draft": str(folder)}
-    pair = assemble_pair(target=target, device=device, precision=precision, **own)
+    pair = assemble_pair(Sources(target, device=device, precision=precision, **own))
     run = _measured if calibrated else _unmeasured
     found: list[Figures] = []
     for prompt in tqdm(prompts, desc="evaluation", unit="prompt"):

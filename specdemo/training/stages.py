@@ -16,12 +16,14 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
-from specdemo.drafters.feature import default_taps, feature_draft_for, save_feature_draft
+from specdemo.models.feature_draft import default_taps, feature_draft_for, save_feature_draft
 from specdemo.models.reduced_draft import save_draft, slice_of_target
 from specdemo.pairs.embedded import embedded_target, mended_target, printing
-from specdemo.pairs.load import EMBEDDED, chosen_device, loading
+from specdemo.pairs.hardware import chosen_device
+from specdemo.pairs.loader import loading
 from specdemo.pairs.pair import encode_prompt, eos_ids_of
 from specdemo.records.limits import UserError
+from specdemo.shipped import EMBEDDED
 from specdemo.training import clock
 from specdemo.training.arithmetic import TargetFiles, learners, try_learning, try_writing, writers
 from specdemo.training.disk import refused

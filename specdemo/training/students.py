@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from specdemo.drafters.feature import FeatureDraft
+from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.models.reduced_draft import ReducedHeadDraft
 from specdemo.training.write import LabelledSequence

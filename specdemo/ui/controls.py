@@ -9,21 +9,13 @@ from typing import Any, NamedTuple
 
 import gradio as gr
 
-from specdemo.pairs.pair import drafters_with
 from specdemo.records import limits
+from specdemo.records.drafter_kinds import DRAFT, KINDS, drafters_with
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.requests import SETTINGS
 
-DRAFTER_LABELS = {
-    "draft-model": "draft model",
-    "prompt-lookup": "copy from the text",
-    "lookup+model": "copy, else draft model",
-    "feature-draft": "feature draft",
-    "lookup+feature": "copy, else feature draft",
-    "early-exit": "early exit",
-}
 DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
 FIRST_SETTINGS = {"k": AUTO}
 """What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
@@ -205,7 +197,7 @@ def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
 
 def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: OfferedPairs) -> None:
     """Have the choice of drafters follow the pair: others than the one at home have a draft model only."""
-    guests = drafters_with(draft=True, feature_draft=False)
+    guests = drafters_with(DRAFT)
 
     def choices(pair: str, drafter: str) -> list[Any]:
         names = at_home if pair == offered.home else guests
@@ -220,7 +212,7 @@ def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: 
 
 
 def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
-    return [(DRAFTER_LABELS[name], name) for name in drafters]
+    return [(KINDS[name].label, name) for name in drafters]
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:

@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 
 from specdemo.charts.palette import css_variables
 from specdemo.charts.stage import MARK_LIFT, skeletons
+from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
 STYLE_SHEETS = ("page", "stage", "learn", "quiz", "play", "proof", "lab")
@@ -42,7 +43,8 @@ def routes() -> list[BaseRoute]:
 
 def settings() -> dict[str, Any]:
     """What the stage's JavaScript takes from Python, wherever it is mounted."""
-    return {"figures": skeletons(), "markLift": MARK_LIFT}
+    kinds = {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()}
+    return {"figures": skeletons(), "markLift": MARK_LIFT, "drafters": kinds}
 
 
 def _plotly(_request: Any) -> Response:

@@ -43,6 +43,7 @@ class EventSource(Protocol):
         visitor: Visitor | None = None,
     ) -> Events:
         """The events of one job, as ``Service.events`` gives them."""
+        ...
 
 
 class Stops:

@@ -14,7 +14,9 @@ from specdemo.bench.peer_bench import ALONE, OURS, PeerBench, PeerSettings
 from specdemo.bench.peers import available_peers, full_vocabulary, peer_models
 from specdemo.models.draft_files import place_like
 from specdemo.models.reduced_draft import load_draft, save_draft, slice_of_target
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.load import load_pair
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish
 
@@ -39,12 +41,12 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(folders):
-    return load_pair(*folders, device="cpu", precision="fp32")
+    return load_pair(Sources(*folders, device="cpu", precision="fp32"))
 
 
 def written(pair, prompt):
     (config, _) = SETTINGS.configs(prompt)
-    rounds = list(pair.baseline_lane(config, pair.prompt_ids(config)))
+    rounds = list(Lanes(pair).baseline(config, pair.prompt_ids(config)))
     assert rounds[-1].finish in (Finish.LENGTH, Finish.EOS)
     return emitted(rounds)
 
@@ -144,7 +146,7 @@ def test_a_library_has_a_baseline_in_each_precision_it_runs_in(pair, tmp_path):
 
 
 def test_beside_our_fp16_others_run_in_what_it_computes_in(folders):
-    half = load_pair(*folders, device="cpu", precision="fp16")
+    half = load_pair(Sources(*folders, device="cpu", precision="fp16"))
     with peer_models(half, *folders, gguf=None) as models:
         peers = [
             p for p in available_peers(models, lambda text: None) if p.package.startswith("transformers")

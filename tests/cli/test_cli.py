@@ -1,6 +1,7 @@
 """The command line end to end on a tiny pair."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from helpers.tiny import tiny_pair
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(autouse=True)
 def pair(monkeypatch):
     loaded = tiny_pair()
-    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda **options: loaded)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda *_, **__: loaded)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     return loaded
 
@@ -46,8 +47,9 @@ def test_generate_shows_the_draft_alone_and_where_it_departs(capsys, pair):
     assert shown == f"{before}⟨≠⟩{after}".translate(visible) + "\n"
 
 
-def test_a_draft_that_never_departs_is_shown_without_a_mark(capsys, pair):
-    pair.draft = pair.target
+def test_a_draft_that_never_departs_is_shown_without_a_mark(capsys, monkeypatch, pair):
+    same = replace(pair, draft=pair.target)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda *_, **__: same)
     assert main(["generate", "hello", "--raw", "--max-new-tokens", "9", "--baseline", "--draft-alone"]) == 0
     out = capsys.readouterr().out
     assert "The draft alone wrote the same 9 tokens." in out and "⟨≠⟩" not in out
@@ -151,9 +153,9 @@ def test_replay_takes_the_name_of_a_shipped_recording(capsys, tmp_path, monkeypa
 
 
 def test_a_pair_can_be_named(monkeypatch, capsys, pair):
-    asked = {}
-    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda **options: asked.update(options) or pair)
+    asked = []
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda sources, **_: asked.append(sources) or pair)
     assert main(["generate", "hello", "--raw", "--max-new-tokens", "4", "--pair", "smollm2-1.7b"]) == 0
-    assert asked["target"] == "HuggingFaceTB/SmolLM2-1.7B-Instruct" and len(asked["target_revision"]) == 40
+    assert asked[0].target == "HuggingFaceTB/SmolLM2-1.7B-Instruct" and len(asked[0].target_revision) == 40
     assert main(["generate", "hello", "--pair", "nope"]) != 0
     assert "choose one of: embedded, qwen2.5-7b" in capsys.readouterr().err

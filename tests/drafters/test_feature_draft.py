@@ -4,14 +4,14 @@ import pytest
 import torch
 from helpers.tiny import baseline_rounds, config_for, emitted, tiny_llama
 
-from specdemo.drafters.feature import (
-    FeatureDrafter,
+from specdemo.drafters.feature import FeatureDrafter
+from specdemo.engine.speculate import speculate
+from specdemo.models.feature_draft import (
     FeatureRuntime,
     feature_draft_for,
     load_feature_draft,
     save_feature_draft,
 )
-from specdemo.engine.speculate import speculate
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule
 from specdemo.training.students import FeatureStudent

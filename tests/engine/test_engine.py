@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.scripted import ScriptedDrafter
+from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import FixedLength
-from specdemo.engine.rules import Draft, RejectionRule
+from specdemo.engine.rules import RejectionRule
+from specdemo.engine.settle import settle
 from specdemo.engine.speculate import autoregress, speculate
-from specdemo.engine.verdict_record import describe_draft
+from specdemo.engine.verdicts import describe, no_tops, top_fives
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish, Rule, Status
@@ -221,7 +223,7 @@ def test_recorded_probabilities_are_those_of_the_models():
     target, draft = models(7, 0.3)
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=16, temperature=0.8, seed=5)
     text = [1, 3]
-    for round_ in speculative_rounds(target, draft, text, config):
+    for round_ in speculative_rounds(target, draft, text, config, tops=top_fives):
         for i, token in enumerate(round_.drafted):
             context = torch.tensor([text + [t.id for t in round_.drafted[:i]]])
             p, q = (m(context, use_cache=False).logits[0, -1].div(0.8).softmax(-1) for m in (target, draft))
@@ -245,6 +247,6 @@ def test_a_token_drawn_with_a_probability_that_rounds_to_nothing_can_be_written_
     draft = Draft(torch.tensor([1]), probs=q, rows=torch.tensor([1]), logits=q.log(), by="draft-model")
     logits = p.log().expand(2, -1)
     verdict = RejectionRule(config_for(Rule.REJECTION), torch.device("cpu")).verify(draft, logits, 3)
-    [token] = describe_draft(draft, verdict, logits, 1, 1, 1)
+    [token], _ = describe(draft, verdict, logits, settle(1, 0, [1], frozenset()), no_tops)
     assert verdict.q_of_draft.tolist() == [0.0] and verdict.accepted == 1
     assert (token.q, token.p, token.accept_prob) == (0.0, 0.5, 1.0)

@@ -28,13 +28,12 @@ from specdemo.engine.rules import (
     Draft,
     RejectionRule,
     SharedNoiseRule,
-    WrongAcceptEverything,
-    WrongNoResidual,
 )
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.lab.handicap import Handicap
-from specdemo.lab.spoiled import SpoiledRuntime
+from specdemo.lab.perturbed import PerturbedRuntime
+from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
 from specdemo.records.trace import Round, Rule, RunConfig
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -159,8 +158,8 @@ def test_what_the_target_cannot_say_never_comes_out_at_any_number():
 DRAFTERS = {
     "draft-model": whole_draft,
     "reduced": reduced_draft,
-    "noisy": lambda: DraftModelDrafter(SpoiledRuntime(TableRuntime(DRAFT), Handicap(noise=0.5))),
-    "hotter": lambda: DraftModelDrafter(SpoiledRuntime(TableRuntime(DRAFT), Handicap(temperature=3.0))),
+    "noisy": lambda: DraftModelDrafter(PerturbedRuntime(TableRuntime(DRAFT), Handicap(noise=0.5))),
+    "hotter": lambda: DraftModelDrafter(PerturbedRuntime(TableRuntime(DRAFT), Handicap(temperature=3.0))),
     "prompt-lookup": lambda: PromptLookupDrafter(CPU),
     "lookup+model": lambda: LookupFirstDrafter(whole_draft(), CPU, shortest=1),
 }

@@ -13,8 +13,10 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from specdemo.engine.rules import Draft, Pick, RejectionRule, Verdict
+from specdemo.engine.draft import Draft, Pick
+from specdemo.engine.rules import RejectionRule
 from specdemo.engine.sampling import probabilities
+from specdemo.engine.verdicts import Verdict
 from specdemo.records.trace import RunConfig
 
 T = TypeVar("T")
@@ -65,11 +67,11 @@ class EveryWay:
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         assert chance is not None and chance.shape == (1,)
-        number = self.walk.choose(_running_sums(probabilities(self._warp(logits))))
+        number = self.walk.choose(_running_sums(probabilities(self.warped(logits))))
         return super().pick(logits, where, torch.tensor([number], dtype=torch.float64), id_map)
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        p = probabilities(self._warp(logits))
+        p = probabilities(self.warped(logits))
         self._ratios = []
         for i, token in enumerate(draft.ids.tolist()):
             q = 1.0 if draft.probs is None else draft.probs[i, draft.rows[i]].item()
@@ -77,8 +79,8 @@ class EveryWay:
         self._weights = None
         return super().verify(draft, logits, position)
 
-    def _left(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        self._weights, mass = super()._left(p, q)
+    def leftover(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        self._weights, mass = super().leftover(p, q)
         return self._weights, mass
 
     def _uniform(self, count: int) -> Tensor:

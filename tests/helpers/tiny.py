@@ -15,6 +15,7 @@ from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.calibrate import ROWS, find_good_rows
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K
 from specdemo.records.pieces import PieceTable
@@ -172,7 +173,7 @@ def byte_tokenizer(extra: Sequence[str] = ()) -> PreTrainedTokenizerFast:
 def tiny_pair(seed: int = 0, noise: float = 0.05) -> Pair:
     """A pair over the byte tokeniser, in float32, with the costs of :func:`planted_costs`."""
     pair = unmeasured_pair(seed, noise)
-    pair.calibrations |= planted_costs(seed)
+    pair.costs.known |= planted_costs(seed)
     return pair
 
 
@@ -184,10 +185,10 @@ def planted_costs(seed: int) -> dict[tuple[int, str], Calibration]:
     """
     pair = unmeasured_pair(seed, noise=0.0)
     for drafter in ("draft-model", "early-exit"):
-        pair.calibrate(config_for(drafter=drafter, max_new_tokens=1), 1)
+        Lanes(pair).calibrate(config_for(drafter=drafter, max_new_tokens=1), 1)
     return {
         (capacity, kind): replace(found, step_s=1e-3, c=0.1 if kind else 0.0, v=PLANTED_V)
-        for (capacity, kind), found in pair.calibrations.items()
+        for (capacity, kind), found in pair.costs.known.items()
     }
 
 

@@ -18,8 +18,8 @@ from specdemo.lab.points import (
     SWEEPS,
     TEMPERATURE,
 )
-from specdemo.lab.spoiled import MODEL
 from specdemo.lab.sweeps import Setting, measure_setting, sweep
+from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import AUTO, Calibration, Mode, Rule
 
@@ -100,7 +100,7 @@ def test_closing_a_sweep_ends_it(pair):
 
 
 def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
-    bench = Bench(PROMPTS, Settings([MODEL], [1, 3, 8], [0.0], None, 10, 1, 0), tmp_path / "out.json")
+    bench = Bench(PROMPTS, Settings([DRAFT_MODEL], [1, 3, 8], [0.0], None, 10, 1, 0), tmp_path / "out.json")
     bench.run(pair)
     saved = json.loads((tmp_path / "out.json").read_text())
     points = {p.x: p for p in sweep(pair, sweep_plan(DRAFT_LENGTH, pair, PROMPTS, {"max_new_tokens": 10}))}
@@ -118,7 +118,7 @@ def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
 def test_costs_are_the_calibration_s_own():
     pair = tiny_pair()
     planted = Calibration(step_s=0.01, c=0.25, v=tuple(1 + n / 8 for n in range(MAX_K + 1)), row_floor=1)
-    pair.calibrations |= {(256, ""): planted, (256, MODEL): planted}
+    pair.costs.known |= {(256, ""): planted, (256, DRAFT_MODEL): planted}
     by_k = {
         k: measure_setting(pair, Setting(None, "", configs_for(pair, PROMPTS, SHORT, {"k": k})))
         for k in (3, AUTO)
@@ -170,7 +170,7 @@ def test_only_drafters_that_the_pair_has_are_swept(pair):
     def drafters(of) -> list[str]:
         return [setting.label for setting in sweep_plan(DRAFTER, of, PROMPTS, SHORT).settings]
 
-    assert drafters(pair) == [MODEL, "prompt-lookup", "lookup+model", "early-exit"]
+    assert drafters(pair) == [DRAFT_MODEL, "prompt-lookup", "lookup+model", "early-exit"]
     alone = dataclasses.replace(pair, draft=None)
     assert drafters(alone) == ["prompt-lookup", "early-exit"]
     assert sweep_plan(DRAFT_LENGTH, alone, PROMPTS).settings[0].configs[0].drafter == "prompt-lookup"

@@ -15,6 +15,7 @@ from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.calibrate import find_good_rows
 from specdemo.pairs.compatible import require_rollback
 from specdemo.pairs.load import load_pair
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish
 
@@ -193,7 +194,7 @@ def test_a_folder_that_cannot_be_rolled_back_is_refused_in_either_role(tmp_path)
         ((good, gptj), f"^{gptj} does not let its attention be replaced; choose"),
     ):
         with pytest.raises(UserError, match=words):
-            load_pair(*pair, device="cpu", precision="fp32")
+            load_pair(Sources(*pair, device="cpu", precision="fp32"))
 
 
 @pytest.mark.parametrize("name", ["s_aux", "position_bias", "indices"])

@@ -13,14 +13,16 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from specdemo.models.fused_llama import FusedLlama
+from specdemo.pairs import choose, load, sources
 from specdemo.pairs import embedded as fetch
-from specdemo.pairs import load as models
 from specdemo.pairs.calibrate import ROWS
 from specdemo.pairs.compatible import require_same_tokens
 from specdemo.pairs.embedded import silent
-from specdemo.pairs.load import load_pair, weights_counted
+from specdemo.pairs.lanes import Lanes
+from specdemo.pairs.load import load_pair
+from specdemo.pairs.loader import weights_counted
 from specdemo.pairs.manifest import write_manifest
-from specdemo.pairs.pair import Pair
+from specdemo.pairs.sources import Files, Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Calibration
 
@@ -40,7 +42,7 @@ def target_folder(tmp_path_factory):
 def test_a_pair_of_folders_loads_and_runs_also_with_padded_vocabularies(target_folder, tmp_path, extra_rows):
     tokenizer = byte_tokenizer()
     draft = save(tiny_llama(len(tokenizer) + extra_rows, 0, torch.float32), tokenizer, tmp_path)
-    pair = load_pair(target_folder, draft, **ON_CPU)
+    pair = load_pair(Sources(target_folder, draft, **ON_CPU))
     assert isinstance(pair.target, FusedLlama) and isinstance(pair.draft, FusedLlama)
     record, end = run(pair)
     assert end["badge"]["kind"] == "same"
@@ -60,7 +62,9 @@ def test_padding_rows_on_either_side_leave_the_text_to_the_target(tmp_path, targ
     target = padded(tiny_llama(vocab, 0, torch.float32), target_rows)
     draft = padded(nearby(tiny_llama(vocab, 0, torch.float32), 1, 0.02), draft_rows)
     pair = load_pair(
-        save(target, tokenizer, tmp_path / "target"), save(draft, tokenizer, tmp_path / "draft"), **ON_CPU
+        Sources(
+            save(target, tokenizer, tmp_path / "target"), save(draft, tokenizer, tmp_path / "draft"), **ON_CPU
+        )
     )
     record, _ = run(pair, max_new_tokens=40)
     prompt = torch.tensor([record.prompt_ids])
@@ -78,7 +82,7 @@ def test_two_architectures_make_a_pair(target_folder, tmp_path):
     tokenizer = byte_tokenizer()
     torch.manual_seed(0)
     gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
-    pair = load_pair(target_folder, save(gpt2, tokenizer, tmp_path), **ON_CPU)
+    pair = load_pair(Sources(target_folder, save(gpt2, tokenizer, tmp_path), **ON_CPU))
     assert run(pair)[1]["badge"]["kind"] == "same"
 
 
@@ -86,7 +90,7 @@ def test_a_draft_with_another_tokeniser_is_refused_with_the_first_difference(tar
     other = byte_tokenizer(extra=["surplus"])
     draft = save(tiny_llama(len(other), 1, torch.float32), other, tmp_path)
     with pytest.raises(UserError, match="token 258 is missing in the target and 'surplus' in the draft"):
-        load_pair(target_folder, draft, **ON_CPU)
+        load_pair(Sources(target_folder, draft, **ON_CPU))
 
 
 class Names:
@@ -130,13 +134,13 @@ def test_same_tokenisers_fit():
 def test_what_cannot_be_loaded_is_said(options, words, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match=words):
-        load_pair(**options)
+        load_pair(Sources(**options))
 
 
 def test_a_nearby_draft_is_accepted_sometimes(target_folder, tmp_path):
     tokenizer = byte_tokenizer()
     close = nearby(tiny_llama(len(tokenizer), 0, torch.float32), 1, 0.02)
-    record, _ = run(load_pair(target_folder, save(close, tokenizer, tmp_path), **ON_CPU))
+    record, _ = run(load_pair(Sources(target_folder, save(close, tokenizer, tmp_path), **ON_CPU)))
     assert record.totals["alpha_compared"] > 0
     assert record.calibration.row_floor is not None or record.totals["identical"] is not None
 
@@ -145,11 +149,11 @@ def test_a_nearby_draft_is_accepted_sometimes(target_folder, tmp_path):
 def test_a_target_too_large_to_be_tried_whole_leaves_no_costs_of_its_first_layers(
     target_folder, monkeypatch, whole
 ):
-    monkeypatch.setattr(models, "WHOLE", 10**9 if whole else 10)
-    monkeypatch.setattr(models, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
+    monkeypatch.setattr(choose, "WHOLE", 10**9 if whole else 10)
+    monkeypatch.setattr(choose, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
     kept = []
-    monkeypatch.setattr(models.Measurements, "put", lambda self, value, *what: kept.append(what))
-    pair = load_pair(target_folder, "none", device="cpu", remeasure=True)
+    monkeypatch.setattr(load.Measurements, "put", lambda self, value, *what: kept.append(what))
+    pair = load_pair(Sources(target_folder, "none", device="cpu"), remeasure=True)
     measured_whole = {what[2] for what in kept if what[0] == "costs"}
     assert measured_whole == ({"bf16", "fp32"} if whole else {pair.precision})
 
@@ -172,15 +176,15 @@ def test_all_that_is_measured_at_a_load_is_measured_alone(target_folder, monkeyp
 
         monkeypatch.setattr(owner, name, watched)
 
-    watch(models, "measure_targets", lambda *_: {"fp32": COSTS})
-    watch(Pair, "calibrate", Pair.calibrate)
-    watch(Pair, "warm_up", Pair.warm_up)
-    monkeypatch.setattr(models, "Measurements", lambda *_, **__: Unwritten())
-    load_pair(target_folder, "none", device="cpu", remeasure=True, alone=alone)
+    watch(choose, "measure_targets", lambda *_: {"fp32": COSTS})
+    watch(Lanes, "calibrate", Lanes.calibrate)
+    watch(Lanes, "warm_up", Lanes.warm_up)
+    monkeypatch.setattr(load, "Measurements", lambda *_, **__: Unwritten())
+    load_pair(Sources(target_folder, "none", device="cpu"), remeasure=True, alone=alone)
     assert seen == {"measure_targets", "calibrate", "warm_up"}
-    watch(models._Chooser, "_trials", lambda *_: {"int8": 2.0, "bf16": 1.0})
-    files = models._Files("target", Path(target_folder), None)
-    chooser = models._Chooser(Unwritten(), True, alone, torch.device("cpu"), files)
+    watch(choose.Chooser, "_trials", lambda *_: {"int8": 2.0, "bf16": 1.0})
+    files = Files("target", Path(target_folder), None)
+    chooser = choose.Chooser(Unwritten(), True, alone, torch.device("cpu"), files)
     own = Path("a draft of our own")
     assert chooser.packing(None, SimpleNamespace(precision="fp32"), own, None, silent) == "int8"
 
@@ -235,20 +239,20 @@ def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
 )
 def test_what_another_version_measured_is_as_nothing(target_folder, tmp_path, monkeypatch, kept):
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
-    monkeypatch.setattr(models.Measurements, "get", lambda self, *what: kept)
-    monkeypatch.setattr(models, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
-    pair = load_pair(target_folder, "none", device="cpu")
+    monkeypatch.setattr(load.Measurements, "get", lambda self, *what: kept)
+    monkeypatch.setattr(choose, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
+    pair = load_pair(Sources(target_folder, "none", device="cpu"))
     assert pair.precision in ("bf16", "fp32") and "chosen by measurement" in pair.arithmetic.reason
-    assert len(pair.calibrate(config_for(drafter="prompt-lookup", max_new_tokens=8), 10).v) == ROWS
-    unmeasured = models.assemble_pair(target_folder, "none", device="cpu")
-    assert unmeasured.precision == models.usual_precision()
+    assert len(Lanes(pair).calibrate(config_for(drafter="prompt-lookup", max_new_tokens=8), 10).v) == ROWS
+    unmeasured = load.assemble_pair(Sources(target_folder, "none", device="cpu"))
+    assert unmeasured.precision == choose.usual_precision()
 
 
 @pytest.fixture
 def damaged(target_folder, tmp_path, monkeypatch):
     """The embedded target's folder with a tiny model in it, which is put there again when it is made anew."""
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
-    monkeypatch.setattr(models, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
+    monkeypatch.setattr(sources, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
 
     def make(folder, good, progress):
         shutil.rmtree(folder, ignore_errors=True)
@@ -279,14 +283,14 @@ def overwrite(path, at, content):
 def test_a_damaged_target_that_cannot_be_loaded_is_made_anew(damaged, name, at, content):
     whole = (damaged / name).read_bytes()
     overwrite(damaged / name, at, content)
-    pair = models.assemble_pair(draft="none", **ON_CPU)
+    pair = load.assemble_pair(Sources(draft="none", **ON_CPU))
     assert (damaged / name).read_bytes() == whole
     assert run(pair, drafter="prompt-lookup")[1]["badge"]["kind"] == "same"
 
 
 def test_a_load_that_fails_for_another_reason_fails_once(damaged, monkeypatch):
     loads = []
-    monkeypatch.setattr(models, "_tokenizer", lambda files: loads.append(files) or 1 / 0)
+    monkeypatch.setattr(load, "tokenizer_of", lambda files: loads.append(files) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        models.assemble_pair(draft="none", **ON_CPU)
+        load.assemble_pair(Sources(draft="none", **ON_CPU))
     assert len(loads) == 1

@@ -10,13 +10,17 @@ from helpers.recorder import Recorder, recorded
 from helpers.tiny import config_for, emitted, nearby, tiny_llama, tiny_pair, unmeasured_pair
 from torch import nn
 
-import specdemo.pairs.pair
+import specdemo.pairs.pass_costs
 from specdemo.engine.sampling import gumbel, warp
 from specdemo.engine.speculate import autoregress
+from specdemo.engine.verdicts import top_fives
 from specdemo.models import runtime
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.measurements import Measurements
+from specdemo.pairs.pair import Pair
+from specdemo.pairs.pass_costs import PassCosts
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule
@@ -30,9 +34,8 @@ def pair_with_reduced_draft(seed: int = 0):
     """A tiny pair whose draft knows a third of the ids, in an order of its own."""
     pair = tiny_pair(seed)
     vocab = len(pair.tokenizer)
-    pair.id_map = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[: vocab // 3]
-    pair.draft = reduced(pair.draft, pair.id_map)
-    return pair
+    id_map = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[: vocab // 3]
+    return replace(pair, id_map=id_map, draft=reduced(pair.draft, id_map))
 
 
 def reduced(model: nn.Module, ids: torch.Tensor) -> nn.Module:
@@ -60,7 +63,7 @@ def written_by_hand(pair, config) -> list[int]:
 
 def raced(pair, config) -> dict[str, list]:
     rounds: dict[str, list] = {}
-    for lane, round_ in pair.race(config, PROMPT):
+    for lane, round_ in Lanes(pair).race(config, PROMPT):
         rounds.setdefault(lane, []).append(round_)
     return rounds
 
@@ -76,7 +79,7 @@ def test_it_writes_what_a_plain_loop_over_the_draft_writes(make, rule, warping):
     for seed in range(3):
         pair = make(seed)
         config = config_for(rule, max_new_tokens=16, seed=seed, **warping)
-        rounds = list(pair.draft_lane(config, PROMPT))
+        rounds = list(Lanes(pair).draft_alone(config, PROMPT))
         assert emitted(rounds) == written_by_hand(pair, config)
         assert len(set(emitted(rounds))) > 2, "a text of one token would prove little"
         assert rounds[-1].finish is Finish.LENGTH and not any(r.drafted for r in rounds)
@@ -87,7 +90,7 @@ def test_its_record_speaks_of_the_targets_ids(rule):
     pair = pair_with_reduced_draft()
     known = set(pair.id_map.tolist())
     config = config_for(rule, max_new_tokens=12, seed=4)
-    for round_ in pair.draft_lane(config, PROMPT):
+    for round_ in Lanes(pair, top_fives).draft_alone(config, PROMPT):
         emission = round_.emission
         assert emission.id in known and {other.id for other in emission.top} <= known
         assert len(emission.top) == 5 and emission.top[0].prob >= emission.top[4].prob > 0
@@ -99,7 +102,7 @@ def test_its_record_speaks_of_the_targets_ids(rule):
 def test_under_rejection_it_samples_as_a_decoder_of_that_model_does():
     pair = tiny_pair()
     config = config_for(Rule.REJECTION, max_new_tokens=16, seed=9)
-    assert emitted(pair.draft_lane(config, PROMPT)) == emitted(
+    assert emitted(Lanes(pair).draft_alone(config, PROMPT)) == emitted(
         autoregress(ModelRuntime(pair.draft), PROMPT, config)
     )
 
@@ -117,9 +120,9 @@ def test_a_draft_equal_to_the_target_never_departs(rule):
 def test_an_end_of_sequence_token_ends_it():
     pair = tiny_pair()
     config = config_for(max_new_tokens=16)
-    text = emitted(pair.draft_lane(config, PROMPT))
+    text = emitted(Lanes(pair).draft_alone(config, PROMPT))
     pair.target.generation_config.eos_token_id = text[3]
-    rounds = list(pair.draft_lane(config, PROMPT))
+    rounds = list(Lanes(pair).draft_alone(config, PROMPT))
     assert emitted(rounds) == text[: text.index(text[3]) + 1] and rounds[-1].finish is Finish.EOS
 
 
@@ -132,7 +135,7 @@ def test_the_other_lanes_write_the_same_with_it_and_without(make, rule, drafter)
     without = ids_of(raced(pair, config))
     assert set(without) == {SPECULATIVE, BASELINE}
     beside = ids_of(raced(pair, config_for(rule, max_new_tokens=20, k=3, drafter=drafter, draft_alone=True)))
-    assert beside.pop(DRAFT) == emitted(pair.draft_lane(config, PROMPT))
+    assert beside.pop(DRAFT) == emitted(Lanes(pair).draft_alone(config, PROMPT))
     assert beside == without
 
 
@@ -140,7 +143,7 @@ def test_no_lanes_clock_holds_the_time_of_another(monkeypatch):
     """On a clock that only the two models move: 10 s a target pass, 1 s a draft pass."""
     pair = tiny_pair()
     config = config_for(max_new_tokens=10, drafter="prompt-lookup", draft_alone=True)
-    pair.calibrate(config, len(PROMPT))
+    Lanes(pair).calibrate(config, len(PROMPT))
     clock = [0.0]
     for model, seconds in ((pair.target, 10.0), (pair.draft, 1.0)):
         model.register_forward_pre_hook(lambda *_, seconds=seconds: clock.__setitem__(0, clock[0] + seconds))
@@ -160,8 +163,9 @@ def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
     vocab = len(pair.tokenizer)
     target = tiny_llama(vocab, 5, torch.float64)
     draft = nearby(target, 6, 0.02)
-    pair.id_map = torch.arange(0, vocab, 2)
-    pair.target, pair.draft = target, FusedLlama(reduced(draft, pair.id_map), "fp32", "fp32")
+    id_map = torch.arange(0, vocab, 2)
+    small = FusedLlama(reduced(draft, id_map), "fp32", "fp32")
+    pair = replace(pair, target=target, draft=small, id_map=id_map)
     config = config_for(rule, k=3, max_new_tokens=40, draft_alone=True)
     kernel_by_kernel = raced(pair, config)
     passes = sum(r.draft_steps for r in kernel_by_kernel[SPECULATIVE]) + len(kernel_by_kernel[DRAFT])
@@ -173,53 +177,56 @@ def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
 
 
 def test_a_pair_without_a_draft_model_is_refused_in_words():
-    pair = tiny_pair()
-    pair.draft = None
+    pair = replace(tiny_pair(), draft=None)
     config = config_for(drafter="prompt-lookup", draft_alone=True)
     with pytest.raises(UserError, match=r"has no draft model; leave out the lane of the draft alone\.$"):
-        pair.race(config, PROMPT)
+        Lanes(pair).race(config, PROMPT)
 
 
 def test_a_prompt_beyond_the_drafts_context_is_refused_in_words():
     pair = tiny_pair()
-    pair.draft = nearby(tiny_llama(len(pair.tokenizer), 0, torch.float32, context=32), 1, 0.1)
+    short = nearby(tiny_llama(len(pair.tokenizer), 0, torch.float32, context=32), 1, 0.1)
+    pair = replace(pair, draft=short)
     config = config_for(max_new_tokens=4, draft_alone=True)
     with pytest.raises(UserError, match=r"has 32 tokens, the draft model reads 32; shorten it or leave"):
-        pair.race(config, PROMPT * 8)
-    rounds = list(pair.draft_lane(config_for(max_new_tokens=20), PROMPT * 7))
+        Lanes(pair).race(config, PROMPT * 8)
+    rounds = list(Lanes(pair).draft_alone(config_for(max_new_tokens=20), PROMPT * 7))
     assert rounds[-1].finish is Finish.CONTEXT and len(rounds) == 4
 
 
 def test_warming_up_runs_the_draft_alone_where_there_is_a_draft(monkeypatch):
     pair, raced_lanes = tiny_pair(), []
-    plain = pair.race
+    plain = Lanes.race
     monkeypatch.setattr(
-        pair, "race", lambda *a: (raced_lanes.append(lane) or (lane, r) for lane, r in plain(*a))
+        Lanes, "race", lambda *a: (raced_lanes.append(lane) or (lane, r) for lane, r in plain(*a))
     )
-    pair.warm_up()
+    Lanes(pair).warm_up()
     assert set(raced_lanes) == {SPECULATIVE, BASELINE, DRAFT}
-    pair.draft = None
     raced_lanes.clear()
-    pair.warm_up()
+    Lanes(replace(pair, draft=None)).warm_up()
     assert set(raced_lanes) == {SPECULATIVE, BASELINE}
 
 
 def test_costs_of_one_type_of_gpu_are_not_those_of_another(monkeypatch, tmp_path):
-    pair = tiny_pair()
-    pair.measurements = Measurements(tmp_path)
-    costs = next(iter(pair.calibrations.values()))
-    monkeypatch.setattr(specdemo.pairs.pair, "find_good_rows", lambda *_: ())
-    monkeypatch.setattr(specdemo.pairs.pair, "measure_target", lambda *_: costs)
-    monkeypatch.setattr(specdemo.pairs.pair, "refreshed", lambda *asked: asked[-1])
-    pair._measured(256)
-    assert pair._remembered(256) == costs
-    monkeypatch.setattr(type(pair), "device", torch.device("cuda"))
+    costs = next(iter(tiny_pair().costs.known.values()))
+    measured = []
+    monkeypatch.setattr(specdemo.pairs.pass_costs, "find_good_rows", lambda *_: ())
+    monkeypatch.setattr(specdemo.pairs.pass_costs, "measure_target", lambda *_: measured.append(1) or costs)
+    monkeypatch.setattr(specdemo.pairs.pass_costs, "refreshed", lambda *asked: asked[-1])
+
+    def measures() -> bool:
+        """Whether a start on what is there now has to measure."""
+        measured.clear()
+        pair = replace(tiny_pair(), costs=PassCosts(measurements=Measurements(tmp_path)))
+        assert Lanes(pair).calibrate(config_for(drafter="prompt-lookup"), 1) == costs
+        return bool(measured)
+
+    assert (measures(), measures()) == (True, False)
+    monkeypatch.setattr(Pair, "device", torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "one GPU")
-    assert pair._remembered(256) is None, "the processor's"
-    pair._measured(256)
-    assert pair._remembered(256) == costs
+    assert (measures(), measures()) == (True, False), "the processor's are not a GPU's"
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "another GPU")
-    assert pair._remembered(256) is None
+    assert (measures(), measures()) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +237,8 @@ def test_a_seed_repeats_the_text_unless_lengths_that_follow_the_clock_share_its_
     texts = []
     for seconds in (0.01, 3.0):
         pair = tiny_pair()
-        pair.calibrations = {key: replace(found, c=seconds) for key, found in pair.calibrations.items()}
+        for key, found in pair.costs.known.items():
+            pair.costs.known[key] = replace(found, c=seconds)
         config = config_for(rule, k=k, seed=5, max_new_tokens=40)
         texts.append(emitted(raced(pair, config)[SPECULATIVE]))
     assert (texts[0] == texts[1]) is repeats

@@ -24,6 +24,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.kinds import Order, drafter_for
 from specdemo.drafters.other_device import DistantDrafter, DistantRule
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.rules import RejectionRule, rule_for
@@ -34,10 +35,15 @@ from specdemo.models.execution import PlainExecution
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs import load as models
+from specdemo.pairs import loader as loader_module
 from specdemo.pairs.compatible import require_rollback
-from specdemo.pairs.load import assemble_pair, executable, load_pair
+from specdemo.pairs.lanes import Lanes
+from specdemo.pairs.load import assemble_pair, load_pair
+from specdemo.pairs.loader import Loader, executable
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import Placement, free_memory, free_ram, plan
+from specdemo.pairs.sources import Files, Sources
+from specdemo.records.drafter_kinds import EARLY_EXIT, KINDS
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Round, Rule
@@ -165,9 +171,9 @@ def test_several_gpus_are_planned_for_and_an_explicit_device_is_not(folders, mon
         return Placement("cpu", "cpu")
 
     monkeypatch.setattr(models, "plan", record)
-    assemble_pair(*folders, device="cpu", precision="fp32")
+    assemble_pair(Sources(*folders, device="cpu", precision="fp32"))
     assert planned == []
-    assemble_pair(*folders, precision="fp32")
+    assemble_pair(Sources(*folders, precision="fp32"))
     ((free, (target, draft)),) = planned
     assert free == {"cuda:0": 10**12, "cuda:1": 10**12}
     weights = count_parameters(Path(folders[0]))
@@ -208,7 +214,7 @@ def test_a_target_in_parts_writes_what_it_writes_in_one_piece(folders, tmp_path,
     assert any(weight.is_meta for weight in target.parameters()), "nothing was left out"
     require_rollback("target", "in parts", target)
     assert not can_fuse(target) and executable(target, "fp32") is target
-    whole = load_pair(*folders, device="cpu", precision="fp32")
+    whole = load_pair(Sources(*folders, device="cpu", precision="fp32"))
     assert isinstance(whole.target, FusedLlama)
     expected = run(whole, drafter=drafter, max_new_tokens=24)[0]
     record, end = run(pair_of(target, whole.draft), drafter=drafter, max_new_tokens=24)
@@ -226,7 +232,8 @@ def test_the_first_layers_of_a_target_in_parts_are_no_more_than_those(folders, t
     host.begin(256)
     host.prefill(torch.tensor([1, 2]))
     passes.clear()
-    early = Pair._drafter(pair_of(target, target), config_for(drafter="early-exit"), host, None)
+    pair, config = pair_of(target, target), config_for(drafter=EARLY_EXIT)
+    early = drafter_for(Order(KINDS[EARLY_EXIT], config, pair, host, rule_for(config, host.device)))
     early.begin([1, 2, 3], 256)
     length = FixedLength(1)
     length.start(1)
@@ -237,10 +244,10 @@ def test_the_first_layers_of_a_target_in_parts_are_no_more_than_those(folders, t
 def test_a_target_that_was_spread_over_the_ram_too_is_refused(folders, monkeypatch):
     whole = AutoModelForCausalLM.from_pretrained(folders[0])
     whole.hf_device_map = {"model": 0, "lm_head": "cpu"}
-    monkeypatch.setattr(models, "loading", lambda *_, **options: options and whole)
-    loader = models._Loader("fp32", "fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
+    monkeypatch.setattr(loader_module, "loading", lambda *_, **options: options and whole)
+    loader = Loader("fp32", "fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
     with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
-        loader.target(models._Files("huge", Path(folders[0]), None), lambda *_: None)
+        loader.target(Files("huge", Path(folders[0]), None), lambda *_: None)
 
 
 class EndsElsewhere(nn.Module):
@@ -400,8 +407,8 @@ def test_a_pair_made_on_the_cpu_leaves_no_tensor_there_when_it_moves(folders, wh
     else:
         unfused = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=258))
         named = (folders[0], save(unfused, byte_tokenizer(), tmp_path))
-    pair = assemble_pair(*named, device="meta", checked_on="cpu")
-    assert pair.calibrations == {}
+    pair = assemble_pair(Sources(*named, device="meta"), checked_on="cpu")
+    assert pair.costs.known == {}
     for model in (pair.target, pair.draft, pair.feature_draft):
         assert model is None or loose_tensors(model, "meta") == []
     assert pair.id_map is None or pair.id_map.is_meta
@@ -421,7 +428,7 @@ def test_what_is_made_for_another_device_computes_the_same_and_stays_tied(folder
 
 
 def test_a_pair_is_assembled_without_a_pass_and_measured_when_it_runs(folders):
-    pair = assemble_pair(*folders, device="cpu", precision="fp32")
-    assert pair.calibrations == {}
-    pair.warm_up()
-    assert pair.calibrations
+    pair = assemble_pair(Sources(*folders, device="cpu", precision="fp32"))
+    assert pair.costs.known == {}
+    Lanes(pair).warm_up()
+    assert pair.costs.known

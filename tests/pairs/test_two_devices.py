@@ -10,6 +10,7 @@ from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.points import EXPERIMENTS
 from specdemo.lab.throughput import ThroughputPlan, throughput
 from specdemo.models.fused_llama import FusedLlama
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.pieces import PieceTable
@@ -69,8 +70,8 @@ def apart(monkeypatch):
     draft = fused(nearby(target, 1, 0.05))
     target = fused(target)
     costs = Calibration(step_s=1e-3, c=0.1, v=PLANTED_V, row_floor=1)
-    monkeypatch.setattr(Pair, "calibrate", lambda *_: costs)
-    monkeypatch.setattr(Pair, "_target_costs", lambda *_: costs)
+    monkeypatch.setattr(Lanes, "calibrate", lambda *_: costs)
+    monkeypatch.setattr(Lanes, "_target_costs", lambda *_: costs)
     with Labels():
         yield Pair(
             target_name="tiny target",

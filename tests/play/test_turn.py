@@ -6,6 +6,7 @@ import string
 import pytest
 from helpers.tiny import service_of, tiny_pair
 
+from specdemo.pairs.lanes import Lanes
 from specdemo.play.game import MODEL, ONE, TWO, parse_turn
 from specdemo.play.turn import play_turn
 from specdemo.records.limits import MAX_K, UserError, parse_config
@@ -35,7 +36,7 @@ def known(pair):
 def alone(pair, text, tokens):
     """The ids that the target writes behind ``text`` without a draft."""
     config = parse_config({"prompt": text, "mode": "raw", "max_new_tokens": tokens})
-    rounds = pair.baseline_lane(config, pair.prompt_ids(config))
+    rounds = Lanes(pair).baseline(config, pair.prompt_ids(config))
     return [token for round_ in rounds for token in round_.emitted]
 
 
@@ -142,7 +143,7 @@ def test_a_game_ends_with_the_targets_context(pair, monkeypatch):
     monkeypatch.setattr(pair.target.config, "max_position_embeddings", 40)
     with pytest.raises(UserError, match="shorten it"):
         turn(pair, "x" * 60, "y")
-    rows = pair.calibrate(RunConfig(prompt=""), 1).rows
+    rows = Lanes(pair).calibrate(RunConfig(prompt=""), 1).rows
     floor = 1 + max((padded - count for count, padded in enumerate(rows, 1)), default=0)
     judged, end = turn(pair, "x" * (40 - floor - 1), "yyyy")
     assert len(judged[ONE]["round"]["drafted"]) == 1 and judged[ONE]["cut"] == "yyy"

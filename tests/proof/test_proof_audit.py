@@ -10,6 +10,7 @@ from helpers.tiny import config_for, emitted, tiny_pair
 
 import specdemo.engine.rules
 from specdemo.bench.bench import Prompt
+from specdemo.pairs.lanes import Lanes
 from specdemo.proof.audit import audit, audit_config, audit_sentence, listed_prompts, summarise
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Mode, Rule, dump
@@ -48,7 +49,7 @@ def test_equal_texts_are_equal_and_every_token_counts(pair, config):
 def tokens_alone(pair, prompt, config):
     """How many tokens the target alone writes."""
     config = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
-    return len(emitted(list(pair.baseline_lane(config, pair.prompt_ids(config)))))
+    return len(emitted(list(Lanes(pair).baseline(config, pair.prompt_ids(config)))))
 
 
 PLANTED = 5
@@ -74,7 +75,7 @@ def test_a_planted_divergence_is_found_with_its_gap(pair, planted):
     rows = list(audit(pair, PROMPTS[1:2], GREEDY))
     config = replace(GREEDY, prompt="def f", mode=Mode.CHAT)
     text = pair.prompt_ids(config)
-    for round_ in itertools.islice(pair.baseline_lane(config, text), PLANTED):
+    for round_ in itertools.islice(Lanes(pair).baseline(config, text), PLANTED):
         text = [*text, *round_.emitted]
     assert len(text) == planted
     with torch.inference_mode():

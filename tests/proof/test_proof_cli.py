@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(autouse=True)
 def pair(monkeypatch):
     loaded = tiny_pair(noise=0.3)
-    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda **options: loaded)
+    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda *_, **__: loaded)
     return loaded
 
 

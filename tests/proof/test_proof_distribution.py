@@ -10,7 +10,8 @@ import pytest
 import torch
 from helpers.tiny import TableRuntime, config_for, emitted, tiny_pair
 
-from specdemo.engine.rules import Control, WrongAcceptEverything, WrongNoResidual, rule_for
+from specdemo.engine.rules import rule_for
+from specdemo.pairs.lanes import Lanes
 from specdemo.proof import distribution
 from specdemo.proof.distribution import (
     EXAMPLE,
@@ -23,6 +24,7 @@ from specdemo.proof.distribution import (
 )
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes
 from specdemo.proof.statistics import total_variation
+from specdemo.proof.wrong_rules import Control, WrongAcceptEverything, WrongNoResidual
 from specdemo.records.limits import MAX_SEED, UserError, parse_config
 from specdemo.records.trace import Rule, RunConfig, dump
 
@@ -229,8 +231,8 @@ def test_a_draw_is_the_run_of_that_seed(pair, rule):
     for index in range(25):
         for way, lane in enumerate(
             (
-                pair.speculative_lane(replace(config, seed=index), prompt_ids),
-                pair.baseline_lane(replace(config, seed=25 + index), prompt_ids),
+                Lanes(pair).speculative(replace(config, seed=index), prompt_ids),
+                Lanes(pair).baseline(replace(config, seed=25 + index), prompt_ids),
             )
         ):
             wanted.setdefault(tuple(emitted(list(lane))), [0, 0])[way] += 1

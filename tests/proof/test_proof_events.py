@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 from helpers.tiny import service_of, tiny_pair
 
-from specdemo.engine.rules import Control
+from specdemo.pairs.lanes import Lanes
 from specdemo.proof import distribution
 from specdemo.proof.distribution import DRAWS, EXAMPLE
 from specdemo.proof.events import READINGS, SHOWN, STOPPED, proof_events
 from specdemo.proof.request import PROMPTS, Proof, SampledBy, parse_proof
+from specdemo.proof.wrong_rules import Control
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, dump
 from specdemo.service.job_kinds import JobKind
@@ -46,10 +47,8 @@ def test_sampled_texts_are_audited_at_their_temperature(pair):
 
 
 def test_a_text_that_departs_is_a_verdict(pair, monkeypatch):
-    lane = type(pair).baseline_lane
-    monkeypatch.setattr(
-        type(pair), "baseline_lane", lambda self, c, ids, stop: lane(self, c, [*ids, 1], stop)
-    )
+    lane = Lanes.baseline
+    monkeypatch.setattr(Lanes, "baseline", lambda self, c, ids, stop: lane(self, c, [*ids, 1], stop))
     *_, end = events_of(pair, proof="greedy", prompts=1)
     assert (end["verdict"], end["words"]) == ("different", "Not identical.")
 

@@ -8,7 +8,7 @@ import pytest
 from helpers.lent_gpu import CONTEXT, Lender
 from helpers.tiny import service_of, tiny_pair
 
-import specdemo.pairs.pair
+import specdemo.pairs.pass_costs
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.service.job_kinds import JobKind
@@ -48,12 +48,12 @@ def emitted(events: Any) -> list[Any]:
 
 def test_a_call_gives_what_this_process_would_and_computes_elsewhere(service, lender, pair):
     here = emitted(service_of(pair).events(JobKind.RUN, REQUEST, never))
-    pair.calibrations.clear()
+    pair.costs.known.clear()
     events = list(service.events(JobKind.RUN, REQUEST, never))
     assert [event["type"] for event in events if event["type"] != "progress"][-1] == "end"
     assert emitted(events) == here
     assert lender.processes and os.getpid() not in lender.processes
-    assert not pair.calibrations, "what is measured is measured inside the call"
+    assert not pair.costs.known, "what is measured is measured inside the call"
 
 
 def test_every_kind_of_job_is_done_inside_calls(service, lender):
@@ -120,19 +120,19 @@ def test_the_time_asked_for_follows_the_request(service, lender):
 
 
 def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pair, lender, monkeypatch):
-    pair.calibrations.clear()
+    pair.costs.known.clear()
     measured = CONTEXT.Value("i", 0)
-    find = specdemo.pairs.pair.find_good_rows
+    find = specdemo.pairs.pass_costs.find_good_rows
 
     def counted(*asked: Any) -> Any:
         measured.value += 1
         return find(*asked)
 
-    monkeypatch.setattr("specdemo.pairs.pair.find_good_rows", counted)
+    monkeypatch.setattr("specdemo.pairs.pass_costs.find_good_rows", counted)
     for _ in range(2):
         assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
     assert measured.value == 1 and len(set(lender.processes)) == 2
-    assert not pair.calibrations, "this process computes nothing"
+    assert not pair.costs.known, "this process computes nothing"
     list(service.events(JobKind.RUN, {**REQUEST, "max_new_tokens": 600}, never))
     assert measured.value == 2, "another length of cache"
 

@@ -12,13 +12,15 @@ from helpers.tiny import byte_tokenizer, config_for, tiny_llama
 
 from specdemo.cli import main as cli
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.feature import FeatureDrafter, FeatureRuntime, default_taps, feature_draft_for
+from specdemo.drafters.feature import FeatureDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
+from specdemo.models.feature_draft import FeatureRuntime, default_taps, feature_draft_for
 from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft, save_draft, slice_of_target
 from specdemo.models.runtime import ModelRuntime
-from specdemo.pairs.load import NONE, load_pair
+from specdemo.pairs.load import load_pair
+from specdemo.pairs.sources import NONE, Sources
 from specdemo.records.limits import UserError
 from specdemo.training import arithmetic, clock, stages
 from specdemo.training import distil as distil_module
@@ -338,9 +340,9 @@ def test_the_command_leaves_a_draft_that_loads_with_card_and_curve(folder, tmp_p
     assert "identical" in card and "$" not in card and f"--kind {kind} --steps 3" in card
     assert (tmp_path / "d" / "work" / "curve.html").is_file()
     if kind == "model":
-        load_pair(folder, str(tmp_path / "d"), device="cpu")
+        load_pair(Sources(folder, str(tmp_path / "d"), device="cpu"))
     else:
-        load_pair(folder, NONE, feature_draft=str(tmp_path / "d"), device="cpu")
+        load_pair(Sources(folder, NONE, feature_draft=str(tmp_path / "d"), device="cpu"))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from helpers.replay import RECORDING, recorded, trace_of
 from helpers.stand_in import StandIn
 from helpers.visitor import run_to_end
 
-from specdemo.pairs.load import offered_drafters
+from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
 from specdemo.ui.page import build_page, launch_options
@@ -57,7 +57,7 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     (folder / f"{RECORDING}.json").write_text(trace, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", folder)
-        page = build_page(replay, offered_drafters())
+        page = build_page(replay, Sources().drafters)
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
         yield address
         page.close()

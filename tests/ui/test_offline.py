@@ -3,8 +3,10 @@
 import html.parser
 import json
 import re
+import subprocess
 
 import pytest
+from node import node
 
 from specdemo.ui.http.offline import ENTRY, bundle, player_page
 from specdemo.ui.stage import STATIC
@@ -38,6 +40,25 @@ def test_modules_come_once_after_what_they_need_without_imports_and_exports(fold
     assert bundled.count("const ONE") == 1 and "// Entry." in bundled
 
 
+def test_each_module_has_names_of_its_own(folder):
+    (folder / "view.js").write_text(
+        'import { ONE, two } from "./base.js";\n\nconst modules = ONE + two();\n'
+        "export class View {\n  three = modules;\n}\n// no line ends here"
+    )
+    (folder / "stage.js").write_text(
+        'import { View } from "./view.js";\n\nconst ONE = "mine";\n'
+        "const two = () => [ONE, new View().three];\nexport function mount() {\n  return two();\n}\n"
+    )
+    assert in_node(bundle(folder, "stage.js"), 'modules["stage.js"].mount()') == ["mine", 3]
+
+
+def in_node(script: str, expression: str) -> object:
+    """What an expression of JSON is after a script."""
+    source = f"{script}\nconsole.log(JSON.stringify({expression}));"
+    module = [node(), "--input-type=module", "--eval", source]
+    return json.loads(subprocess.run(module, capture_output=True, check=True, text=True).stdout)
+
+
 @pytest.mark.parametrize(
     ("module", "text", "words"),
     [
@@ -47,8 +68,16 @@ def test_modules_come_once_after_what_they_need_without_imports_and_exports(fold
             "view.js imports three, which base.js does not export",
         ),
         ("view.js", 'import { hidden } from "./base.js";\nexport class View {}\n', "imports hidden"),
-        ("view.js", "export class View {}\nconst ONE = 2;\n", "base.js and view.js both declare ONE"),
-        ("view.js", "export class View {}\nfunction two() {}\n", "both declare two"),
+        (
+            "view.js",
+            'import { ONE } from "./base.js";\nexport class View {}\nconst ONE = 2;\n',
+            "view.js imports or declares ONE twice",
+        ),
+        (
+            "view.js",
+            'import { two } from "./base.js";\nimport { two } from "./base.js";\nexport class View {}\n',
+            "imports or declares two twice",
+        ),
         ("base.js", 'import { View } from "./view.js";\n', "imports itself by way of"),
         (
             "view.js",
@@ -63,6 +92,9 @@ def test_modules_come_once_after_what_they_need_without_imports_and_exports(fold
         ),
         ("view.js", "export class View {}\nexport default View;\n", "a form that cannot be bundled"),
         ("view.js", "export class View {}\nconst { a } = View;\n", "a form that cannot be bundled"),
+        ("view.js", "export class View {}\nexport let open = 1;\n", "a form that cannot be bundled"),
+        ("view.js", "export class View {}\nconst a = await View;\n", "a form that cannot be bundled"),
+        ("view.js", "export class View {}\nawait View;\n", "a form that cannot be bundled"),
     ],
 )
 def test_what_cannot_be_bundled_is_said(folder, module, text, words):
@@ -76,6 +108,7 @@ def test_what_cannot_be_bundled_is_said(folder, module, text, words):
 def test_the_stage_can_be_bundled():
     bundled = bundle(STATIC, ENTRY)
     assert "function mountOffline({ root, text, settings })" in bundled
+    assert in_node(bundled, f"typeof modules['{ENTRY}'].mountOffline") == "function"
     assert not re.search(r"^(import|export)\b", bundled, re.MULTILINE)
 
 

@@ -184,9 +184,8 @@ def _check_event(fn: BlockFunction, sent: dict[str, Any]) -> None:
 
 
 def _by_index(page: gr.Blocks, index: object) -> BlockFunction:
-    numbered = isinstance(index, int) and not isinstance(index, bool)
     there = functions(page)
-    if not numbered or index not in there or there[index].fn is None:
+    if not isinstance(index, int) or isinstance(index, bool) or index not in there or there[index].fn is None:
         raise UserError("fn_index must be the number of one of this page's functions; reload the page.")
     return there[index]
 

@@ -6,6 +6,7 @@ script element that no browser executes; the live page fills it in and saves the
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from string import Template
 
@@ -28,7 +29,9 @@ _EXPORT = re.compile(r"^export (?=(?:async function|function|class|const) )", re
 _DECLARATION = r"(?:(?:async )?function|class|const|let|var) ([\w$]+)"
 _DECLARED = re.compile(rf"^(?:export )?{_DECLARATION}", re.MULTILINE)
 _EXPORTED = re.compile(rf"^export {_DECLARATION}", re.MULTILINE)
-_UNKNOWN = re.compile(r"^(?:import\b|export\b|(?:const|let|var) [\[{]).*", re.MULTILINE)
+_UNKNOWN = re.compile(
+    r"^(?:import\b|export\b|await\b|(?:const|let|var) (?:[\[{]|[\w$]+ = await\b)).*", re.MULTILINE
+)
 _PAGE = Template("""<!doctype html>
 <html lang="en">
 <head>
@@ -58,7 +61,7 @@ $stage
 <script>$plotly</script>
 <script type="module">
 $modules
-mountOffline({
+modules["$entry"].mountOffline({
   root: document.querySelector(".sd"),
   text: document.getElementById("specdemo-events").textContent,
   settings: $settings,
@@ -82,32 +85,28 @@ def player_page(events: str = "") -> str:
         stage=_static("stage.html"),
         plotly=_inline(PLOTLY_JS.read_text(encoding="utf-8")),
         modules=_inline(bundle(STATIC, ENTRY)),
+        entry=ENTRY,
         settings=json.dumps(settings()).replace("<", r"\u003c"),
     )
 
 
 def bundle(folder: Path, entry: str) -> str:
-    """``entry`` and all it imports as one module, each file once and after those it needs.
+    """``entry`` and all it imports as one script: each file once, after those it needs, in its own scope.
 
     It reads the plain subset of JavaScript that the stage is written in: imports of named values from
-    files of the same folder, and ``export`` before a declaration.
+    files of the same folder, and ``export`` before a declaration of what is not assigned again.
+
+    Returns:
+        Statements that leave in ``modules`` what each file exports, by the file's name.
 
     Raises:
-        ValueError: A file uses another form, imports what is not exported, imports in a circle, or
-            declares a top-level name that another file declares too.
+        ValueError: A file uses another form, imports what is not exported, imports in a circle, or has
+            one top-level name twice.
     """
-    modules = _in_order(folder, entry)
-    owners: dict[str, str] = {}
-    exports = {name: set(_EXPORTED.findall(source)) for name, source in modules.items()}
-    for name, source in modules.items():
-        for declared in _DECLARED.findall(source):
-            if declared in owners:
-                raise ValueError(f"{owners[declared]} and {name} both declare {declared}.")
-            owners[declared] = name
-        for wanted, other in _IMPORT.findall(source):
-            if lacking := set(filter(None, map(str.strip, wanted.split(",")))) - exports[other]:
-                raise ValueError(f"{name} imports {min(lacking)}, which {other} does not export.")
-    return "\n".join(_body(name, source) for name, source in modules.items())
+    sources = _in_order(folder, entry)
+    exports = {name: _EXPORTED.findall(source) for name, source in sources.items()}
+    wrapped = [_wrapped(name, source, exports) for name, source in sources.items()]
+    return "\n".join(["const modules = {};", *wrapped])
 
 
 def _in_order(folder: Path, name: str, importers: tuple[str, ...] = ()) -> dict[str, str]:
@@ -121,12 +120,33 @@ def _in_order(folder: Path, name: str, importers: tuple[str, ...] = ()) -> dict[
     return modules | {name: source}
 
 
+def _wrapped(name: str, source: str, exports: dict[str, list[str]]) -> str:
+    """A module as a call of a function: from the exports of the modules it imports to its own."""
+    imports = [(_names(listed), other) for listed, other in _IMPORT.findall(source)]
+    for wanted, other in imports:
+        if lacking := set(wanted) - set(exports[other]):
+            raise ValueError(f"{name} imports {min(lacking)}, which {other} does not export.")
+    bound = Counter([*(value for wanted, _ in imports for value in wanted), *_DECLARED.findall(source)])
+    if twice := [value for value, times in bound.items() if times > 1]:
+        raise ValueError(f"{name} imports or declares {twice[0]} twice.")
+    parameters = ", ".join(f"{{ {', '.join(wanted)} }}" for wanted, _ in imports)
+    arguments = ", ".join(f'modules["{other}"]' for _, other in imports)
+    returned = f"return {{ {', '.join(exports[name])} }};"
+    body = _body(name, source)
+    return f'modules["{name}"] = (({parameters}) => {{\n{body}\n{returned}\n}})({arguments});'
+
+
+def _names(listed: str) -> list[str]:
+    """What stands between the braces of an import."""
+    return [name for name in map(str.strip, listed.split(",")) if name]
+
+
 def _body(name: str, source: str) -> str:
     """A module without its imports and the word ``export``."""
     body = _EXPORT.sub("", _IMPORT.sub("", source))
     if left := _UNKNOWN.search(body):
         raise ValueError(f"{name} has a form that cannot be bundled: {left[0]}")
-    return body
+    return body.strip()
 
 
 def _inline(script: str) -> str:

@@ -1,6 +1,6 @@
 // One chart of Python's figures on one node: drawn in the page's theme and in the room there is.
 
-import { fitPlot, loadPlotly, PLOT_CONFIG, PLOT_NARROW_PX, plotTheme } from "./plots.js";
+import { fitToRoom, loadPlotly, NARROW_PX, pageTheme, PLOTLY_CONFIG } from "./plotly_setup.js";
 import { named } from "./tokens.js";
 
 export class Chart {
@@ -54,14 +54,14 @@ export class Chart {
   }
 
   async drawOnce(plotly) {
-    const figure = this.figures[plotTheme()];
+    const figure = this.figures[pageTheme()];
     if (!figure) return; // made for the other theme; whoever made it makes another
     const { data, layout, narrow } = structuredClone(figure);
     layout.uirevision = this.subject;
-    fitPlot(layout, narrow, this.room);
-    this.fill({ data, layout }, this.room.width < PLOT_NARROW_PX);
+    fitToRoom(layout, narrow, this.room);
+    this.fill({ data, layout }, this.room.width < NARROW_PX);
     if (!this.node.classList.contains("js-plotly-plot")) this.node.replaceChildren();
-    await plotly.react(this.node, data, layout, PLOT_CONFIG);
+    await plotly.react(this.node, data, layout, PLOTLY_CONFIG);
   }
 }
 

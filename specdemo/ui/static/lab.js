@@ -5,7 +5,7 @@ import { BatchSection, ConditionsSection } from "./lab_conditions.js";
 import { LastRun } from "./lab_run.js";
 import { SweepSection } from "./lab_sweep.js";
 import { OracleSection, TheorySection } from "./lab_theory.js";
-import { parseEvents } from "./trace.js";
+import { GrowingLines } from "./ndjson.js";
 
 /** Called once by the Gradio component. */
 export function mountLab({ element, props, watch, trigger, base, settings }) {
@@ -21,7 +21,7 @@ class Lab {
     this.inputs = settings.inputs;
     this.trigger = trigger;
     this.value = value;
-    this.seen = "";
+    this.lines = new GrowingLines();
     this.section = null;
     const part = (name) => root.querySelector(`[data-section=${name}]`);
     const run = new LastRun(base);
@@ -42,23 +42,18 @@ class Lab {
 
   start(section, request) {
     if (this.section) return;
+    this.feed(); // what is left of the job before
     this.section = section;
     this.request = request;
-    this.seen = "";
-    this.stale = this.value();
+    this.lines.renew();
     this.free(false);
     section.bar.begin();
     this.trigger("submit");
   }
 
-  /** The value grows during a job by whole lines; until the first ones it is still that of the job before. */
+  /** Have the section whose job it is show what is new; nobody asks for what comes behind the end of a job. */
   feed() {
-    const text = this.value();
-    if (!this.section || text === this.stale) return;
-    this.stale = null;
-    const news = text.slice(this.seen.length);
-    this.seen = text;
-    for (const event of parseEvents(news)) this.section.take(event);
+    for (const event of this.lines.read(this.value()).events) this.section?.take(event);
   }
 
   /** The job is over, however it ended. */

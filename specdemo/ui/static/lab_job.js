@@ -1,9 +1,10 @@
 // What every section that measures has: how far it is, a way to stop it, and what it leaves to take away.
 
 import { element } from "./dom.js";
+import { progressBar } from "./progress_bar.js";
 import { saveFile } from "./share.js";
 
-const JOB_TABLES = { csv: "text/csv", json: "application/json" };
+const TABLES = { csv: "text/csv", json: "application/json" };
 
 /** The row of a job: behind its start button a Stop, the progress, and the table as files once it is over. */
 export class JobBar {
@@ -14,20 +15,15 @@ export class JobBar {
     this.stop.dataset.stop = "";
     this.text = element("span", "sd-job-text");
     this.text.setAttribute("role", "status");
-    this.fill = element("i");
-    this.track = element("div", "sd-job-track", this.fill);
-    this.track.setAttribute("role", "progressbar");
-    this.track.setAttribute("aria-label", "Progress");
-    this.track.setAttribute("aria-valuemin", "0");
-    this.track.setAttribute("aria-valuemax", "100");
+    this.progressBar = progressBar("Progress");
     this.files = element("span", "sd-job-files");
-    for (const [kind, type] of Object.entries(JOB_TABLES)) {
+    for (const [kind, type] of Object.entries(TABLES)) {
       const button = jobButton(kind.toUpperCase(), () => saveFile(`${this.fileStem()}.${kind}`, type, this.table[kind]));
       button.setAttribute("aria-label", `Save the table as ${kind.toUpperCase()}`);
       button.dataset.save = kind;
       this.files.append(button);
     }
-    node.append(this.stop, this.track, this.text, this.files);
+    node.append(this.stop, this.progressBar, this.text, this.files);
     this.show("idle");
   }
 
@@ -66,14 +62,12 @@ export class JobBar {
 
   progress(text, fraction) {
     this.text.textContent = text;
-    const percentDone = Math.round(100 * fraction);
-    this.track.setAttribute("aria-valuenow", percentDone);
-    this.fill.style.width = `${percentDone}%`;
+    this.progressBar.value = fraction;
   }
 
   show(state) {
     this.node.dataset.state = state;
-    this.stop.hidden = this.track.hidden = state !== "running";
+    this.stop.hidden = this.progressBar.hidden = state !== "running";
     this.text.hidden = state === "idle";
     this.files.hidden = state === "running" || !this.table || !this.table.csv.trim();
   }

@@ -2,12 +2,12 @@
 
 import { stageOfPage } from "./stage.js";
 
-const RUN_PATH = "../specdemo-lab/run";
+const PATH = "../specdemo-lab/run";
 export const NO_RUN = "There is no finished run on the page yet: make one under Run, or play a recorded one there.";
 
 export class LastRun {
   constructor(base) {
-    this.url = new URL(RUN_PATH, base);
+    this.url = new URL(PATH, base);
     this.trace = null;
   }
 

@@ -5,7 +5,7 @@ import { Chart } from "./chart.js";
 import { JobBar } from "./lab_job.js";
 import { cellsOf, requestOf } from "./lab_words.js";
 
-const SWEEP_VARIES = { "draft-length": ["k"], temperature: ["temperature"], category: ["prompt", "mode"], drafter: ["k"] };
+const VARIES = { "draft-length": ["k"], temperature: ["temperature"], category: ["prompt", "mode"], drafter: ["k"] };
 
 export class SweepSection {
   constructor(node, { base, settings, start, stop }) {
@@ -13,7 +13,7 @@ export class SweepSection {
     this.form = node.querySelector("form");
     this.bar = new JobBar(node.querySelector("[data-job]"), { stop });
     this.chart = new Chart(this.roles["sweep-chart"], base);
-    for (const sweep of settings.sweeps) this.roles.sweeps.append(sweepChoice(sweep));
+    for (const sweep of settings.sweeps) this.roles.sweeps.append(choice(sweep));
     for (const [name, value] of Object.entries(settings.defaults)) this.form.elements[name].value = value;
     for (const [name, value] of Object.entries(settings.limits)) this.form.elements[name].max = value;
     this.form.elements.experiment[0].checked = true;
@@ -27,7 +27,7 @@ export class SweepSection {
 
   /** What the sweep varies itself cannot be set. */
   showWhatCounts() {
-    const ignored = SWEEP_VARIES[this.form.elements.experiment.value] ?? [];
+    const ignored = VARIES[this.form.elements.experiment.value] ?? [];
     for (const field of this.form.querySelectorAll(".sd-lab-settings [name]")) field.disabled = ignored.includes(field.name);
   }
 
@@ -53,7 +53,7 @@ export class SweepSection {
   }
 }
 
-function sweepChoice({ name, title }) {
+function choice({ name, title }) {
   const input = element("input");
   Object.assign(input, { type: "radio", name: "experiment", value: name });
   return element("label", "", input, element("span", "", title));

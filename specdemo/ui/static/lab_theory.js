@@ -4,9 +4,9 @@ import { rolesOf } from "./dom.js";
 import { Chart } from "./chart.js";
 import { answerOf, NO_RUN } from "./lab_run.js";
 import { runWords, shownAs, sliderWords, slidersOf } from "./lab_words.js";
-import { plotTheme } from "./plots.js";
+import { pageTheme } from "./plotly_setup.js";
 
-const THEORY_PATH = "../specdemo-lab/theory";
+const PATH = "../specdemo-lab/theory";
 
 export class TheorySection {
   constructor(node, base, run) {
@@ -17,7 +17,7 @@ export class TheorySection {
     this.chart = new Chart(this.roles["theory-chart"], base);
     for (const slider of this.sliders.values()) slider.addEventListener("input", () => this.refresh());
     this.roles["take-run"].addEventListener("click", () => this.take());
-    new MutationObserver(() => this.theme !== plotTheme() && this.refresh()).observe(document.body, { attributeFilter: ["class"] });
+    new MutationObserver(() => this.theme !== pageTheme() && this.refresh()).observe(document.body, { attributeFilter: ["class"] });
     // The tab is hidden at first, and there may be another run whenever it is opened again.
     new IntersectionObserver((changes) => changes.some(({ isIntersecting }) => isIntersecting) && this.look()).observe(node);
   }
@@ -59,7 +59,7 @@ export class TheorySection {
     try {
       while (this.due) {
         this.due = false;
-        const theme = plotTheme();
+        const theme = pageTheme();
         await this.show(await answerOf(await fetch(this.question(theme))), theme);
       }
     } catch (error) {
@@ -70,7 +70,7 @@ export class TheorySection {
   }
 
   question(theme) {
-    const url = new URL(THEORY_PATH, this.base);
+    const url = new URL(PATH, this.base);
     const asked = { theme, ...Object.fromEntries([...this.sliders].map(([name, { value }]) => [name, value])) };
     if (this.point) Object.assign(asked, { run_alpha: this.point.alpha, run_k: this.point.k });
     url.search = new URLSearchParams(asked);

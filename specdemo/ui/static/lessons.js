@@ -5,7 +5,7 @@ import { element } from "./dom.js";
 import { recall, remember } from "./memory.js";
 import { stageOfPage } from "./stage.js";
 
-const LESSONS_SEEN_KEY = "specdemo-lessons";
+const SEEN_KEY = "specdemo-lessons";
 const QUIZ = "quiz";
 
 /** Called once by the Gradio component. */
@@ -21,7 +21,7 @@ class Lessons {
     this.root = root;
     this.pages = [...root.querySelectorAll("[data-lesson]")];
     this.names = this.pages.map((page) => page.dataset.lesson);
-    this.seen = new Set((recall(LESSONS_SEEN_KEY) ?? "").split(",").filter(Boolean));
+    this.seen = new Set((recall(SEEN_KEY) ?? "").split(",").filter(Boolean));
     this.dots = this.pages.map((page, index) => this.dot(page, index));
     for (const button of root.querySelectorAll("[data-go]")) {
       const way = button.dataset.go === "next" ? 1 : -1;
@@ -68,7 +68,7 @@ class Lessons {
     this.root.querySelector("[data-role=class-told]").textContent = "";
     if (byVisitor) {
       this.seen.add(name);
-      remember(LESSONS_SEEN_KEY, [...this.seen].join());
+      remember(SEEN_KEY, [...this.seen].join());
       noteInAddress(name);
     }
     this.dots.forEach((dot, at) => {

@@ -2,7 +2,9 @@
 
 import { Chart, plotText } from "./chart.js";
 import { element, rolesOf } from "./dom.js";
-import { BASELINE, parseEvents, SPECULATIVE } from "./trace.js";
+import { GrowingLines } from "./ndjson.js";
+import { progressBar } from "./progress_bar.js";
+import { BASELINE, SPECULATIVE } from "./trace.js";
 import { percent } from "./words.js";
 
 const LEAST_P = 1e-99;
@@ -23,23 +25,20 @@ class ProofView {
   constructor(root, { base, figures }) {
     this.root = root;
     this.roles = rolesOf(root);
-    this.seen = "";
+    this.lines = new GrowingLines();
+    this.progressBar = progressBar("Progress");
+    this.roles.progress.append(this.progressBar);
     this.figures = figures;
     this.chart = new Chart(this.roles.chart, base);
   }
 
-  /** The value only grows during a proof; anything else is the beginning of another one. */
+  /** Show the live value as it is now. */
   feed(value) {
-    if (value === this.seen) return;
-    if (!this.seen || !value.startsWith(this.seen)) {
-      this.seen = "";
-      this.begin();
-    }
-    const news = parseEvents(value.slice(this.seen.length));
-    this.seen = value;
+    const { anew, events } = this.lines.read(value);
+    if (anew) this.begin();
     // Of many samples that came together only the last is worth drawing.
-    const latest = news.findLast(({ type }) => type === "sample");
-    for (const event of news) if (event.type !== "sample" || event === latest) this.take(event);
+    const latest = events.findLast(({ type }) => type === "sample");
+    for (const event of events) if (event.type !== "sample" || event === latest) this.take(event);
   }
 
   begin() {
@@ -61,9 +60,7 @@ class ProofView {
     this.notice("progress");
     this.root.dataset.state = "running";
     this.roles["progress-text"].textContent = text;
-    const track = this.roles.progress.querySelector("[role=progressbar]");
-    track.setAttribute("aria-valuenow", Math.round(100 * fraction));
-    track.firstElementChild.style.width = `${100 * fraction}%`;
+    this.progressBar.value = fraction;
   }
 
   fail({ message }) {

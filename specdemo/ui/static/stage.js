@@ -1,16 +1,19 @@
 // The conductor: takes in a run's events, keeps the clock, and has every view draw the moment it shows.
 // Every figure comes with the events; none is computed here.
 
+import { learnDrafters } from "./drafters.js";
 import { rolesOf } from "./dom.js";
 import { Figures } from "./figures.js";
 import { LaneView } from "./lanes.js";
+import { GrowingLines, parseEvents } from "./ndjson.js";
 import { Player } from "./player.js";
 import { Plots } from "./plots.js";
+import { progressBar } from "./progress_bar.js";
 import { Selection } from "./selection.js";
 import { tabOpener } from "./tabs.js";
 import { named, Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
-import { BASELINE, DRAFT, parseEvents, SPECULATIVE, Trace } from "./trace.js";
+import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
 import { Transport } from "./transport.js";
 import { pairWords, roundWords, ruleWords } from "./words.js";
 
@@ -42,11 +45,14 @@ export function mountOffline({ root, text, settings }) {
 
 class Stage {
   constructor(root, settings) {
+    learnDrafters(settings.drafters);
     this.root = root;
     this.roles = rolesOf(root);
     this.trace = new Trace();
     this.pieces = new Pieces();
-    this.seen = "";
+    this.lines = new GrowingLines();
+    this.progressBar = progressBar("Preparing");
+    this.roles.progress.append(this.progressBar);
     this.figures = new Figures(root);
     this.lanes = {};
     for (const article of root.querySelectorAll("[data-lane]")) {
@@ -67,23 +73,14 @@ class Stage {
     return this.trace.start.run.config.rule;
   }
 
-  /** The live value only grows during a run; anything else is the beginning of another one. */
+  /** Show the live value as it is now. */
   feed(value) {
-    if (value === this.seen) return;
-    const goesOn = this.seen !== "" && value.startsWith(this.seen);
-    if (goesOn && this.recorded) {
-      // The rest of a run that a recording has taken the place of.
-      this.seen = value;
-      return;
-    }
-    if (!goesOn || !this.live) {
-      this.seen = "";
+    const { anew, events } = this.lines.read(value);
+    if (anew) {
       this.begin();
       this.live = true;
-    }
-    const news = value.slice(this.seen.length);
-    this.seen = value;
-    for (const event of parseEvents(news)) this.take(event);
+    } else if (!this.live) return; // the rest of a run that a recording has taken the place of
+    for (const event of events) this.take(event);
     this.player.wake();
     this.redraw();
     this.showState();
@@ -92,7 +89,6 @@ class Stage {
   /** Play a finished run from its events; `recording` is its name where it is a shipped one. */
   load(text, recording) {
     this.begin();
-    this.recorded = true;
     this.recording = recording;
     for (const event of parseEvents(text)) this.take(event);
     if (recording) this.root.dataset.recording = recording;
@@ -115,7 +111,6 @@ class Stage {
   begin() {
     this.player?.pause();
     this.live = false;
-    this.recorded = false;
     this.recording = null;
     for (const told of ["recording", "focus"]) delete this.root.dataset[told];
     this.spoken = 0;
@@ -153,10 +148,7 @@ class Stage {
   progress({ text, fraction }) {
     this.waiting = text;
     this.roles["progress-text"].textContent = text;
-    const track = this.roles.progress.querySelector("[role=progressbar]");
-    const percentDone = Math.round(100 * fraction);
-    track.setAttribute("aria-valuenow", percentDone);
-    track.firstElementChild.style.width = `${percentDone}%`;
+    this.progressBar.value = fraction;
     this.showState();
   }
 

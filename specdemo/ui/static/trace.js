@@ -152,11 +152,6 @@ export class Trace {
   }
 }
 
-/** Events of an NDJSON text. */
-export function parseEvents(text) {
-  return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
-}
-
 function laneNames(config) {
   const names = [SPECULATIVE];
   if (config.baseline) names.push(BASELINE);

@@ -1,10 +1,6 @@
 // What happened to a token, in words and figures, for tooltips and the microscope. Pure; no DOM.
 
-// Drafters that put every token forward as certain, and where they have it from.
-const SOURCES = new Map([
-  ["prompt-lookup", "it was copied from earlier text"],
-  ["scripted", "a script wrote it"],
-]);
+import { sourceOf, whoDrafts } from "./drafters.js";
 
 export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
 
@@ -26,7 +22,7 @@ export function decimal(value) {
 
 /** Whether the draft came without probabilities of its own. */
 export function isCopied(round) {
-  return SOURCES.has(round.drafted_by);
+  return sourceOf(round.drafted_by) !== undefined;
 }
 
 /** The status a reader sees: the one refused token has a name of its own. */
@@ -67,7 +63,7 @@ function noiseVerdict(token, round) {
 }
 
 function bothOdds(p, q, round) {
-  const drafted = SOURCES.get(round.drafted_by) ?? `the draft ${percent(q)}`;
+  const drafted = sourceOf(round.drafted_by) ?? `the draft ${percent(q)}`;
   return `The target gave this ${percent(p)}, ${drafted}`;
 }
 
@@ -128,13 +124,5 @@ export function ruleWords({ rule, k, temperature }) {
 
 /** Who runs where, in a sentence. */
 export function pairWords({ pair, precision, device, config }) {
-  const drafts = {
-    "prompt-lookup": "drafts copied from the text",
-    "lookup+model": `drafts copied from the text, else by the ${pair.draft}`,
-    "feature-draft": "feature draft",
-    "lookup+feature": "drafts copied from the text, else by the feature draft",
-    "early-exit": "drafts by the target's first layers",
-    scripted: "a script as draft",
-  };
-  return `Target ${pair.target}, ${drafts[config.drafter] ?? pair.draft}; ${precision} on ${device}.`;
+  return `Target ${pair.target}, drafts by ${whoDrafts(config.drafter, pair.draft)}; ${precision} on ${device}.`;
 }

@@ -1,19 +1,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import {
-  acceptancePoints,
-  plotReach,
-  PlotPacer,
-  Plots,
-  positionPoints,
-  racePoints,
-  ratePoints,
-  speedupPoints,
-  timePoints,
-} from "../../../specdemo/ui/static/plots.js";
+import { Plots } from "../../../specdemo/ui/static/plots.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
-import { round, roundEvent, smallTrace, START } from "./made.js";
+import { handClock } from "./hand_clock.js";
+import { round, roundEvent, smallTrace, START, TOTALS } from "./made.js";
 
 // Chart -> uids of its traces; tests/charts/test_stage_charts.py names the same.
 const FILLED = {
@@ -25,17 +16,6 @@ const FILLED = {
   position: ["position"],
 };
 const FIGURES = Object.fromEntries(["light", "dark"].map((theme) => [theme, skeletons(theme)]));
-const TOTALS = {
-  seconds: 4.25,
-  draft_s: 3,
-  verify_s: 1,
-  other_s: 0.25,
-  baseline_seconds: 12,
-  baseline_verify_s: 11,
-  baseline_other_s: 1,
-  compared_by_position: [20, 4, 0],
-  accepted_by_position: [12, 3, 0],
-};
 
 function skeletons(theme) {
   const figure = (name) => ({
@@ -51,178 +31,6 @@ function skeletons(theme) {
   });
   return Object.fromEntries(Object.keys(FILLED).map((name) => [name, figure(name)]));
 }
-
-function entriesOf(...rounds) {
-  const trace = new Trace();
-  trace.take(START);
-  for (const made of rounds) {
-    const figures = { tau: made.index + 1, alpha_compared: made.index / 2, speedup: null, s_theory: 2 };
-    trace.take(roundEvent("speculative", made, figures));
-  }
-  return trace.entries("speculative");
-}
-
-test("bars are accepted and discarded tokens; marks stand over the rounds of their kind", () => {
-  const ended = round(3, ["accepted", "discarded"], 1, { emission: null });
-  const empty = round(2, []);
-  const entries = entriesOf(round(0, ["accepted", "rejected", "discarded"]), round(1, ["accepted"]), empty, ended);
-  assert.deepEqual(acceptancePoints(entries, 0.5), {
-    accepted: { x: [1, 2, 3, 4], y: [1, 1, 0, 1] },
-    discarded: { x: [1, 2, 3, 4], y: [2, 0, 0, 1] },
-    corrected: { x: [1], y: [3.5] },
-    bonus: { x: [2, 3], y: [1.5, 0.5] },
-  });
-});
-
-test("lines over rounds are the figures sent with them; null stays a gap", () => {
-  const entries = entriesOf(round(0, ["accepted"]), round(1, ["accepted"]));
-  assert.deepEqual(ratePoints(entries), { alpha: { x: [1, 2], y: [0, 0.5] }, tau: { x: [1, 2], y: [1, 2] } });
-  assert.deepEqual(speedupPoints(entries), {
-    speedup: { x: [1, 2], y: [null, null] },
-    theory: { x: [1, 2], y: [2, 2] },
-  });
-});
-
-test("what has no point yet keeps the skeleton's blank one", () => {
-  assert.deepEqual(acceptancePoints([], 0.5), { accepted: {}, discarded: {}, corrected: {}, bonus: {} });
-  assert.deepEqual([timePoints(null, true), positionPoints(undefined)], [{}, {}]);
-});
-
-test("each lane races on its own clock; a lane that does not run is hidden", () => {
-  const entry = (totals) => ({ totals });
-  const points = racePoints({
-    speculative: [entry({ seconds: 1, tokens: 3, baseline_tokens: 9 }), entry({ seconds: 2, tokens: 5 })],
-    draft: [entry({ draft_alone_seconds: 0.5, draft_alone_tokens: 7 })],
-  });
-  assert.deepEqual(points.speculative, { x: [1, 2], y: [3, 5] });
-  assert.deepEqual(points["speculative-lead"], { x: [2], y: [5] });
-  assert.deepEqual(points.draft, { x: [0.5], y: [7] });
-  assert.deepEqual([points.baseline, points["baseline-lead"]], [{ visible: false }, { visible: false }]);
-  assert.deepEqual(racePoints({ baseline: [] }).baseline, {});
-});
-
-test("seconds are stacked by what they went to, with their sum in words", () => {
-  assert.deepEqual(timePoints(TOTALS, true), {
-    drafting: { x: [3, 0] },
-    verifying: { x: [1, 11] },
-    rest: { x: [0.25, 1], text: ["4.25 s", "12.0 s"] },
-  });
-  assert.deepEqual(timePoints(TOTALS, false).rest.text, ["4.25 s", "not run"]);
-});
-
-test("acceptance by place is among the compared, with the counts; none compared is a gap", () => {
-  const { x, y, text } = positionPoints(TOTALS).position;
-  assert.deepEqual(x, [1, 2, 3]);
-  assert.deepEqual(y, [0.6, 0.75, null]);
-  assert.deepEqual(text, ["12 of 20", "3 of 4", "0 of 0"]);
-});
-
-test("axes reach over all that has arrived, or at first over the target's next tokens", () => {
-  const trace = new Trace();
-  assert.deepEqual(plotReach("race", null), { x: 0, y: 16 });
-  const config = { ...START.run.config, draft_alone: true };
-  trace.take({ ...START, run: { ...START.run, config, calibration: { step_s: 0.5 } } });
-  assert.deepEqual(plotReach("race", trace), { x: 8, y: 16 });
-  assert.deepEqual(plotReach("time", trace), { x: 8 });
-  trace.take(roundEvent("speculative", round(0, []), { ...TOTALS, seconds: 9, tokens: 40 }));
-  trace.take(roundEvent("baseline", round(0, []), { ...TOTALS, baseline_seconds: 5, baseline_tokens: 50 }));
-  trace.take(roundEvent("draft", round(0, []), { ...TOTALS, draft_alone_seconds: 30, draft_alone_tokens: 45 }));
-  assert.deepEqual(plotReach("race", trace), { x: 30, y: 50 });
-  assert.deepEqual(plotReach("time", trace), { x: 9 }, "the draft alone has no bar");
-  assert.deepEqual(plotReach("rates", trace), { x: 1.5 });
-  assert.deepEqual(plotReach("position", trace), { x: 3.5 });
-});
-
-// A clock that only moves when told to: by `after` callbacks and by drawings.
-function handClock() {
-  return {
-    time: 1000,
-    waiting: null,
-    now() {
-      return this.time;
-    },
-    after(delay, callback) {
-      this.waiting = { delay, callback };
-    },
-    turn: () => Promise.resolve(),
-    async fire() {
-      const { delay, callback } = this.waiting;
-      this.waiting = null;
-      this.time += delay;
-      await callback();
-      return delay;
-    },
-  };
-}
-
-function handPacer(cost, again = true) {
-  const clock = handClock();
-  const list = new Set();
-  const drawn = [];
-  const draw = async (name) => {
-    list.delete(name);
-    drawn.push(name);
-    clock.time += cost;
-    return again;
-  };
-  return { clock, list, drawn, pacer: new PlotPacer({ due: () => [...list], draw, clock }) };
-}
-
-test("a rest is 250 ms at least and 12 times what the redrawing took", async () => {
-  for (const [cost, rest] of [
-    [10, 250],
-    [50, 1200],
-  ]) {
-    const { clock, list, pacer } = handPacer(cost);
-    list.add("a").add("b");
-    pacer.wake();
-    assert.equal(await clock.fire(), 0, "after idling, at once");
-    list.add("a");
-    pacer.wake();
-    assert.equal(await clock.fire(), rest);
-  }
-});
-
-test("a first drawing is not counted", async () => {
-  const { clock, list, pacer } = handPacer(500, false);
-  list.add("a");
-  pacer.wake();
-  await clock.fire();
-  list.add("a");
-  pacer.wake();
-  assert.equal(await clock.fire(), 250);
-});
-
-test("nothing due, nothing planned; what changes meanwhile is drawn after the rest", async () => {
-  const { clock, list, drawn, pacer } = handPacer(10);
-  pacer.wake();
-  assert.equal(clock.waiting, null);
-  list.add("a");
-  pacer.wake();
-  const first = clock.waiting;
-  pacer.wake();
-  assert.equal(clock.waiting, first, "one plan at a time");
-  const running = clock.fire();
-  list.add("b");
-  await running;
-  await clock.fire();
-  assert.deepEqual(drawn, ["a", "b"]);
-  assert.equal(clock.waiting, null);
-});
-
-test("a drawing that fails does not stop the next", async () => {
-  const { clock, list, pacer } = handPacer(10);
-  pacer.draw = (name) => {
-    list.delete(name);
-    throw new Error("no");
-  };
-  list.add("a");
-  pacer.wake();
-  await assert.rejects(clock.fire());
-  list.add("b");
-  pacer.wake();
-  assert.equal(clock.waiting.delay, 250);
-});
 
 // As much of a page as the charts need: nodes, observers that report on demand, and a Plotly that takes notes.
 function fakePage(t, { plotly = true, coarse = false } = {}) {

@@ -10,11 +10,12 @@ from helpers.tiny import TableRuntime, baseline_rounds, config_for, emitted, nea
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.lab.handicap import MAX_REPEATS, NONE, Handicap
-from specdemo.lab.spoiled import NOISE_ROWS, OneByOneRuntime, SpoiledRuntime, spoil, spoiled
+from specdemo.lab.perturbed import NOISE_ROWS, OneByOneRuntime, PerturbedRuntime, perturb, perturbed
 from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.models.reduced_draft import slice_of_target
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.calibrate import DRAFTED, REPEATS
+from specdemo.pairs.lanes import Lanes
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import Round, Rule
 
@@ -37,7 +38,7 @@ def models():
 def rounds_of(models, config, handicap: Handicap) -> list[Round]:
     """A speculative run with the draft under a handicap."""
     target, draft = models
-    drafter = DraftModelDrafter(SpoiledRuntime(ModelRuntime(draft), handicap))
+    drafter = DraftModelDrafter(PerturbedRuntime(ModelRuntime(draft), handicap))
     return list(speculate(ModelRuntime(target), drafter, TEXT, config))
 
 
@@ -57,7 +58,7 @@ def test_no_handicap_is_the_plain_draft_bit_for_bit(models, rule):
     config = config_for(rule, max_new_tokens=40, k=4)
     assert untimed(rounds_of(models, config, NONE)) == untimed(plain_rounds(models, config))
     logits = torch.randn(2, 9, dtype=torch.bfloat16)
-    assert spoil(logits, Handicap(repeats=5), range(2)) is logits
+    assert perturb(logits, Handicap(repeats=5), range(2)) is logits
 
 
 def test_full_noise_is_as_good_as_an_unrelated_draft(models):
@@ -87,7 +88,7 @@ def test_the_text_is_the_targets_under_every_handicap(models, handicap, rule):
 @pytest.mark.parametrize("handicap", [Handicap(noise=0.5, repeats=2), Handicap(temperature=3.0)])
 def test_a_handicap_leaves_the_distribution_alone(handicap):
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=4, temperature=0.9)
-    drafter = DraftModelDrafter(SpoiledRuntime(TableRuntime(tables()[1]), handicap))
+    drafter = DraftModelDrafter(PerturbedRuntime(TableRuntime(tables()[1]), handicap))
     counts, rounds = sample(config, drafter)
     assert 0.2 < acceptance(rounds) < 0.95
     assert p_value(counts, expected(config)) > FAILURE
@@ -97,15 +98,15 @@ def test_a_handicap_leaves_the_distribution_alone(handicap):
 def test_each_draft_pass_is_made_as_often_as_asked(repeats):
     config = config_for(k=2, max_new_tokens=4)
     target, draft = map(TableRuntime, tables())
-    runtime = SpoiledRuntime(draft, Handicap(repeats=repeats))
+    runtime = PerturbedRuntime(draft, Handicap(repeats=repeats))
     rounds = list(speculate(target, DraftModelDrafter(runtime), PROMPT, config))
     assert draft.passes == repeats * sum(round_.draft_steps for round_ in rounds) > 0
     assert target.passes == len(rounds)
 
 
-def test_the_spoiled_runtime_stands_where_its_model_stands(models):
+def test_the_perturbed_runtime_stands_where_its_model_stands(models):
     inner = ModelRuntime(models[1])
-    runtime = SpoiledRuntime(inner, Handicap(noise=0.5, repeats=3))
+    runtime = PerturbedRuntime(inner, Handicap(noise=0.5, repeats=3))
     runtime.begin(256)
     runtime.prefill(torch.tensor(TEXT))
     first = runtime.forward(torch.tensor([4, 5]))
@@ -116,15 +117,15 @@ def test_the_spoiled_runtime_stands_where_its_model_stands(models):
 
 def test_noise_is_blended_in_proportion():
     logits = torch.randn(2, 40, dtype=torch.bfloat16)
-    noise = spoil(logits, Handicap(noise=1.0), range(2))
-    blend = spoil(logits, Handicap(noise=0.25), range(2))
+    noise = perturb(logits, Handicap(noise=1.0), range(2))
+    blend = perturb(logits, Handicap(noise=0.25), range(2))
     assert blend.dtype is torch.float32
     torch.testing.assert_close(blend, 0.75 * logits.float() + 0.25 * noise)
 
 
 def test_noise_differs_from_place_to_place_and_has_the_scores_own_spread():
     logits = torch.randn(NOISE_ROWS + 1, 4000) * 5 + 3
-    noise = spoil(logits, Handicap(noise=1.0), range(NOISE_ROWS + 1))
+    noise = perturb(logits, Handicap(noise=1.0), range(NOISE_ROWS + 1))
     assert noise.std(-1).tolist() == pytest.approx(logits.std(-1).tolist(), rel=0.1)
     directions = noise / noise.norm(dim=-1, keepdim=True)
     same = directions @ directions.T > 0.99
@@ -135,7 +136,7 @@ def test_noise_differs_from_place_to_place_and_has_the_scores_own_spread():
 
 @pytest.mark.parametrize("head", ["whole", "reduced"])
 @pytest.mark.parametrize("drafter", ["draft-model", "lookup+model"])
-def test_a_spoiled_pair_writes_the_targets_text(head, drafter):
+def test_a_perturbed_pair_writes_the_targets_text(head, drafter):
     pair = tiny_pair()
     if head == "reduced":
         id_map = torch.arange(0, 258, 2)
@@ -168,13 +169,11 @@ def test_a_target_that_checks_one_by_one_takes_a_pass_a_token_and_says_the_same(
 
 def test_a_pair_that_checks_one_by_one_keeps_its_draft_and_its_text():
     pair = tiny_pair()
-    slow = spoiled(pair, Handicap(one_by_one=True))
+    slow = perturbed(pair, Handicap(one_by_one=True))
     config = parse_config({"prompt": "x", "max_new_tokens": 16, "k": 3})
     ids = pair.prompt_ids(config)
-    assert untimed(list(slow.speculative_lane(config, ids))) == untimed(
-        list(pair.speculative_lane(config, ids))
-    )
-    costs, plain = slow.calibrate(config, len(ids)), pair.calibrate(config, len(ids))
+    assert untimed(list(slow.speculative(config, ids))) == untimed(list(Lanes(pair).speculative(config, ids)))
+    costs, plain = slow.calibrate(config, len(ids)), Lanes(pair).calibrate(config, len(ids))
     assert costs.v == tuple(range(1, len(plain.v) + 1))
     assert (costs.step_s, costs.row_floor) == (plain.step_s, plain.row_floor)
     assert not Handicap(one_by_one=True).of_draft and Handicap(repeats=2, one_by_one=True).of_draft
@@ -190,15 +189,15 @@ def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypat
         passes.append(runtime.model is pair.draft)
         return forward(runtime, ids)
 
-    pair.calibrate(config, 4)
+    Lanes(pair).calibrate(config, 4)
     monkeypatch.setattr(ModelRuntime, "forward", counted)
-    dear = spoiled(pair, Handicap(repeats=8)).calibrate(config, 4)
+    dear = perturbed(pair, Handicap(repeats=8)).calibrate(config, 4)
     drafts, others = divmod(sum(passes), 8 * DRAFTED)
     assert drafts > REPEATS and others == 0, "the draft's passes are measured as they will be made"
     assert len(passes) - sum(passes) == drafts, "the target's only follow the text"
-    plain = pair.calibrate(config, 4)
+    plain = Lanes(pair).calibrate(config, 4)
     assert replace(dear, c=plain.c) == plain
-    assert spoiled(pair, NONE) is pair
+    assert perturbed(pair, NONE).calibrate(config, 4) is plain, "measured once"
 
 
 @pytest.mark.parametrize(

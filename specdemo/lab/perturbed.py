@@ -5,30 +5,33 @@ its q, is therefore the handicapped distribution, and the output stays exactly t
 """
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.engine.drafter import Drafter
-from specdemo.engine.rules import VerificationRule
 from specdemo.lab.handicap import NONE, Handicap
 from specdemo.models.runtime import ModelRuntime, Runtime
-from specdemo.pairs.pair import DRAFT_ROWS, STEPPING, Pair
+from specdemo.pairs.lanes import Lanes
+from specdemo.pairs.pair import Pair
+from specdemo.records.drafter_kinds import DRAFT, DRAFT_MODEL, KINDS
 from specdemo.records.limits import UserError
-from specdemo.records.trace import Calibration, RunConfig
+from specdemo.records.trace import Calibration
 
-MODEL = "draft-model"
 NOISE_ROWS = 32
 """Positions with noise of their own; after so many it repeats."""
 NOISE_SEED = 0
 
 
-def spoiled(pair: Pair, handicap: Handicap) -> Pair:
-    """``pair`` under ``handicap``; the pair itself where there is none."""
-    return pair if handicap == NONE else _SpoiledPair(pair, handicap)
+def perturbed(pair: Pair, handicap: Handicap) -> Lanes:
+    """The lanes of ``pair`` under ``handicap``; the plain ones where there is none."""
+    return Lanes(
+        pair,
+        wrap_draft=(lambda runtime: PerturbedRuntime(runtime, handicap)) if handicap.of_draft else None,
+        verifier=OneByOneRuntime if handicap.one_by_one else ModelRuntime,
+        verifier_costs=_one_by_one if handicap.one_by_one else None,
+    )
 
 
 def require_draft_model(pair: Pair, drafter: str) -> None:
@@ -39,33 +42,13 @@ def require_draft_model(pair: Pair, drafter: str) -> None:
     """
     if pair.draft is None:
         raise UserError("This pair has no draft model; load one or choose another experiment.")
-    if STEPPING.get(drafter) != MODEL:
-        raise UserError(f"This is measured on a draft model; choose {MODEL} instead of {drafter}.")
+    if KINDS[drafter].required != DRAFT:
+        raise UserError(f"This is measured on a draft model; choose {DRAFT_MODEL} instead of {drafter}.")
 
 
-class _SpoiledPair(Pair):
-    """Another pair of the same models. The target's costs are measured once, for both."""
-
-    def __init__(self, pair: Pair, handicap: Handicap):
-        super().__init__(**{field.name: getattr(pair, field.name) for field in fields(Pair)})
-        self.calibrations = {}
-        self._pair = pair
-        self._handicap = handicap
-        if handicap.one_by_one:
-            self._verifier = OneByOneRuntime
-
-    def _target_costs(self, capacity: int) -> Calibration:
-        costs = self._pair._target_costs(capacity)
-        if not self._handicap.one_by_one:
-            return costs
-        return replace(costs, v=tuple(float(passes) for passes in range(1, len(costs.v) + 1)))
-
-    def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
-        if config.drafter != MODEL or self.draft is None or not self._handicap.of_draft:
-            return super()._drafter(config, target, rule)
-        runtime = ModelRuntime(self.draft, id_map=self.id_map)
-        runtime.prepare(target.capacity, DRAFT_ROWS)
-        return DraftModelDrafter(SpoiledRuntime(runtime, self._handicap))
+def _one_by_one(costs: Calibration) -> Calibration:
+    """The costs of a target that takes a pass for every token."""
+    return replace(costs, v=tuple(float(passes) for passes in range(1, len(costs.v) + 1)))
 
 
 class OneByOneRuntime(ModelRuntime):
@@ -77,7 +60,7 @@ class OneByOneRuntime(ModelRuntime):
         return torch.cat([ModelRuntime.forward(self, token) for token in ids.split(1)])
 
 
-class SpoiledRuntime:
+class PerturbedRuntime:
     """A draft model's runtime under a handicap; all but :meth:`forward` is the runtime's own."""
 
     def __init__(self, runtime: Runtime, handicap: Handicap):
@@ -103,7 +86,7 @@ class SpoiledRuntime:
         for _ in range(self._handicap.repeats - 1):
             self._runtime.forward(ids)
             self._runtime.rollback(start)
-        return spoil(self._runtime.forward(ids), self._handicap, range(start, start + len(ids)))
+        return perturb(self._runtime.forward(ids), self._handicap, range(start, start + len(ids)))
 
     def prefill(self, ids: Tensor) -> None:
         """Append ``ids`` [n] without computing logits."""
@@ -114,7 +97,7 @@ class SpoiledRuntime:
         self._runtime.rollback(length)
 
 
-def spoil(logits: Tensor, handicap: Handicap, positions: Sequence[int]) -> Tensor:
+def perturb(logits: Tensor, handicap: Handicap, positions: Sequence[int]) -> Tensor:
     """Logits [n, H] after ``positions`` as the handicap has them; untouched where it leaves them alone.
 
     The noise is normal, depends on the position only, and has the spread of the row it goes into, so

@@ -1,0 +1,274 @@
+"""A one-layer draft that reads the target's hidden states: EAGLE-3 (Li et al. 2025) for small targets.
+
+The target's states at several depths are fused into one vector per position, which already holds
+much of what the target is about to say. Pair j is that vector at position j with the embedding of
+token j + 1, the token the target chose there; from it the layer predicts token j + 2. Beyond the
+text there are no states to read, so the layer's own output takes their place; training unrolls the
+same steps (``training.students``). Head and id map are as in ``reduced_draft``.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
+from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
+
+from specdemo.models.attention import grouped_attention, hiding
+from specdemo.models.draft_files import borrowed_embedding, load_weights, place_draft, save_weights
+from specdemo.models.layer_views import decoder_layers
+from specdemo.models.traced import EXAMPLE_ROWS, traced
+
+CONFIG_FILE = "feature_draft.json"
+
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""From queries [batch, heads, n, d], keys and values [batch, kv_heads, n, d] of new pairs to contexts
+[batch, heads, n, d]; decoding reads a cache here, training its unrolled steps."""
+
+
+@dataclass(frozen=True)
+class FeatureConfig:
+    """Sizes of a feature draft; all but ``taps`` and ``vocab`` follow the target."""
+
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    rope_theta: float
+    norm_eps: float
+    positions: int
+    taps: tuple[int, ...]
+
+    def llama(self) -> LlamaConfig:
+        """The same sizes as transformers' layers take them."""
+        return LlamaConfig(
+            hidden_size=self.hidden_size,
+            intermediate_size=self.intermediate_size,
+            num_attention_heads=self.heads,
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.head_dim,
+            rope_theta=self.rope_theta,
+            rms_norm_eps=self.norm_eps,
+            max_position_embeddings=self.positions,
+        )
+
+
+class FeatureDraft(nn.Module):
+    """Fusion, one decoder layer over (state, embedding) pairs, norm and reduced head.
+
+    Args:
+        config: Sizes.
+        embedding: The target's input embedding, borrowed.
+        id_map: Target ids of the head's rows, shape [H], int64.
+    """
+
+    def __init__(self, config: FeatureConfig, embedding: nn.Module, id_map: Tensor):
+        super().__init__()
+        d, query, kv = config.hidden_size, config.heads * config.head_dim, config.kv_heads * config.head_dim
+        llama = config.llama()
+        self.config = config
+        self.embedding = embedding
+        self.fuse = nn.Linear(len(config.taps) * d, d, bias=False)
+        self.state_norm, self.embedding_norm, self.mlp_norm, self.norm = (
+            LlamaRMSNorm(d, config.norm_eps) for _ in range(4)
+        )
+        self.q, self.k, self.v = (nn.Linear(2 * d, width, bias=False) for width in (query, kv, kv))
+        self.o = nn.Linear(query, d, bias=False)
+        self.mlp = LlamaMLP(llama)
+        self.lm_head = nn.Linear(d, len(id_map), bias=False)
+        self.rotary = LlamaRotaryEmbedding(llama)
+        self.register_buffer("id_map", id_map)
+        # What decoding keeps from run to run, one at most; a module as an attribute would become a part.
+        self.traces: list[Callable[..., Tensor]] = []
+
+    def own_state(self) -> dict[str, Tensor]:
+        """Every tensor but the borrowed embedding's."""
+        borrowed = {id(tensor) for tensor in self.embedding.parameters()}
+        return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
+
+    def step(self, states: Tensor, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
+        """The layer over new pairs.
+
+        Args:
+            states: Fused target states or the layer's own earlier output, [batch, n, d].
+            ids: Token that followed each state, [batch, n].
+            positions: Of the pairs, [1, n].
+
+        Returns:
+            The layer's output, [batch, n, d]: the next token's logits through :meth:`logits`, and
+            the state of the pair after it.
+        """
+        batch, n, _ = states.shape
+        pairs = torch.cat([self.embedding_norm(self.embedding(ids)), self.state_norm(states)], -1)
+        heads = (-1, self.config.head_dim)
+        query, key, value = (f(pairs).unflatten(-1, heads).transpose(1, 2) for f in (self.q, self.k, self.v))
+        query, key = rotate(query, key, *self.rotary(pairs, positions))
+        context = attend(query, key, value).transpose(1, 2).reshape(batch, n, -1)
+        states = states + self.o(context)
+        return states + self.mlp(self.mlp_norm(states))
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Scores of the draft's own vocabulary, [..., H]."""
+        return self.lm_head(self.norm(states))
+
+
+class _Append(nn.Module):
+    """New pairs over a cache of fixed length, as a function of tensors alone: what is traced."""
+
+    def __init__(self, draft: FeatureDraft):
+        super().__init__()
+        self.draft = draft
+
+    def forward(self, states: Tensor, ids: Tensor, places: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """The last pair's output [1, d].
+
+        Args:
+            states: Shape [n, d].
+            ids, places: Of the pairs, shape [n].
+            keys, values: The cache, shape [1, kv_heads, capacity, head_dim]; written at ``places``.
+        """
+
+        def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+            keys.index_copy_(2, places, key)
+            values.index_copy_(2, places, value)
+            hidden = torch.arange(keys.shape[2], device=places.device) > places[:, None]
+            mask = hiding(hidden, query.dtype)
+            return grouped_attention(self.draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
+
+        return self.draft.step(states[None], ids[None], places[None], attend)[0, -1:]
+
+
+class FeatureRuntime:
+    """A feature draft with its cache of pairs; rollback moves a cursor."""
+
+    def __init__(self, draft: FeatureDraft):
+        self.draft = draft
+        self.id_map = draft.id_map
+        self.device = draft.norm.weight.device
+        self.length = 0
+        self._keys = self._values = torch.empty(0)
+        self._append: Callable[..., Tensor] = _Append(draft)
+
+    @torch.inference_mode()
+    def begin(self, capacity: int) -> None:
+        """Empty the cache and make room for ``capacity`` pairs."""
+        self.length = 0
+        config = self.draft.config
+        shape = (1, config.kv_heads, capacity, config.head_dim)
+        if self._keys.shape != shape:
+            weight = self.draft.norm.weight
+            self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
+        if self.device.type == "cpu":
+            if not self.draft.traces:
+                states = self._keys.new_zeros(EXAMPLE_ROWS, config.hidden_size)
+                ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long)
+                example = (states, ids, torch.arange(EXAMPLE_ROWS), self._keys, self._values)
+                self.draft.traces.append(traced(_Append(self.draft), example))
+            self._append = self.draft.traces[0]
+
+    @torch.inference_mode()
+    def read(self, features: Tensor, ids: Tensor) -> Tensor:
+        """Append pairs of target features [n, taps·d] and ids [n]; the last pair's output [1, d]."""
+        return self.append(self.draft.fuse(features.to(self._keys.dtype)), ids)
+
+    @torch.inference_mode()
+    def append(self, states: Tensor, ids: Tensor) -> Tensor:
+        """Append pairs of states [n, d] and ids [n]; the last pair's output [1, d]."""
+        places = torch.arange(self.length, self.length + len(ids), device=self.device)
+        output = self._append(states, ids, places, self._keys, self._values)
+        self.length += len(ids)
+        return output
+
+    def rollback(self, length: int) -> None:
+        """Forget every pair from ``length`` on."""
+        self.length = length
+
+
+def default_taps(layers: int) -> tuple[int, ...]:
+    """A low, a middle and the last layer."""
+    return tuple(sorted({min(1, layers - 1), layers // 2, layers - 1}))
+
+
+def feature_draft_for(target: nn.Module, id_map: Tensor) -> FeatureDraft:
+    """A feature draft sized after ``target`` and made of its parts as far as they fit.
+
+    Fusion starts as the identity on the last tapped layer. The layer over it starts as the target's
+    last one, blind to the embedding half of its input but for noise, and the head as the target's
+    rows: all of them at home in that layer's states, which is what lets it learn from little text.
+    """
+    text = target.config.get_text_config()
+    heads = text.num_attention_heads
+    rope = getattr(text, "rope_parameters", None) or {}
+    config = FeatureConfig(
+        hidden_size=text.hidden_size,
+        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        heads=heads,
+        kv_heads=getattr(text, "num_key_value_heads", None) or heads,
+        head_dim=getattr(text, "head_dim", None) or text.hidden_size // heads,
+        rope_theta=float(rope.get("rope_theta") or getattr(text, "rope_theta", None) or 10_000.0),
+        norm_eps=float(getattr(text, "rms_norm_eps", 1e-5)),
+        positions=text.max_position_embeddings,
+        taps=default_taps(text.num_hidden_layers),
+    )
+    draft = FeatureDraft(config, target.get_input_embeddings(), id_map)
+    with torch.no_grad():
+        draft.fuse.weight.zero_()
+        draft.fuse.weight[:, -config.hidden_size :].copy_(torch.eye(config.hidden_size))
+        draft.lm_head.weight.copy_(target.get_output_embeddings().weight[id_map])
+        for output in (draft.o, draft.mlp.down_proj):
+            output.weight.mul_(0.5)
+        _take_parts(draft, target)
+    return draft
+
+
+def _take_parts(draft: FeatureDraft, target: nn.Module) -> None:
+    """Copy the target's last layer and final norm, whatever of them has Llama's names and shapes."""
+    last = decoder_layers(target)[-1]
+    weights, d = last.state_dict(), draft.config.hidden_size
+    for name in ("q", "k", "v"):
+        own = getattr(draft, name).weight
+        own[:, :d] *= 0.3
+        _copy(own[:, d:], weights.get(f"self_attn.{name}_proj.weight"))
+    _copy(draft.o.weight, weights.get("self_attn.o_proj.weight"))
+    for name, own in draft.mlp.named_parameters():
+        _copy(own, weights.get(f"mlp.{name}"))
+    _copy(draft.state_norm.weight, _gains(getattr(last, "input_layernorm", None)))
+    _copy(draft.mlp_norm.weight, _gains(getattr(last, "post_attention_layernorm", None)))
+    _copy(draft.norm.weight, _gains(getattr(target.base_model, "norm", None)))
+
+
+def _copy(own: Tensor, source: Tensor | None) -> None:
+    if source is not None and source.shape == own.shape:
+        own.copy_(source)
+
+
+def _gains(norm: nn.Module | None) -> Tensor | None:
+    """Factors of an RMS norm, which families store in different ways: they are what ones become."""
+    if norm is None or "RMSNorm" not in type(norm).__name__:
+        return None
+    return norm(torch.ones_like(norm.weight))
+
+
+def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
+    """Write sizes and weights (in shards) to ``folder``."""
+    save_weights(draft.own_state(), folder)
+    (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
+
+
+def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | None = None) -> FeatureDraft:
+    """Load what :func:`save_feature_draft` wrote, sharing embedding and device of ``target``.
+
+    ``dtype`` is what the draft computes in; by default what the target does.
+    """
+    raw = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+    config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})
+    embedding = borrowed_embedding(target, dtype)
+    state = load_weights(folder)
+    draft = FeatureDraft(config, embedding, state["id_map"])
+    draft.load_state_dict(state, strict=False)
+    return place_draft(draft, embedding, dtype)

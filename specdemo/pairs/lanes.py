@@ -1,0 +1,166 @@
+"""The lanes of runs on one pair: with drafts, the target alone, the draft alone; raced, measured, warmed up.
+
+Decoding itself is in ``engine``, drafting in ``drafters``. Knows no UI.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from specdemo.drafters.kinds import Order, drafter_for
+from specdemo.engine.draft_length import length_for
+from specdemo.engine.drafter import Drafter
+from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for
+from specdemo.engine.speculate import autoregress, never, run_capacity, speculate
+from specdemo.engine.verdicts import TopLists, no_tops
+from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
+from specdemo.pairs.calibrate import measure_draft_step
+from specdemo.pairs.pair import Pair, Stop
+from specdemo.pairs.pass_costs import PassCosts
+from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, Kind
+from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.race import race
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
+
+
+class Lanes:
+    """Builds the lanes of a pair's runs, each fresh.
+
+    Args:
+        pair: The models.
+        tops: Makes the lists of likely tokens beside each token, for those who show them.
+        wrap_draft: What is put between the draft model and who asks it.
+        verifier: The target's runtime in the speculative lane.
+        verifier_costs: From the target's costs to those of ``verifier``.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        tops: TopLists = no_tops,
+        wrap_draft: Callable[[Runtime], Runtime] | None = None,
+        verifier: type[ModelRuntime] = ModelRuntime,
+        verifier_costs: Callable[[Calibration], Calibration] | None = None,
+    ):
+        self.pair = pair
+        self._tops = tops
+        self._wrap_draft = wrap_draft
+        self._verifier = verifier
+        self._verifier_costs = verifier_costs
+        changed = wrap_draft is not None or verifier_costs is not None
+        # The target's own costs are the same whatever is done to its draft.
+        self._draft_costs = PassCosts() if changed else pair.costs
+
+    def calibrate(self, config: RunConfig, prompt_tokens: int) -> Calibration:
+        """Good numbers of rows and pass costs for a run of this size and drafter, measured on first use.
+
+        Raises:
+            UserError: The pair lacks what the drafter needs.
+        """
+        capacity = run_capacity(prompt_tokens, config.max_new_tokens)
+        costs = self._target_costs(capacity)
+        if self._verifier_costs is not None:
+            costs = self._verifier_costs(costs)
+        kind = KINDS[config.drafter].stepping
+        if kind is None:
+            return costs
+
+        def step_s() -> float:
+            alone = replace(config, drafter=kind.name)
+            target, rule = self._verifying(kind, costs.rows, capacity), GreedyRule()
+            drafter = self._drafter(alone, target, rule)
+            return measure_draft_step(target, drafter, rule, capacity, self.pair.vocab)
+
+        return self._draft_costs.with_drafter(kind.name, capacity, costs, step_s)
+
+    def speculative(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
+        """A fresh speculative decoder; errors as for :meth:`calibrate`."""
+        calibration = self.calibrate(config, len(prompt_ids))
+        capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
+        target = self._verifying(KINDS[config.drafter], calibration.rows, capacity)
+        rule = rule_for(config, self.pair.device)
+        return speculate(
+            target,
+            self._drafter(config, target, rule),
+            prompt_ids,
+            config,
+            self.pair.eos_ids,
+            stop,
+            length_for(config.k, calibration, self.pair.device),
+            rule,
+            self._tops,
+        )
+
+    def baseline(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
+        """A fresh decoder of the target alone."""
+        capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
+        target = ModelRuntime(self.pair.target, self._target_costs(capacity).rows)
+        target.prepare(capacity, 1)
+        return autoregress(target, prompt_ids, config, self.pair.eos_ids, stop, self._tops)
+
+    def draft_alone(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
+        """A fresh decoder of the draft model alone, whoever drafts for the target.
+
+        It has a cache of its own, takes one token a pass as a draft does, and writes the target's ids.
+
+        Raises:
+            UserError: The pair has no draft model, or the prompt fills what that can read.
+        """
+        pair = self.pair
+        if pair.draft is None:
+            raise UserError("This pair has no draft model; leave out the lane of the draft alone.")
+        runtime = (
+            ModelRuntime(pair.draft)
+            if pair.id_map is None
+            else WholeVocabularyRuntime(pair.draft, pair.id_map, pair.vocab)
+        )
+        if len(prompt_ids) >= runtime.max_context:
+            raise UserError(
+                f"The prompt has {len(prompt_ids):,} tokens, the draft model reads {runtime.max_context:,}; "
+                "shorten it or leave out the lane of the draft alone."
+            )
+        runtime.prepare(run_capacity(len(prompt_ids), config.max_new_tokens), 1)
+        return autoregress(runtime, prompt_ids, config, pair.eos_ids, stop, self._tops)
+
+    def race(
+        self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
+    ) -> Iterator[tuple[str, Round]]:
+        """Run the speculative lane and the others that are asked for, interleaved by their own clocks.
+
+        Raises:
+            UserError: The pair lacks what a lane needs.
+        """
+        lanes = {SPECULATIVE: self.speculative(config, prompt_ids, stop)}
+        if config.baseline:
+            lanes[BASELINE] = self.baseline(config, prompt_ids, stop)
+        if config.draft_alone:
+            lanes[DRAFT] = self.draft_alone(config, prompt_ids, stop)
+        return race(lanes)
+
+    def warm_up(self) -> None:
+        """Run every kind of pass once, so that no visitor's first run pays for it."""
+        config = RunConfig(
+            prompt="",
+            mode=Mode.RAW,
+            max_new_tokens=8,
+            drafter=self.pair.default_drafter,
+            draft_alone=self.pair.draft is not None,
+        )
+        for _ in self.race(config, self.pair.tokenizer("The sky is")["input_ids"]):
+            pass
+
+    def _target_costs(self, capacity: int) -> Calibration:
+        """The target's own, a GPU told apart by its name; where they are kept, the processor always is."""
+        pair = self.pair
+        name = (pair.precision,) if pair.device.type == "cpu" else (pair.precision, pair.hardware)
+        return pair.costs.of_target(pair.target, pair.vocab, capacity, name)
+
+    def _verifying(self, kind: Kind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
+        """The speculative lane's target runtime, tapped only where the drafter reads its states."""
+        head = self.pair.feature_draft if kind.required == FEATURE_DRAFT_HEAD else None
+        runtime = self._verifier(self.pair.target, rows, taps=() if head is None else head.config.taps)
+        runtime.prepare(capacity, MAX_K + 1)
+        return runtime
+
+    def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
+        kind = KINDS[config.drafter]
+        return drafter_for(Order(kind, config, self.pair, target, rule, self._wrap_draft))

@@ -1,0 +1,207 @@
+"""Load one model, check it against the other, and make it ready to run on its device.
+
+What a pair's models compute in is chosen in ``choose``, which device each goes to in ``placement``.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils.logging import set_tqdm_hook
+
+from specdemo.models.attention import ATTENTION
+from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
+from specdemo.models.fused_llama import FusedLlama, can_fuse
+from specdemo.models.layer_views import is_dispatched
+from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, linear_share, pack_linears, rounded
+from specdemo.models.reduced_draft import is_reduced_draft, load_draft
+from specdemo.pairs.compatible import (
+    PLAIN,
+    fit_rows,
+    require_known_ids,
+    require_rollback,
+    require_same_tokens,
+)
+from specdemo.pairs.embedded import Progress
+from specdemo.pairs.hub import counting_bar
+from specdemo.pairs.placement import Placement
+from specdemo.pairs.sources import Files
+from specdemo.records.limits import UserError
+
+TARGET_HEAD_PRECISIONS = {"int4": "int8"}
+"""Precision of a target's output layer, which decides between tokens, where it is not the layers'."""
+MOSTLY = 0.9
+"""Share of a model's matrices that must be packed for it to be called by that precision."""
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Loads, checks and finishes the models of one pair.
+
+    Attributes:
+        precision: Of the target and of a whole model that drafts.
+        packing: Of our own drafts.
+        placement: Where they will run.
+        checked_on: Where they are until they are finished; None for the place itself.
+    """
+
+    precision: str
+    packing: str
+    placement: Placement
+    checked_on: str | None
+
+    def target(self, files: Files, progress: Progress, **options: Any) -> nn.Module:
+        """The target as transformers has it: drafts are still made of its parts."""
+        return self._model("target", files, self.placement.target, self.placement.shards, progress, **options)
+
+    def finished_target(self, target: nn.Module) -> nn.Module:
+        """The target as it runs."""
+        head = TARGET_HEAD_PRECISIONS.get(self.precision)
+        return executable(target, self.precision, head, torch.device(self.placement.target))
+
+    def draft(
+        self, files: Files | None, target: nn.Module, tokenizer: Any, progress: Progress
+    ) -> tuple[nn.Module | None, torch.Tensor | None]:
+        """A draft model that fits ``target``, and its id map if it scores fewer tokens."""
+        if files is None:
+            return None, None
+        if is_reduced_draft(files.folder):
+            packed, id_map = self.packed_draft(files.folder, target)
+            require_known_ids(id_map, target)
+            return packed, id_map
+        draft = self._model("draft", files, self.placement.draft, None, progress)
+        require_same_tokens(tokenizer, tokenizer_of(files))
+        id_map = fit_rows(target, draft)
+        head = TARGET_HEAD_PRECISIONS.get(self.precision)
+        return executable(draft, self.precision, head, torch.device(self.placement.draft)), id_map
+
+    def feature_draft(self, path: Path | None, target: nn.Module) -> FeatureDraft | None:
+        """The head on the target's states in ``path``."""
+        if path is None:
+            return None
+        try:
+            draft = self.packed_feature_draft(path, target)
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+            raise UserError(
+                f"Cannot load a feature draft of this target from {path}; name a folder written by "
+                "`specdemo train --kind feature` for it."
+            ) from error
+        require_known_ids(draft.id_map, target)
+        return draft
+
+    def packed_draft(self, folder: Path, target: nn.Module) -> tuple[nn.Module, torch.Tensor]:
+        """A draft of our own, which borrows the target's embedding, and its id map."""
+        draft = load_draft(folder, target, ATTENTION, DTYPES[self.packing])
+        rounded(draft.own_state().values(), self.packing)
+        return executable(draft, self.packing, None, torch.device(self.placement.target)), draft.id_map
+
+    def packed_feature_draft(self, folder: Path, target: nn.Module) -> FeatureDraft:
+        """A head on the target's states, which borrows the target's embedding."""
+        draft = load_feature_draft(folder, target, DTYPES[self.packing])
+        rounded(draft.own_state().values(), self.packing)
+        return pack_linears(draft, self.packing, self.packing, torch.device(self.placement.target))
+
+    def _model(
+        self,
+        role: str,
+        files: Files,
+        place: str,
+        shards: Mapping[str, int] | None,
+        progress: Progress,
+        **options: Any,
+    ) -> nn.Module:
+        """A whole model of transformers, in one piece or in shards, that may be rolled back."""
+        if shards is not None:
+            most = {torch.device(name).index: count for name, count in shards.items()}
+            options |= {"device_map": "auto", "max_memory": most}
+        with weights_counted(files.name, progress):
+            model = loading(
+                AutoModelForCausalLM.from_pretrained,
+                str(files.folder),
+                files.name,
+                dtype=DTYPES[self.precision],
+                attn_implementation=ATTENTION,
+                use_safetensors=True,
+                **options,
+            )
+        if shards is None:
+            model.to(self.checked_on or place)
+        elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
+            raise UserError(f"{files.name} does not fit on the GPUs here; choose a smaller model.")
+        model.eval()
+        require_rollback(role, files.name, model)
+        return model
+
+
+def executable(
+    model: nn.Module,
+    precision: str,
+    head_precision: str | None = None,
+    destination: torch.device | None = None,
+) -> nn.Module:
+    """``model`` in its fastest form here; what was handed over is not used again.
+
+    ``destination`` is where it will run, if it is moved there later.
+    """
+    head_precision = head_precision or precision
+    if is_dispatched(model):
+        return model  # the hooks that join its parts belong to the modules it has
+    if can_fuse(model):
+        return FusedLlama(model, precision, head_precision, destination)
+    if precision in CPU_PRECISIONS and linear_share(model) < MOSTLY:
+        raise UserError(
+            f"{type(model).__name__} keeps its weights in layers that {precision} does not reach; "
+            "choose bf16 or fp32."
+        )
+    return pack_linears(model, precision, head_precision, destination)
+
+
+def tokenizer_of(files: Files) -> Any:
+    """The tokeniser that comes with a model."""
+    return loading(AutoTokenizer.from_pretrained, str(files.folder), files.name)
+
+
+_ONE_AT_A_TIME = threading.RLock()
+"""transformers has one hook for progress, and one default precision while it makes a model."""
+
+
+@contextmanager
+def weights_counted(name: str, progress: Progress) -> Iterator[None]:
+    """Show how many of a model's tensors transformers has put in place, while the context is open."""
+
+    def show(done: float, total: float | None, unit: str) -> None:
+        progress(f"Loading {name}", done / total if total else 0.0)
+
+    bar = counting_bar(show)
+    with _ONE_AT_A_TIME:
+        before = set_tqdm_hook(lambda factory, arguments, options: bar(*arguments, **options))
+        try:
+            yield
+        finally:
+            set_tqdm_hook(before)
+
+
+def loading(loader: Callable[..., Any], path: str, name: str | None = None, **options: Any) -> Any:
+    """Call a ``from_pretrained``, with its many ways to fail put into words.
+
+    No code that comes with a model is run. ``name`` is what the model is called, if not its path.
+    """
+    name = name or path
+    try:
+        with _ONE_AT_A_TIME:
+            return loader(path, trust_remote_code=False, **options)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise UserError(f"{name} does not fit into memory here; choose a smaller model.") from error
+    except Exception as error:  # of the libraries that read foreign files, each has kinds of its own
+        if error.args == (ATTENTION,):  # looked up in a list of the model's own
+            raise UserError(f"{name} does not let its attention be replaced; {PLAIN}.") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise UserError(
+            f"Cannot load {name}: {reason}. Check the name or folder and the connection."
+        ) from error

@@ -1,0 +1,87 @@
+"""Which models make a pair, and where their files are here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from specdemo.pairs.arithmetic import AUTO_PRECISION
+from specdemo.pairs.embedded import Progress, embedded_target
+from specdemo.pairs.hub import fetch_checkpoint
+from specdemo.records.drafter_kinds import DRAFT, FEATURE_DRAFT_HEAD, drafters_with
+from specdemo.records.limits import UserError
+from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT
+
+NONE = "none"
+"""A pair without a draft model; drafters that need none still run."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Which models, and how they are to run.
+
+    Attributes:
+        target: ``embedded``, a hub id, or a folder.
+        draft: ``embedded`` (only with the embedded target), a hub id, or a folder; a folder may hold
+            a full model or a reduced-head draft; or ``none``.
+        feature_draft: A folder written by ``specdemo train --kind feature`` for this target; the
+            embedded target has one of its own.
+        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models; by default CUDA where there is one, and
+            where there are several, as ``placement.plan`` has it.
+        precision: Of the target, its baseline and a draft named here: ``bf16``, ``fp32``, or on CPU
+            ``fp16``, ``int8`` or ``int4``; ``auto`` for the fastest in which the target keeps its stored
+            numbers (``arithmetic``). Drafts from ``specdemo train`` run in what is fastest for them.
+        target_revision, draft_revision: Branch, tag or commit of a hub id; by default its main branch.
+    """
+
+    target: str = EMBEDDED
+    draft: str = EMBEDDED
+    feature_draft: str | None = None
+    device: str | None = None
+    precision: str = AUTO_PRECISION
+    target_revision: str | None = None
+    draft_revision: str | None = None
+
+    @property
+    def feature_folder(self) -> Path | None:
+        """Where the feature draft is: as named, or the embedded target's own if it has one."""
+        if self.feature_draft is not None:
+            return Path(self.feature_draft)
+        shipped = self.target == EMBEDDED and EMBEDDED_FEATURE_DRAFT.is_dir()
+        return EMBEDDED_FEATURE_DRAFT if shipped else None
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """The drafter kinds that a visitor of such a pair can choose from."""
+        there = {DRAFT: self.draft != NONE, FEATURE_DRAFT_HEAD: self.feature_folder is not None}
+        return drafters_with(*(part for part, has in there.items() if has))
+
+
+@dataclass(frozen=True)
+class Files:
+    """A model's files here, what a page calls it, and its commit if it came from the hub."""
+
+    name: str
+    folder: Path
+    revision: str | None
+
+
+def target_files(sources: Sources, progress: Progress) -> Files:
+    """The target's files, fetched where they are not here yet.
+
+    Raises:
+        UserError: They cannot be had.
+    """
+    folder = embedded_target(progress) if sources.target == EMBEDDED else None
+    found = fetch_checkpoint(str(folder or sources.target), sources.target_revision, progress)
+    return Files(folder.name if folder else sources.target, found.folder, found.revision)
+
+
+def draft_files(sources: Sources, progress: Progress) -> Files | None:
+    """The draft model's files, as :func:`target_files`; None where the pair is to have none."""
+    if sources.draft == NONE:
+        return None
+    embedded = sources.draft == EMBEDDED
+    if embedded and not EMBEDDED_DRAFT.is_dir():
+        raise UserError(f"The embedded draft is not installed ({EMBEDDED_DRAFT}); name another draft.")
+    named = str(EMBEDDED_DRAFT) if embedded else sources.draft
+    found = fetch_checkpoint(named, sources.draft_revision, progress)
+    return Files("distilled draft" if embedded else sources.draft, found.folder, found.revision)

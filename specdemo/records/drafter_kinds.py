@@ -1,0 +1,78 @@
+"""The one table of drafter kinds: what page, command line, API, bench and lab offer, and traces name.
+
+A new kind is a module in ``drafters`` with a function ``make`` (see ``drafters.kinds``) and a line here. The
+module is named, not imported: a trace must load where no model can.
+"""
+
+from typing import NamedTuple
+
+DRAFT, FEATURE_DRAFT_HEAD = "draft", "feature_draft"
+NEEDED_NAMES = {DRAFT: "draft model", FEATURE_DRAFT_HEAD: "feature draft"}
+"""What a pair may lack (a field of ``Pair``), and what it is called."""
+
+
+class Kind(NamedTuple):
+    """One way to draft.
+
+    Attributes:
+        name: In requests and traces.
+        label: On the menus of the page.
+        who: Who drafts, within a sentence; ``{draft}`` stands for the draft model by its name.
+        module: Of ``specdemo.drafters``; its ``make`` makes one for a run.
+        needs: The field of ``Pair`` it is made of, if any.
+        computes: Whether it makes passes of its own: one that does not costs nothing, and puts its tokens
+            forward as certain.
+        otherwise: Name of the kind it asks where it has nothing to propose.
+        source: Where its tokens come from, as a clause, if it does not compute.
+        offered: Whether it is on menus.
+    """
+
+    name: str
+    label: str
+    who: str
+    module: str
+    needs: str = ""
+    computes: bool = True
+    otherwise: str = ""
+    source: str = ""
+    offered: bool = True
+
+    @property
+    def stepping(self) -> "Kind | None":
+        """The kind whose step a run with this one costs; None where nobody makes passes."""
+        if self.otherwise:
+            return KINDS[self.otherwise]
+        return self if self.computes else None
+
+    @property
+    def required(self) -> str:
+        """The field of ``Pair`` that it, or the kind it falls back on, is made of."""
+        return KINDS[self.otherwise].needs if self.otherwise else self.needs
+
+
+DRAFT_MODEL, FEATURE_DRAFT, EARLY_EXIT = "draft-model", "feature-draft", "early-exit"
+PROMPT_LOOKUP, SCRIPTED = "prompt-lookup", "scripted"
+_COPIED, _WRITTEN = "it was copied from earlier text", "a script wrote it"
+_FEATURE_DRAFT = "the feature draft"
+
+_TABLE = (
+    Kind(DRAFT_MODEL, "draft model", "{draft}", "draft_model", needs=DRAFT),
+    Kind(PROMPT_LOOKUP, "copy from the text", "copying", "lookup", computes=False, source=_COPIED),
+    Kind("lookup+model", "copy, else draft model", "copying, else {draft}", "lookup", otherwise=DRAFT_MODEL),
+    Kind(FEATURE_DRAFT, "feature draft", _FEATURE_DRAFT, "feature", needs=FEATURE_DRAFT_HEAD),
+    Kind(
+        "lookup+feature",
+        "copy, else feature draft",
+        f"copying, else {_FEATURE_DRAFT}",
+        "lookup",
+        otherwise=FEATURE_DRAFT,
+    ),
+    Kind(EARLY_EXIT, "early exit", "the target's first layers", "early_exit"),
+    Kind(SCRIPTED, "script", "a script", "scripted", computes=False, source=_WRITTEN, offered=False),
+)
+KINDS = {kind.name: kind for kind in _TABLE}
+
+
+def drafters_with(*parts: str) -> tuple[str, ...]:
+    """Names of the kinds on menus that a pair can run which has these ``parts`` (``Kind.needs``)."""
+    return tuple(kind.name for kind in KINDS.values() if kind.offered and kind.required in ("", *parts))

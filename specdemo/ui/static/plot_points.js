@@ -1,0 +1,112 @@
+// What the six charts show, by the uid of each trace: from the entries played so far (see `LaneTrace`) or the
+// figures. `{}` leaves a trace of the skeleton blank, in the legend all the same. No DOM, no Plotly.
+
+import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
+
+/** The charts that have one place a round. */
+export const BY_ROUND = ["acceptance", "rates", "speedup"];
+const ROOM_TOKENS = 16; // the race begins with room for so many tokens of the target alone
+const RACE_KEYS = {
+  [SPECULATIVE]: ["seconds", "tokens"],
+  [BASELINE]: ["baseline_seconds", "baseline_tokens"],
+  [DRAFT]: ["draft_alone_seconds", "draft_alone_tokens"],
+};
+
+export function acceptancePoints(entries, markLift) {
+  const rounds = entries.map(({ round }) => round);
+  const kept = rounds.map(({ drafted }) => drafted.filter(({ status }) => status === "accepted").length);
+  const numbers = roundNumbers(entries);
+  const marks = (status) => {
+    const chosen = rounds.filter(({ emission }) => emission?.status === status);
+    return pointsAt(
+      chosen.map(({ index }) => index + 1),
+      chosen.map(({ drafted }) => drafted.length + markLift),
+    );
+  };
+  return {
+    accepted: pointsAt(numbers, kept),
+    discarded: pointsAt(
+      numbers,
+      rounds.map(({ drafted }, i) => drafted.length - kept[i]),
+    ),
+    corrected: marks("corrected"),
+    bonus: marks("bonus"),
+  };
+}
+
+export function ratePoints(entries) {
+  return { alpha: pointsOfFigure(entries, "alpha_compared"), tau: pointsOfFigure(entries, "tau") };
+}
+
+export function speedupPoints(entries) {
+  return { speedup: pointsOfFigure(entries, "speedup"), theory: pointsOfFigure(entries, "s_theory") };
+}
+
+/** `played`: lane -> its entries played so far, for the lanes that run. */
+export function racePoints(played) {
+  const points = {};
+  for (const [lane, [seconds, tokens]] of Object.entries(RACE_KEYS)) {
+    const entries = played[lane] ?? [];
+    const x = entries.map(({ totals }) => totals[seconds]);
+    const y = entries.map(({ totals }) => totals[tokens]);
+    const shown = lane in played ? {} : { visible: false };
+    points[lane] = { ...pointsAt(x, y), ...shown };
+    points[`${lane}-lead`] = { ...pointsAt(x.slice(-1), y.slice(-1)), ...shown };
+  }
+  return points;
+}
+
+/** Upper bar: the speculative lane; lower: the target alone, if it runs. */
+export function timePoints(totals, hasBaseline) {
+  if (!totals) return {};
+  const alone = hasBaseline ? secondsWords(totals.baseline_seconds) : "not run";
+  return {
+    drafting: { x: [totals.draft_s, 0] },
+    verifying: { x: [totals.verify_s, totals.baseline_verify_s] },
+    rest: { x: [totals.other_s, totals.baseline_other_s], text: [secondsWords(totals.seconds), alone] },
+  };
+}
+
+export function positionPoints(totals) {
+  if (!totals) return {};
+  const { accepted_by_position: accepted, compared_by_position: compared } = totals;
+  const points = pointsAt(
+    compared.map((_, place) => place + 1),
+    compared.map((count, place) => (count ? accepted[place] / count : null)),
+  );
+  return { position: { ...points, text: compared.map((count, place) => `${accepted[place]} of ${count}`) } };
+}
+
+/**
+ * A point the axes of a chart reach over whatever has been played: the end of all that has arrived of the run,
+ * so that they hold still while it is played or scrubbed, and room for the target's first tokens.
+ */
+export function axisReach(name, trace) {
+  const latest = (lane) => trace?.entries(lane).at(-1)?.totals;
+  if (BY_ROUND.includes(name)) return { x: (trace?.entries(SPECULATIVE).length ?? 0) + 0.5 };
+  if (name === "position") return { x: (latest(SPECULATIVE)?.compared_by_position.length ?? 0) + 0.5 };
+  const lanes = name === "time" ? [SPECULATIVE, BASELINE] : Object.keys(RACE_KEYS);
+  const ends = lanes.map((lane) => RACE_KEYS[lane].map((key) => latest(lane)?.[key] ?? 0));
+  const step = trace?.start?.run.calibration?.step_s ?? 0;
+  const seconds = Math.max(ROOM_TOKENS * step, ...ends.map(([x]) => x));
+  return name === "time" ? { x: seconds } : { x: seconds, y: Math.max(ROOM_TOKENS, ...ends.map(([, y]) => y)) };
+}
+
+function secondsWords(seconds) {
+  return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+}
+
+function roundNumbers(entries) {
+  return entries.map(({ round }) => round.index + 1);
+}
+
+function pointsOfFigure(entries, name) {
+  return pointsAt(
+    roundNumbers(entries),
+    entries.map(({ totals }) => totals[name]),
+  );
+}
+
+function pointsAt(x, y) {
+  return x.length ? { x, y } : {};
+}

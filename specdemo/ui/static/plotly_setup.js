@@ -1,0 +1,33 @@
+// Plotly as every chart of the page uses it: loaded once, with our buttons, in the page's theme and the room there is.
+
+/** Below this width Python's `narrow` layout holds. */
+export const NARROW_PX = 480;
+/** The buttons by name: Plotly's own choice has one that sends the chart to a server. */
+export const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
+
+let onItsWay = null;
+
+/** Plotly from our own server, once for all charts of a page. */
+export function loadPlotly(base) {
+  if (window.Plotly) return Promise.resolve(window.Plotly);
+  onItsWay ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = new URL("plotly.min.js", base).href;
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => reject(new Error("Plotly did not load"));
+    document.head.append(script);
+  });
+  return onItsWay;
+}
+
+/** The page's theme, by which figures are filed. */
+export function pageTheme() {
+  return document.body.classList.contains("dark") ? "dark" : "light";
+}
+
+/** Lay a chart out for its room; `narrow` is what Python has changed where that is little. */
+export function fitToRoom(layout, narrow, { width, height }) {
+  Object.assign(layout, { width, height });
+  if (width < NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
+  if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
+}

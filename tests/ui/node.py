@@ -1,0 +1,15 @@
+"""Node, in which the page's modules are tested without a browser."""
+
+import os
+import shutil
+
+import pytest
+
+
+def node() -> str:
+    """Where the program is; without one, a skip that says so, or under CI a failure."""
+    path = shutil.which("node")
+    if path is None:
+        sentence = "no node on this machine; install it (Debian: apt-get install nodejs)"
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    return path
