@@ -41,7 +41,7 @@ def page_names(page: gr.Blocks) -> Mapping[str, Any]:
     return page.config["page"]
 
 
-def public_endpoints(page: gr.Blocks) -> Mapping[str, dict[str, Any]]:
+def public_endpoints(page: gr.Blocks) -> Mapping[str, Any]:
     """What Gradio's route ``info`` says of each endpoint, by name; a documented method would do."""
     return page.get_api_info()["named_endpoints"]
 
@@ -69,9 +69,9 @@ def unread_messages() -> Callable[[], int]:
     To be called on the thread that handles the event; what it returns may be called on any. A callback for a
     reader who left, or a bound on what is kept for one, would do.
     """
-    page = LocalContext.blocks.get(None)
-    event = page and page._queue.event_ids_to_events.get(current_event())
-    if not event:
+    page, event_id = LocalContext.blocks.get(None), current_event()
+    event = page and event_id and page._queue.event_ids_to_events.get(event_id)
+    if not page or not event:
         return lambda: 0
     return page._queue.pending_messages_per_session[event.session_hash].qsize
 
@@ -96,7 +96,8 @@ def describe_values(
     """
     _request, *meanings = get_function_description(endpoint)[1].values()
     for place, meaning in zip(added["inputs"] + added["outputs"], [*meanings, result], strict=True):
-        page.blocks[place].label = meaning
+        value: Any = page.blocks[place]
+        value.label = meaning
 
 
 def serves_tools(page: gr.Blocks) -> bool:
@@ -110,7 +111,7 @@ def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]
     Gradio makes a tool of every public endpoint and writes results as Python does; a choice of tools, and
     results as JSON, would do. To be called before the first request.
     """
-    server = page.mcp_server_obj
+    server: Any = page.mcp_server_obj
     server.tool_to_endpoint = {
         tool: served for tool, served in server.tool_to_endpoint.items() if served == f"/{endpoint}"
     }
