@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from specdemo.models.cuda_graphs import GraphedExecution
 from specdemo.models.execution import execution_of, readable_positions
 
 CAPACITY_STEP = 256
@@ -60,6 +61,10 @@ class ModelRuntime:
             more tokens than there are entries are not padded.
         id_map: Target id of each output row, shape [H], for a draft whose head is reduced.
         taps: Indices of layers whose output is kept for a draft to read.
+
+    Attributes:
+        execution: How its passes are run.
+        cache: What ``execution`` opened, of ``capacity`` positions; None before :meth:`begin`.
     """
 
     def __init__(
@@ -79,8 +84,8 @@ class ModelRuntime:
         self.length = 0
         self.taps = tuple(taps)
         self._features: Tensor | None = None
-        self._execution = execution_of(model)
-        self._cache: Any = None
+        self.execution = execution_of(model)
+        self.cache: Any = None
         self.capacity = 0
 
     def prepare(self, capacity: int, most: int) -> None:
@@ -88,7 +93,7 @@ class ModelRuntime:
         self.begin(capacity)
         with torch.inference_mode():
             sizes = sorted({self.padded(count) for count in range(1, most + 1)})
-            self._execution.prepare(self._cache, sizes, self.taps)
+            self.execution.prepare(self.cache, sizes, self.taps)
 
     def padded(self, count: int) -> int:
         """How many rows a pass over ``count`` tokens has."""
@@ -100,7 +105,7 @@ class ModelRuntime:
         self.length = 0
         if capacity == self.capacity:
             return
-        self._cache, self.capacity = self._execution.open(capacity), capacity
+        self.cache, self.capacity = self.execution.open(capacity), capacity
         if self.taps:
             width = len(self.taps) * self.model.config.get_text_config().hidden_size
             self._features = next(self.model.parameters()).new_empty(capacity, width)
@@ -126,7 +131,8 @@ class ModelRuntime:
 
         Only of models that are recorded; the cursor stays where it is.
         """
-        return self._execution.pass_at(ids, places, self._cache)
+        assert isinstance(self.execution, GraphedExecution), "this model is not recorded"
+        return self.execution.pass_at(ids, places, self.cache)
 
     def rollback(self, length: int) -> None:
         """Move the cursor back; the positions behind it are overwritten by the next pass."""
@@ -140,7 +146,7 @@ class ModelRuntime:
         return self._features[start:end]
 
     def _run(self, ids: Tensor, rows: int) -> Tensor:
-        logits, states = self._execution.run(ids, self.length, self._cache, rows, self.taps)
+        logits, states = self.execution.run(ids, self.length, self.cache, rows, self.taps)
         if states is not None:
             self.features(self.length, self.length + len(ids)).copy_(states)
         return logits
@@ -178,11 +184,11 @@ class ExitRuntime(ModelRuntime):
     def __init__(self, host: ModelRuntime, depth: int):
         super().__init__(host.model)
         self._host = host
-        self._execution = host._execution.first(depth)
+        self.execution = host.execution.first(depth)
 
     def begin(self, capacity: int) -> None:
         """Use the host's cache as it is now."""
-        self._cache = self._host._cache
+        self.cache = self._host.cache
         self.follow()
 
     def follow(self) -> None:

@@ -98,8 +98,8 @@ def _distance_after_rollback(model: nn.Module) -> float:
 
 
 @torch.no_grad()
-def fit_rows(target: nn.Module, draft: nn.Module) -> torch.Tensor | None:
-    """Fit a draft whose matrices have another number of padding rows than the target's.
+def align_rows(target: nn.Module, draft: nn.Module) -> torch.Tensor | None:
+    """Give a draft the target's number of rows where its matrices have another number of padding rows.
 
     It no longer scores ids that the target cannot, and reads those that no tokeniser gives as its last
     one: a draft may be wrong, it may not fail.

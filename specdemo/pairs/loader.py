@@ -23,7 +23,7 @@ from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, linear_share, 
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
 from specdemo.pairs.compatible import (
     PLAIN,
-    fit_rows,
+    align_rows,
     require_known_ids,
     require_rollback,
     require_same_tokens,
@@ -77,7 +77,7 @@ class Loader:
             return packed, id_map
         draft = self._model("draft", files, self.placement.draft, None, progress)
         require_same_tokens(tokenizer, tokenizer_of(files))
-        id_map = fit_rows(target, draft)
+        id_map = align_rows(target, draft)
         head = TARGET_HEAD_PRECISIONS.get(self.precision)
         return executable(draft, self.precision, head, torch.device(self.placement.draft)), id_map
 

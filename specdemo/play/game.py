@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, NamedTuple
 
+from specdemo.play.score import Score
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.records.events import Event, PiecesOf, ids_in
-from specdemo.records.figures import Score
 from specdemo.records.limits import (
     MAX_DRAFT_CHARS,
     MAX_NEW_TOKENS,

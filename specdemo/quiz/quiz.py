@@ -244,8 +244,8 @@ def _measured(
     lanes = perturbed(pair, setting.handicap)
     (config,) = setting.configs
     prompt_ids = pair.prompt_ids(config)
-    lanes = [name for name, runs in ((BASELINE, config.baseline), (DRAFT, config.draft_alone)) if runs]
-    rounds: dict[str, list[Round]] = {name: [] for name in (SPECULATIVE, *lanes)}
+    others = [name for name, runs in ((BASELINE, config.baseline), (DRAFT, config.draft_alone)) if runs]
+    rounds: dict[str, list[Round]] = {name: [] for name in (SPECULATIVE, *others)}
     wanted = config.max_new_tokens * len(rounds)
     text = f"Measuring: {setting.label}"
     yield {"type": "progress", "text": text, "fraction": begun}

@@ -8,7 +8,7 @@ import base64
 import codecs
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 _UNSEEN = re.compile(
@@ -66,11 +66,6 @@ class StreamDecoder:
     def flush(self) -> str:
         """What an unfinished character at the end shows as."""
         return self._decoder.decode(b"", final=True)
-
-
-def decode_pieces(pieces: Mapping[int, str], ids: Iterable[int]) -> str:
-    """Text of ``ids`` from a trace's ``pieces``."""
-    return b"".join(base64.b64decode(pieces[token]) for token in ids).decode(errors="replace")
 
 
 def inside_sentence(text: str) -> str:

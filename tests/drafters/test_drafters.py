@@ -1,5 +1,7 @@
 """Drafters that borrow from the target, and what a pair says of a drafter it cannot offer."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers.tiny import baseline_rounds, config_for, emitted, tiny_llama, tiny_pair
@@ -94,8 +96,7 @@ def test_a_script_is_drafted_token_for_token():
 def test_a_drafter_the_pair_lacks_is_refused_in_words(drafter):
     with pytest.raises(UserError, match="has no feature draft; choose another drafter"):
         run(tiny_pair(), drafter=drafter)
-    bare = tiny_pair()
-    bare.draft = None
+    bare = replace(tiny_pair(), draft=None)
     assert bare.default_drafter == "prompt-lookup"
     with pytest.raises(UserError, match="has no draft model; choose another drafter"):
         run(bare)

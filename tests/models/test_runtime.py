@@ -72,7 +72,7 @@ def test_rollback_leaves_the_cache_equal_to_a_fresh_prefill():
     rolled.forward(torch.tensor([4, 4, 4]))
     rolled.rollback(len(ids))
     fresh.prefill(ids)
-    for old, new in zip(rolled._cache.layers, fresh._cache.layers, strict=True):
+    for old, new in zip(rolled.cache.layers, fresh.cache.layers, strict=True):
         assert torch.equal(old.keys[:, :, : len(ids)], new.keys[:, :, : len(ids)])
         assert torch.equal(old.values[:, :, : len(ids)], new.values[:, :, : len(ids)])
     following = torch.tensor([2, 0])

@@ -67,7 +67,7 @@ def test_the_first_layers_have_a_trace_of_their_own():
     host.forward(IDS[5:6])
     assert not torch.equal(shallow, decoded(model, [1])[0])
     again = ExitRuntime(host, 1)
-    assert again._execution is runtime._execution
+    assert again.execution is runtime.execution
 
 
 def test_what_cannot_be_traced_runs_as_it_is(monkeypatch):

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import pytest
 
 from specdemo.play.game import MODEL, ONE, TWO, TurnLog, parse_turn
-from specdemo.records.figures import Score
+from specdemo.play.score import Score
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError
 from specdemo.records.trace import Emission, Finish, Round, Status, Token
 

@@ -2,6 +2,7 @@
 
 import itertools
 import string
+from dataclasses import replace
 
 import pytest
 from helpers.tiny import service_of, tiny_pair
@@ -168,8 +169,7 @@ def test_the_service_plays_and_refuses_in_words(pair):
 
 
 def test_without_a_draft_model_another_drafter_plays_beside(known):
-    bare = tiny_pair()
-    bare.draft = None
+    bare = replace(tiny_pair(), draft=None)
     judged, end = turn(bare, known[0], known[1])
     assert judged[MODEL]["name"] == "Copying" and end["type"] == "turn"
 

@@ -3,10 +3,11 @@
 import base64
 
 from helpers.tiny import byte_tokenizer
+from helpers.trace_text import decode_pieces
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from specdemo.records.pieces import PieceTable, StreamDecoder, decode_pieces
+from specdemo.records.pieces import PieceTable, StreamDecoder
 
 
 def test_bytes_of_split_characters_stay_separate_and_join_to_the_text():

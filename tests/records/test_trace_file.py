@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from helpers.tiny_runs import PROMPT, decoded, finished
+from helpers.trace_text import decode_pieces
 from hypothesis import given
 from hypothesis import strategies as st
 
 from specdemo.cli.terminal import TerminalView
 from specdemo.records.events import replay_events
 from specdemo.records.limits import MAX_K, MAX_PROMPT_CHARS, UserError
-from specdemo.records.pieces import decode_pieces
 from specdemo.records.trace import Rule, dump
 from specdemo.records.trace_file import MAX_BYTES, MAX_PIECE_BYTES, load
 

@@ -1,8 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { decimal, emissionWords, percent, roundWords, tokenFigures, verdictWords } from "../../../specdemo/ui/static/words.js";
+import { learnDrafters } from "../../../specdemo/ui/static/drafters.js";
+import { decimal, emissionWords, pairWords, percent, roundWords, tokenFigures, verdictWords } from "../../../specdemo/ui/static/words.js";
 import { own, round, token } from "./made.js";
+
+learnDrafters({
+  "draft-model": { who: "{draft}", source: "" },
+  "prompt-lookup": { who: "copying", source: "it was copied from earlier text" },
+  "lookup+model": { who: "copying, else {draft}", source: "" },
+});
 
 test("no probability is rounded to a wrong certainty", () => {
   const shown = [0, 0.0004, 0.012, 0.5, 0.996, 0.9999, 1, null].map(percent);
@@ -66,4 +73,12 @@ test("figures fit the rule", () => {
 test("a round is one sentence", () => {
   assert.equal(roundWords(round(2, ["accepted", "rejected"])), "Round 3: 1 of 2 accepted, then one corrected token.");
   assert.equal(roundWords(round(0, [])), "Round 1: nothing drafted, one token by the target.");
+});
+
+test("who drafts is said by the table, the draft model by its name, and a kind of tomorrow is no error", () => {
+  const about = (drafter) =>
+    pairWords({ pair: { target: "T", draft: "small draft" }, precision: "bf16", device: "a CPU", config: { drafter } });
+  assert.equal(about("prompt-lookup"), "Target T, drafts by copying; bf16 on a CPU.");
+  assert.equal(about("lookup+model"), "Target T, drafts by copying, else the small draft; bf16 on a CPU.");
+  assert.equal(about("of tomorrow"), "Target T, drafts by the small draft; bf16 on a CPU.");
 });
