@@ -12,6 +12,7 @@ from helpers.tiny import tiny_pair
 
 import app
 from specdemo.pairs.presets import PRESETS, preset_named
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service import hosting
 from specdemo.service.hosting import Hosting
@@ -93,8 +94,7 @@ def test_drafters_are_those_of_the_pair_at_home():
 def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     loaded = []
 
-    def load(**sources: Any) -> Any:
-        sources.pop("progress")
+    def load(sources: Sources, **_options: Any) -> Any:
         loaded.append(sources)
         return tiny_pair()
 
@@ -108,25 +108,25 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
         assert list(service.events(JobKind.RUN, request, lambda: False, name))[-1]["type"] == "end"
     with pytest.raises(UserError, match="a folder of this machine has that name"):
         list(service.events(JobKind.RUN, request, lambda: False, "assets/draft, assets/draft"))
-    assert [sources["target"] for sources in loaded] == [
+    assert [sources.target for sources in loaded] == [
         "embedded",
         "HuggingFaceTB/SmolLM2-1.7B-Instruct",
         "some/target",
     ]
-    assert loaded[1]["target_revision"] == preset_named("smollm2-1.7b").target.revision
-    assert {sources["device"] for sources in loaded} == {"cpu"}
+    assert loaded[1].target_revision == preset_named("smollm2-1.7b").target.revision
+    assert {sources.device for sources in loaded} == {"cpu"}
 
 
 def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monkeypatch, roomy):
     measuring, measured = threading.Event(), []
 
-    def load_home(alone: Any, **_sources: Any) -> Any:
+    def load_home(_sources: Sources, alone: Any, **_options: Any) -> Any:
         measuring.set()
         alone(lambda: measured.append(threading.current_thread().name))
         return tiny_pair()
 
     monkeypatch.setattr(hosting, "load_pair", load_home)
-    monkeypatch.setattr(hosting, "assemble_pair", lambda **_sources: tiny_pair())
+    monkeypatch.setattr(hosting, "assemble_pair", lambda *_sources, **_options: tiny_pair())
     host = Hosting(device="cpu")
     service = host.service(host.offered_pairs())
     request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
@@ -181,8 +181,8 @@ def test_any_two_models_may_be_named_only_where_the_host_allows_it():
 def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(monkeypatch, roomy):
     lender, assembled = Lender(), []
 
-    def assemble(**options: Any) -> Any:
-        assembled.append(options)
+    def assemble(sources: Sources, checked_on: str, **_options: Any) -> Any:
+        assembled.append((sources.device, checked_on))
         return tiny_pair()
 
     monkeypatch.setattr(hosting, "ZERO_GPU", True)
@@ -192,7 +192,7 @@ def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(m
     offer = host.offered_pairs()
     assert list(offer.titles) == ["embedded"] and not offer.any_model
     service = host.service(offer)
-    assert [(o["device"], o["checked_on"]) for o in assembled] == [("cuda", "cpu")]
+    assert assembled == [("cuda", "cpu")]
     events = list(
         service.events(JobKind.RUN, {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}, lambda: False)
     )
