@@ -16,11 +16,11 @@ from specdemo.service.hosting import NAMES, Hosting
 from specdemo.service.queue import Bounds
 from specdemo.shipped import EMBEDDED
 from specdemo.ui.api_endpoints import with_mcp
-from specdemo.ui.ending import serve_until_ended
 from specdemo.ui.http.health import with_health
 from specdemo.ui.http.hosts import parse_names
 from specdemo.ui.http.visitors import TRUSTED, trust_proxies
 from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.serving import serve_until_ended
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         only_home=settings.only_pair,
         bounds=Bounds(settings.max_waiting, settings.max_seconds),
     )
-    offer = hosting.offer()
+    offer = hosting.offered_pairs()
     service = hosting.service(offer)
     page = build_page(service, hosting.drafters, offer)
     options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)

@@ -14,7 +14,7 @@ from specdemo.pairs.presets import PRESETS, Preset, fitting, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import Service, perform
-from specdemo.service.offer import OWN, Offer, two_models
+from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
 from specdemo.service.zerogpu import on_calls
@@ -68,7 +68,7 @@ class Hosting:
         """The drafter kinds of the pair at home."""
         return self.sources.drafters
 
-    def offer(self) -> Offer:
+    def offered_pairs(self) -> OfferedPairs:
         """The pair at home, and beside it the presets that still fit the device.
 
         Beside models of the host's own there are none: what those leave is not known yet.
@@ -81,7 +81,7 @@ class Hosting:
         home = self._preset
         if home is None:
             title = " with ".join(Path(name).name for name in (self.sources.target, self.sources.draft))
-            return Offer(OWN, {OWN: title}, any_model)
+            return OfferedPairs(OWN, {OWN: title}, any_model)
         titles = {home.name: home.title}
         if not (self.only_home or ZERO_GPU):
             place = chosen_device(self.device)
@@ -89,29 +89,35 @@ class Hosting:
             counted = "bf16" if self.precision == AUTO_PRECISION and place.type != "cpu" else self.precision
             free = free_memory(str(place)) - home.needed_bytes(counted)
             titles |= {preset.name: preset.title for preset in fitting(free, counted)}
-        return Offer(home.name, titles, any_model)
+        return OfferedPairs(home.name, titles, any_model)
 
-    def service(self, offer: Offer) -> Service:
-        """The service, nothing loaded; where the GPU is lent by the call, with the models in place."""
+    def service(self, offered: OfferedPairs) -> Service:
+        """The service around the offered pairs.
+
+        Nothing is loaded yet, but where the GPU is lent by the call: there the models are placed first.
+
+        Raises:
+            UserError: The models could not be placed.
+        """
         if ZERO_GPU:
-            return self._service_on_calls(offer)
+            return self._service_on_calls(offered)
 
         def load(name: str, progress: Progress) -> Pair:
             # Beside a run of another pair nothing can be measured: a guest's first job does that.
             loader = assemble_pair
-            if name == offer.home:
+            if name == offered.home:
                 loader = partial(load_pair, remeasure=self.remeasure, alone=service.alone)
-            return loader(self._sources_of(name, offer), progress=progress)
+            return loader(self._sources_of(name, offered), progress=progress)
 
-        service = Service(load, offer, self.bounds)
+        service = Service(load, offered, self.bounds)
         return service
 
     def _placed(self, sources: Sources) -> Sources:
         """``sources`` as this host runs all pairs."""
         return replace(sources, device=self.device, precision=self.precision)
 
-    def _sources_of(self, name: str, offer: Offer) -> Sources:
-        if name == offer.home:
+    def _sources_of(self, name: str, offered: OfferedPairs) -> Sources:
+        if name == offered.home:
             return self.sources
         if found := two_models(name):
             if any(Path(one).exists() for one in found):
@@ -119,13 +125,13 @@ class Hosting:
             return self._placed(Sources(*found))
         return self._placed(preset_named(name).sources)
 
-    def _service_on_calls(self, offer: Offer) -> Service:
+    def _service_on_calls(self, offered: OfferedPairs) -> Service:
         import spaces
 
         # In the main thread, before the page is up: the host packs what is on the GPU by then.
         pair = assemble_pair(replace(self.sources, device="cuda"), progress=printing(), checked_on="cpu")
         performer = on_calls(pair, perform, spaces.GPU)
-        return Service(lambda _name, _progress: pair, offer, self.bounds, performer)
+        return Service(lambda _name, _progress: pair, offered, self.bounds, performer)
 
 
 NAMES = tuple(preset.name for preset in PRESETS)

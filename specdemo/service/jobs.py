@@ -1,9 +1,9 @@
-"""The running app's models, lent to one job at a time: what may be asked of them, faults put into words."""
+"""The running app's models, lent to one job at a time: which jobs there are, and faults put into words."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -20,22 +20,22 @@ from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError, parse_config
+from specdemo.records.trace import RunConfig
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.lost_device import devices_answer
-from specdemo.service.offer import Offer
-from specdemo.service.pair_pool import Loader, Shelf, drop_unused
-from specdemo.service.queue import Bounds, Line, Stop
+from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.service.pair_pool import Loader, PairPool, drop_unused
+from specdemo.service.place import Stop
+from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.shares import Visitor
 
-Work = Callable[[Pair, Stop], Iterator[Event]]
-Perform = Callable[[Pair, str, Mapping[str, Any], Stop], Iterator[Event]]
-"""Does the job of a kind on a pair: :func:`perform`, or one that has another process do it."""
 T = TypeVar("T")
 RESTARTING = "The server is about to start again; please try again in a minute."
-"""What jobs are refused with from the moment on in which it is to end."""
+"""What jobs are refused with once the program is to end, or its device is lost."""
 
 
 class LostDeviceError(UserError):
-    """The device no longer holds what it was given."""
+    """A job failed with its device, which no longer holds the pair's weights."""
 
 
 class State(StrEnum):
@@ -50,51 +50,82 @@ class State(StrEnum):
     CLOSING = "closing"
 
 
-def _run(raw: Mapping[str, Any]) -> Work:
-    config = parse_config(raw)
-    return lambda pair, stop: LiveRun(pair, config, stop).events()
+class Request(NamedTuple):
+    """What one job is asked to do; plain data, which may be sent to another process.
+
+    Attributes:
+        kind: Of the job.
+        raw: Its settings as they came: how long it will take is estimated from them.
+        parsed: The same, checked; what ``KINDS[kind].parse`` made of them.
+    """
+
+    kind: JobKind
+    raw: Mapping[str, Any]
+    parsed: Any
 
 
-def _prove(raw: Mapping[str, Any]) -> Work:
-    request = parse_proof(raw)
-    return lambda pair, stop: proof_events(pair, request, stop)
+class _Kind(NamedTuple):
+    """How the jobs of a kind are done.
+
+    Attributes:
+        parse: Checks untrusted settings; raises ``UserError``.
+        events: Does on a pair what ``parse`` returned, asking ``stop`` once a round.
+    """
+
+    parse: Callable[[Mapping[str, Any]], Any]
+    events: Callable[[Pair, Any, Stop], Iterator[Event]]
 
 
-def _play(raw: Mapping[str, Any]) -> Work:
-    request = parse_turn(raw)
-    return lambda pair, stop: play_turn(pair, request, stop)
+def _run(pair: Pair, config: RunConfig, stop: Stop) -> Iterator[Event]:
+    return LiveRun(pair, config, stop).events()
 
 
-def _quiz(raw: Mapping[str, Any]) -> Work:
-    number = number_in(raw, len(QUESTIONS))
-    return lambda pair, stop: quiz_events(pair, number, QUESTIONS[number - 1], stop)
+def _quiz(pair: Pair, number: int, stop: Stop) -> Iterator[Event]:
+    return quiz_events(pair, number, QUESTIONS[number - 1], stop)
 
 
-def _measure(raw: Mapping[str, Any]) -> Work:
-    request = parse_lab(raw)
-    return lambda pair, stop: lab_events(pair, request, stop)
+def _question(raw: Mapping[str, Any]) -> int:
+    return number_in(raw, len(QUESTIONS))
 
 
-KINDS: Mapping[str, Callable[[Mapping[str, Any]], Work]] = {
-    "run": _run,
-    "prove": _prove,
-    "play": _play,
-    "quiz": _quiz,
-    "measure": _measure,
+KINDS: Mapping[JobKind, _Kind] = {
+    JobKind.RUN: _Kind(parse_config, _run),
+    JobKind.PROVE: _Kind(parse_proof, proof_events),
+    JobKind.PLAY: _Kind(parse_turn, play_turn),
+    JobKind.QUIZ: _Kind(_question, _quiz),
+    JobKind.MEASURE: _Kind(parse_lab, lab_events),
 }
-"""What can be asked for: each checks a request and says what is to be done."""
+"""How each kind is done."""
 
 
-def perform(pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
-    """Do one job; what can go wrong on a device is said in a sentence, and leaves it fit for the next one.
+def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:
+    """Check an untrusted request.
 
     Raises:
-        UserError: The job was refused or failed.
+        UserError: It is refused.
+    """
+    return Request(kind, dict(raw), KINDS[kind].parse(raw))
+
+
+def perform(pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
+    """Do one job, on the thread that reads it; a fault leaves the device fit for the next job if that can be.
+
+    Args:
+        pair: Calibrated or not; keeps what is measured on the way.
+        request: Checked.
+        stop: Asked once a round; True ends the job.
+
+    Yields:
+        The events of the job's kind.
+
+    Raises:
+        UserError: The job was refused, or memory or numbers gave out; says so in a sentence.
         LostDeviceError: The device failed; the pair is of no more use.
+        Exception: Anything else that a job raises is a fault of the program.
     """
     told: UserError
     try:
-        yield from KINDS[kind](raw)(pair, stop)
+        yield from KINDS[request.kind].events(pair, request.parsed, stop)
         return
     except FloatingPointError as error:
         told = UserError(f"The run was ended because {error}; try another precision.")
@@ -127,27 +158,31 @@ def _told_of_device(error: Exception) -> UserError:
     return LostDeviceError(f"The device failed ({reason}); please try again in a minute.")
 
 
+Perform = Callable[[Pair, Request, Stop], Iterator[Event]]
+"""Does a job on a pair: :func:`perform`, or one that has another process do it."""
+
+
 class Service:
-    """Holds what visitors share: the models and the line before the device.
+    """Holds what visitors share: the models, and the queue for the device.
 
     Args:
-        loader: Loads a pair by name.
-        offer: Which pairs may be asked for.
-        bounds: How long the line may grow and a job may last.
-        performer: Does the jobs.
+        loader: Loads a pair by name, on a thread of its own.
+        offered: Which pairs may be asked for.
+        bounds: How long the queue may grow and a job may last.
+        performer: Does the jobs, on the device's thread.
     """
 
     def __init__(
         self,
         loader: Loader,
-        offer: Offer | None = None,
+        offered: OfferedPairs | None = None,
         bounds: Bounds | None = None,
         performer: Perform = perform,
     ):
-        self._offer = offer or Offer()
+        self._offered = offered or OfferedPairs()
         self._loader = loader
-        self._shelf = Shelf(self._load, self._offer.home)
-        self._line = Line(bounds)
+        self._pool = PairPool(self._load, self._offered.home)
+        self._queue = JobQueue(bounds)
         self._perform = performer
         self._closing = False
         self._lost = False
@@ -164,90 +199,80 @@ class Service:
             return State.LOST
         if self._closing:
             return State.CLOSING
-        if self._shelf.ready:
+        if self._pool.ready:
             return State.READY
-        return State.LOADING if self._shelf.loading else State.FAILED
+        return State.LOADING if self._pool.loading else State.FAILED
 
     def load(self) -> None:
-        """Begin loading the home pair in the background, unless it is loaded or under way."""
-        self._shelf.begin()
+        """Begin to load the home pair on a thread of its own, unless it is loaded or under way."""
+        self._pool.begin()
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Do what is measured while nothing else computes: on the device's thread, before those who wait."""
-        return self._line.first("measure this machine", work)
+        """Do what is measured while nothing else computes: on the device's thread, before those who wait.
+
+        Returns:
+            What ``work`` returned; blocks until then.
+
+        Raises:
+            UserError: The service was closed.
+        """
+        return self._queue.first("measure this machine", work)
 
     def close(self, within_s: float) -> None:
-        """Begin nothing more, and wait as long for the job under way; whoever else comes is told so."""
+        """Begin no more jobs, and refuse those that wait and that come with ``RESTARTING``.
+
+        Args:
+            within_s: Seconds that the job under way may take to end by itself; it is told to end then.
+        """
         self._closing = True
-        self._line.close(RESTARTING, within_s)
+        self._queue.close(RESTARTING, within_s)
 
-    def stream(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
-    ) -> Iterator[Event]:
-        """One run: the events of ``LiveRun``."""
-        return self._job("run", raw, stop, pair, visitor)
-
-    def prove(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
-    ) -> Iterator[Event]:
-        """One audit or distribution test: the events of ``proof_events``."""
-        return self._job("prove", raw, stop, pair, visitor)
-
-    def play(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
-    ) -> Iterator[Event]:
-        """One turn of Play: the events of ``play_turn``."""
-        return self._job("play", raw, stop, pair, visitor)
-
-    def quiz(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
-    ) -> Iterator[Event]:
-        """One question of the quiz: the events of ``lab.quiz``."""
-        return self._job("quiz", raw, stop, pair, visitor)
-
-    def measure(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Visitor | None = None
-    ) -> Iterator[Event]:
-        """One experiment of the lab: the events of ``lab_events``."""
-        return self._job("measure", raw, stop, pair, visitor)
-
-    def _job(
-        self, kind: str, raw: Mapping[str, Any], stop: Stop, asked: Any, visitor: Visitor | None
+    def events(
+        self,
+        kind: JobKind,
+        raw: Mapping[str, Any],
+        stop: Stop,
+        pair: Any = None,
+        visitor: Visitor | None = None,
     ) -> Iterator[Event]:
         """Check a request, wait for models and device, then do the job.
 
         Args:
-            asked: The name of the pair, as untrusted as the rest.
+            kind: What is to be done.
+            raw: The job's settings, untrusted.
+            stop: Asked once a round, and while waiting; True ends the job.
+            pair: The name of the pair that is to do it, untrusted; None for the one at home.
             visitor: Who asks; None for the program itself.
 
         Yields:
             ``progress`` events (``text``, ``fraction``) while waiting, then those of the job.
 
         Raises:
-            UserError: The request was refused, the models could not be loaded, there is no place in the line,
-                or the job failed.
+            UserError: The request was refused, the models could not be loaded, there is no place in the
+                queue, or the job failed.
         """
-        KINDS[kind](raw)  # refused before anything is waited for
-        name = self._offer.named(asked)
-        with self._line.place(kind, visitor) as place:
-            loan = yield from self._shelf.borrow(name, lambda: place.refused is not None or stop())
+        request = checked(kind, raw)  # refused before anything is waited for
+        name = self._offered.named(pair)
+        with self._queue.place(kind, visitor) as place:
+            loan = yield from self._pool.borrow(name, lambda: place.refused is not None or stop())
             if loan is None:
-                return place.require()
+                return place.require_kept()
             try:
-                yield from self._line.turn(place, lambda ended: self._on(loan.pair, kind, raw, ended), stop)
+                yield from self._queue.turn(place, lambda ended: self._on(loan.pair, request, ended), stop)
             except LostDeviceError:
                 if not self._lost:
-                    self._shelf.forget(loan.pair)
+                    self._pool.forget(loan.pair)
                 raise
             finally:
                 loan.give_back()
 
-    def _on(self, pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
+    def _on(self, pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
+        """The job on the device's thread, once it has its turn."""
         if self._lost:
             raise UserError(RESTARTING)
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         try:
-            with closing(self._perform(pair, kind, raw, stop)) as events:  # type: ignore[type-var]
+            with closing(self._perform(pair, request, stop)) as events:  # type: ignore[type-var]
                 yield from events
         except LostDeviceError:
             self._probe()  # before the next job begins on it
@@ -261,4 +286,5 @@ class Service:
             raise
 
     def _probe(self) -> None:
+        """Find out whether the device is lost for this process, after something failed on it."""
         self._lost = self._lost or not devices_answer()

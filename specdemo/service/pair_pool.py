@@ -18,7 +18,7 @@ from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.queue import Stop
+from specdemo.service.place import Stop
 
 POLL_S = 0.25
 IN_THE_LOG = "The models could not be loaded; whoever runs this page finds the reason in its log."
@@ -27,11 +27,12 @@ _FOLDER = re.compile(r"(?<![\w:/])[~.]*/[\w.]")
 _log = logging.getLogger(__name__)
 
 Loader = Callable[[str, Progress], Pair]
-"""Loads the pair of a name, reporting progress; raises ``UserError``."""
+"""Loads the pair of a name, telling progress (a text, and how much of it is done from 0 to 1); raises
+``UserError``."""
 
 
-class Shelf:
-    """Lends pairs by name.
+class PairPool:
+    """Lends pairs by name; its methods may be called on any thread.
 
     Args:
         loader: Called in a thread of its own, and again on the next request if it failed.
@@ -41,8 +42,8 @@ class Shelf:
     def __init__(self, loader: Loader, home: str):
         self._loader = loader
         self._changed = threading.Condition()
-        self._home = _Held(home, loader)
-        self._guest: _Held | None = None
+        self._home = _PooledPair(home, loader)
+        self._guest: _PooledPair | None = None
         self._asking: list[object] = []
 
     def begin(self) -> None:
@@ -60,37 +61,45 @@ class Shelf:
         return self._home.loading
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, "Loan | None"]:
-        """Wait until the pair of that name is loaded; to be given back.
+        """Wait until the pair of that name is loaded.
+
+        Args:
+            name: Of an offered pair.
+            stop: Asked every ``POLL_S`` while waiting.
 
         Yields:
-            ``progress`` events meanwhile.
+            ``progress`` events (``text``, ``fraction``) meanwhile.
 
         Returns:
-            The loan, or None where ``stop`` said True.
+            The loan, which its user has to give back, or None where ``stop`` said True.
 
         Raises:
             UserError: The pair could not be loaded.
         """
-        held = yield from self._seated(name, stop)
-        if held is None:
+        pooled = yield from self._reserved(name, stop)
+        if pooled is None:
             return None
         pair = None
         try:
-            pair = yield from held.loaded(stop)
+            pair = yield from pooled.loaded(stop)
         finally:
             if pair is None:
-                self._given_back(held)
-        return None if pair is None else Loan(pair, lambda: self._given_back(held))
+                self._release(pooled)
+        return None if pair is None else Loan(pair, lambda: self._release(pooled))
 
     def forget(self, pair: Pair) -> None:
-        """Load anew what the device has lost: this pair, and with it whatever else was there."""
-        held = [one for one in (self._home, self._guest) if one is not None]
-        if any(one.pair is pair for one in held):
-            for one in held:
+        """Load anew what the device has lost: this pair, and with it whatever else was there.
+
+        Nothing is done where ``pair`` is in the pool no more: somebody else has said so already.
+        """
+        pooled = [one for one in (self._home, self._guest) if one is not None]
+        if any(one.pair is pair for one in pooled):
+            for one in pooled:
                 one.pair = None
             self.begin()
 
-    def _seated(self, name: str, stop: Stop) -> Generator[Event, None, "_Held | None"]:
+    def _reserved(self, name: str, stop: Stop) -> Generator[Event, None, "_PooledPair | None"]:
+        """Wait until the pool has room for the pair of that name; it has one more user then, or is None."""
         if name == self._home.name:
             with self._changed:
                 self._home.users += 1
@@ -99,18 +108,18 @@ class Shelf:
         with self._changed:
             self._asking.append(ticket)
         try:
-            while (held := self._seat(ticket, name)) is None:
+            while (pooled := self._reserve(ticket, name)) is None:
                 if stop():
                     return None
                 yield {"type": "progress", "text": "Other visitors still use other models", "fraction": 0.0}
                 with self._changed:
                     self._changed.wait(POLL_S)
-            return held
+            return pooled
         finally:
             with self._changed:
                 self._asking.remove(ticket)
 
-    def _seat(self, ticket: object, name: str) -> "_Held | None":
+    def _reserve(self, ticket: object, name: str) -> "_PooledPair | None":
         """The guest of that name with one more user, if it is this ticket's turn and there is room."""
         with self._changed:
             if self._asking[0] is not ticket:
@@ -120,13 +129,13 @@ class Shelf:
                     return None
                 self._guest = None
                 drop_unused()
-                self._guest = _Held(name, self._loader)
+                self._guest = _PooledPair(name, self._loader)
             self._guest.users += 1
             return self._guest
 
-    def _given_back(self, held: "_Held") -> None:
+    def _release(self, pooled: "_PooledPair") -> None:
         with self._changed:
-            held.users -= 1
+            pooled.users -= 1
             self._changed.notify_all()
 
 
@@ -137,8 +146,8 @@ class Loan(NamedTuple):
     give_back: Callable[[], None]
 
 
-class _Held:
-    """One pair of the shelf: loading, loaded, or failed to load."""
+class _PooledPair:
+    """One pair of the pool: loading, loaded, or failed to load."""
 
     def __init__(self, name: str, loader: Loader):
         self.name = name
@@ -165,7 +174,11 @@ class _Held:
                 self._thread.start()
 
     def loaded(self, stop: Stop) -> Generator[Event, None, Pair | None]:
-        """Wait for the pair; None where ``stop`` said True."""
+        """Wait for the pair, yielding ``progress`` events; None where ``stop`` said True.
+
+        Raises:
+            UserError: It could not be loaded.
+        """
         self.begin()
         while (pair := self.pair) is None:
             thread = self._thread

@@ -11,10 +11,11 @@ from typing import Any
 
 from specdemo.records.limits import MAX_NEW_TOKENS
 from specdemo.records.trace import Calibration, RunConfig
+from specdemo.service.job_kinds import JobKind
 
 MEASURING_S = 20
 """For what is measured inside a call where nothing is known yet: padding, pass costs, graphs."""
-SECONDS = {"play": 10, "quiz": 40, "prove": 70, "measure": 100}
+SECONDS = {JobKind.PLAY: 10, JobKind.QUIZ: 40, JobKind.PROVE: 70, JobKind.MEASURE: 100}
 """Of the kinds of job whose length does not follow from the request."""
 TOKENS_PER_S = 15
 """Of all lanes together, at the slowest that is to be expected there."""
@@ -27,7 +28,7 @@ MARGIN = 1.25
 UNTRIED = 2 * MARGIN
 """The same for what was never asked for, judged by how much quicker than thought everything else was."""
 SIZES = {
-    "measure": ("prompts", "max_new_tokens"),
+    JobKind.MEASURE: ("prompts", "max_new_tokens"),
     "greedy": ("prompts",),
     "shared-noise": ("prompts",),
     "distribution": ("draws",),
@@ -39,17 +40,17 @@ Costs = Mapping[tuple[int, str], Calibration]
 
 
 @dataclass(frozen=True)
-class Taken:
+class CallReport:
     """What a call tells of itself at its end.
 
     Attributes:
         gpu: The GPU's name.
-        costs: What was measured in it.
-        start_s: Seconds from the beginning of its process, or where that was there already its own, to the
-            first result.
-        work_s: Seconds from there on.
-        size: How many tokens a run wrote in all its lanes; None where that is for the request to say.
-        whole: Whether it was let finish.
+        costs: What was measured in the call and not known before.
+        start_s: Seconds to the first result, from the fork of the call's process, or from the call's own
+            beginning where an earlier one had forked it.
+        work_s: Seconds from the first result on.
+        size: Tokens that a run wrote in all its lanes; None for other jobs, whose size the request tells.
+        whole: Whether nobody asked it to stop.
     """
 
     gpu: str
@@ -66,7 +67,7 @@ def _recent() -> deque[float]:
 
 @dataclass
 class Reservations:
-    """What is known of the calls so far; for one call at a time.
+    """What is known of the calls so far; to be used for one call at a time.
 
     Attributes:
         costs: By the name of the GPU: another type has floors and costs of its own.
@@ -78,8 +79,12 @@ class Reservations:
     _paces: deque[float] = field(default_factory=_recent)
     _seen: set[tuple[str, float]] = field(default_factory=set)
 
-    def seconds_for(self, kind: str, raw: Mapping[str, Any], *_others: Any) -> int:
-        """How long a job is expected to hold the GPU at most; takes what the call takes."""
+    def seconds_for(self, kind: JobKind, raw: Mapping[str, Any]) -> int:
+        """Seconds that a job is expected to hold the GPU at most, from ``LEAST_S`` to ``MOST_S``.
+
+        Args:
+            kind, raw: Of the request; settings that are missing or odd count as usual ones.
+        """
         name, size = _job(kind, raw)
         start = self._starts[(name, size) not in self._seen] or self._starts[True]
         rates = self._rates[name]
@@ -88,35 +93,35 @@ class Reservations:
         work_s = MARGIN * max(rates) * size if rates else pace * _usual_work(kind, raw)
         return min(MOST_S, max(LEAST_S, math.ceil(start_s + work_s)))
 
-    def learn(self, kind: str, raw: Mapping[str, Any], taken: Taken) -> None:
-        """Take in what a call told."""
+    def learn(self, kind: JobKind, raw: Mapping[str, Any], report: CallReport) -> None:
+        """Take in what a call for this request reported at its end."""
         name, size = _job(kind, raw)
-        self.costs[taken.gpu].update(taken.costs)
-        self._starts[bool(taken.costs)].append(taken.start_s)
+        self.costs[report.gpu].update(report.costs)
+        self._starts[bool(report.costs)].append(report.start_s)
         self._seen.add((name, size))
-        done = taken.size if taken.size is not None else size if taken.whole else 0
+        done = report.size if report.size is not None else size if report.whole else 0
         if done:
-            self._rates[name].append(taken.work_s / done)
-            self._paces.append(taken.work_s / done * size / _usual_work(kind, raw))
+            self._rates[name].append(report.work_s / done)
+            self._paces.append(report.work_s / done * size / _usual_work(kind, raw))
 
-    def was_cut(self, kind: str, raw: Mapping[str, Any]) -> None:
+    def was_cut(self, kind: JobKind, raw: Mapping[str, Any]) -> None:
         """The host ended a call before its end: the next one like it gets twice the time."""
         name, size = _job(kind, raw)
         self._rates[name].append(2 * self.seconds_for(kind, raw) / size)
 
 
-def usual_seconds(kind: str, raw: Mapping[str, Any]) -> int:
-    """What is asked for before anything is known."""
+def usual_seconds(kind: JobKind, raw: Mapping[str, Any]) -> int:
+    """Seconds that are asked for before anything is known."""
     return Reservations().seconds_for(kind, raw)
 
 
-def _usual_work(kind: str, raw: Mapping[str, Any]) -> float:
+def _usual_work(kind: JobKind, raw: Mapping[str, Any]) -> float:
     return SECONDS[kind] if kind in SECONDS else _tokens(raw) / TOKENS_PER_S
 
 
-def _job(kind: str, raw: Mapping[str, Any]) -> tuple[str, float]:
-    """Which jobs take about equally long for each part of their size, and the size of this one."""
-    if kind == "run":
+def _job(kind: JobKind, raw: Mapping[str, Any]) -> tuple[str, float]:
+    """A name for the jobs whose seconds grow alike with their size, and the size of this one."""
+    if kind == JobKind.RUN:
         lanes = 1 + (raw.get("baseline", RunConfig.baseline) is True) + (raw.get("draft_alone") is True)
         return kind, lanes * _tokens(raw)
     which = str(raw.get("experiment") or raw.get("proof") or raw.get("question") or "")

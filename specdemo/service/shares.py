@@ -1,4 +1,4 @@
-"""Each visitor's share of a line: one job of a kind, a few in all, and room made by whoever has most of it.
+"""Each visitor's share of the queue: one job of a kind, a few in all; who has most of it makes room.
 
 Pure rules over the places that are taken. Knows no threads and no protocol.
 """
@@ -23,18 +23,24 @@ class Visitor(NamedTuple):
         return ("session", self.session) if self.session else ("address", self.address)
 
 
-class Taken(Protocol):
-    """A place in the line."""
+class TakenPlace(Protocol):
+    """What a place in the queue says of its visitor: one who waits, or whose job is under way."""
 
     kind: str
     visitor: Visitor | None
 
 
-Place = TypeVar("Place", bound=Taken)
+Place = TypeVar("Place", bound=TakenPlace)
 
 
-def refusal(kind: str, visitor: Visitor | None, taken: Sequence[Taken]) -> str | None:
-    """Why this visitor gets no place for a job of this kind; None where they have share enough."""
+def refusal(kind: str, visitor: Visitor | None, taken: Sequence[TakenPlace]) -> str | None:
+    """Why this visitor gets no place for a job of this kind, as a sentence; None where they get one.
+
+    Args:
+        kind: Of the job.
+        visitor: Who asks; the program itself, None, is never refused.
+        taken: All places that are taken.
+    """
     if visitor is None:
         return None
     own = [place.kind for place in taken if place.visitor is not None and place.visitor.name == visitor.name]
@@ -48,10 +54,17 @@ def refusal(kind: str, visitor: Visitor | None, taken: Sequence[Taken]) -> str |
 
 
 def making_room(visitor: Visitor | None, waiting: Sequence[Place]) -> Place | None:
-    """Which place of a full line goes to this visitor: the newest of an address that has over half of it.
+    """Which place of a full queue goes to this visitor: the newest of an address that has over half of it.
 
     Sessions cost nothing to make up, addresses do. Where all come from one address (a school, a proxy that is
-    not told of) the line stays first come, first served.
+    not told of) the queue stays first come, first served.
+
+    Args:
+        visitor: Who asks; the program itself, None, takes nobody's place.
+        waiting: The places of those whose job has not begun, in order of arrival.
+
+    Returns:
+        None where nobody has to make room.
     """
     places = Counter(place.visitor.address for place in waiting if place.visitor is not None)
     if visitor is None or not places:

@@ -1,8 +1,8 @@
 """A GPU that is there only inside a call, as on ZeroGPU Spaces.
 
 There another process, forked for the call, computes with the weights as they were placed at the start;
-this one never does. Requests and events travel between the two as plain data, the wish to stop as a file
-that is no longer there. What a call measured is told at its end and handed to the next one.
+this one never does. Checked requests and events travel between the two as plain data, the wish to stop as a
+file that is no longer there. What a call measured is told at its end and handed to the next one.
 """
 
 import os
@@ -18,18 +18,20 @@ from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Status
-from specdemo.service.jobs import LostDeviceError, Perform
-from specdemo.service.queue import Stop
-from specdemo.service.reservations import Costs, Reservations, Taken
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import LostDeviceError, Perform, Request
+from specdemo.service.place import Stop
+from specdemo.service.reservations import CallReport, Costs, Reservations
 
 REFUSED = "refused"
 """Type of the event with a ``UserError``'s sentence: of an exception only the name would arrive."""
-TAKEN = "taken"
-"""Type of the last event of a call that ends well."""
+REPORT = "report"
+"""Type of the last event of a call that ends well: its ``CallReport``."""
 BEFORE_RESULTS = frozenset({"progress", "start", "experiment"})
+"""Types of the events that are no results yet."""
 
 _born: list[float] = []
-"""When this process was forked, until its first call has counted that."""
+"""In a forked process, when that was (seconds of ``time.monotonic``), until its first call has taken it."""
 os.register_at_fork(after_in_child=lambda: _born.__setitem__(slice(None), [time.monotonic()]))
 
 
@@ -38,18 +40,22 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
 
     Args:
         pair: Placed on the GPU, nothing measured.
+        perform: Is run in the other process; requests are checked before they are sent there.
         lend: ``spaces.GPU``, or what does the same: called with ``duration``, it decorates a generator
             function.
     """
     reservations = Reservations()
 
-    @lend(duration=reservations.seconds_for)
-    def call(kind: str, raw: Mapping[str, Any], wanted: str, known: Mapping[str, Costs]) -> Iterator[Event]:
-        meter = _Meter(kind, pair, known)
+    def seconds_for(request: Request, *_others: Any) -> int:
+        return reservations.seconds_for(request.kind, request.raw)
+
+    @lend(duration=seconds_for)
+    def call(request: Request, keep_going: str, known: Mapping[str, Costs]) -> Iterator[Event]:
+        meter = _Meter(request.kind, pair, known)
         try:
-            with closing(perform(pair, kind, raw, lambda: not Path(wanted).exists())) as events:  # type: ignore[type-var]
+            with closing(perform(pair, request, lambda: not Path(keep_going).exists())) as events:  # type: ignore[type-var]
                 yield from map(meter.seen, events)
-            yield {"type": TAKEN, "taken": meter.taken(Path(wanted).exists())}
+            yield {"type": REPORT, "report": meter.report(whole=Path(keep_going).exists())}
         except UserError as error:
             yield {"type": REFUSED, "message": str(error)}
             if isinstance(error, LostDeviceError):
@@ -58,20 +64,19 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
             yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
             raise
 
-    def perform_inside_call(_pair: Pair, kind: str, raw: Mapping[str, Any], stop: Stop) -> Iterator[Event]:
-        raw = dict(raw)
+    def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
         with TemporaryDirectory(prefix="specdemo-call-") as folder:
-            wanted = Path(folder) / "wanted"
-            wanted.touch()
+            keep_going = Path(folder) / "keep_going"
+            keep_going.touch()
             known = {gpu: dict(costs) for gpu, costs in reservations.costs.items()}
-            with closing(_lent(call(kind, raw, str(wanted), known), kind, raw, reservations)) as events:
+            with closing(_lent(call(request, str(keep_going), known), request, reservations)) as events:
                 try:
                     for event in events:
                         if stop():
-                            wanted.unlink(missing_ok=True)
+                            keep_going.unlink(missing_ok=True)
                         yield event
                 finally:
-                    wanted.unlink(missing_ok=True)
+                    keep_going.unlink(missing_ok=True)
 
     return perform_inside_call
 
@@ -81,21 +86,21 @@ class _Meter:
 
     Args:
         kind: Of the job.
-        pair: Is given what earlier calls measured on a GPU like its own.
-        known: That, by the GPU's name.
+        pair: Is given the costs that earlier calls measured on a GPU of the same name.
+        known: Those costs, by the GPU's name.
     """
 
-    def __init__(self, kind: str, pair: Pair, known: Mapping[str, Costs]):
+    def __init__(self, kind: JobKind, pair: Pair, known: Mapping[str, Costs]):
         self._begun = _born.pop() if _born else time.monotonic()
         self._pair = pair
         self._gpu = device_name(pair.device)
         pair.costs.known = {**known.get(self._gpu, {}), **pair.costs.known}
         self._known = frozenset(known.get(self._gpu, {}))
         self._first_result: float | None = None
-        self._size = 0 if kind == "run" else None
+        self._size = 0 if kind == JobKind.RUN else None
 
     def seen(self, event: Event) -> Event:
-        """Take in an event that is passed on."""
+        """Take in an event of the job, and return it."""
         if self._first_result is None and event["type"] not in BEFORE_RESULTS:
             self._first_result = time.monotonic()
         if self._size is not None and event["type"] == "round":
@@ -104,18 +109,20 @@ class _Meter:
             self._size += kept + (round_["emission"] is not None)
         return event
 
-    def taken(self, whole: bool) -> Taken:
-        """What the call took until now; ``whole`` where nobody asked it to stop."""
+    def report(self, whole: bool) -> CallReport:
+        """What the call took until now.
+
+        Args:
+            whole: Whether nobody asked it to stop.
+        """
         now = time.monotonic()
         first = self._first_result or now
         new = {key: costs for key, costs in self._pair.costs.known.items() if key not in self._known}
-        return Taken(self._gpu, new, first - self._begun, now - first, self._size, whole)
+        return CallReport(self._gpu, new, first - self._begun, now - first, self._size, whole)
 
 
-def _lent(
-    events: Iterator[Event], kind: str, raw: Mapping[str, Any], reservations: Reservations
-) -> Iterator[Event]:
-    """The events of a call, its refusals as ``UserError``; what it took is learned.
+def _lent(events: Iterator[Event], request: Request, reservations: Reservations) -> Iterator[Event]:
+    """The events of the job that a call does; its report goes to ``reservations``.
 
     Raises:
         UserError: What the job was refused with, or why there is no GPU now.
@@ -127,14 +134,14 @@ def _lent(
                 begun = True
                 if event["type"] == REFUSED:
                     refused = event["message"]  # and on to the end, which says what becomes of the process
-                elif event["type"] == TAKEN:
-                    reservations.learn(kind, raw, event["taken"])
+                elif event["type"] == REPORT:
+                    reservations.learn(request.kind, request.raw, event["report"])
                 else:
                     yield event
     except Exception as error:
         if refused is None:
             if begun:
-                reservations.was_cut(kind, raw)
+                reservations.was_cut(request.kind, request.raw)
             # The host's own words: no GPU free, a visitor's quota used up, or the call cut off.
             words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
             raise UserError(f"The GPU could not be used ({words[:200]}); please try again later.") from error

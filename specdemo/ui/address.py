@@ -9,13 +9,13 @@ from contextlib import closing
 from typing import Any
 
 from specdemo.records.limits import parse_config
-from specdemo.records.trace import AUTO, RunConfig
+from specdemo.records.trace import AUTO
+from specdemo.ui.requests import SETTINGS
 from specdemo.ui.streams import Events
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _SWITCHES = {"true": True, "false": False}
-_LINKED = frozenset(RunConfig.__dataclass_fields__) - {"script"}
 
 
 def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
     Raises:
         UserError: A value is out of bounds or contradicts another.
     """
-    named = {key: _typed(key, text) for key, text in parameters.items() if key in _LINKED}
+    named = {key: _typed(key, text) for key, text in parameters.items() if key in SETTINGS}
     if not named:
         return {}
     config = parse_config({"prompt": default_prompt, **named})
@@ -34,7 +34,14 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
 
 
 def with_pair_named(events: Events, pair: Any) -> Events:
-    """A run's events that also say by which name its pair was asked for: a link to it asks for the same."""
+    """The events of a run, its ``start`` with the name in it by which the pair was asked for.
+
+    A link to the run then asks for the same pair.
+
+    Args:
+        events: Closed in any case.
+        pair: The name; nothing is added where it is empty.
+    """
     with closing(events):
         for event in events:
             if event["type"] == "start" and pair:

@@ -1,4 +1,4 @@
-"""Ways in for programs: the API endpoint ``generate``, and the same as a tool for language models (MCP).
+"""For programs: the API endpoint ``generate``, which is also a tool for language models (MCP).
 
 The other endpoints stream what the page draws; this one gives a text with its figures.
 """
@@ -12,14 +12,16 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, TypedDict
 
 import gradio as gr
-from gradio.utils import get_function_description
 from starlette.middleware import Middleware
 
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
+from specdemo.ui.http.gradio_internals import describe_values, serve_one_tool
 from specdemo.ui.http.visitors import Loopback
+from specdemo.ui.requests import raw_request
 from specdemo.ui.streams import EventSource, Stops
 
 GENERATE = "generate"
@@ -57,18 +59,25 @@ class Answer(TypedDict):
 
 
 def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
-    """Add the endpoint to ``page``; whoever left is to be forgotten in what it returns."""
+    """Add the endpoint ``generate`` to the page that is being built.
+
+    Returns:
+        The wishes to stop a job of this endpoint, for ``jobs.leaver``.
+    """
     stops = Stops()
     endpoint = generate_endpoint(service, stops)
     added = gr.api(endpoint, api_name=GENERATE, concurrency_limit=None, concurrency_id=jobs.DEVICE)
-    _request, *meanings = get_function_description(endpoint)[1].values()
-    for place, meaning in zip(added["inputs"] + added["outputs"], [*meanings, "Answer"], strict=True):
-        page.blocks[place].label = meaning
+    describe_values(page, endpoint, added, "Answer")
     return stops
 
 
 def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[Answer]]:
-    """The function behind the API endpoint and the tool."""
+    """The function behind the API endpoint and the tool.
+
+    Args:
+        service: Does the run.
+        stops: Holds the wish to end it, by session.
+    """
 
     def generate(
         request: gr.Request,
@@ -103,20 +112,11 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
             top_p: Draw from the most likely tokens that together have this probability; 1 is all
             pair: Which models, where the host offers several; empty for those that are always there
         """
-        raw = {
-            "prompt": prompt,
-            "mode": mode,
-            "drafter": drafter,
-            "k": k,
-            "temperature": temperature,
-            "rule": rule,
-            "max_new_tokens": max_new_tokens,
-            "seed": seed,
-            "top_k": top_k,
-            "top_p": top_p,
-        }
+        raw = raw_request(locals())
         yield from answers(
-            jobs.stream(stops, request, lambda stop, visitor: service.stream(raw, stop, pair, visitor))
+            jobs.stream(
+                stops, request, lambda stop, visitor: service.events(JobKind.RUN, raw, stop, pair, visitor)
+            )
         )
 
     # Gradio documents what a function returns by its annotation, and takes an iterator for anything at all.
@@ -125,7 +125,11 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
 
 
 def answers(growing: Iterable[str]) -> Iterator[Answer]:
-    """A run's growing NDJSON as the text and the figures it tells so far, one answer an update."""
+    """What a run has written and measured so far, one answer for each update.
+
+    Args:
+        growing: The run's events as NDJSON; each update begins with all of the one before.
+    """
     draft = _AnswerSoFar()
     read = 0
     for ndjson in growing:
@@ -145,9 +149,11 @@ class _AnswerSoFar:
         self._decoder = StreamDecoder()
 
     def answer(self) -> Answer:
+        """The answer by now; a copy."""
         return self._answer.copy()
 
     def add(self, event: Mapping[str, Any]) -> None:
+        """Take in the run's next event."""
         self._pieces |= {name: base64.b64decode(piece) for name, piece in event.get("pieces", {}).items()}
         answer = self._answer
         if event["type"] == "start":
@@ -185,15 +191,7 @@ def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
-        # Gradio makes a tool of every public endpoint. This runs before the first request.
-        server = page.mcp_server_obj
-        server.tool_to_endpoint = {
-            tool: endpoint for tool, endpoint in server.tool_to_endpoint.items() if endpoint == f"/{GENERATE}"
-        }
-        # Gradio would write what a tool gives as Python does.
-        server.postprocess_output_data = lambda data, _root: [
-            server.types.TextContent(type="text", text=dump(given)) for given in data
-        ]
+        serve_one_tool(page, GENERATE, dump)  # before the first request
         async with guarded(app):
             yield
 

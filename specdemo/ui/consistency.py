@@ -19,14 +19,23 @@ SAMPLING_TEMPERATURE = 0.8
 
 
 def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k: gr.Slider) -> None:
-    """Have each of the widgets of a run follow the others."""
-    temperature.input(told(rule_for), [temperature, rule], rule, trigger_mode="always_last", **QUIET)
+    """Have each of these widgets follow the others on the page that is being built."""
+    temperature.input(
+        with_refusals_shown(rule_for), [temperature, rule], rule, trigger_mode="always_last", **QUIET
+    )
     auto.input(lambda auto: gr.Slider(interactive=not auto), auto, k, **QUIET)
-    rule.input(told(temperature_for), [rule, temperature], temperature, **QUIET)
+    rule.input(with_refusals_shown(temperature_for), [rule, temperature], temperature, **QUIET)
 
 
 def rule_for(temperature: Any, rule: Any) -> str:
-    """The rule that suits a temperature the visitor just set; raises ``UserError``."""
+    """The rule that suits a temperature the visitor just set.
+
+    Args:
+        temperature, rule: What the browser says the widgets hold, unchecked.
+
+    Raises:
+        UserError: It is out of bounds.
+    """
     greedy = _temperature(temperature) < limits.GREEDY_BELOW
     chosen = _rule(rule)
     if greedy:
@@ -35,7 +44,7 @@ def rule_for(temperature: Any, rule: Any) -> str:
 
 
 def temperature_for(rule: Any, temperature: Any) -> float:
-    """The temperature that suits a rule the visitor just picked; raises ``UserError``."""
+    """The temperature that suits a rule the visitor just picked; otherwise as ``rule_for``."""
     set_to = _temperature(temperature)
     if _rule(rule) is Rule.GREEDY:
         return 0.0
@@ -50,8 +59,8 @@ def _rule(value: Any) -> Rule:
     return limits.choice({"rule": value}, "rule", Rule, Rule.GREEDY)
 
 
-def told(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """``handler`` of an event of the page; what it refuses is shown to the visitor and no fault to log."""
+def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """``handler`` for an event of the page: its ``UserError`` becomes a ``gr.Error`` that is not logged."""
 
     @functools.wraps(handler)
     def telling(*values: Any) -> Any:

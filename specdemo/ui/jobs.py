@@ -1,6 +1,6 @@
 """What a pair of buttons does: one starts a job on the device and streams its events, one ends it.
 
-Every job of the page waits in the service's one line for one device; Gradio's own queue only hands them on. A
+Every job of the page waits in the service's one queue for one device; Gradio's own only hands them on. A
 visitor has at most one of each kind; each kind has its own ``Stops``. How a job ended is shown without asking
 the server, which may be the reason.
 """
@@ -11,11 +11,11 @@ from contextlib import closing
 from typing import Any, Literal
 
 import gradio as gr
-from gradio.events import Dependency
 
 from specdemo.records.limits import UserError
 from specdemo.service.shares import Visitor
-from specdemo.ui.http.reading import UNREAD_S, Reader, unread_messages
+from specdemo.ui.http.gradio_internals import Dependency, unread_messages
+from specdemo.ui.http.reading import UNREAD_S, Reader
 from specdemo.ui.http.visitors import visitor_of
 from specdemo.ui.streams import Events, Stops, error_line, first_line, ndjson
 
@@ -30,7 +30,7 @@ EXPLAIN = f"""(shown) => {{
     const message = shown === {json.dumps(first_line())} ? {json.dumps(BUSY)} : {json.dumps(CUT)};
     return shown + JSON.stringify({{ type: "error", message }}) + "\\n";
 }}"""
-"""What is shown after a failure: the sentence it came with, or why there is none."""
+"""What is shown after a failure: what was shown before, ended by an ``error`` line if it was not yet."""
 QUIET: dict[str, Any] = {
     "queue": False,
     "preprocess": False,  # it fails on what no widget holds, and logs that as a fault
@@ -40,14 +40,28 @@ QUIET: dict[str, Any] = {
 
 
 def session_of(request: gr.Request) -> str:
-    """Whose request it is; the empty name where Gradio gives none."""
+    """The session whose request it is; empty where Gradio gives none."""
     return request.session_hash or ""
 
 
 def stream(
     stops: Stops, request: gr.Request, start: Callable[[Callable[[], bool], Visitor], Events]
 ) -> Iterator[str]:
-    """The growing NDJSON of the job that ``start(stop, visitor)`` makes, which the session's Stop ends."""
+    """Stream one job to a visitor, on the thread of the event of Gradio that asked for it.
+
+    Args:
+        stops: Of this kind of job.
+        request: Says whose it is.
+        start: Makes the job's events; is given ``stop``, True once the session's Stop was pressed, and the
+            visitor.
+
+    Yields:
+        The job's events so far as NDJSON; each text begins with the one before.
+
+    Raises:
+        gr.Error: The job was refused or failed, or nobody read it for ``UNREAD_S``; its sentence has been
+            yielded before, as an ``error`` line.
+    """
     session = session_of(request)
     event = stops.current(session)
     reader = Reader(unread_messages())
@@ -176,7 +190,7 @@ def _stopper(stops: Stops) -> Callable[[gr.Request], None]:
 
 
 def leaver(*kinds: Stops) -> Callable[[gr.Request], None]:
-    """For ``Blocks.unload``: ends what the visitor who left had under way."""
+    """For ``Blocks.unload``: a handler that ends what a visitor who left had under way of these kinds."""
 
     def leave(request: gr.Request) -> None:
         for stops in kinds:

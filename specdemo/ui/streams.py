@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.place import Stop
 from specdemo.service.shares import Visitor
 
 MIN_GAP_S = 1 / 6
@@ -20,63 +22,57 @@ Whoever reads them may share the decoder's cores: at 15 a second streaming cost 
 about 3%. The browser plays rounds at their recorded pace all the same."""
 
 MOST_WISHES = 10_000
-"""Whose wishes to stop are remembered; far more than can have a job."""
+"""Sessions of each kind of job whose flag is kept; far more than can have a job."""
 FREQUENT = frozenset({"round", "progress"})
 """Types of events that a job may yield as often as once a round; any other is sent at once."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
-Request = Mapping[str, Any]
-Stop = Callable[[], bool]
 Events = Generator[dict[str, Any]]
-"""Of one job; raises ``UserError``."""
+"""The events of one job; reading them may raise ``UserError``, closing them ends the job."""
 
 
 class EventSource(Protocol):
-    """What the page needs of ``jobs.Service``: each kind of job, on the pair of that name."""
+    """What the page needs of ``jobs.Service``."""
 
-    def stream(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One run."""
-
-    def play(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One turn of a game."""
-
-    def prove(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One audit or distribution test."""
-
-    def measure(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One experiment of the lab."""
-
-    def quiz(self, raw: Request, stop: Stop, pair: Any = None, visitor: Visitor | None = None) -> Events:
-        """One question of the quiz."""
+    def events(
+        self,
+        kind: JobKind,
+        raw: Mapping[str, Any],
+        stop: Stop,
+        pair: Any = None,
+        visitor: Visitor | None = None,
+    ) -> Events:
+        """The events of one job, as ``Service.events`` gives them."""
+        ...
 
 
 class Stops:
-    """Who asked for their run to end, by session.
+    """For one kind of job: a flag for each session that has one, set when its visitor asks for its end.
 
-    An entry lives from the press of Run (so that a run still queued can be stopped too) to the end
-    of the run, or until its tab is closed.
+    A flag lives from the press of Run (so that a job still queued can be stopped too) to the end of the job,
+    or until its tab is closed. The methods are called on the threads of the page's events.
     """
 
     def __init__(self) -> None:
         self._events: dict[str, threading.Event] = {}
 
     def begin(self, session: str) -> None:
-        """Forget any earlier wish to stop."""
+        """Give the session a new flag, for the job that it is about to start."""
         if len(self._events) >= MOST_WISHES:
             self._events.pop(next(iter(self._events)))
         self._events[session] = threading.Event()
 
     def current(self, session: str) -> threading.Event:
-        """The flag of this session's run; a run started through the API has none before it starts."""
+        """The flag of this session's job; one started through the API has none before, and gets it here."""
         return self._events.setdefault(session, threading.Event())
 
     def stop(self, session: str) -> None:
-        """Ask this session's run to end; nothing happens where none is under way."""
+        """Ask this session's job to end; nothing happens where none is under way."""
         if event := self._events.get(session):
             event.set()
 
     def leave(self, session: str, event: threading.Event | None = None) -> None:
-        """Forget the session, or only this run of it where a newer one has begun."""
+        """Drop the session's flag; where ``event`` is given, only if it is that one and not a newer job's."""
         if event is None or self._events.get(session) is event:
             self._events.pop(session, None)
 
@@ -89,8 +85,12 @@ def first_line() -> str:
 def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
     """One job as text that grows by whole lines, at most one update per ``MIN_GAP_S``, none lost.
 
-    What is told again and again while waiting stands there once; the text is yielded all the same, since only
-    then does Gradio notice that a visitor has left.
+    A ``progress`` event that repeats the one before adds no line; the text is yielded all the same, since
+    only then does Gradio notice that a visitor has left.
+
+    Args:
+        source: The job; closed in any case.
+        clock: Gives seconds.
 
     Raises:
         UserError: After an ``error`` line that holds the same sentence has been yielded.

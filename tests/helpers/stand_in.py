@@ -16,15 +16,15 @@ from helpers.replay import Event, proved, recorded
 from helpers.tiny import tiny_pair
 
 from specdemo.lab.events import lab_events
-from specdemo.lab.request import parse_lab
+from specdemo.lab.request import LabRequest
 from specdemo.pairs.pair import Pair
-from specdemo.play.game import MODEL, ONE, TurnLog, parse_turn
-from specdemo.proof.request import Proof, parse_proof
+from specdemo.play.game import MODEL, ONE, TurnLog, TurnRequest
+from specdemo.proof.request import Proof, ProofRequest
 from specdemo.quiz.question import Outcome
 from specdemo.quiz.questions import QUESTIONS
-from specdemo.quiz.quiz import number_in, side_event, start_event, verdict_event
+from specdemo.quiz.quiz import side_event, start_event, verdict_event
 from specdemo.records.figures import Totals
-from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import (
     BASELINE,
     DRAFT,
@@ -33,9 +33,12 @@ from specdemo.records.trace import (
     Emission,
     Finish,
     Round,
+    RunConfig,
     Status,
     Token,
 )
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import checked
 
 Stop = Callable[[], bool]
 GAME_TEXT = " as soon as possible.\x04"
@@ -94,14 +97,14 @@ def _measured_pair() -> Pair:
 
 
 class StandIn:
-    """Stands in for ``jobs.Service``: checks requests the same way, then replays ``events``."""
+    """Stands in for ``jobs.Service``: checks requests the same way, then replays ``replayed``."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Back to a fast replay of the greedy run, with no request seen."""
-        self.events = recorded("greedy")
+        self.replayed = recorded("greedy")
         self.gap_s = 0.0
         self.hold_at = math.inf
         """After so many rounds, points, sides or events of a proof the next waits for Stop or for more."""
@@ -111,15 +114,26 @@ class StandIn:
         self.proof: list[Event] | None = None
         self.outcomes: dict[str, tuple[Outcome, Outcome]] = {}
 
-    def stream(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
+    def events(
+        self, kind: JobKind, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
     ) -> Iterator[Event]:
-        """Yield the recording as if ``raw`` had been run, ending it when asked to."""
-        config = parse_config(raw)
+        """The events of one job: checked as the service checks it, then made up or replayed."""
+        request = checked(kind, raw).parsed
         self.requests.append(raw)
         self.served = 0
+        of_kind = {
+            JobKind.RUN: self._run,
+            JobKind.PROVE: self._prove,
+            JobKind.PLAY: self._play,
+            JobKind.QUIZ: self._quiz,
+            JobKind.MEASURE: self._measure,
+        }
+        yield from of_kind[kind](request, stop)
+
+    def _run(self, config: RunConfig, stop: Stop) -> Iterator[Event]:
+        """Yield the recording as if ``config`` had been run, ending it when asked to."""
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
-        for event in copy.deepcopy(self.events):
+        for event in copy.deepcopy(self.replayed):
             if event["type"] == "start":
                 event["run"]["config"] = self._configured(asdict(config))
             if event["type"] == "round":
@@ -128,17 +142,12 @@ class StandIn:
             if self.fault and self.served > 3:
                 raise UserError(self.fault)
             if event["type"] == "round" and stop():
-                yield {**self.events[-1], "finish": "stopped", "sentence": "Stopped early."}
+                yield {**self.replayed[-1], "finish": "stopped", "sentence": "Stopped early."}
                 return
             yield event
 
-    def prove(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
-    ) -> Iterator[Event]:
+    def _prove(self, request: ProofRequest, stop: Stop) -> Iterator[Event]:
         """Yield ``proof``, or the recording of what was asked for, as a proof; its end when asked to stop."""
-        request = parse_proof(raw)
-        self.requests.append(raw)
-        self.served = 0
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         distribution = request.proof is Proof.DISTRIBUTION
         events = self.proof or proved(str(request.rule if distribution else request.proof).replace("-", "_"))
@@ -152,13 +161,8 @@ class StandIn:
             yield event
         yield events[-1]
 
-    def play(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
-    ) -> Iterator[Event]:
+    def _play(self, request: TurnRequest, stop: Stop) -> Iterator[Event]:
         """One turn judged by a target that knows what comes next: ``GAME_TEXT``, letter by letter."""
-        request = parse_turn(raw)
-        self.requests.append(raw)
-        self.served = 0
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         log = TurnLog(request, "draft-model", letters, text_of)
         drafts = {**request.drafts, MODEL: GAME_GUESS[: len(request.drafts[ONE])]}
@@ -173,14 +177,9 @@ class StandIn:
             yield log.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
         yield log.end()
 
-    def quiz(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
-    ) -> Iterator[Event]:
+    def _quiz(self, number: int, stop: Stop) -> Iterator[Event]:
         """Yield the events of a question as if its sides had come out as ``outcomes`` has them."""
-        number = number_in(raw, len(QUESTIONS))
         question = QUESTIONS[number - 1]
-        self.requests.append(raw)
-        self.served = 0
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         yield start_event(number, question, "a planted machine")
         both = self.outcomes.get(question.name, (planted(), planted()))
@@ -195,14 +194,9 @@ class StandIn:
             yield side_event(number, question, index, outcome)
         yield verdict_event(number, question, *both)
 
-    def measure(
-        self, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
-    ) -> Iterator[Event]:
+    def _measure(self, asked: LabRequest, stop: Stop) -> Iterator[Event]:
         """Measure a tiny pair on little text, whatever was asked for."""
-        asked = parse_lab(raw)
         request = replace(asked, settings={**asked.settings, "max_new_tokens": 4}, prompts=1)
-        self.requests.append(raw)
-        self.served = 0
         for event in lab_events(_measured_pair(), request, stop):
             if event["type"] == "point":
                 self._pace(stop)
@@ -224,5 +218,5 @@ class StandIn:
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """``config`` with what the recording's rounds and lanes follow from."""
-        recording = self.events[0]["run"]["config"]
+        recording = self.replayed[0]["run"]["config"]
         return config | {key: recording[key] for key in ("rule", "temperature", "baseline", "draft_alone")}

@@ -24,6 +24,7 @@ from specdemo.lab.points import (
 from specdemo.lab.request import NEW_TOKENS, PROMPTS, parse_lab
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError
 from specdemo.records.trace import Mode
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import Service
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
@@ -185,12 +186,12 @@ def test_a_bad_request_gets_one_sentence_before_any_model_is_waited_for(wrong, w
 
     service = Service(never_loaded)
     with pytest.raises(UserError, match=words) as refused:
-        next(service.measure({"experiment": DRAFT_LENGTH, **wrong}, lambda: False))
+        next(service.events(JobKind.MEASURE, {"experiment": DRAFT_LENGTH, **wrong}, lambda: False))
     assert str(refused.value).endswith(".") and "\n" not in str(refused.value)
 
 
 def test_the_service_measures_on_its_pair(pair):
     service = service_of(pair)
-    seen = list(service.measure({"experiment": "overhead", **SHORT}, lambda: False))
+    seen = list(service.events(JobKind.MEASURE, {"experiment": "overhead", **SHORT}, lambda: False))
     kinds = [event["type"] for event in seen if event["type"] != "progress"]
     assert kinds == ["experiment", "point", "point", "end"]

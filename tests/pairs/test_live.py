@@ -13,6 +13,7 @@ from specdemo.records.events import replay_events
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import Service
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -88,7 +89,7 @@ def test_the_service_waits_for_the_models_and_runs(pair):
         return pair
 
     service = Service(load)
-    stream = service.stream(REQUEST, lambda: False)
+    stream = service.events(JobKind.RUN, REQUEST, lambda: False)
     assert next(stream)["type"] == "progress"
     release.set()
     types = [event["type"] for event in stream]
@@ -106,8 +107,8 @@ def test_a_failed_load_is_said_and_the_next_request_tries_again(pair):
 
     service = Service(load)
     with pytest.raises(UserError, match="put it back"):
-        list(service.stream(REQUEST, lambda: False))
-    assert list(service.stream(REQUEST, lambda: False))[-1]["type"] == "end"
+        list(service.events(JobKind.RUN, REQUEST, lambda: False))
+    assert list(service.events(JobKind.RUN, REQUEST, lambda: False))[-1]["type"] == "end"
 
 
 def test_stop_ends_both_lanes_within_their_round(pair):

@@ -15,7 +15,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Calibration
-from specdemo.service.jobs import KINDS, perform
+from specdemo.service.jobs import KINDS, checked, perform
 
 HERE, THERE = torch.device("xpu:0"), torch.device("xpu:1")
 RUN = {"prompt": "abcabcab", "mode": "raw", "max_new_tokens": 8, "draft_alone": True}
@@ -92,7 +92,7 @@ def apart(monkeypatch):
 )
 def test_target_and_draft_may_be_on_two_devices(apart, kind, request_):
     assert (apart.device, apart.draft_device) == (HERE, THERE)
-    events = list(perform(apart, kind, request_, lambda: False))
+    events = list(perform(apart, checked(kind, request_), lambda: False))
     assert events and all(event["type"] != "error" for event in events)
 
 

@@ -12,6 +12,7 @@ from specdemo.play.game import MODEL, ONE, TWO, parse_turn
 from specdemo.play.turn import play_turn
 from specdemo.records.limits import MAX_K, UserError, parse_config
 from specdemo.records.trace import Finish, RunConfig, Status
+from specdemo.service.job_kinds import JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TYPED = set(string.ascii_letters + string.digits)
@@ -161,10 +162,10 @@ def test_stop_ends_a_turn_before_the_next_drafter_and_counts_none_of_it(pair, as
 
 def test_the_service_plays_and_refuses_in_words(pair):
     service = service_of(pair)
-    *_, end = service.play({"text": "abc", "draft": "x"}, lambda: False)
+    *_, end = service.events(JobKind.PLAY, {"text": "abc", "draft": "x"}, lambda: False)
     assert end["type"] == "turn"
     with pytest.raises(UserError, match="draft is empty"):
-        list(service.play({"text": "abc", "draft": ""}, lambda: False))
+        list(service.events(JobKind.PLAY, {"text": "abc", "draft": ""}, lambda: False))
 
 
 def test_without_a_draft_model_another_drafter_plays_beside(known):

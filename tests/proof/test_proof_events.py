@@ -14,6 +14,7 @@ from specdemo.proof.request import PROMPTS, Proof, SampledBy, parse_proof
 from specdemo.proof.wrong_rules import Control
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, dump
+from specdemo.service.job_kinds import JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -127,8 +128,8 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(raw, words):
 
 def test_the_service_proves_on_its_pair(pair):
     service = service_of(pair)
-    events = list(service.prove({"proof": "greedy", "prompts": 1}, lambda: False))
+    events = list(service.events(JobKind.PROVE, {"proof": "greedy", "prompts": 1}, lambda: False))
     kinds = [event["type"] for event in events if event["type"] != "progress"]
     assert kinds == ["start", "row", "end"]
     with pytest.raises(UserError, match="draws must be"):
-        next(service.prove({"draws": -1}, lambda: False))
+        next(service.events(JobKind.PROVE, {"draws": -1}, lambda: False))

@@ -17,9 +17,10 @@ from specdemo.engine.speculate import speculate
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import RESTARTING, Service
 from specdemo.service.lost_device import devices_answer
-from specdemo.service.offer import Offer
+from specdemo.service.offered_pairs import OfferedPairs
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
@@ -47,7 +48,7 @@ def ids(events: Any) -> list[int]:
 def refusal(service: Service, **changes: Any) -> str:
     """The one sentence a run is refused or ended with."""
     with pytest.raises(UserError) as refused:
-        list(service.stream({**REQUEST, **changes}, never))
+        list(service.events(JobKind.RUN, {**REQUEST, **changes}, never))
     sentence = str(refused.value)
     assert "\n" not in sentence and sentence.endswith(".")
     return sentence
@@ -87,16 +88,16 @@ def failing_allocator(monkeypatch: Any, nth: int, error: Exception) -> Failing:
 )
 def test_without_memory_the_run_ends_in_a_sentence_and_the_next_one_works(pair, monkeypatch, nth, error):
     service = service_of(pair)
-    expected = ids(service.stream(REQUEST, never))
+    expected = ids(service.events(JobKind.RUN, REQUEST, never))
     allocator = failing_allocator(monkeypatch, nth, error)
     assert re.search(LACKS_MEMORY, refusal(service))
     allocator.mended = True
-    assert ids(service.stream(REQUEST, never)) == expected
+    assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected
 
 
 def test_a_failed_run_holds_on_to_no_memory(pair, monkeypatch):
     service = service_of(pair)
-    list(service.stream(REQUEST, never))
+    list(service.events(JobKind.RUN, REQUEST, never))
     made: list[Any] = []
     original = Tensor.new_zeros
 
@@ -111,7 +112,7 @@ def test_a_failed_run_holds_on_to_no_memory(pair, monkeypatch):
     gc.disable()  # what is dropped is dropped at once, not when Python happens to look
     try:
         with pytest.raises(UserError, match=LACKS_MEMORY) as refused:
-            list(service.stream(REQUEST, never))
+            list(service.events(JobKind.RUN, REQUEST, never))
         assert len(made) == 6 and not any(buffer() is not None for buffer in made)
         assert refused.value.__cause__ is None
     finally:
@@ -124,7 +125,7 @@ def test_a_failed_run_holds_on_to_no_memory(pair, monkeypatch):
 @pytest.mark.parametrize(("drafter", "k"), [("draft-model", 3), ("lookup+model", 3), ("draft-model", "auto")])
 def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, drafter, k, rule, model, bad):
     service = service_of(pair)
-    expected = ids(service.stream(REQUEST, never))
+    expected = ids(service.events(JobKind.RUN, REQUEST, never))
     passes = 0
 
     def spoil(_module: Any, _inputs: Any, logits: Tensor) -> Tensor:
@@ -137,12 +138,12 @@ def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, d
     asked = {**REQUEST, "drafter": drafter, "k": k, "rule": rule, "temperature": temperature}
     events = []
     with pytest.raises(UserError, match=r"NaN or infinite logits; try another precision\.$"):
-        for event in service.stream({**asked, "max_new_tokens": 200}, never):
+        for event in service.events(JobKind.RUN, {**asked, "max_new_tokens": 200}, never):
             events.append(event)
     hook.remove()
     shown = [event["round"]["emission"]["prob"] for event in events if event["type"] == "round"]
     assert all(0 <= prob <= 1 for prob in shown)
-    assert ids(service.stream(REQUEST, never)) == expected
+    assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected
 
 
 @pytest.mark.parametrize("rule", Rule)
@@ -165,12 +166,12 @@ def test_after_a_device_is_lost_the_models_are_loaded_anew(monkeypatch):
         return loaded[-1]
 
     service = Service(load)
-    expected = ids(service.stream(REQUEST, never))
+    expected = ids(service.events(JobKind.RUN, REQUEST, never))
     gone = torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nMore.")
     allocator = failing_allocator(monkeypatch, 0, gone)
     assert "device failed (CUDA error: an illegal memory access was encountered)" in refusal(service)
     allocator.mended = True
-    assert ids(service.stream(REQUEST, never)) == expected and len(loaded) == 2
+    assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected and len(loaded) == 2
 
 
 LOST = [
@@ -191,7 +192,7 @@ def test_a_device_that_answers_no_more_is_probed_once_and_ends_the_service(monke
         raise torch.AcceleratorError("CUDA error: device-side assert triggered")
 
     service = Service(load)
-    ids(service.stream(REQUEST, never))
+    ids(service.events(JobKind.RUN, REQUEST, never))
     failing_allocator(monkeypatch, 0, gone)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", give_back)
@@ -249,48 +250,50 @@ def test_the_state_is_told_from_load_to_end():
     gate.set()
     assert refusal(service) == "Not there; put it there." and service.state == "failed"
     failing.clear()
-    assert ids(service.stream(REQUEST, never)) and service.state == "ready"
+    assert ids(service.events(JobKind.RUN, REQUEST, never)) and service.state == "ready"
     service.close(0)
     assert refusal(service) == RESTARTING and service.state == "closing"
 
 
 def test_a_fault_inside_the_program_reaches_who_asked_and_nobody_else(pair, monkeypatch):
     service = service_of(pair)
-    expected = ids(service.stream(REQUEST, never))
+    expected = ids(service.events(JobKind.RUN, REQUEST, never))
     allocator = failing_allocator(monkeypatch, 0, RuntimeError("something else"))
     with pytest.raises(RuntimeError, match="something else"):
-        list(service.stream(REQUEST, never))
+        list(service.events(JobKind.RUN, REQUEST, never))
     allocator.mended = True
-    assert ids(service.stream(REQUEST, never)) == expected
+    assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected
 
 
 def test_a_pair_that_is_not_offered_is_refused_in_a_sentence(pair):
     service = service_of(pair)
     with pytest.raises(UserError, match=r"Unknown pair 'other'; choose one of: embedded\.$"):
-        list(service.stream(REQUEST, never, "other"))
-    assert ids(service.stream(REQUEST, never, "embedded")) == ids(service.stream(REQUEST, never, ""))
+        list(service.events(JobKind.RUN, REQUEST, never, "other"))
+    assert ids(service.events(JobKind.RUN, REQUEST, never, "embedded")) == ids(
+        service.events(JobKind.RUN, REQUEST, never, "")
+    )
 
 
 def test_each_visitor_gets_the_pair_they_asked_for():
     pairs = {"embedded": tiny_pair(), "second": tiny_pair(seed=3)}
-    offer = Offer(titles={"embedded": "One", "second": "Other"})
+    offer = OfferedPairs(titles={"embedded": "One", "second": "Other"})
     service = Service(lambda name, _progress: pairs[name], offer)
-    alone = {name: ids(service_of(pair).stream(REQUEST, never)) for name, pair in pairs.items()}
+    alone = {name: ids(service_of(pair).events(JobKind.RUN, REQUEST, never)) for name, pair in pairs.items()}
     assert alone["embedded"] != alone["second"]
     for name in ("second", "embedded", "second"):
-        assert ids(service.stream(REQUEST, never, name)) == alone[name]
+        assert ids(service.events(JobKind.RUN, REQUEST, never, name)) == alone[name]
 
 
 def test_visitors_at_once_get_what_each_would_get_alone(pair):
     service = service_of(pair)
     sampled = {**REQUEST, "temperature": 1.0, "rule": "rejection", "max_new_tokens": 24}
     requests = [{**sampled, "seed": seed} for seed in range(6)]
-    alone = [ids(service.stream(request, never)) for request in requests]
+    alone = [ids(service.events(JobKind.RUN, request, never)) for request in requests]
     assert len(set(map(tuple, alone))) == len(alone)
     together: dict[int, list[int]] = {}
 
     def visit(seed: int) -> None:
-        together[seed] = ids(service.stream(requests[seed], never))
+        together[seed] = ids(service.events(JobKind.RUN, requests[seed], never))
 
     visitors = [threading.Thread(target=visit, args=(seed,)) for seed in range(6)]
     for visitor in visitors:

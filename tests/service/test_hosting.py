@@ -12,10 +12,12 @@ from helpers.tiny import tiny_pair
 
 import app
 from specdemo.pairs.presets import PRESETS, preset_named
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service import hosting
 from specdemo.service.hosting import Hosting
-from specdemo.service.offer import Offer, two_models
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.offered_pairs import OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
@@ -41,23 +43,23 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
 
 
 def test_presets_are_offered_as_far_as_they_fit_beside_the_pair_at_home(monkeypatch, roomy):
-    everything = Hosting(device="cpu").offer()
+    everything = Hosting(device="cpu").offered_pairs()
     assert list(everything.titles) == [preset.name for preset in PRESETS]
     home = preset_named("embedded").needed_bytes("auto")
     small = preset_named("gpt2-large").needed_bytes("auto")
     for spare, there in ((0, True), (-1, False)):
         monkeypatch.setattr(hosting, "free_memory", lambda _device, spare=spare: home + small + spare)
-        assert ("gpt2-large" in Hosting(device="cpu").offer().titles) is there
+        assert ("gpt2-large" in Hosting(device="cpu").offered_pairs().titles) is there
     monkeypatch.setattr(hosting, "free_memory", lambda _device: 0)
-    assert list(Hosting(device="cpu").offer().titles) == ["embedded"]
+    assert list(Hosting(device="cpu").offered_pairs().titles) == ["embedded"]
 
 
 def test_a_host_may_offer_nothing_else_or_another_pair_at_home(roomy):
-    assert list(Hosting(device="cpu", only_home=True).offer().titles) == ["embedded"]
-    large = Hosting(pair="qwen2.5-7b", device="cpu").offer()
+    assert list(Hosting(device="cpu", only_home=True).offered_pairs().titles) == ["embedded"]
+    large = Hosting(pair="qwen2.5-7b", device="cpu").offered_pairs()
     assert large.home == "qwen2.5-7b" and "embedded" in large.titles
     own = Hosting(target="/models/large", draft="/models/small", device="cpu", only_home=True)
-    assert own.offer().titles == {"own": "large with small"} and own.offer().home == "own"
+    assert own.offered_pairs().titles == {"own": "large with small"} and own.offered_pairs().home == "own"
     assert own.sources.target == "/models/large"
     assert Hosting(draft="none").sources.target == "embedded"
     with pytest.raises(UserError, match="needs --draft with it"):
@@ -69,7 +71,7 @@ def test_a_host_may_offer_nothing_else_or_another_pair_at_home(roomy):
 )
 def test_a_device_or_precision_that_is_not_there_is_refused_at_the_start(wrong, words):
     with pytest.raises(UserError, match=words):
-        Hosting(**wrong).offer()
+        Hosting(**wrong).offered_pairs()
 
 
 @pytest.mark.parametrize("bounds", [(-1, 1.0), (10**6, 1.0), (1, 0.0), (1, float("nan")), (1, float("inf"))])
@@ -92,8 +94,7 @@ def test_drafters_are_those_of_the_pair_at_home():
 def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     loaded = []
 
-    def load(**sources: Any) -> Any:
-        sources.pop("progress")
+    def load(sources: Sources, **_options: Any) -> Any:
         loaded.append(sources)
         return tiny_pair()
 
@@ -101,41 +102,41 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     monkeypatch.setattr(hosting, "assemble_pair", load)
     monkeypatch.chdir(ROOT)
     host = Hosting(device="cpu", any_model=True)
-    service = host.service(host.offer())
+    service = host.service(host.offered_pairs())
     request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
     for name in (None, "smollm2-1.7b", "some/target, some/draft"):
-        assert list(service.stream(request, lambda: False, name))[-1]["type"] == "end"
+        assert list(service.events(JobKind.RUN, request, lambda: False, name))[-1]["type"] == "end"
     with pytest.raises(UserError, match="a folder of this machine has that name"):
-        list(service.stream(request, lambda: False, "assets/draft, assets/draft"))
-    assert [sources["target"] for sources in loaded] == [
+        list(service.events(JobKind.RUN, request, lambda: False, "assets/draft, assets/draft"))
+    assert [sources.target for sources in loaded] == [
         "embedded",
         "HuggingFaceTB/SmolLM2-1.7B-Instruct",
         "some/target",
     ]
-    assert loaded[1]["target_revision"] == preset_named("smollm2-1.7b").target.revision
-    assert {sources["device"] for sources in loaded} == {"cpu"}
+    assert loaded[1].target_revision == preset_named("smollm2-1.7b").target.revision
+    assert {sources.device for sources in loaded} == {"cpu"}
 
 
 def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monkeypatch, roomy):
     measuring, measured = threading.Event(), []
 
-    def load_home(alone: Any, **_sources: Any) -> Any:
+    def load_home(_sources: Sources, alone: Any, **_options: Any) -> Any:
         measuring.set()
         alone(lambda: measured.append(threading.current_thread().name))
         return tiny_pair()
 
     monkeypatch.setattr(hosting, "load_pair", load_home)
-    monkeypatch.setattr(hosting, "assemble_pair", lambda **_sources: tiny_pair())
+    monkeypatch.setattr(hosting, "assemble_pair", lambda *_sources, **_options: tiny_pair())
     host = Hosting(device="cpu")
-    service = host.service(host.offer())
+    service = host.service(host.offered_pairs())
     request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
-    guest = service.stream(request, lambda: False, "gpt2-large")
+    guest = service.events(JobKind.RUN, request, lambda: False, "gpt2-large")
     while next(guest)["type"] != "round":
         pass
     service.load()
     assert measuring.wait(5) and not measured
     assert list(guest)[-1]["type"] == "end"
-    assert list(service.stream(request, lambda: False))[-1]["type"] == "end"
+    assert list(service.events(JobKind.RUN, request, lambda: False))[-1]["type"] == "end"
     assert measured == ["device"]
 
 
@@ -161,36 +162,40 @@ def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monk
 def test_what_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name):
     for any_model in (False, True):
         with pytest.raises(UserError, match=r"^Unknown pair .*; choose one of: embedded") as refused:
-            Offer(any_model=any_model).named(name)
+            OfferedPairs(any_model=any_model).named(name)
         assert "\n" not in str(refused.value)
 
 
 def test_any_two_models_may_be_named_only_where_the_host_allows_it():
     name = "some/target, some/draft"
-    assert Offer(any_model=True).named(name) == name
-    assert Offer(any_model=True).named("some/target,some/draft") == name
+    assert OfferedPairs(any_model=True).named(name) == name
+    assert OfferedPairs(any_model=True).named("some/target,some/draft") == name
     assert two_models(name) == ("some/target", "some/draft") and two_models("embedded") is None
     with pytest.raises(UserError):
-        Offer().named(name)
-    assert {Offer().named(None), Offer().named(""), Offer().named("embedded")} == {"embedded"}
+        OfferedPairs().named(name)
+    assert {OfferedPairs().named(None), OfferedPairs().named(""), OfferedPairs().named("embedded")} == {
+        "embedded"
+    }
 
 
 def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(monkeypatch, roomy):
     lender, assembled = Lender(), []
 
-    def assemble(**options: Any) -> Any:
-        assembled.append(options)
+    def assemble(sources: Sources, checked_on: str, **_options: Any) -> Any:
+        assembled.append((sources.device, checked_on))
         return tiny_pair()
 
     monkeypatch.setattr(hosting, "ZERO_GPU", True)
     monkeypatch.setattr(hosting, "assemble_pair", assemble)
     monkeypatch.setitem(sys.modules, "spaces", type("spaces", (), {"GPU": lender}))
     host = Hosting(any_model=True)
-    offer = host.offer()
+    offer = host.offered_pairs()
     assert list(offer.titles) == ["embedded"] and not offer.any_model
     service = host.service(offer)
-    assert [(o["device"], o["checked_on"]) for o in assembled] == [("cuda", "cpu")]
-    events = list(service.stream({"prompt": "abc", "mode": "raw", "max_new_tokens": 4}, lambda: False))
+    assert assembled == [("cuda", "cpu")]
+    events = list(
+        service.events(JobKind.RUN, {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}, lambda: False)
+    )
     assert events[-1]["type"] == "end" and len(lender.processes) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from specdemo.records.limits import UserError
-from specdemo.service.pair_pool import IN_THE_LOG, Shelf, without_folders
+from specdemo.service.pair_pool import IN_THE_LOG, PairPool, without_folders
 
 HOME = "home"
 
@@ -41,13 +41,13 @@ def models() -> Models:
 
 
 @pytest.fixture
-def shelf(models: Models) -> Shelf:
-    return Shelf(models, HOME)
+def pool(models: Models) -> PairPool:
+    return PairPool(models, HOME)
 
 
-def borrow(shelf: Shelf, name: str, stop: Any = never) -> Any:
+def borrow(pool: PairPool, name: str, stop: Any = never) -> Any:
     """Borrow to the end of waiting."""
-    return finished(shelf.borrow(name, stop))
+    return finished(pool.borrow(name, stop))
 
 
 def finished(waiting: Any) -> Any:
@@ -63,80 +63,80 @@ def texts(waiting: Any, count: int) -> list[str]:
     return [next(waiting)["text"] for _ in range(count)]
 
 
-def test_the_pair_at_home_is_loaded_once_and_stays(shelf, models):
-    shelf.begin()
-    first, second = borrow(shelf, HOME), borrow(shelf, HOME)
+def test_the_pair_at_home_is_loaded_once_and_stays(pool, models):
+    pool.begin()
+    first, second = borrow(pool, HOME), borrow(pool, HOME)
     assert first.pair is second.pair
     first.give_back(), second.give_back()
-    borrow(shelf, "guest").give_back()
-    assert borrow(shelf, HOME).pair is first.pair and models.loaded == [HOME, "guest"]
+    borrow(pool, "guest").give_back()
+    assert borrow(pool, HOME).pair is first.pair and models.loaded == [HOME, "guest"]
 
 
-def test_progress_is_told_while_loading(shelf, models):
+def test_progress_is_told_while_loading(pool, models):
     models.gate.clear()
-    waiting = shelf.borrow(HOME, never)
+    waiting = pool.borrow(HOME, never)
     assert texts(waiting, 2)[-1] == f"Loading {HOME}"
     models.gate.set()
-    assert borrow(shelf, HOME).pair
+    assert borrow(pool, HOME).pair
 
 
-def test_a_guest_stays_for_the_next_who_asks_for_it(shelf, models):
-    borrow(shelf, "a").give_back()
-    again = borrow(shelf, "a")
+def test_a_guest_stays_for_the_next_who_asks_for_it(pool, models):
+    borrow(pool, "a").give_back()
+    again = borrow(pool, "a")
     assert models.loaded == ["a"]
-    both = borrow(shelf, "a")
+    both = borrow(pool, "a")
     assert both.pair is again.pair
 
 
-def test_another_guest_waits_until_nobody_uses_the_first(shelf, models):
-    using = borrow(shelf, "a")
-    waiting = shelf.borrow("b", never)
+def test_another_guest_waits_until_nobody_uses_the_first(pool, models):
+    using = borrow(pool, "a")
+    waiting = pool.borrow("b", never)
     assert "Other visitors still use other models" in texts(waiting, 2)
     assert models.loaded == ["a"]
     using.give_back()
     assert finished(waiting).pair[0] == "b" and models.loaded == ["a", "b"]
 
 
-def test_guests_are_served_in_order_of_arrival_even_if_a_later_one_is_there(shelf, models):
-    using = borrow(shelf, "a")
-    other = shelf.borrow("b", never)
+def test_guests_are_served_in_order_of_arrival_even_if_a_later_one_is_there(pool, models):
+    using = borrow(pool, "a")
+    other = pool.borrow("b", never)
     next(other)
-    again = shelf.borrow("a", never)
+    again = pool.borrow("a", never)
     assert texts(again, 1) == ["Other visitors still use other models"]
-    assert borrow(shelf, HOME).pair  # home is never in the way
+    assert borrow(pool, HOME).pair  # home is never in the way
     other.close()
     assert finished(again).pair is using.pair
 
 
-def test_stop_ends_waiting_and_leaves_no_user_behind(shelf, models):
-    using = borrow(shelf, "a")
-    assert borrow(shelf, "b", lambda: True) is None
+def test_stop_ends_waiting_and_leaves_no_user_behind(pool, models):
+    using = borrow(pool, "a")
+    assert borrow(pool, "b", lambda: True) is None
     using.give_back()
     models.gate.clear()
-    assert borrow(shelf, "b", lambda: True) is None
+    assert borrow(pool, "b", lambda: True) is None
     models.gate.set()
-    assert borrow(shelf, "c").pair[0] == "c"
+    assert borrow(pool, "c").pair[0] == "c"
 
 
-def test_a_guest_that_is_still_being_loaded_is_not_put_away(shelf, models):
+def test_a_guest_that_is_still_being_loaded_is_not_put_away(pool, models):
     models.gate.clear()
-    gone = shelf.borrow("a", never)
+    gone = pool.borrow("a", never)
     next(gone)
     gone.close()
-    waiting = shelf.borrow("b", never)
+    waiting = pool.borrow("b", never)
     next(waiting)
-    assert shelf._guest.name == "a"
+    assert pool._guest.name == "a"
     models.gate.set()
     assert finished(waiting).pair[0] == "b" and models.loaded == ["a", "b"]
 
 
-def test_a_failed_load_is_told_and_tried_again(shelf, models):
+def test_a_failed_load_is_told_and_tried_again(pool, models):
     models.failing = ["a", HOME]
     for name in ("a", HOME):
         with pytest.raises(UserError, match=f"{name} is not there"):
-            borrow(shelf, name)
-        assert borrow(shelf, name).pair[0] == name
-    assert shelf._home.users == shelf._guest.users == 1
+            borrow(pool, name)
+        assert borrow(pool, name).pair[0] == name
+    assert pool._home.users == pool._guest.users == 1
 
 
 class Panic(BaseException):
@@ -148,10 +148,10 @@ def test_an_unforeseen_failure_while_loading_is_a_sentence_too(failure):
     def loader(name: str, progress: Any) -> Any:
         raise failure
 
-    shelf = Shelf(loader, HOME)
+    pool = PairPool(loader, HOME)
     for _ in range(2):
         with pytest.raises(UserError, match=rf"could not be loaded \({type(failure).__name__}: of all\)\."):
-            borrow(shelf, HOME)
+            borrow(pool, HOME)
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_folders_of_the_server_are_named_in_its_log_only(failure, caplog):
         raise failure
 
     with pytest.raises(UserError) as told:
-        borrow(Shelf(loader, HOME), HOME)
+        borrow(PairPool(loader, HOME), HOME)
     assert str(told.value) == IN_THE_LOG and str(failure) in caplog.text
 
 
@@ -192,30 +192,30 @@ def test_of_a_failed_load_only_the_sentence_is_kept():
         kept.append(weakref.ref(weights))
         raise UserError("They do not fit; choose others.")
 
-    shelf = Shelf(loader, HOME)
+    pool = PairPool(loader, HOME)
     with pytest.raises(UserError, match="choose others"):
-        borrow(shelf, HOME)
+        borrow(pool, HOME)
     assert kept[0]() is None
 
 
-def test_after_a_device_is_lost_everything_on_it_is_loaded_anew(shelf, models):
-    first, guest = borrow(shelf, HOME), borrow(shelf, "guest")
+def test_after_a_device_is_lost_everything_on_it_is_loaded_anew(pool, models):
+    first, guest = borrow(pool, HOME), borrow(pool, "guest")
     guest.give_back()
-    shelf.forget(first.pair)
-    second = borrow(shelf, HOME)
-    assert second.pair != first.pair and borrow(shelf, "guest").pair != guest.pair
-    shelf.forget(first.pair)
-    assert borrow(shelf, HOME).pair is second.pair
+    pool.forget(first.pair)
+    second = borrow(pool, HOME)
+    assert second.pair != first.pair and borrow(pool, "guest").pair != guest.pair
+    pool.forget(first.pair)
+    assert borrow(pool, HOME).pair is second.pair
 
 
-def test_who_waits_while_a_pair_is_forgotten_waits_for_the_new_one(shelf, models):
+def test_who_waits_while_a_pair_is_forgotten_waits_for_the_new_one(pool, models):
     models.gate.clear()
-    waiting = shelf.borrow(HOME, never)
+    waiting = pool.borrow(HOME, never)
     next(waiting)
     models.gate.set()
-    first = borrow(shelf, HOME)
+    first = borrow(pool, HOME)
     models.gate.clear()
-    shelf.forget(first.pair)
+    pool.forget(first.pair)
     assert len(texts(waiting, 3)) == 3
     models.gate.set()
     assert finished(waiting).pair != first.pair

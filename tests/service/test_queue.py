@@ -8,26 +8,27 @@ from typing import Any
 import pytest
 
 from specdemo.records.limits import UserError
-from specdemo.service.queue import ABANDONED_S, Bounds, Line
+from specdemo.service.place import ABANDONED_S
+from specdemo.service.queue import Bounds, JobQueue
 
 
 def never() -> bool:
     return False
 
 
-def events(line: Line, kind: str, job: Any, stop: Any, who: Any = None) -> Iterator[Any]:
+def events(queue: JobQueue, kind: str, job: Any, stop: Any, who: Any = None) -> Iterator[Any]:
     """One visit: a place, the wait, the job."""
-    with line.place(kind, who) as place:
-        yield from line.turn(place, job, stop)
+    with queue.place(kind, who) as place:
+        yield from queue.turn(place, job, stop)
 
 
 class Visitor:
     """Asks for a job and reads its events on a thread of its own."""
 
-    def __init__(self, line: Line, job: Any, stop: Any = never, kind: str = "run", who: Any = None):
+    def __init__(self, queue: JobQueue, job: Any, stop: Any = never, kind: str = "run", who: Any = None):
         self.events: list[Any] = []
         self.failure: Exception | None = None
-        self._source = events(line, kind, job, stop, who)
+        self._source = events(queue, kind, job, stop, who)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -66,9 +67,9 @@ class Gate:
             self.ended = True
 
 
-def free(line: Line) -> bool:
+def free(queue: JobQueue) -> bool:
     """Whether a job gets the device at once."""
-    return [event["type"] for event in events(line, "check", lambda stop: iter_one(), never)] == ["only"]
+    return [event["type"] for event in events(queue, "check", lambda stop: iter_one(), never)] == ["only"]
 
 
 def iter_one() -> Iterator[Any]:
@@ -83,7 +84,7 @@ def until(condition: Any) -> None:
 
 
 def test_jobs_are_done_one_at_a_time_in_order_of_arrival_on_one_thread():
-    line, done = Line(), []
+    queue, done = JobQueue(), []
 
     def job(name: int) -> Any:
         def work(stop: Any) -> Iterator[Any]:
@@ -94,12 +95,12 @@ def test_jobs_are_done_one_at_a_time_in_order_of_arrival_on_one_thread():
         return work
 
     gate = Gate()
-    first = Visitor(line, gate)
+    first = Visitor(queue, gate)
     gate.begun.wait(5)
     others = []
     for name in range(5):
-        others.append(Visitor(line, job(name)))
-        until(lambda: len(line._waiting) == len(others))
+        others.append(Visitor(queue, job(name)))
+        until(lambda: len(queue._waiting) == len(others))
     gate.open.set()
     for visitor in (first, *others):
         visitor.wait()
@@ -108,12 +109,12 @@ def test_jobs_are_done_one_at_a_time_in_order_of_arrival_on_one_thread():
 
 
 def test_who_waits_is_told_their_place_and_about_how_long():
-    line = Line()
+    queue = JobQueue()
     gates = [Gate() for _ in range(3)]
     visitors = []
     for waiting, gate in enumerate(gates):
-        visitors.append(Visitor(line, gate))
-        until(lambda waiting=waiting: len(line._waiting) == waiting)
+        visitors.append(Visitor(queue, gate))
+        until(lambda waiting=waiting: len(queue._waiting) == waiting)
         gates[0].begun.wait(5)
     until(lambda: visitors[2].events and visitors[1].events)
     assert (
@@ -133,7 +134,7 @@ def test_who_waits_is_told_their_place_and_about_how_long():
 
 def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
     now = [0.0]
-    line = Line(clock=lambda: now[0])
+    queue = JobQueue(clock=lambda: now[0])
 
     def takes(seconds: float) -> Any:
         def work(stop: Any) -> Iterator[Any]:
@@ -143,13 +144,13 @@ def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
         return work
 
     for seconds in (100.0, 100.0, 200.0):
-        list(events(line, "sweep", takes(seconds), never))
-        until(lambda: line._running is None)
+        list(events(queue, "sweep", takes(seconds), never))
+        until(lambda: queue._running is None)
     gate = Gate()
-    holder = Visitor(line, gate, kind="sweep")
+    holder = Visitor(queue, gate, kind="sweep")
     gate.begun.wait(5)
     now[0] += 30
-    waiting = Visitor(line, takes(0), kind="other")
+    waiting = Visitor(queue, takes(0), kind="other")
     until(lambda: waiting.events)
     assert waiting.events[0]["wait_s"] == 100  # 0.7·100 + 0.3·200 = 130, of which 30 are over
     gate.open.set()
@@ -159,7 +160,7 @@ def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
 @pytest.mark.parametrize("way", ["left", "stopped", "failed"])
 def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
     now, stop = [0.0], threading.Event()
-    line = Line(clock=lambda: now[0])
+    queue = JobQueue(clock=lambda: now[0])
 
     def takes(seconds: float, way: str = "") -> Any:
         def work(stopped: Any) -> Iterator[Any]:
@@ -172,8 +173,8 @@ def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
 
         return work
 
-    list(events(line, "run", takes(100), never))
-    early = events(line, "run", takes(1, way), stop.is_set)
+    list(events(queue, "run", takes(100), never))
+    early = events(queue, "run", takes(1, way), stop.is_set)
     next(early)
     if way == "left":
         early.close()
@@ -183,46 +184,46 @@ def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
     else:
         with pytest.raises(UserError, match="No"):
             list(early)
-    until(lambda: line._running is None)
-    assert line._usually("run") == 100
-    source = events(line, "run", takes(200), never)
+    until(lambda: queue._running is None)
+    assert queue._usual.of("run") == 100
+    source = events(queue, "run", takes(200), never)
     next(source)
     source.close()
-    until(lambda: line._running is None)
-    assert line._usually("run") == 130, "but that one needs at least so long is known"
+    until(lambda: queue._running is None)
+    assert queue._usual.of("run") == 130, "but that one needs at least so long is known"
 
 
 def test_a_full_line_refuses_at_once_and_says_when_to_come_back():
-    line = Line(Bounds(most_waiting=2))
+    queue = JobQueue(Bounds(most_waiting=2))
     gate = Gate()
-    held = [Visitor(line, gate)]
+    held = [Visitor(queue, gate)]
     gate.begun.wait(5)
-    held += [Visitor(line, lambda stop: iter_one()) for _ in range(2)]
-    until(lambda: len(line._waiting) == 2)
+    held += [Visitor(queue, lambda stop: iter_one()) for _ in range(2)]
+    until(lambda: len(queue._waiting) == 2)
     with pytest.raises(UserError, match=r"queue is full: 2 are waiting .* try again in about \d+ s\.$"):
-        next(events(line, "run", gate, never))
+        next(events(queue, "run", gate, never))
     gate.open.set()
-    assert all(visitor.wait().failure is None for visitor in held) and free(line)
+    assert all(visitor.wait().failure is None for visitor in held) and free(queue)
 
 
 def test_stop_while_waiting_leaves_the_line():
-    line, gate, stop = Line(), Gate(), threading.Event()
-    first = Visitor(line, gate)
+    queue, gate, stop = JobQueue(), Gate(), threading.Event()
+    first = Visitor(queue, gate)
     gate.begun.wait(5)
     never_begun = Gate()
-    second = Visitor(line, never_begun, stop.is_set)
-    until(lambda: len(line._waiting) == 1)
+    second = Visitor(queue, never_begun, stop.is_set)
+    until(lambda: len(queue._waiting) == 1)
     stop.set()
     assert second.wait().events[-1]["text"] == "Stopped before it began"
-    assert not line._waiting and not never_begun.begun.is_set()
+    assert not queue._waiting and not never_begun.begun.is_set()
     gate.open.set()
     first.wait()
-    assert free(line)
+    assert free(queue)
 
 
 def test_stop_ends_the_job_under_way():
-    line, gate, stop = Line(), Gate(), threading.Event()
-    visitor = Visitor(line, gate, stop.is_set)
+    queue, gate, stop = JobQueue(), Gate(), threading.Event()
+    visitor = Visitor(queue, gate, stop.is_set)
     gate.begun.wait(5)
     stop.set()
     assert visitor.wait().events[-1] == {"type": "last", "stopped": True}
@@ -230,37 +231,37 @@ def test_stop_ends_the_job_under_way():
 
 @pytest.mark.parametrize("taken", [1, 2])
 def test_who_leaves_frees_the_device_before_the_next_event(taken):
-    line, gate = Line(), Gate()
+    queue, gate = JobQueue(), Gate()
     gate.open.set() if taken == 2 else None
-    source = events(line, "run", gate, never)
+    source = events(queue, "run", gate, never)
     for _ in range(taken):
         next(source)
     source.close()
     until(lambda: gate.ended)
-    assert free(line)
+    assert free(queue)
 
 
 def test_who_leaves_while_waiting_is_not_worked_for():
-    line, gate, unwanted = Line(), Gate(), Gate()
-    holder = Visitor(line, gate)
+    queue, gate, unwanted = JobQueue(), Gate(), Gate()
+    holder = Visitor(queue, gate)
     gate.begun.wait(5)
-    source = events(line, "run", unwanted, never)
+    source = events(queue, "run", unwanted, never)
     assert next(source)["ahead"] == 1
     source.close()
     gate.open.set()
     holder.wait()
-    assert free(line) and not unwanted.begun.is_set()
+    assert free(queue) and not unwanted.begun.is_set()
 
 
 def test_a_job_waits_until_its_last_event_is_taken():
-    line, computed = Line(), []
+    queue, computed = JobQueue(), []
 
     def work(stop: Any) -> Iterator[Any]:
         for number in range(3):
             computed.append(number)
             yield {"type": "number", "number": number}
 
-    source = events(line, "run", work, never)
+    source = events(queue, "run", work, never)
     for number in range(3):
         assert next(source)["number"] == number
         time.sleep(0.05)
@@ -269,22 +270,22 @@ def test_a_job_waits_until_its_last_event_is_taken():
 
 
 def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
-    monkeypatch.setattr("specdemo.service.queue.ABANDONED_S", 0.1)
-    line, gate = Line(), Gate()
-    source = events(line, "run", gate, never)
+    monkeypatch.setattr("specdemo.service.place.ABANDONED_S", 0.1)
+    queue, gate = JobQueue(), Gate()
+    source = events(queue, "run", gate, never)
     next(source)
     until(lambda: gate.ended)
-    assert free(line) and ABANDONED_S >= 30
+    assert free(queue) and ABANDONED_S >= 30
 
 
 def test_the_time_limit_ends_a_job_keeps_what_it_did_and_says_so():
-    line = Line(Bounds(most_seconds=0.1))
+    queue = JobQueue(Bounds(most_seconds=0.1))
     told = []
     with pytest.raises(UserError, match=r"time limit of 0\.1 s ended this, what was done until then is kept"):
-        for event in events(line, "run", Gate(), never):
+        for event in events(queue, "run", Gate(), never):
             told.append(event)
     assert [event["type"] for event in told] == ["first", "last"] and told[-1]["stopped"]
-    assert free(line)
+    assert free(queue)
 
 
 @pytest.mark.parametrize("failure", [UserError("No."), ValueError("inside"), KeyboardInterrupt()])
@@ -293,25 +294,25 @@ def test_a_failure_reaches_its_visitor_and_nobody_else(failure):
         yield {"type": "first"}
         raise failure
 
-    line = Line()
+    queue = JobQueue()
     with pytest.raises(type(failure)):
-        list(events(line, "run", work, never))
-    assert free(line)
+        list(events(queue, "run", work, never))
+    assert free(queue)
 
 
 def test_a_line_that_closes_lets_the_job_under_way_finish_and_refuses_the_rest():
-    line, gate, unwanted = Line(), Gate(), Gate()
-    running = Visitor(line, gate)
+    queue, gate, unwanted = JobQueue(), Gate(), Gate()
+    running = Visitor(queue, gate)
     gate.begun.wait(5)
-    waiting = Visitor(line, unwanted)
-    until(lambda: len(line._waiting) == 1)
-    closing = threading.Thread(target=line.close, args=("Closed.", 10.0))
+    waiting = Visitor(queue, unwanted)
+    until(lambda: len(queue._waiting) == 1)
+    closing = threading.Thread(target=queue.close, args=("Closed.", 10.0))
     closing.start()
     assert str(waiting.wait().failure) == "Closed." and not unwanted.begun.is_set()
     with pytest.raises(UserError, match=r"^Closed\.$"):
-        next(events(line, "run", unwanted, never))
+        next(events(queue, "run", unwanted, never))
     with pytest.raises(UserError, match=r"^Closed\.$"):
-        line.first("check", lambda: None)
+        queue.first("check", lambda: None)
     gate.open.set()
     closing.join(5)
     assert not closing.is_alive()
@@ -319,36 +320,36 @@ def test_a_line_that_closes_lets_the_job_under_way_finish_and_refuses_the_rest()
 
 
 def test_a_job_that_outlasts_the_closing_line_is_ended_and_keeps_what_it_did():
-    line, gate = Line(), Gate()
-    running = Visitor(line, gate)
+    queue, gate = JobQueue(), Gate()
+    running = Visitor(queue, gate)
     gate.begun.wait(5)
-    line.close("Closed.", 0.05)
+    queue.close("Closed.", 0.05)
     assert str(running.wait().failure) == "This was ended, what was done until then is kept. Closed."
     assert running.events[-1] == {"type": "last", "stopped": True} and gate.ended
 
 
 def test_the_program_s_own_work_comes_first_on_the_device_s_thread():
-    line, holding, gate = Line(), Gate(), Gate()
+    queue, holding, gate = JobQueue(), Gate(), Gate()
     gate.open.set()
-    visitors = [Visitor(line, holding)]
+    visitors = [Visitor(queue, holding)]
     holding.begun.wait(5)
-    visitors += [Visitor(line, gate)]
-    until(lambda: len(line._waiting) == 1)
+    visitors += [Visitor(queue, gate)]
+    until(lambda: len(queue._waiting) == 1)
     done: list[Any] = []
     own = threading.Thread(
-        target=lambda: done.append(line.first("own", lambda: (gate.begun.is_set(), threading.get_ident())))
+        target=lambda: done.append(queue.first("own", lambda: (gate.begun.is_set(), threading.get_ident())))
     )
     own.start()
-    until(lambda: len(line._waiting) == 2)
+    until(lambda: len(queue._waiting) == 2)
     assert not done
     holding.open.set()
     own.join(5)
     assert done == [(False, *holding.threads)]
-    assert all(visitor.wait().failure is None for visitor in visitors) and free(line)
+    assert all(visitor.wait().failure is None for visitor in visitors) and free(queue)
 
 
 def test_own_work_that_fails_is_told_to_who_wanted_it():
-    line = Line()
+    queue = JobQueue()
     with pytest.raises(ZeroDivisionError):
-        line.first("own", lambda: 1 / 0)
-    assert line.first("own", lambda: 7) == 7 and free(line)
+        queue.first("own", lambda: 1 / 0)
+    assert queue.first("own", lambda: 7) == 7 and free(queue)

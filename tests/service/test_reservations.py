@@ -9,8 +9,8 @@ from specdemo.service.reservations import (
     MEASURING_S,
     MOST_S,
     REMEMBERED,
+    CallReport,
     Reservations,
-    Taken,
 )
 from specdemo.service.reservations import usual_seconds as usual
 
@@ -20,7 +20,7 @@ COSTS = {(256, ""): Calibration(0.01, 0.0, (1.0,) * 13, 1)}
 
 
 def taken(start_s=1.0, work_s=2.0, size=256, costs=None, whole=True, gpu="H200"):
-    return Taken(gpu, costs or {}, start_s, work_s, size, whole)
+    return CallReport(gpu, costs or {}, start_s, work_s, size, whole)
 
 
 def test_the_first_call_has_time_to_measure_and_later_ones_ask_for_what_they_need():
@@ -103,7 +103,7 @@ def test_what_was_never_asked_for_is_judged_by_how_quick_the_rest_was():
 @pytest.mark.parametrize("raw", [{}, {"max_new_tokens": "x", "prompts": None, "draws": float("nan")}])
 def test_every_kind_gets_some_time_whatever_is_missing(kind, raw):
     known = Reservations()
-    assert LEAST_S <= known.seconds_for(kind, raw, "more", {}) <= MOST_S
+    assert LEAST_S <= known.seconds_for(kind, raw) <= MOST_S
     known.learn(kind, raw, taken(size=None))
     known.was_cut(kind, raw)
     assert LEAST_S <= known.seconds_for(kind, raw) <= MOST_S

@@ -1,4 +1,4 @@
-"""What one visitor can have of a line: a share, and no more than half of it where others want some."""
+"""What one visitor can have of a queue: a share, and no more than half of it where others want some."""
 
 import threading
 from collections.abc import Iterator
@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from specdemo.records.limits import UserError
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import Service
-from specdemo.service.offer import Offer
-from specdemo.service.queue import Bounds, Line
+from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.shares import MOST_EACH, Visitor
 
 KINDS = ("run", "play", "quiz", "prove", "measure")
@@ -39,46 +40,46 @@ def held() -> Iterator[ExitStack]:
     ("who", "whose"), [(page(1), "page"), (Visitor("10.0.0.1"), "address")], ids=["session", "address"]
 )
 def test_a_visitor_has_one_job_of_a_kind_and_three_in_all(held, who, whose):
-    line = Line()
+    queue = JobQueue()
     for kind in KINDS[:MOST_EACH]:
-        held.enter_context(line.place(kind, who))
+        held.enter_context(queue.place(kind, who))
         with pytest.raises(UserError, match=SHARE.format(whose)):
-            held.enter_context(line.place(kind, who))
+            held.enter_context(queue.place(kind, who))
     with pytest.raises(UserError, match=SHARE.format(whose)):
-        held.enter_context(line.place(KINDS[-1], who))
+        held.enter_context(queue.place(KINDS[-1], who))
     for other in (page(2), Visitor("10.0.0.2"), None, None):
-        held.enter_context(line.place("run", other))
+        held.enter_context(queue.place("run", other))
 
 
 def test_a_place_is_free_again_when_its_visitor_leaves():
-    line = Line()
+    queue = JobQueue()
     for _ in range(3):
-        with line.place("run", page(1)):
+        with queue.place("run", page(1)):
             pass
-    with pytest.raises(ZeroDivisionError), line.place("run", page(1)):
+    with pytest.raises(ZeroDivisionError), queue.place("run", page(1)):
         _ = 1 / 0
-    with line.place("run", page(1)):
+    with queue.place("run", page(1)):
         pass
 
 
 def test_an_address_with_over_half_of_a_full_line_makes_room_for_others(held):
-    line = Line(Bounds(most_waiting=6))
-    greedy = [held.enter_context(line.place("run", page(number))) for number in range(6)]
+    queue = JobQueue(Bounds(most_waiting=6))
+    greedy = [held.enter_context(queue.place("run", page(number))) for number in range(6)]
     with pytest.raises(UserError, match="queue is full: 6 are waiting"):
-        held.enter_context(line.place("run", page(7)))
+        held.enter_context(queue.place("run", page(7)))
     others = [
-        held.enter_context(line.place("run", page(10 + number, f"10.0.1.{number}"))) for number in range(3)
+        held.enter_context(queue.place("run", page(10 + number, f"10.0.1.{number}"))) for number in range(3)
     ]
     with pytest.raises(UserError, match="queue is full: 6 are waiting"):
-        held.enter_context(line.place("run", page(20, "10.0.1.9")))
+        held.enter_context(queue.place("run", page(20, "10.0.1.9")))
     assert [place.refused is None for place in greedy] == [True] * 3 + [False] * 3, "the newest made room"
     with pytest.raises(UserError, match=r"your address had more than half of its places; please try again"):
-        greedy[-1].require()
+        greedy[-1].require_kept()
     assert all(place.refused is None for place in others)
 
 
 def test_who_loses_their_place_while_waiting_is_told(held):
-    line, begun, release = Line(Bounds(most_waiting=2)), threading.Event(), threading.Event()
+    queue, begun, release = JobQueue(Bounds(most_waiting=2)), threading.Event(), threading.Event()
 
     def job(_stop: Any) -> Iterator[Any]:
         begun.set()
@@ -86,17 +87,17 @@ def test_who_loses_their_place_while_waiting_is_told(held):
         yield {"type": "only"}
 
     def visit() -> None:
-        with line.place("run", page(0)) as place:
-            list(line.turn(place, job, never))
+        with queue.place("run", page(0)) as place:
+            list(queue.turn(place, job, never))
 
     running = threading.Thread(target=visit)
     running.start()
     begun.wait(5)
-    held.enter_context(line.place("run", page(1)))
-    place = held.enter_context(line.place("run", page(2)))
-    waiting = line.turn(place, job, never)
+    held.enter_context(queue.place("run", page(1)))
+    place = held.enter_context(queue.place("run", page(2)))
+    waiting = queue.turn(place, job, never)
     assert next(waiting)["ahead"] == 1
-    held.enter_context(line.place("run", page(3, "10.0.1.3")))
+    held.enter_context(queue.place("run", page(3, "10.0.1.3")))
     with pytest.raises(UserError, match="more than half"):
         list(waiting)
     release.set()
@@ -110,37 +111,37 @@ def gated_service(bounds: Bounds, gate: threading.Event) -> Service:
         assert gate.wait(10)
         return name
 
-    def perform(_pair: Any, _kind: str, _raw: Any, _stop: Any) -> Iterator[Any]:
+    def perform(_pair: Any, _request: Any, _stop: Any) -> Iterator[Any]:
         yield {"type": "done"}
 
-    return Service(load, Offer("home", {"home": "", "a": "", "b": ""}), bounds, perform)
+    return Service(load, OfferedPairs("home", {"home": "", "a": "", "b": ""}), bounds, perform)
 
 
 @pytest.mark.parametrize("pair", ["home", "a"])
 def test_who_waits_for_models_has_a_place_as_well(pair):
     gate = threading.Event()
     service = gated_service(Bounds(most_waiting=3), gate)
-    waiting = [service.stream(RUN, never, pair, page(number)) for number in range(3)]
+    waiting = [service.events(JobKind.RUN, RUN, never, pair, page(number)) for number in range(3)]
     for one in waiting:
         assert next(one)["type"] == "progress"
     with pytest.raises(UserError, match="queue is full: 3 are waiting"):
-        next(service.stream(RUN, never, "b", page(3)))
+        next(service.events(JobKind.RUN, RUN, never, "b", page(3)))
     with pytest.raises(UserError, match=SHARE.format("page")):
-        next(service.stream(RUN, never, "b", page(0)))
+        next(service.events(JobKind.RUN, RUN, never, "b", page(0)))
     gate.set()
     assert [list(one)[-1]["type"] for one in waiting] == ["done"] * 3
-    assert list(service.stream(RUN, never, "b", page(0)))[-1]["type"] == "done"
+    assert list(service.events(JobKind.RUN, RUN, never, "b", page(0)))[-1]["type"] == "done"
 
 
 def test_a_place_lost_while_waiting_for_models_is_told_and_leaves_no_user_behind():
     gate = threading.Event()
     service = gated_service(Bounds(most_waiting=2), gate)
-    first, second = (service.stream(RUN, never, "a", page(number)) for number in range(2))
+    first, second = (service.events(JobKind.RUN, RUN, never, "a", page(number)) for number in range(2))
     next(first), next(second)
-    other = service.stream(RUN, never, "b", page(2, "10.0.1.1"))
+    other = service.events(JobKind.RUN, RUN, never, "b", page(2, "10.0.1.1"))
     next(other)
     with pytest.raises(UserError, match="more than half"):
         list(second)
     gate.set()
     assert list(first)[-1]["type"] == "done" and list(other)[-1]["type"] == "done"
-    assert list(service.stream(RUN, never, "a", page(1)))[-1]["type"] == "done"
+    assert list(service.events(JobKind.RUN, RUN, never, "a", page(1)))[-1]["type"] == "done"

@@ -9,15 +9,15 @@ from helpers.lent_gpu import CONTEXT, Lender
 from helpers.tiny import service_of, tiny_pair
 
 import specdemo.pairs.pass_costs
-from specdemo.pairs.pass_costs import Pair
+from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import KINDS, LostDeviceError, Service, perform
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import KINDS, LostDeviceError, Service, checked, perform
 from specdemo.service.reservations import LEAST_S, MEASURING_S
 from specdemo.service.reservations import usual_seconds as seconds_for
 from specdemo.service.zerogpu import on_calls
 
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
-PARENT = os.getpid()
 LONG = {**REQUEST, "max_new_tokens": 300}
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
@@ -47,9 +47,9 @@ def emitted(events: Any) -> list[Any]:
 
 
 def test_a_call_gives_what_this_process_would_and_computes_elsewhere(service, lender, pair):
-    here = emitted(service_of(pair).stream(REQUEST, never))
+    here = emitted(service_of(pair).events(JobKind.RUN, REQUEST, never))
     pair.costs.known.clear()
-    events = list(service.stream(REQUEST, never))
+    events = list(service.events(JobKind.RUN, REQUEST, never))
     assert [event["type"] for event in events if event["type"] != "progress"][-1] == "end"
     assert emitted(events) == here
     assert lender.processes and os.getpid() not in lender.processes
@@ -58,9 +58,9 @@ def test_a_call_gives_what_this_process_would_and_computes_elsewhere(service, le
 
 def test_every_kind_of_job_is_done_inside_calls(service, lender):
     jobs = [
-        service.prove({"proof": "greedy", "prompts": 1}, never),
-        service.play({"text": "abc", "draft": "x"}, never),
-        service.measure({"experiment": "overhead", "max_new_tokens": 4, "prompts": 1}, never),
+        service.events(JobKind.PROVE, {"proof": "greedy", "prompts": 1}, never),
+        service.events(JobKind.PLAY, {"text": "abc", "draft": "x"}, never),
+        service.events(JobKind.MEASURE, {"experiment": "overhead", "max_new_tokens": 4, "prompts": 1}, never),
     ]
     for job in jobs:
         assert list(job)[-1]["type"] in ("end", "turn")
@@ -70,7 +70,7 @@ def test_every_kind_of_job_is_done_inside_calls(service, lender):
 def test_stop_reaches_the_other_process(service):
     begun: list[float] = []
     events = []
-    for event in service.stream(LONG, lambda: bool(begun)):
+    for event in service.events(JobKind.RUN, LONG, lambda: bool(begun)):
         events.append(event)
         if event["type"] == "round" and not begun:
             begun.append(time.monotonic())
@@ -79,12 +79,12 @@ def test_stop_reaches_the_other_process(service):
 
 
 def test_who_leaves_ends_the_call_and_the_next_visitor_is_served(service, lender):
-    source = service.stream(LONG, never)
+    source = service.events(JobKind.RUN, LONG, never)
     while next(source)["type"] != "round":
         pass
     begun = time.monotonic()
     source.close()
-    assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
+    assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
     assert time.monotonic() - begun < 20
     with pytest.raises(ProcessLookupError):
         os.kill(lender.processes[0], 0)
@@ -93,25 +93,30 @@ def test_who_leaves_ends_the_call_and_the_next_visitor_is_served(service, lender
 def test_a_refusal_inside_the_call_keeps_its_sentence(service, pair):
     pair.tokenizer.chat_template = None
     with pytest.raises(UserError, match=r"has no chat template; choose raw continuation\.$"):
-        list(service.stream({**REQUEST, "mode": "chat"}, never))
-    assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
+        list(service.events(JobKind.RUN, {**REQUEST, "mode": "chat"}, never))
+    assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
 
 
 def test_a_gpu_that_cannot_be_had_is_told_in_the_host_s_words(service, lender):
     lender.refusal = RuntimeError()
     lender.refusal.message = "You have exceeded\nyour quota"  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"could not be used \(You have exceeded your quota\); please try"):
-        list(service.stream(REQUEST, never))
+        list(service.events(JobKind.RUN, REQUEST, never))
     lender.refusal = None
-    assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
+    assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
 
 
 def test_the_time_asked_for_follows_the_request(service, lender):
-    list(service.stream(REQUEST, never))
-    assert lender.durations == [seconds_for("run", REQUEST)]
-    assert MEASURING_S <= seconds_for("run", REQUEST) < seconds_for("run", LONG) < seconds_for("run", {})
-    assert seconds_for("run", {"max_new_tokens": 1e9}) == seconds_for("run", {})
-    assert seconds_for("play", {}) < seconds_for("measure", {}) <= 120
+    list(service.events(JobKind.RUN, REQUEST, never))
+    assert lender.durations == [seconds_for(JobKind.RUN, REQUEST)]
+    assert (
+        MEASURING_S
+        <= seconds_for(JobKind.RUN, REQUEST)
+        < seconds_for(JobKind.RUN, LONG)
+        < seconds_for(JobKind.RUN, {})
+    )
+    assert seconds_for(JobKind.RUN, {"max_new_tokens": 1e9}) == seconds_for(JobKind.RUN, {})
+    assert seconds_for(JobKind.PLAY, {}) < seconds_for(JobKind.MEASURE, {}) <= 120
 
 
 def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pair, lender, monkeypatch):
@@ -125,18 +130,18 @@ def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pai
 
     monkeypatch.setattr("specdemo.pairs.pass_costs.find_good_rows", counted)
     for _ in range(2):
-        assert list(service.stream(REQUEST, never))[-1]["type"] == "end"
+        assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
     assert measured.value == 1 and len(set(lender.processes)) == 2
     assert not pair.costs.known, "this process computes nothing"
-    list(service.stream({**REQUEST, "max_new_tokens": 600}, never))
+    list(service.events(JobKind.RUN, {**REQUEST, "max_new_tokens": 600}, never))
     assert measured.value == 2, "another length of cache"
 
 
 def test_the_next_call_asks_for_what_the_first_one_took(service, lender):
     for _ in range(3):
-        list(service.stream(REQUEST, never))
+        list(service.events(JobKind.RUN, REQUEST, never))
     first, *later = lender.durations
-    assert first == seconds_for("run", REQUEST) and max(later) < first and min(later) >= LEAST_S
+    assert first == seconds_for(JobKind.RUN, REQUEST) and max(later) < first and min(later) >= LEAST_S
 
 
 def test_a_call_that_the_host_cuts_off_gets_more_time_the_next_time(pair, monkeypatch):
@@ -159,7 +164,7 @@ def test_a_call_that_the_host_cuts_off_gets_more_time_the_next_time(pair, monkey
     performer = on_calls(pair, perform, lend)
     for _ in range(2):
         with pytest.raises(UserError, match="could not be used"):
-            list(performer(pair, "run", REQUEST, never))
+            list(performer(pair, checked(JobKind.RUN, REQUEST), never))
     assert durations[1] >= 2 * durations[0]
 
 
@@ -186,7 +191,7 @@ def test_a_process_whose_device_is_lost_is_not_used_again(pair):
 
         return decorate
 
-    source = on_calls(pair, lost, lend)(pair, "run", REQUEST, never)
+    source = on_calls(pair, lost, lend)(pair, checked(JobKind.RUN, REQUEST), never)
     with pytest.raises(UserError, match="The device failed"):
         for event in source:
             raise AssertionError(event)
@@ -194,6 +199,6 @@ def test_a_process_whose_device_is_lost_is_not_used_again(pair):
 
 
 def test_a_fault_of_the_program_is_not_blamed_on_the_gpu(service, monkeypatch):
-    monkeypatch.setitem(KINDS, "run", lambda raw: 1 / 0 if os.getpid() != PARENT else KINDS["play"])
+    monkeypatch.setitem(KINDS, JobKind.RUN, KINDS[JobKind.RUN]._replace(events=lambda *_: 1 / 0))
     with pytest.raises(UserError, match=r"failed inside the program \(ZeroDivisionError\)\."):
-        list(service.stream(REQUEST, never))
+        list(service.events(JobKind.RUN, REQUEST, never))

@@ -107,7 +107,7 @@ class SharedPage:
         page.mouse.move(0, 0)
         page.evaluate("window.scrollTo(0, 0)")
         if self._shown != recording:
-            self._replay.events = recorded(recording)
+            self._replay.replayed = recorded(recording)
             run_to_end(page)
             self._shown = recording
             return page

@@ -26,9 +26,9 @@ def test_a_run_returns_its_events(client, service):
     lines = client.predict(**GOOD, api_name="/run").splitlines()
     events = [json.loads(line) for line in lines]
     assert [event["type"] for event in events if event["type"] != "progress"] == [
-        event["type"] for event in service.events
+        event["type"] for event in service.replayed
     ]
-    assert events[-1] == service.events[-1]
+    assert events[-1] == service.replayed[-1]
     assert service.requests[-1].items() >= GOOD.items()
 
 
@@ -100,5 +100,5 @@ def test_a_job_whose_updates_nobody_fetches_is_ended(url, service, monkeypatch):
     service.gap_s = 0.1
     values = ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]
     httpx.post(f"{url}gradio_api/call/run", json={"data": values}).raise_for_status()
-    rounds = sum(event["type"] == "round" for event in service.events)
+    rounds = sum(event["type"] == "round" for event in service.replayed)
     assert served_at_last(service) < rounds

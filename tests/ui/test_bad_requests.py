@@ -25,7 +25,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from specdemo.records.limits import UserError
-from specdemo.service.offer import Offer
+from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.page import build_page, launch_options
 
@@ -128,7 +128,7 @@ def refusal_of(endpoint: Endpoint, values: dict[str, Any], pair: Any) -> str | N
     """What the endpoint's own check says, and then that of the pair."""
     try:
         endpoint.parse(values)
-        Offer().named(pair)
+        OfferedPairs().named(pair)
     except UserError as error:
         return str(error)
     return None

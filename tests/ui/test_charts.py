@@ -105,11 +105,11 @@ def assert_sums(shown: dict[str, Event], totals: Event) -> None:
 def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
     page = open_page()
     run_to_end(page)
-    charts(page, len(rounds(service.events)))
+    charts(page, len(rounds(service.replayed)))
     page.evaluate("() => document.querySelectorAll('.svg-container').forEach(n => { n.kept = 1; })")
-    service.events = recorded("shared_noise")
+    service.replayed = recorded("shared_noise")
     run_to_end(page)
-    charts(page, len(rounds(service.events)))
+    charts(page, len(rounds(service.replayed)))
     kept = "() => [...document.querySelectorAll('.js-plotly-plot .svg-container')].map(n => n.kept)"
     assert page.evaluate(kept) == [1] * 6
 
@@ -129,10 +129,10 @@ def test_a_run_without_a_baseline_says_so(open_page, service):
         trace["config"]["baseline"] = False
         del trace["lanes"]["baseline"]
 
-    service.events = edited(service.events, alone)
+    service.replayed = edited(service.replayed, alone)
     page = open_page()
     run_to_end(page)
-    shown = charts(page, len(rounds(service.events)))
+    shown = charts(page, len(rounds(service.replayed)))
     assert page.evaluate(NOTES)[-1] == "no baseline in this run"
     assert set(shown["speedup"]["speedup"]["y"]) == {None}
     assert page.inner_text("[data-figure=speedup]") == "–"

@@ -106,7 +106,7 @@ def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, browser, 
 
 def test_what_a_run_is_asked_and_answers_is_only_shown(open_page, service):
     trace = hostile_trace()
-    for event in service.events:
+    for event in service.replayed:
         event.get("pieces", {}).update({key: trace["pieces"][key] for key in event.get("pieces", {})})
     page = open_page(query=urlencode({"prompt": HOSTILE}))
     page.wait_for_function("text => document.querySelector('#prompt textarea').value === text", arg=HOSTILE)

@@ -242,7 +242,7 @@ def test_a_pending_token_is_told_of_without_its_verdict(played):
 
 @pytest.mark.slow
 def test_a_copied_token_is_called_copied(open_page, service):
-    for event in rounds(service.events):
+    for event in rounds(service.replayed):
         event["round"]["drafted_by"] = "prompt-lookup"
     page = open_page()
     run_to_end(page)

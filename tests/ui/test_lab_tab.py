@@ -186,7 +186,7 @@ def test_all_conditions_and_batches_run_by_one_button_each(open_lab):
 
 
 def test_the_last_run_is_a_star_and_sets_the_sliders(open_page, service):
-    service.events = recorded("greedy")
+    service.replayed = recorded("greedy")
     page = open_page()
     show_lab(page)
     assert traces(page, "theory-chart")["run"]["visible"] is False
@@ -200,7 +200,7 @@ def test_the_last_run_is_a_star_and_sets_the_sliders(open_page, service):
     page.wait_for_function(
         f"({TRACES})('theory-chart').run.x.length === 1 && ({TRACES})('theory-chart').run.x[0] > 0"
     )
-    totals = service.events[-1]["totals"]
+    totals = service.replayed[-1]["totals"]
     star = traces(page, "theory-chart")["run"]
     assert star["x"] == [pytest.approx(totals["alpha_compared"])] and 3 < star["y"][0] <= 4
     page.click("[data-role=take-run]")

@@ -16,7 +16,7 @@ from specdemo.records import recordings
 from specdemo.records.limits import parse_config
 from specdemo.ui.address import settings_from
 from specdemo.ui.component import STATIC
-from specdemo.ui.page import DEFAULTS
+from specdemo.ui.controls import DEFAULTS
 
 SHIPPED = recordings.FOLDER
 """Where they are, whatever other tests put in their place."""
@@ -176,7 +176,7 @@ def test_a_live_run_can_be_stopped_from_the_lesson(open_page, service):
     page.wait_for_selector(".sd[data-state=playing]")
     page.click(BUSY)
     page.wait_for_selector(".sd[data-state=ended]")
-    assert service.served < len(service.events) - 10
+    assert service.served < len(service.replayed) - 10
     page.wait_for_selector("[data-lesson='1'] [data-run]:visible")
 
 
@@ -190,7 +190,7 @@ def test_a_recording_takes_the_place_of_a_run_which_ends(open_page, service):
     page.wait_for_function("document.querySelector('[data-lane=draft]').checkVisibility()")
     page.wait_for_selector("#run:enabled")
     assert page.locator("[data-lane=draft]").is_visible(), "the run that was ended does not come back"
-    assert service.served < len(service.events) - 10
+    assert service.served < len(service.replayed) - 10
     service.go_on()
     page.click("#run")
     page.wait_for_selector("[data-lane=draft]", state="hidden")

@@ -53,7 +53,7 @@ def longer(events: list[Event], times: int) -> list[Event]:
 
 @pytest.mark.slow
 def test_a_run_goes_on_while_the_visitor_looks_back(open_page, service):
-    service.events = recorded("shared_noise")
+    service.replayed = recorded("shared_noise")
     service.gap_s, service.hold_at = 0.02, 70
     page = open_page(pace=1)
     page.click("#run")
@@ -76,14 +76,14 @@ def test_a_run_goes_on_while_the_visitor_looks_back(open_page, service):
     page.wait_for_selector("#run:enabled")
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
-    assert_figures(page, service.events[-1]["totals"])
-    assert len(tokens(page)) == sum(len(event["round"]["drafted"]) + 1 for event in rounds(service.events))
+    assert_figures(page, service.replayed[-1]["totals"])
+    assert len(tokens(page)) == sum(len(event["round"]["drafted"]) + 1 for event in rounds(service.replayed))
 
 
 @pytest.mark.slow
 def test_playing_waits_for_the_models(open_page, service):
     service.gap_s = 0.3
-    service.events = faster(service.events, 100)
+    service.replayed = faster(service.replayed, 100)
     page = open_page(pace=1)
     page.click("#run")
     words = "document.querySelector('[data-role=pace-text]').textContent"
@@ -97,17 +97,17 @@ def test_playing_waits_for_the_models(open_page, service):
 
 @pytest.mark.slow
 def test_thousands_of_tokens_a_second_end_right_and_leave_the_page_responsive(open_page, service):
-    service.events = faster(longer(service.events, 6), 100)
-    assert service.events[-1]["totals"]["tokens"] == 768
+    service.replayed = faster(longer(service.replayed, 6), 100)
+    assert service.replayed[-1]["totals"]["tokens"] == 768
     page = open_page(pace=1)
     page.click("#run")
     page.wait_for_selector(".sd[data-state=playing]")
     assert page.evaluate(LONGEST_WAIT) < 10_000, "ms between two frames"
-    assert_figures(page, service.events[-1]["totals"])
+    assert_figures(page, service.replayed[-1]["totals"])
     page.check("[data-role=hide-discarded]")
     for lane in ("speculative", "baseline"):
-        page.wait_for_function(RENDERED, arg=[lane, len(rounds(service.events, lane))])
-        assert plain_text(page, lane) == text_of(service.events, lane)
+        page.wait_for_function(RENDERED, arg=[lane, len(rounds(service.replayed, lane))])
+        assert plain_text(page, lane) == text_of(service.replayed, lane)
 
 
 def test_stop_ends_the_run_within_a_round_and_the_next_run_works(open_page, service):
@@ -119,12 +119,12 @@ def test_stop_ends_the_run_within_a_round_and_the_next_run_works(open_page, serv
     wait_until(lambda: service.served == served)
     page.click("#stop")
     page.wait_for_selector(".sd[data-state=ended]")
-    assert service.served <= served + 2 < len(service.events) - 10
+    assert service.served <= served + 2 < len(service.replayed) - 10
     assert page.inner_text("[data-role=sentence]").startswith("Stopped early.")
     page.wait_for_selector("#run:enabled")
     service.go_on()
     run_to_end(page)
-    assert page.inner_text("[data-role=sentence]") == service.events[-1]["sentence"]
+    assert page.inner_text("[data-role=sentence]") == service.replayed[-1]["sentence"]
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_closing_the_tab_ends_the_run(open_page, service):
     page.click("#run")
     page.wait_for_selector(".sd[data-state=playing]")
     page.close()
-    assert served_at_last(service) < len(service.events) - 10
+    assert served_at_last(service) < len(service.replayed) - 10
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_twenty_runs_leave_no_more_behind_than_five(open_page, service):
     heaps, nodes = [], []
     for count in range(1, 21):
         run_to_end(page)
-        open_round(page, 2, len(rounds(service.events)))
+        open_round(page, 2, len(rounds(service.replayed)))
         if count in (5, 20):
             used = measured(session)
             heaps.append(used["JSHeapUsedSize"])

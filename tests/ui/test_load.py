@@ -23,7 +23,7 @@ FULL = re.compile(r"The queue is full: 8 are waiting already; please try again i
 
 @pytest.fixture(scope="module")
 def service() -> Service:
-    """Around tiny models, with a short line."""
+    """Around tiny models, with a short queue."""
     pair = tiny_pair()
     return Service(lambda _name, _progress: pair, bounds=BOUNDS)
 
@@ -84,7 +84,7 @@ def test_a_greedy_client_takes_no_more_than_half_of_the_places_from_fifty_visito
     requests = requests_of(49, tokens=16)
     alone = [visit(visitor, **request).ids for request in requests]
     with greedy_client(url, visitor) as asked:
-        while len(service._line._taken) < 1 + BOUNDS.most_waiting:
+        while len(service._queue._taken) < 1 + BOUNDS.most_waiting:
             time.sleep(0.01)
         outcomes = storm(url, requests)
         assert len(asked) > BOUNDS.most_waiting
@@ -93,7 +93,7 @@ def test_a_greedy_client_takes_no_more_than_half_of_the_places_from_fifty_visito
     assert len(right) + len(refused) == len(requests)
     assert len(right) >= BOUNDS.most_waiting // 2
     assert all(FULL.fullmatch(str(o.refusal)) for o in refused)
-    while service._line._taken:
+    while service._queue._taken:
         time.sleep(0.05)
     assert visit(visitor, **requests[0]).ids == alone[0]
 
@@ -124,7 +124,7 @@ def test_who_disconnects_frees_the_device_and_nothing_more_is_done_for_them(url,
 
 def test_a_run_that_takes_too_long_is_ended_and_keeps_what_it_wrote(service, visitor, monkeypatch):
     session = uuid.uuid4().hex
-    monkeypatch.setattr(service._line, "bounds", Bounds(most_waiting=8, most_seconds=0.3))
+    monkeypatch.setattr(service._queue, "bounds", Bounds(most_waiting=8, most_seconds=0.3))
     visitor.join("run", {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}, session)
     texts: list[str] = []
     for message in visitor.messages(session):

@@ -44,7 +44,7 @@ def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
 def test_axe_finds_nothing_serious(open_page, service):
     page = open_page()
     assert_accessible(page, *OURS, state="idle")
-    service.events = recorded("shared_noise")
+    service.replayed = recorded("shared_noise")
     run_to_end(page)
     page.locator("[data-plot=position]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-plot=position].js-plotly-plot")
@@ -70,7 +70,7 @@ def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
     assert_above_the_fold(page, *asked, *shown, *controls)
     paper = page.evaluate("() => getComputedStyle(document.querySelector('.sd-lane')).backgroundColor")
     assert paper == f"rgb{tuple(bytes.fromhex(THEMES[theme].surface[1:]))}"
-    service.events = recorded("shared_noise")
+    service.replayed = recorded("shared_noise")
     run_to_end(page)
     assert_above_the_fold(page, *asked, *shown, "[data-lane=draft]", ".sd-transport", ".sd-pace")
     open_round(page, 1, 34)
@@ -80,7 +80,7 @@ def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
 @pytest.mark.slow
 @pytest.mark.parametrize("recording", ["greedy", "shared_noise"])
 def test_the_projector_switch_enlarges_and_still_fits(open_page, service, recording):
-    service.events = recorded(recording)
+    service.replayed = recorded(recording)
     page = open_page()
     run_to_end(page)
     page.check("[data-role=projector]")
@@ -104,7 +104,7 @@ def test_a_lane_shows_whole_lines_to_its_end(open_page):
 
 
 def test_nothing_is_wider_than_a_phone(open_page, service):
-    service.events = recorded("rejection")
+    service.replayed = recorded("rejection")
     page = open_page(width=390, height=844)
     run_to_end(page)
     for part in page.locator(".sd-lane, .sd-figures, .sd-plot, #prompt, #settings").all():

@@ -18,7 +18,7 @@ from helpers.visitor import (
 )
 
 from specdemo.records.limits import UserError, parse_config
-from specdemo.ui.page import EXAMPLES
+from specdemo.ui.controls import EXAMPLES
 
 HOSTILE = ("<img src=x onerror=document.title='pwned'>", "${alert(1)}", "{{x}}")
 RECORDINGS = {
@@ -37,7 +37,7 @@ def test_tokens_go_from_pending_to_their_verdict(open_page, service):
     assert token.evaluate(border) == "dashed"
     press(page, "play")
     page.wait_for_function("token => token.dataset.status !== 'pending'", arg=token)
-    first = rounds(service.events)[0]["round"]["drafted"][0]
+    first = rounds(service.replayed)[0]["round"]["drafted"][0]
     assert token.get_attribute("data-status") == first["status"]
     assert token.evaluate(border) == "solid"
 
@@ -71,12 +71,12 @@ def test_headline_figures_are_the_totals_of_the_last_event(played, recording):
 
 
 def test_figures_follow_the_rounds_that_have_been_played(open_page, service):
-    service.events = faster(service.events, 4)
+    service.replayed = faster(service.replayed, 4)
     page = open_page()
     receive_run(page)
-    assert service.served == len(service.events) - 2, "all rounds have arrived"
+    assert service.served == len(service.replayed) - 2, "all rounds have arrived"
     page.wait_for_function("document.querySelector('[data-figure=passes]').dataset.value >= 2")
-    assert figures(page)["passes"] < len(rounds(service.events)), "few are played"
+    assert figures(page)["passes"] < len(rounds(service.replayed)), "few are played"
     assert page.locator(".sd[data-state=playing]").count() == 1
     assert page.inner_text("[data-role=pace-text]") == "shown at 1/4 of real speed"
 
@@ -106,13 +106,13 @@ def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(play
 @pytest.mark.slow
 def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_page, service):
     def agree_at_first(trace: Any) -> None:
-        target = emitted(service.events, "baseline")
+        target = emitted(service.replayed, "baseline")
         for index, round_ in enumerate(trace["lanes"]["draft"]["rounds"][:5]):
             round_["emission"]["id"] = target[index]
 
-    service.events = recorded("shared_noise")
-    service.events = edited(service.events, agree_at_first)
-    departs = service.events[-1]["totals"]["draft_alone_departs"]
+    service.replayed = recorded("shared_noise")
+    service.replayed = edited(service.replayed, agree_at_first)
+    departs = service.replayed[-1]["totals"]["draft_alone_departs"]
     assert departs == 5
     page = open_page()
     run_to_end(page)
@@ -124,7 +124,7 @@ def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_pag
 
 
 def test_hostile_text_stays_text(open_page, service):
-    first = rounds(service.events)[0]
+    first = rounds(service.replayed)[0]
     hostile_tokens = [first["round"]["emission"], *first["round"]["drafted"]]
     for token, text in zip(hostile_tokens, HOSTILE, strict=False):
         token["id"] = 10**6 + HOSTILE.index(text)
@@ -227,9 +227,9 @@ def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, servi
     assert line.is_hidden()
     run_to_end(page)
     assert line.is_hidden(), "a recording of before says nothing"
-    service.events = [dict(event) for event in recorded("greedy")]
+    service.replayed = [dict(event) for event in recorded("greedy")]
     hostile = "fp16 was chosen <b>here</b> \u202e."
-    service.events[0]["run"] = {**service.events[0]["run"], "arithmetic": hostile}
+    service.replayed[0]["run"] = {**service.replayed[0]["run"], "arithmetic": hostile}
     run_to_end(page)
     assert line.is_visible() and line.locator("b").count() == 0
     assert line.inner_text().startswith("fp16 was chosen <b>here</b>") and "\u202e" not in line.inner_text()

@@ -213,13 +213,13 @@ def test_bad_settings_get_one_sentence(proof_page, service, field, value, words)
 
 @pytest.mark.slow
 def test_the_badge_of_a_sampled_run_opens_this_tab(open_page, service):
-    service.events = recorded("rejection")
+    service.replayed = recorded("rejection")
     page = open_page()
     run_to_end(page)
     page.click("[data-role=badge] button")
     page.wait_for_selector("#prove-distribution:visible")
     page.click("#tab-run-button")
-    service.events = recorded("greedy")
+    service.replayed = recorded("greedy")
     run_to_end(page)
     assert page.locator("[data-role=badge] button").count() == 0
 

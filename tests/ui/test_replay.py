@@ -125,7 +125,7 @@ def test_figures_after_a_scrub_are_those_of_the_latest_round(played, recording):
 
 
 def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, service):
-    service.events = faster(recorded("rejection"), 20)
+    service.replayed = faster(recorded("rejection"), 20)
     page = open_page(pace=1)
     page.click("#run")
     page.wait_for_selector(".sd[data-state=ended]")

@@ -143,7 +143,7 @@ def test_a_broken_file_gets_one_sentence(open_page):
 
 @pytest.mark.slow
 def test_the_saved_page_replays_offline(open_page, service, tmp_path, browser):
-    service.events = recorded("shared_noise")
+    service.replayed = recorded("shared_noise")
     page = open_page()
     page.fill("#prompt textarea", "</script><!-- <img src=x onerror=document.title='pwned'>")
     run_to_end(page)
@@ -204,7 +204,7 @@ def test_a_copied_link_sets_the_same_settings(open_page, service, url):
     page = open_page(query=SETTINGS)
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
     wait_for_settings(page)
-    service.events = recorded("rejection")
+    service.replayed = recorded("rejection")
     run_to_end(page)
     link = copied_link(page)
     again = open_page(query=urlsplit(link).query)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from gradio.context import LocalContext
 from helpers.http_visitor import HttpVisitor
 from helpers.requests_made import request_from
 from helpers.visitor import wait_until
@@ -39,9 +40,9 @@ class Hall:
     @property
     def taken(self) -> int:
         """How many places are."""
-        return len(self.service._line._taken)
+        return len(self.service._queue._taken)
 
-    def _perform(self, _pair: Any, _kind: str, _raw: Any, stop: Any) -> Iterator[Any]:
+    def _perform(self, _pair: Any, _request: Any, stop: Any) -> Iterator[Any]:
         rounds = 0
         while not stop() and not self.open.wait(0.01):
             yield {"type": "round", "number": (rounds := rounds + 1), "payload": self.payload}
@@ -199,9 +200,9 @@ def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
     assert visitor_of(request_from("10.0.0.1", None)) == Visitor("10.0.0.1")
     assert visitor_of(request_from(None, None)) == Visitor("")
     assert visitor_of(request_from("10.0.0.1", "abc", **{visitors._LOOPED: True})) == Visitor("10.0.0.1")
-    token = visitors.LocalContext.event_id.set("abc")
+    token = LocalContext.event_id.set("abc")
     assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1"), "made up by Gradio"
-    visitors.LocalContext.event_id.reset(token)
+    LocalContext.event_id.reset(token)
 
 
 async def told_client(scope: Any, receive: Any, send: Any) -> None:

@@ -12,10 +12,16 @@ from functools import lru_cache
 from typing import Any
 
 import gradio as gr
-import gradio_client.utils as client_utils
-from gradio.block_function import BlockFunction
 
 from specdemo.records.limits import UserError
+from specdemo.ui.http.gradio_internals import (
+    BlockFunction,
+    functions,
+    is_file_obj,
+    is_pending,
+    page_names,
+    public_endpoints,
+)
 
 API = "/gradio_api"
 DEEPEST = 32
@@ -51,14 +57,14 @@ def check_query(page: gr.Blocks, path: str, query: Mapping[str, str]) -> None:
     Raises:
         UserError: In a sentence for whoever asked.
     """
-    if path == "/" and query.get("page", "") not in page.config["page"]:
+    if path == "/" and query.get("page", "") not in page_names(page):
         raise NotFoundError("This program has one page only; leave “page” out of the address.")
     asked = path.removeprefix(f"{API}/")
     if asked == "queue/data":
         _check_session(query.get("session_hash"))
     if asked.startswith("heartbeat/"):
         _check_session(asked.removeprefix("heartbeat/"))
-    if (named := _EVENT.fullmatch(asked)) and not _is_waiting(page, named["event"]):
+    if (named := _EVENT.fullmatch(asked)) and not is_pending(page, named["event"]):
         raise NotFoundError("There is no such event, or its answer was already fetched.")
 
 
@@ -118,7 +124,7 @@ def _check_values(sent: dict[str, Any]) -> None:
         if any(isinstance(value, float) and not math.isfinite(value) for value in level):
             raise UserError("The request has a number that is too large.")
         # Gradio's newer test is part of this older one, and fails where "meta" is no object.
-        if any(map(client_utils.is_file_obj, level)):
+        if any(map(is_file_obj, level)):
             raise UserError("The request names a file; this page takes none.")
         holders = [value for value in level if isinstance(value, list | dict)]
         level = [part for one in holders for part in (one.values() if isinstance(one, dict) else one)]
@@ -135,7 +141,7 @@ def _check_call(page: gr.Blocks, name: str, sent: dict[str, Any], by_name: bool)
     _check_types(sent)
     if sent.get("session_hash") is not None:
         _check_session(sent["session_hash"])
-    asked = next(fn for fn in page.fns.values() if fn.api_name == name)
+    asked = next(fn for fn in functions(page).values() if fn.api_name == name)
     return _check_count(sent, len(asked.inputs))
 
 
@@ -150,13 +156,12 @@ def _check_parameters(name: str, has_default: Mapping[str, bool], sent: dict[str
 @lru_cache(maxsize=1)
 def _public_endpoints(page: gr.Blocks) -> dict[str, dict[str, bool]]:
     """By name: the parameters of each, and whether it has a default."""
-    described = page.get_api_info()["named_endpoints"]
     return {
         name.removeprefix("/"): {
             str(parameter["parameter_name"]): bool(parameter["parameter_has_default"])
             for parameter in endpoint["parameters"]
         }
-        for name, endpoint in described.items()
+        for name, endpoint in public_endpoints(page).items()
     }
 
 
@@ -179,10 +184,10 @@ def _check_event(fn: BlockFunction, sent: dict[str, Any]) -> None:
 
 
 def _by_index(page: gr.Blocks, index: object) -> BlockFunction:
-    numbered = isinstance(index, int) and not isinstance(index, bool)
-    if not numbered or index not in page.fns or page.fns[index].fn is None:
+    there = functions(page)
+    if not isinstance(index, int) or isinstance(index, bool) or index not in there or there[index].fn is None:
         raise UserError("fn_index must be the number of one of this page's functions; reload the page.")
-    return page.fns[index]
+    return there[index]
 
 
 def _check_types(sent: dict[str, Any]) -> None:
@@ -209,9 +214,3 @@ def _check_count(sent: dict[str, Any], expected: int) -> None:
     if count != expected:
         told = "is missing" if count is None else f"has {count:,}"
         raise UserError(f"data must be a list of {expected} values, but {told}.")
-
-
-def _is_waiting(page: gr.Blocks, event: str) -> bool:
-    """Whether the queue still has the event or its answer, which it forgets once that is delivered."""
-    waiting = page._queue.pending_event_ids_session  # Gradio has no other way to ask
-    return any(event in events for events in waiting.values())

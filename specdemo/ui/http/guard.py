@@ -22,6 +22,7 @@ from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
 from specdemo.ui import stage
 from specdemo.ui.http import health, lab_routes, offline, traces
+from specdemo.ui.http.gradio_internals import page_of, serves_tools
 from specdemo.ui.http.gradio_requests import API, NotFoundError, check_body, check_query, object_in
 from specdemo.ui.http.headers import admitted_headers
 from specdemo.ui.http.hosts import Hosts, hosts_for
@@ -63,7 +64,8 @@ def lifespan(
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """For ``FastAPI(lifespan=...)``: before the first request the guard is put around the whole app.
 
-    What is given as ``middleware`` would stand inside of Gradio's own, which answers some requests itself.
+    What is given as ``middleware`` would stand inside of Gradio's own, which answers some requests itself. So
+    the guard is put around Starlette's ``middleware_stack``, which has no public way to its outside.
 
     Args:
         allowed: Further names of the page, and whose pages may call it.
@@ -152,12 +154,12 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
     Raises:
         RefusedError: It does not.
     """
-    page = scope["app"].get_blocks()
+    page = page_of(scope)
     if len(path) > MAX_PATH_CHARS or _UNSAFE.search(path):
         raise RefusedError(404)
     if len(scope["query_string"]) > MAX_QUERY_CHARS:
         raise RefusedError(414)
-    if page.mcp_server and _MCP.fullmatch(path):
+    if serves_tools(page) and _MCP.fullmatch(path):
         return await _message(receive) if scope["method"] == "POST" else receive
     method = {"HEAD": "GET"}.get(scope["method"], scope["method"])
     taken = {"GET": _FETCHED.fullmatch(path), "POST": _posted(path)}

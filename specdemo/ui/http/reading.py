@@ -1,4 +1,4 @@
-"""Whether anybody reads what a job tells: one that nobody does is not worth the device.
+"""Whether anybody reads the events of a job: one that nobody reads is not worth the device.
 
 Gradio keeps what it has not sent yet for as long as the session lasts, and asks for more all the same. Knows
 no jobs.
@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable
 
 import gradio as gr
-from gradio.context import LocalContext
+
+from specdemo.ui.http.gradio_internals import listening_sockets
 
 UNREAD_S = 10.0
 """How long nothing may be read until a job ends: before it has begun, and while it holds the device."""
@@ -22,11 +23,11 @@ a minute of a run that looks as if it were read."""
 
 
 class Reader:
-    """The one who reads a job's updates; to be made while Gradio begins it, and asked after each update.
+    """The one who reads a job's updates; to be made when Gradio begins it, and asked after each update.
 
     Args:
-        unread: How many messages wait to be fetched.
-        clock: Seconds.
+        unread: Gives the number of messages that wait to be fetched.
+        clock: Gives seconds.
     """
 
     def __init__(self, unread: Callable[[], int], clock: Callable[[], float] = time.monotonic):
@@ -36,7 +37,7 @@ class Reader:
         self._seen = clock()
 
     def gone(self) -> bool:
-        """Whether nothing was read for too long."""
+        """Whether nothing was read for ``UNREAD_S``; to be called once after each update that was sent."""
         unread = self._unread()
         if unread <= max(self._last, FRESH):  # there is one more message since the last time
             self._seen = self._clock()
@@ -44,17 +45,11 @@ class Reader:
         return self._clock() - self._seen > UNREAD_S
 
 
-def unread_messages() -> Callable[[], int]:
-    """How many messages of the job that Gradio begins wait to be fetched; none where there is no queue."""
-    blocks = LocalContext.blocks.get(None)
-    event = blocks and blocks._queue.event_ids_to_events.get(LocalContext.event_id.get(None))
-    if not event:
-        return lambda: 0
-    return blocks._queue.pending_messages_per_session[event.session_hash].qsize
-
-
 def send_little_ahead(page: gr.Blocks) -> None:
-    """Have those who stop reading be found soon; for a page that has just been launched."""
-    for server in page.server.servers:
-        for listener in server.sockets:  # what it accepts inherits this
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)
+    """Bound what the system keeps unsent for each connection, so that who stops reading is found soon.
+
+    Args:
+        page: Has just been launched.
+    """
+    for listener in listening_sockets(page):  # what it accepts inherits this
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)

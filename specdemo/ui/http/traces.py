@@ -61,7 +61,15 @@ async def _unfold(request: Request) -> Response:
 
 
 async def of_posted_run(request: Request, answer: Callable[[Run], Response]) -> Response:
-    """What ``answer`` makes of the trace file that was posted, or the sentence that refuses it."""
+    """Answer a posted trace file.
+
+    Args:
+        request: With the file as its body.
+        answer: Makes the reply from the run; called on a worker thread.
+
+    Returns:
+        That reply, or one with status 400, 408, 413 or 503 and the sentence that refuses the file.
+    """
     if int(request.headers.get("content-length", 0)) > trace_file.MAX_BYTES:
         return refusal(413, UserError(trace_file.TOO_LARGE))
     if _uploads.locked():
@@ -109,5 +117,5 @@ def json_reply(value: object, status: int = 200) -> Response:
 
 
 def refusal(status: int, error: UserError) -> Response:
-    """The sentence, where the browser looks for it."""
+    """A reply with the sentence as ``error``, where the page's scripts look for it."""
     return json_reply({"error": str(error)}, status)

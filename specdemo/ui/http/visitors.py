@@ -11,12 +11,12 @@ from ipaddress import ip_network
 from typing import Any
 
 import gradio as gr
-from gradio.context import LocalContext
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specdemo.records.limits import UserError
 from specdemo.service.shares import Visitor
+from specdemo.ui.http.gradio_internals import current_event
 
 TRUSTED = "FORWARDED_ALLOW_IPS"
 """The web server's own variable: whose forwarded addresses it takes for true."""
@@ -45,11 +45,11 @@ def trust_proxies(addresses: str) -> None:
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """Whose share a job counts to: the session's, or that of the address where a request has no session."""
+    """The visitor whose share a job counts to: without a session where the request came without one."""
     client = request.client
     session = request.session_hash
     # Gradio calls what came without a session by its event; all callers of tools share one.
-    made_up = session == LocalContext.event_id.get(None) or _LOOPED in request.request.scope
+    made_up = session == current_event() or _LOOPED in request.request.scope
     return Visitor(client.host if client else "", None if made_up else session)
 
 

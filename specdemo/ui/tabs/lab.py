@@ -10,11 +10,13 @@ import gradio as gr
 
 from specdemo.lab.conditions import CONDITIONS, CONTRASTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
-from specdemo.lab.request import NEW_TOKENS, PROMPTS
+from specdemo.lab.request import NEW_TOKENS, PROMPTS, SETTINGS
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
 from specdemo.records.trace import Mode, RunConfig
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
+from specdemo.ui.requests import raw_request
 from specdemo.ui.streams import EventSource, Stops
 
 LAB = "document.querySelector('#lab .sd-lab').lab"
@@ -22,7 +24,15 @@ SCRIPTS = (f"() => {LAB}.values()", f"() => ({LAB}.settle(), [])")
 
 
 def build_lab(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    """Add the tab's widgets to the page that is being built, and what pressing them does.
+
+    Args:
+        service: Does the jobs.
+        pair: The page's choice of models.
+
+    Returns:
+        The wishes to stop a job of this tab, for ``jobs.leaver``.
+    """
     stops = Stops()
     inputs = _inputs()
     shown = component("lab", "lab.js", "mountLab", settings(list(inputs)))
@@ -91,18 +101,9 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         point, or one's own ``prompt``, continued or answered as ``mode`` says (raw or chat). ``pair``
         names the models, where there are several.
         """
-        raw = {
-            "experiment": experiment,
-            "k": k,
-            "temperature": temperature,
-            "max_new_tokens": max_new_tokens,
-            "prompts": prompts,
-            "prompt": prompt,
-            "mode": mode,
-            "seed": seed,
-        }
+        raw = raw_request(locals(), SETTINGS)
         yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.measure(raw, stop, pair, visitor)
+            stops, request, lambda stop, visitor: service.events(JobKind.MEASURE, raw, stop, pair, visitor)
         )
 
     return measure

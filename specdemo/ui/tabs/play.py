@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_PROMPT_CHARS
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
 from specdemo.ui.streams import EventSource, Stops
@@ -36,7 +37,15 @@ OPENINGS = (
 
 
 def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    """Add the tab's widgets to the page that is being built, and what pressing them does.
+
+    Args:
+        service: Does the jobs.
+        pair: The page's choice of models.
+
+    Returns:
+        The wishes to stop a job of this tab, for ``jobs.leaver``.
+    """
     stops = Stops()
     settings = {
         "openings": [opening._asdict() for opening in OPENINGS],
@@ -86,6 +95,8 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
             "written": written,
             "scores": scores,
         }
-        yield from jobs.stream(stops, request, lambda stop, visitor: service.play(raw, stop, pair, visitor))
+        yield from jobs.stream(
+            stops, request, lambda stop, visitor: service.events(JobKind.PLAY, raw, stop, pair, visitor)
+        )
 
     return play

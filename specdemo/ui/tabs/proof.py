@@ -7,10 +7,12 @@ import gradio as gr
 
 from specdemo.proof.chart import distribution_chart
 from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
-from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
+from specdemo.proof.request import MOST_PROMPTS, PROMPTS, SETTINGS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
+from specdemo.ui.requests import raw_request
 from specdemo.ui.streams import EventSource, Stops
 
 CLAIM = (
@@ -41,7 +43,15 @@ RULES = [
 
 
 def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """The tab's widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    """Add the tab's widgets to the page that is being built, and what pressing them does.
+
+    Args:
+        service: Does the jobs.
+        pair: The page's choice of models.
+
+    Returns:
+        The wishes to stop a job of this tab, for ``jobs.leaver``.
+    """
     stops = Stops()
     _constant(CLAIM, "proof-claim")
     with gr.Row(elem_id="proofs", equal_height=True):
@@ -109,15 +119,10 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
         looked at. ``pair`` names the models, where there are several.
         """
-        raw = {
-            "proof": proof,
-            "prompts": prompts,
-            "temperature": temperature,
-            "draws": draws,
-            "rule": rule,
-            "prompt": prompt,
-        }
-        yield from jobs.stream(stops, request, lambda stop, visitor: service.prove(raw, stop, pair, visitor))
+        raw = raw_request(locals(), SETTINGS)
+        yield from jobs.stream(
+            stops, request, lambda stop, visitor: service.events(JobKind.PROVE, raw, stop, pair, visitor)
+        )
 
     return prove
 

@@ -9,13 +9,22 @@ from typing import Any
 import gradio as gr
 
 from specdemo.quiz.questions import QUESTIONS
+from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.streams import EventSource, Stops
 
 
 def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """The widgets and what pressing them does; whoever left is to be forgotten in what it returns."""
+    """Add the quiz to the page that is being built, and what pressing its buttons does.
+
+    Args:
+        service: Does the jobs.
+        pair: The page's choice of models.
+
+    Returns:
+        The wishes to stop a job of the quiz, for ``jobs.leaver``.
+    """
     stops = Stops()
     with gr.Column(elem_id="quiz"):
         settings = {"questions": shown_questions()}
@@ -54,7 +63,9 @@ def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         ``pair`` names the models, where there are several.
         """
         yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.quiz({"question": question}, stop, pair, visitor)
+            stops,
+            request,
+            lambda stop, visitor: service.events(JobKind.QUIZ, {"question": question}, stop, pair, visitor),
         )
 
     return quiz

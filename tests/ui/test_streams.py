@@ -1,5 +1,6 @@
 """The NDJSON of a run, and stopping it, without a browser."""
 
+import inspect
 import itertools
 import json
 import shutil
@@ -14,9 +15,11 @@ from helpers.stand_in import StandIn
 
 from specdemo.records.limits import UserError
 from specdemo.ui.address import with_pair_named
+from specdemo.ui.controls import PLAIN_SETTINGS, Controls
 from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
-from specdemo.ui.page import PLAIN_SETTINGS, run_endpoint
+from specdemo.ui.requests import SETTINGS
 from specdemo.ui.streams import MIN_GAP_S, Stops, first_line, ndjson
+from specdemo.ui.tabs.run import run_endpoint
 
 
 class Counting:
@@ -118,6 +121,12 @@ def test_a_run_forgets_only_its_own_flag():
     assert stops.current("a") is new
     stops.leave("a", new)
     assert stops.current("a") is not new
+
+
+def test_run_takes_what_the_widgets_hold_in_their_order():
+    *taken, request = inspect.signature(run_endpoint(StandIn(), Stops())).parameters
+    assert (tuple(taken), request) == (Controls._fields, "request")
+    assert set(taken) - {"auto", "pair"} == set(SETTINGS)
 
 
 @pytest.mark.parametrize("pair", ["smollm2-1.7b", "a/target, b/draft", "", None])

@@ -19,7 +19,7 @@ OWN = "own"
 
 
 @dataclass(frozen=True)
-class Offer:
+class OfferedPairs:
     """The pairs of one app.
 
     Attributes:
@@ -33,7 +33,10 @@ class Offer:
     any_model: bool = False
 
     def named(self, asked: Any) -> str:
-        """The pair a request asks for; the one at home for None and for no text.
+        """The name of the pair that a request asks for.
+
+        Args:
+            asked: Untrusted; None and the empty text ask for the one at home.
 
         Raises:
             UserError: It is not offered.

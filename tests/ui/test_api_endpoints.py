@@ -22,9 +22,9 @@ import app
 import specdemo
 from specdemo.records.limits import DRAFTERS, SCRIPTED, UserError, parse_config
 from specdemo.records.trace import SPECULATIVE
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.shares import Visitor
-from specdemo.ui import api_endpoints as ways_in
-from specdemo.ui import jobs
+from specdemo.ui import api_endpoints, jobs
 from specdemo.ui.http.visitors import visitor_of
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.streams import ndjson
@@ -46,7 +46,7 @@ def live_url(pair: Any) -> Iterator[str]:
     """The address of a page around the real service; an MCP server where it can be one."""
     page = build_page(service_of(pair))
     there = importlib.util.find_spec("mcp") is not None
-    options = ways_in.with_mcp(page, launch_options()) if there else launch_options()
+    options = api_endpoints.with_mcp(page, launch_options()) if there else launch_options()
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
     yield address
     page.close()
@@ -67,7 +67,7 @@ def test_generate_gives_the_text_of_the_target_with_its_figures(client, pair):
     assert answer["totals"]["identical"] is True and answer["totals"]["speedup"] > 0
     for name in ("tokens", "tau", "alpha_compared", "divergence"):
         assert answer["totals"][name] == run.totals[name]
-    assert answer["totals"].keys() == ways_in.Figures.__annotations__.keys()
+    assert answer["totals"].keys() == api_endpoints.Figures.__annotations__.keys()
     assert (
         answer["pair"] == {"target": "tiny target", "draft": "tiny draft"} and answer["device"] == pair.place
     )
@@ -75,8 +75,8 @@ def test_generate_gives_the_text_of_the_target_with_its_figures(client, pair):
 
 
 def test_a_text_grows_while_it_is_written_and_control_tokens_are_left_out(pair):
-    events = service_of(pair).stream({**GOOD, "baseline": False}, lambda: False)
-    *growing, last = ways_in.answers(ndjson(events, clock=iter(range(10_000)).__next__))
+    events = service_of(pair).events(JobKind.RUN, {**GOOD, "baseline": False}, lambda: False)
+    *growing, last = api_endpoints.answers(ndjson(events, clock=iter(range(10_000)).__next__))
     texts = [answer["text"] for answer in growing]
     assert len(set(texts)) > 3 and all(last["text"].startswith(text) for text in texts)
     assert growing[0]["totals"] is None and growing[-1]["sentence"] == "" != last["sentence"]
@@ -89,14 +89,14 @@ def test_control_tokens_are_no_text():
         {"drafted": [{"id": 2, "status": "accepted"}, {"id": 2, "status": "discarded"}]},
         {"drafted": []},
     ]
-    totals = dict.fromkeys(ways_in.Figures.__annotations__)
+    totals = dict.fromkeys(api_endpoints.Figures.__annotations__)
     rounds = [
         {"type": "round", "lane": lane, "round": round_ | {"emission": {"id": 1}}, "totals": totals}
         for round_ in emitted
         for lane in ("speculative", "baseline")
     ]
     text = "".join(json.dumps(event) + "\n" for event in (start, *rounds))
-    assert [answer["text"] for answer in ways_in.answers([text])] == ["é"]
+    assert [answer["text"] for answer in api_endpoints.answers([text])] == ["é"]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_who_goes_away_ends_the_run(url, service):
     joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": values})
     with httpx.stream("GET", f"{url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
         assert any(service.served > 2 for _ in reply.iter_lines())
-    rounds = sum(event["type"] == "round" for event in service.events)
+    rounds = sum(event["type"] == "round" for event in service.replayed)
     assert 2 < served_at_last(service) < rounds
 
 

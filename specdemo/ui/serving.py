@@ -1,4 +1,4 @@
-"""Serving until the program ends: when it is told to, or when its device is lost. Knows page and service.
+"""Serve the page until the program ends: when it is told to, or when its device is lost.
 
 Told to end (SIGTERM), it lets the run under way finish and refuses others in a sentence. A device that is
 lost is lost for this process; a supervisor starts the next one.
@@ -16,9 +16,9 @@ from specdemo.service.jobs import Service
 from specdemo.ui.http.reading import send_little_ahead
 
 FINISH_S = 20.0
-"""How long the run under way may go on; supervisors kill after 30 to 90 s, counting what comes behind it."""
+"""Seconds that the run under way may go on; supervisors kill after 30 to 90 s, with what comes after it."""
 LAST_WORDS_S = 1.0
-"""For what was told last to reach the browsers."""
+"""Seconds for the last events to reach the browsers."""
 LOST_DEVICE = 75
 """The exit status by which a supervisor knows a lost device (EX_TEMPFAIL: trying again may help)."""
 POLL_S = 0.1
@@ -29,9 +29,11 @@ class _Terminated(BaseException):
 
 
 def serve_until_ended(page: gr.Blocks, service: Service, options: Mapping[str, Any]) -> int:
-    """Launch the page, wait for the end, and bring it about.
+    """Launch the page, wait until the program is to end, and end it; for the main thread.
 
     Args:
+        page: Is launched and closed.
+        service: Of the page; told to close where the program is to end in order.
         options: Of ``page.launch()``.
 
     Returns:

@@ -23,10 +23,10 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from specdemo.service.jobs import RESTARTING, State
-from specdemo.ui import ending
-from specdemo.ui.ending import LOST_DEVICE, serve_until_ended
+from specdemo.ui import serving
 from specdemo.ui.http import guard, health
 from specdemo.ui.http.health import with_health
+from specdemo.ui.serving import LOST_DEVICE, serve_until_ended
 
 ROOT = Path(__file__).parents[2]
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 8}
@@ -53,7 +53,7 @@ class Served:
 @pytest.fixture
 def served(monkeypatch: Any) -> Iterator[Served]:
     """Ended at once; signals as they were afterwards."""
-    monkeypatch.setattr(ending, "LAST_WORDS_S", 0.0)
+    monkeypatch.setattr(serving, "LAST_WORDS_S", 0.0)
     before = signal.getsignal(signal.SIGTERM)
     yield Served()
     signal.signal(signal.SIGTERM, before)
@@ -66,7 +66,7 @@ def soon(action: Callable[[], None]) -> None:
 def test_told_to_end_it_lets_the_run_finish_then_closes_and_a_second_time_means_at_once(served):
     soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert serve_until_ended(served, served, {"port": 7}) == 0  # type: ignore[arg-type]
-    assert served.ended == [(ending.FINISH_S,), ()], "first the service, then the page"
+    assert served.ended == [(serving.FINISH_S,), ()], "first the service, then the page"
     assert served.launched == {"port": 7}
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -74,13 +74,13 @@ def test_told_to_end_it_lets_the_run_finish_then_closes_and_a_second_time_means_
 def test_told_to_end_while_it_starts_it_ends_as_well(served):
     soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert serve_until_ended(served, served, {"slow": True}) == 0  # type: ignore[arg-type]
-    assert served.ended == [(ending.FINISH_S,), ()]
+    assert served.ended == [(serving.FINISH_S,), ()]
 
 
 def test_a_lost_device_ends_it_with_a_status_of_its_own(served):
     soon(lambda: setattr(served, "lost", True))
     assert serve_until_ended(served, served, {"port": 7}) == LOST_DEVICE > 0  # type: ignore[arg-type]
-    assert served.ended == [(ending.FINISH_S,), ()]
+    assert served.ended == [(serving.FINISH_S,), ()]
 
 
 def test_interrupted_it_waits_for_nobody(served):

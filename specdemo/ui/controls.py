@@ -1,0 +1,229 @@
+"""The widgets of a run: what they are called, what they hold at first, and how settings get into them.
+
+They only collect values: each one goes untouched through the service's own check. Knows no service.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gradio as gr
+
+from specdemo.records import limits
+from specdemo.records.drafter_kinds import DRAFT, KINDS, drafters_with
+from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.ui.jobs import QUIET
+from specdemo.ui.requests import SETTINGS
+
+DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
+FIRST_SETTINGS = {"k": AUTO}
+"""What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
+PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
+"""What a lesson's run has where it asks for nothing else."""
+
+
+class Example(NamedTuple):
+    """A prompt a visitor can take with one press."""
+
+    label: str
+    prompt: str
+    mode: Mode
+
+
+EXAMPLES = (
+    Example("Capital of France", "The capital of France is", Mode.RAW),
+    Example("Thank-you email", "Thank you for your email. I will get back to you", Mode.RAW),
+    Example(
+        "Code", "Write a Python function that returns the first n Fibonacci numbers as a list.", Mode.CHAT
+    ),
+    Example("Story", "Write a short story about a lighthouse keeper who finds a message.", Mode.CHAT),
+    Example(
+        "Copy-edit",
+        "Rewrite this so that Friday becomes Thursday: The meeting has moved to Friday afternoon. "
+        "Please send your slides before Friday noon, and tell me by Friday morning if you cannot come.",
+        Mode.CHAT,
+    ),
+)
+
+
+class Controls(NamedTuple):
+    """The widgets of a run, named after the fields of ``RunConfig``; ``auto`` makes k "auto"."""
+
+    prompt: gr.Textbox
+    mode: gr.Radio
+    drafter: gr.Dropdown
+    k: gr.Slider
+    auto: gr.Checkbox
+    temperature: gr.Slider
+    rule: gr.Radio
+    max_new_tokens: gr.Number
+    seed: gr.Number
+    top_k: gr.Number
+    top_p: gr.Slider
+    baseline: gr.Checkbox
+    draft_alone: gr.Checkbox
+    pair: gr.Dropdown
+
+
+def build_controls(drafters: Sequence[str], offered: OfferedPairs) -> tuple[Controls, gr.Button, gr.Button]:
+    """Add the widgets to the page that is being built.
+
+    Args:
+        drafters: The kinds that the pair at home can draft with.
+        offered: The pairs to choose from.
+
+    Returns:
+        The widgets, the button Run and the button Stop.
+    """
+    with gr.Row(elem_id="ask", equal_height=True):
+        prompt = gr.Textbox(
+            value=DEFAULTS.prompt,
+            label="Prompt",
+            placeholder="Write something for the models to continue or to answer",
+            lines=1,
+            max_lines=4,
+            scale=8,
+            min_width=260,
+            container=False,
+            elem_id="prompt",
+        )
+        run_button = gr.Button("Run", variant="primary", scale=0, min_width=120, elem_id="run")
+        stop_button = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="stop")
+    with gr.Row(elem_id="examples"):
+        mode = gr.Radio(
+            [("continue the text", str(Mode.RAW)), ("answer as chat", str(Mode.CHAT))],
+            value=str(DEFAULTS.mode),
+            label="What to do with the prompt",
+            container=False,
+            scale=0,
+            min_width=310,
+            elem_id="mode",
+        )
+        gr.HTML("Try", js_on_load=None, apply_default_css=False, elem_id="try", min_width=30)
+        for example in EXAMPLES:
+            _example_button(example, prompt, mode)
+    with gr.Row(elem_id="settings"):
+        controls = _settings(prompt, mode, drafters, offered)
+    return controls, run_button, stop_button
+
+
+def _example_button(example: Example, prompt: gr.Textbox, mode: gr.Radio) -> None:
+    values = json.dumps([example.prompt, example.mode])
+    gr.Button(example.label, size="sm", min_width=60, scale=0).click(
+        None, outputs=[prompt, mode], js=f"() => {values}"
+    )
+
+
+def _settings(prompt: gr.Textbox, mode: gr.Radio, drafters: Sequence[str], offered: OfferedPairs) -> Controls:
+    """All other widgets, added to those two."""
+    drafter = gr.Dropdown(
+        _labelled(drafters),
+        value=DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0],
+        label="Drafter",
+        min_width=160,
+        scale=1,
+        elem_id="drafter",
+    )
+    k = gr.Slider(1, limits.MAX_K, DEFAULTS.k, step=1, label="Draft length k", min_width=170, scale=3)
+    auto = gr.Checkbox(False, label="auto k", min_width=92, scale=0, elem_id="auto")
+    temperature = gr.Slider(
+        0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature", min_width=140, scale=2
+    )
+    rule = gr.Radio(
+        [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
+        value=str(DEFAULTS.rule),
+        label="Verification rule",
+        min_width=374,
+        scale=0,
+        elem_id="rule",
+    )
+    max_new_tokens = gr.Number(
+        DEFAULTS.max_new_tokens,
+        label="New tokens",
+        precision=0,
+        minimum=1,
+        min_width=100,
+        scale=0,
+        elem_id="new-tokens",
+    )
+    with gr.Accordion("More", open=False, elem_id="more"):
+        pair = _pair_choice(offered)
+        seed = gr.Number(
+            DEFAULTS.seed,
+            label="Seed",
+            info="repeats a sampled text; not with auto k under rejection, which drafts by measured times",
+            precision=0,
+            minimum=0,
+        )
+        top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
+        top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
+        baseline = gr.Checkbox(DEFAULTS.baseline, label="race the target alone")
+        draft_alone = gr.Checkbox(
+            DEFAULTS.draft_alone,
+            label="run the draft alone as well",
+            interactive=DEFAULTS.drafter in drafters,  # which says that there is a draft model
+        )
+    return Controls(
+        prompt=prompt,
+        mode=mode,
+        drafter=drafter,
+        k=k,
+        auto=auto,
+        temperature=temperature,
+        rule=rule,
+        max_new_tokens=max_new_tokens,
+        seed=seed,
+        top_k=top_k,
+        top_p=top_p,
+        baseline=baseline,
+        draft_alone=draft_alone,
+        pair=pair,
+    )
+
+
+def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
+    """Which models are to do it; not shown where there is nothing to choose."""
+    return gr.Dropdown(
+        [(title, name) for name, title in offered.titles.items()] or [offered.home],
+        value=offered.home,
+        label="Models" if not offered.any_model else "Models, or any two as TARGET/ID, DRAFT/ID",
+        allow_custom_value=offered.any_model,
+        visible=offered.any_model or len(offered.titles) > 1,
+        min_width=260,
+        elem_id="pair",
+    )
+
+
+def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: OfferedPairs) -> None:
+    """Have the choice of drafters follow the pair: others than the one at home have a draft model only."""
+    guests = drafters_with(DRAFT)
+
+    def choices(pair: str, drafter: str) -> list[Any]:
+        names = at_home if pair == offered.home else guests
+        return [
+            gr.Dropdown(_labelled(names), value=drafter if drafter in names else names[0]),
+            gr.Checkbox(interactive=DEFAULTS.drafter in names),
+        ]
+
+    controls.pair.change(
+        choices, [controls.pair, controls.drafter], [controls.drafter, controls.draft_alone], **QUIET
+    )
+
+
+def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
+    return [(KINDS[name].label, name) for name in drafters]
+
+
+def widget_values(settings: Mapping[str, Any]) -> list[Any]:
+    """What each widget of ``Controls`` is to show, in their order.
+
+    Args:
+        settings: By the names in ``Controls``; widgets that are not named stay as they are.
+    """
+    values: dict[str, Any] = {key: gr.update(value=value) for key, value in settings.items()}
+    if "k" in settings:
+        auto = settings["k"] == AUTO
+        length = {} if auto else {"value": settings["k"]}
+        values |= {"k": gr.update(interactive=not auto, **length), "auto": gr.update(value=auto)}
+    return [values.get(name, gr.skip()) for name in Controls._fields]
