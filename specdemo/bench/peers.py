@@ -24,7 +24,7 @@ from specdemo.models.draft_files import place_like
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
 from specdemo.pairs.embedded import embedded_gguf, embedded_target
-from specdemo.pairs.loader import loading
+from specdemo.pairs.model_loader import loading
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import NONE
 from specdemo.records.limits import UserError

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specdemo.drafters.kinds import Order
+from specdemo.drafters.order import Order
 from specdemo.drafters.recorded import recorded_loop
 from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength

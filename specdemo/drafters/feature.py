@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from specdemo.drafters.kinds import Order
+from specdemo.drafters.order import Order
 from specdemo.engine.draft import Draft, empty_draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import write_draft

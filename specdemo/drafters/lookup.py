@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from specdemo.drafters.kinds import Order, make_otherwise
+from specdemo.drafters.order import Order, make_otherwise
 from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Drafter, copied_draft

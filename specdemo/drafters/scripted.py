@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specdemo.drafters.kinds import Order
+from specdemo.drafters.order import Order
 from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import copied_draft

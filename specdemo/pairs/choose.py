@@ -27,8 +27,8 @@ from specdemo.pairs.arithmetic import (
 from specdemo.pairs.embedded import Progress, silent
 from specdemo.pairs.hub import within
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.loader import Loader, loading
 from specdemo.pairs.measurements import Measurements, fingerprint, processor_flags
+from specdemo.pairs.model_loader import Loader, loading
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.pass_costs import PassCosts
 from specdemo.pairs.placement import Placement

@@ -6,7 +6,7 @@ Decoding itself is in ``engine``, drafting in ``drafters``. Knows no UI.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from specdemo.drafters.kinds import Order, drafter_for
+from specdemo.drafters.order import Order, drafter_for
 from specdemo.engine.draft_length import length_for
 from specdemo.engine.drafter import Drafter
 from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for

@@ -1,6 +1,6 @@
 """Load a pair of models: fetched, checked against each other, in place, measured and warmed up.
 
-Pairs to choose from are in ``presets``, the way from the hub in ``hub``, loading one model in ``loader``,
+Pairs to choose from are in ``presets``, the way from the hub in ``hub``, loading one model in ``model_loader``,
 what it computes in in ``choose``, and which device it goes to in ``placement``. Knows no UI.
 """
 
@@ -18,8 +18,8 @@ from specdemo.pairs.embedded import Progress, cache_folder, mended_target, silen
 from specdemo.pairs.hardware import best_device, chosen_device
 from specdemo.pairs.hub import within
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.loader import Loader, tokenizer_of
 from specdemo.pairs.measurements import Measurements, fingerprint
+from specdemo.pairs.model_loader import Loader, tokenizer_of
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.pass_costs import PassCosts
 from specdemo.pairs.placement import Placement, free_memory, plan

@@ -25,8 +25,8 @@ from specdemo.service.job_kinds import JobKind
 from specdemo.service.lost_device import devices_answer
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.pair_pool import Loader, PairPool, drop_unused
-from specdemo.service.place import Stop
 from specdemo.service.queue import Bounds, JobQueue
+from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
 
 T = TypeVar("T")

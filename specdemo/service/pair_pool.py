@@ -18,7 +18,7 @@ from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.place import Stop
+from specdemo.service.queue_place import Stop
 
 POLL_S = 0.25
 IN_THE_LOG = "The models could not be loaded; whoever runs this page finds the reason in its log."

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.place import END_OF_JOB, Job, Place, Stop
+from specdemo.service.queue_place import END_OF_JOB, Job, Place, Stop
 from specdemo.service.shares import Visitor, making_room, refusal
 from specdemo.service.waits import UsualSeconds, rounded_seconds, waiting_event
 

@@ -20,7 +20,7 @@ from specdemo.records.limits import UserError
 from specdemo.records.trace import Status
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import LostDeviceError, Perform, Request
-from specdemo.service.place import Stop
+from specdemo.service.queue_place import Stop
 from specdemo.service.reservations import CallReport, Costs, Reservations
 
 REFUSED = "refused"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
 from specdemo.models.packed_linear import DTYPES, exact_precisions, linear_share, pack_linears
-from specdemo.pairs.loader import MOSTLY, loading
+from specdemo.pairs.model_loader import MOSTLY, loading
 from specdemo.pairs.placement import free_ram
 from specdemo.records.limits import UserError
 from specdemo.training import clock

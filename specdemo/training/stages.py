@@ -20,7 +20,7 @@ from specdemo.models.feature_draft import default_taps, feature_draft_for, save_
 from specdemo.models.reduced_draft import save_draft, slice_of_target
 from specdemo.pairs.embedded import embedded_target, mended_target, printing
 from specdemo.pairs.hardware import chosen_device
-from specdemo.pairs.loader import loading
+from specdemo.pairs.model_loader import loading
 from specdemo.pairs.pair import encode_prompt, eos_ids_of
 from specdemo.records.limits import UserError
 from specdemo.shipped import EMBEDDED

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
 from specdemo.service.job_kinds import JobKind
-from specdemo.service.place import Stop
+from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
 
 MIN_GAP_S = 1 / 6

@@ -15,7 +15,7 @@ from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import hidden_states
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
 from specdemo.pairs.calibrate import find_good_rows
-from specdemo.pairs.loader import executable
+from specdemo.pairs.model_loader import executable
 from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")

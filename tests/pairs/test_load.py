@@ -20,8 +20,8 @@ from specdemo.pairs.compatible import require_same_tokens
 from specdemo.pairs.embedded import silent
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.load import load_pair
-from specdemo.pairs.loader import weights_counted
 from specdemo.pairs.manifest import write_manifest
+from specdemo.pairs.model_loader import weights_counted
 from specdemo.pairs.sources import Files, Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Calibration

@@ -24,7 +24,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.kinds import Order, drafter_for
+from specdemo.drafters.order import Order, drafter_for
 from specdemo.drafters.other_device import DistantDrafter, DistantRule
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.rules import RejectionRule, rule_for
@@ -35,11 +35,11 @@ from specdemo.models.execution import PlainExecution
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs import load as models
-from specdemo.pairs import loader as loader_module
+from specdemo.pairs import model_loader
 from specdemo.pairs.compatible import require_rollback
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.load import assemble_pair, load_pair
-from specdemo.pairs.loader import Loader, executable
+from specdemo.pairs.model_loader import Loader, executable
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import Placement, free_memory, free_ram, plan
 from specdemo.pairs.sources import Files, Sources
@@ -244,7 +244,7 @@ def test_the_first_layers_of_a_target_in_parts_are_no_more_than_those(folders, t
 def test_a_target_that_was_spread_over_the_ram_too_is_refused(folders, monkeypatch):
     whole = AutoModelForCausalLM.from_pretrained(folders[0])
     whole.hf_device_map = {"model": 0, "lm_head": "cpu"}
-    monkeypatch.setattr(loader_module, "loading", lambda *_, **options: options and whole)
+    monkeypatch.setattr(model_loader, "loading", lambda *_, **options: options and whole)
     loader = Loader("fp32", "fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
     with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
         loader.target(Files("huge", Path(folders[0]), None), lambda *_: None)

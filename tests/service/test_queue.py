@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from specdemo.records.limits import UserError
-from specdemo.service.place import ABANDONED_S
 from specdemo.service.queue import Bounds, JobQueue
+from specdemo.service.queue_place import ABANDONED_S
 
 
 def never() -> bool:
@@ -270,7 +270,7 @@ def test_a_job_waits_until_its_last_event_is_taken():
 
 
 def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
-    monkeypatch.setattr("specdemo.service.place.ABANDONED_S", 0.1)
+    monkeypatch.setattr("specdemo.service.queue_place.ABANDONED_S", 0.1)
     queue, gate = JobQueue(), Gate()
     source = events(queue, "run", gate, never)
     next(source)

@@ -6,7 +6,7 @@ import app
 from specdemo.records.limits import UserError
 from specdemo.ui.http.headers import admitted_headers
 from specdemo.ui.http.hosts import HUB, hosts_for, name_in, parse_names
-from specdemo.ui.http.refusals import RefusedError
+from specdemo.ui.http.refusal_sentences import RefusedError
 
 SPACE = "me-demo.hf.space"
 

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from node import node
+from helpers.node import node
 
 TESTS = Path(__file__).parent / "js"
 

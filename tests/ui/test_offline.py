@@ -6,7 +6,7 @@ import re
 import subprocess
 
 import pytest
-from node import node
+from helpers.node import node
 
 from specdemo.ui.http.offline import ENTRY, bundle, player_page
 from specdemo.ui.stage import STATIC

@@ -26,7 +26,7 @@ from specdemo.ui.http.gradio_internals import page_of, serves_tools
 from specdemo.ui.http.gradio_requests import API, NotFoundError, check_body, check_query, object_in
 from specdemo.ui.http.headers import admitted_headers
 from specdemo.ui.http.hosts import Hosts, hosts_for
-from specdemo.ui.http.refusals import MAX_BODY, OTHERWISE, SENTENCES, RefusedError, sentence_in
+from specdemo.ui.http.refusal_sentences import MAX_BODY, OTHERWISE, SENTENCES, RefusedError, sentence_in
 
 BODY_S = 20.0
 MAX_PATH_CHARS = 500

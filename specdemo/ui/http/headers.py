@@ -6,7 +6,7 @@ Gradio builds addresses from them and fails on those that are none. Knows names 
 from starlette.datastructures import Headers
 
 from specdemo.ui.http.hosts import Hosts, name_in
-from specdemo.ui.http.refusals import RefusedError
+from specdemo.ui.http.refusal_sentences import RefusedError
 
 RawHeaders = list[tuple[bytes, bytes]]
 

@@ -1,7 +1,7 @@
 // The eight conditions, each with a button and both its sides, and the batches: jobs of one button.
 
 import { element, rolesOf } from "./dom.js";
-import { Chart } from "./chart.js";
+import { Chart } from "./single_chart.js";
 import { JobBar } from "./lab_job.js";
 import { shownAs, sideWords } from "./lab_words.js";
 

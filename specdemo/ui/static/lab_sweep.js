@@ -1,7 +1,7 @@
 // Measured sweeps: a form, a chart and a table that grow point by point.
 
 import { element, rolesOf } from "./dom.js";
-import { Chart } from "./chart.js";
+import { Chart } from "./single_chart.js";
 import { JobBar } from "./lab_job.js";
 import { cellsOf, requestOf } from "./lab_words.js";
 

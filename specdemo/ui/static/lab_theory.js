@@ -1,7 +1,7 @@
 // Theory: the surface that sliders move about in, and what an all-knowing drafter would have made of the last run.
 
 import { rolesOf } from "./dom.js";
-import { Chart } from "./chart.js";
+import { Chart } from "./single_chart.js";
 import { answerOf, NO_RUN } from "./lab_run.js";
 import { runWords, shownAs, sliderWords, slidersOf } from "./lab_words.js";
 import { pageTheme } from "./plotly_setup.js";

@@ -1,6 +1,6 @@
 // The tab "Is it the same?": shows the events of one proof. Every figure is the server's, only formatted here.
 
-import { Chart, plotText } from "./chart.js";
+import { Chart, plotText } from "./single_chart.js";
 import { element, rolesOf } from "./dom.js";
 import { GrowingLines } from "./ndjson.js";
 import { progressBar } from "./progress_bar.js";

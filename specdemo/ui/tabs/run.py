@@ -7,7 +7,7 @@ import gradio as gr
 from specdemo.records import limits
 from specdemo.records.trace import AUTO
 from specdemo.service.job_kinds import JobKind
-from specdemo.service.place import Stop
+from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
 from specdemo.ui import jobs
 from specdemo.ui.address import with_pair_named
