@@ -1,7 +1,7 @@
 """Load a pair of models: fetched, checked against each other, in place, measured and warmed up.
 
 Pairs to choose from are in ``presets``, the way from the hub in ``hub``, loading one model in
-``model_loader``, what it computes in in ``choose``, and which device it goes to in ``placement``. Knows no UI.
+``model_loader``, what it computes in in ``choose``, which device it goes to in ``placement``. Knows no UI.
 """
 
 from dataclasses import replace
