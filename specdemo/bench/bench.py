@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tqdm import tqdm
 
@@ -29,6 +29,9 @@ from specdemo.shipped import PROMPTS
 PROMPT_KEYS = {"id", "category", "mode", "prompt"}
 FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per_s", "alpha_compared")
 FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
+
+Setting = tuple[str, float, str, int | Literal["auto"]]
+"""Drafter, temperature, rule and draft length of a row."""
 
 
 @dataclass(frozen=True)
@@ -257,14 +260,14 @@ def _row(
     }
 
 
-def _setting(row: dict[str, Any]) -> tuple[str, float, str, int | str]:
+def _setting(row: dict[str, Any]) -> Setting:
     return row["drafter"], row["temperature"], row["rule"], row["k"]
 
 
-def _order(setting: tuple[str, float, str, int | str]) -> tuple[str, float, str, int]:
+def _order(setting: Setting) -> tuple[str, float, str, int]:
     """Settings in the order of a table, an automatic length after the fixed ones."""
-    *first, k = setting
-    return (*first, MAX_K + 1 if k == AUTO else k)
+    drafter, temperature, rule, k = setting
+    return drafter, temperature, rule, MAX_K + 1 if k == AUTO else k
 
 
 def _summarise(rows: list[dict[str, Any]], category: str) -> dict[str, Any]:

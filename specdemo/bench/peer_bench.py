@@ -207,9 +207,9 @@ def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
     hosted = next((row for key, row in alone.items() if key[0].startswith("transformers")), None)
     for row in rows:
         base = alone.get((row["library"], row["precision"]), hosted)
-        compared = base is not None and base is not row
-        row["speedup"] = row["tokens_per_s"] / base["tokens_per_s"] if compared else None
-        row["identical"] = _same(row["ids"], base["ids"]) if compared else None
+        other = None if base is row else base
+        row["speedup"] = None if other is None else row["tokens_per_s"] / other["tokens_per_s"]
+        row["identical"] = None if other is None else _same(row["ids"], other["ids"])
         foreign = row["library"] != OURS
         row["ours"] = ours[row["alone"]]["tokens_per_s"] / row["tokens_per_s"] if foreign else None
     for row in rows:

@@ -36,8 +36,8 @@ REQUEST_TIMEOUT_S = 600
 
 
 def _llama_cpp(models: PeerModels) -> Iterator[Peer]:
-    from llama_cpp import Llama
-    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+    from llama_cpp import Llama  # pyright: ignore[reportMissingImports]
+    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # pyright: ignore[reportMissingImports]
 
     library = versioned("llama-cpp-python")
 
@@ -65,7 +65,7 @@ def _llama_cpp(models: PeerModels) -> Iterator[Peer]:
 
 
 def _xllamacpp(models: PeerModels) -> Iterator[Peer]:
-    import xllamacpp
+    import xllamacpp  # pyright: ignore[reportMissingImports]
 
     library = versioned("xllamacpp")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -104,8 +104,8 @@ def _xllamacpp(models: PeerModels) -> Iterator[Peer]:
 
 def _openvino_genai(models: PeerModels) -> Iterator[Peer]:
     import numpy as np
-    import openvino
-    import openvino_genai
+    import openvino  # pyright: ignore[reportMissingImports]
+    import openvino_genai  # pyright: ignore[reportMissingImports]
 
     library = versioned("openvino-genai")
 
@@ -134,7 +134,7 @@ def _openvino_genai(models: PeerModels) -> Iterator[Peer]:
 
 
 def _onnxruntime_genai(models: PeerModels) -> Iterator[Peer]:
-    import onnxruntime_genai
+    import onnxruntime_genai  # pyright: ignore[reportMissingImports]
 
     library = versioned("onnxruntime-genai")
     precision = ONNX_PRECISIONS.get(models.precision, "fp32")

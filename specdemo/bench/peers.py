@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdemo.bench.peer import Generate, Peer, PeerModels, versioned
 from specdemo.bench.peer_engines import ENGINES
 from specdemo.models.attention import ATTENTION
 from specdemo.models.draft_files import place_like
+from specdemo.models.layer_views import input_embedding, output_layer
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
 from specdemo.pairs.embedded import embedded_gguf, embedded_target
@@ -67,20 +67,20 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
 
 
 @torch.no_grad()
-def full_vocabulary(folder: Path, host: nn.Module) -> nn.Module:
+def full_vocabulary(folder: Path, host: PreTrainedModel) -> PreTrainedModel:
     """A reduced draft of the target ``host`` as a plain model, for programs that know no id map.
 
     Rows outside the map are zero; a score of 0 lies below what our drafts give their best token.
     """
     draft = load_draft(folder, host, ATTENTION)
     config = copy.deepcopy(draft.config)
-    config.vocab_size = host.get_input_embeddings().num_embeddings
+    config.vocab_size = input_embedding(host).num_embeddings
     config.tie_word_embeddings = False
     config.architectures = None
     full = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
-    place_like(full, host.get_input_embeddings().weight)
+    place_like(full, input_embedding(host).weight)
     full.base_model.load_state_dict(draft.model.state_dict())
-    head = full.get_output_embeddings().weight.zero_()
+    head = output_layer(full).weight.zero_()
     head[draft.id_map] = draft.lm_head.weight
     full.generation_config = copy.deepcopy(host.generation_config)
     return full
@@ -130,8 +130,8 @@ def _transformers(models: PeerModels) -> Iterator[Peer]:
 
 
 def _flashspec(models: PeerModels) -> Iterator[Peer]:
-    import flashspec
-    from flashspec.engine import HuggingFaceDrafter, TargetModel
+    import flashspec  # pyright: ignore[reportMissingImports]
+    from flashspec.engine import HuggingFaceDrafter, TargetModel  # pyright: ignore[reportMissingImports]
 
     library = versioned("flashspec")
     cpu, dtype = torch.device("cpu"), DTYPES[models.precision]
@@ -159,9 +159,9 @@ def _flashspec(models: PeerModels) -> Iterator[Peer]:
 
 
 def _economize(models: PeerModels) -> Iterator[Peer]:
-    import economize
-    from economize.techniques.draft_model import DraftModelConfig
-    from economize.techniques.lookup import LookupConfig
+    import economize  # pyright: ignore[reportMissingImports]
+    from economize.techniques.draft_model import DraftModelConfig  # pyright: ignore[reportMissingImports]
+    from economize.techniques.lookup import LookupConfig  # pyright: ignore[reportMissingImports]
 
     library = versioned("economize")
 

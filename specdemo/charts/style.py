@@ -17,8 +17,11 @@ BLANK = {"x": [None], "y": [None]}
 
 def as_plain(figure: go.Figure, dense: dict[str, Any] | None = None) -> dict[str, Any]:
     """A figure as JSON, with what it changes on narrow screens and where points are dense."""
-    narrow = _legend_below() if figure.layout.showlegend else {}
-    return json.loads(figure.to_json(remove_uids=False)) | {"narrow": narrow, "dense": dense or {}}
+    written = figure.to_json(remove_uids=False)
+    assert isinstance(written, str)
+    plain = json.loads(written)
+    narrow = _legend_below() if plain["layout"].get("showlegend") else {}
+    return plain | {"narrow": narrow, "dense": dense or {}}
 
 
 def filling(colour: str, pattern: str = "") -> dict[str, Any]:

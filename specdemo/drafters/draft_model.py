@@ -11,7 +11,7 @@ from specdemo.drafters.recorded import recorded_loop
 from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import write_draft
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 
@@ -24,6 +24,7 @@ class DraftLoop(Protocol):
 
     def draft(self, missing: Tensor, length: DraftLength) -> Draft:
         """Take the tokens the cache lacks, at least one, and draft as many as ``length`` wants."""
+        ...
 
 
 class DraftModelDrafter:
@@ -44,7 +45,7 @@ class DraftModelDrafter:
         self._runtime.begin(capacity)
         self._runtime.prefill(torch.tensor(prompt_ids[:-1], dtype=torch.long, device=self._runtime.device))
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """Draft token by token.
 
         The first pass takes whatever the cache lacks: the target's last token and, after a fully

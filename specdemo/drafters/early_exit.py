@@ -9,7 +9,7 @@ from specdemo.drafters.order import Order
 from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import write_draft
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 from specdemo.models.runtime import ExitRuntime
 from specdemo.records.drafter_kinds import EARLY_EXIT
 
@@ -31,7 +31,7 @@ class EarlyExitDrafter:
         """The target has processed the prompt already."""
         self._runtime.begin(capacity)
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """Draft token by token from where the target stands."""
         runtime = self._runtime
         runtime.follow()

@@ -9,7 +9,7 @@ from specdemo.drafters.order import Order
 from specdemo.engine.draft import Draft, empty_draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import write_draft
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 from specdemo.models.feature_draft import FeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.drafter_kinds import FEATURE_DRAFT
@@ -35,7 +35,7 @@ class FeatureDrafter:
         if pairs > 0:
             self._draft.read(self._target.features(0, pairs), self._ids(prompt_ids[1 : pairs + 1]))
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """Draft token by token, the first step from everything the target has verified since."""
         draft, known = self._draft, len(text) - 1
         self._true_pairs = known

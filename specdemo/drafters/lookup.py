@@ -13,7 +13,7 @@ from specdemo.drafters.order import Order, make_otherwise
 from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Drafter, copied_draft
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 from specdemo.records.drafter_kinds import PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
@@ -61,7 +61,7 @@ class PromptLookupDrafter:
         self._index = NgramIndex()
         self._index.extend(prompt_ids)
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """A copy, or nothing where nothing matches."""
         self._index.extend(text)
         found = self._index.find(text, self._shortest)
@@ -91,7 +91,7 @@ class LookupFirstDrafter:
         self._lookup.begin(prompt_ids, capacity)
         self._other.begin(prompt_ids, capacity)
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """A copy if there is one, else the other's draft."""
         copied = self._lookup.propose(text, length, rule)
         self._other_drafted = len(copied) == 0

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specdemo.drafters.other_device import near
 from specdemo.engine.drafter import Drafter
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, Kind
 from specdemo.records.limits import UserError
@@ -26,21 +26,26 @@ class Parts(Protocol):
     @property
     def draft(self) -> Any:
         """The draft model, if there is one."""
+        ...
 
     @property
     def id_map(self) -> Tensor | None:
         """Target id of each of its output rows, shape [H]; None where both score the same ids."""
+        ...
 
     @property
     def feature_draft(self) -> Any:
         """The head on the target's states, if there is one."""
+        ...
 
     @property
     def draft_device(self) -> torch.device:
         """Where the draft model is."""
+        ...
 
     def script_ids(self, script: str) -> list[int]:
         """The tokens of a text by itself."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class Order:
     config: RunConfig
     parts: Parts
     target: ModelRuntime
-    rule: VerificationRule
+    rule: PickingRule
     wrap_draft: Callable[[Runtime], Runtime] | None = None
 
 

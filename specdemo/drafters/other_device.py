@@ -13,13 +13,13 @@ from torch import Tensor
 from specdemo.engine.draft import Draft, Pick
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Drafter
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 from specdemo.records.limits import MAX_K
 
 
 def near(
-    make: Callable[[VerificationRule], Drafter],
-    rule: VerificationRule,
+    make: Callable[[PickingRule], Drafter],
+    rule: PickingRule,
     drafter_device: torch.device,
     target_device: torch.device,
 ) -> Drafter:
@@ -47,7 +47,7 @@ class DistantRule:
         device: Of the draft.
     """
 
-    def __init__(self, rule: VerificationRule, device: torch.device):
+    def __init__(self, rule: PickingRule, device: torch.device):
         self._rule = rule
         self._device = device
         self._chances = self._sent(0)
@@ -91,7 +91,7 @@ class DistantDrafter:
         """The drafter starts where it is."""
         self._drafter.begin(prompt_ids, capacity)
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """Its draft, sent to the target."""
         self._rule.start()
         return self._sent(self._drafter.propose(text, length, self._rule))

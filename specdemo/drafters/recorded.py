@@ -11,7 +11,7 @@ from torch import Tensor
 
 from specdemo.engine.draft import Draft, empty_draft
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 from specdemo.models.cuda_graphs import Recorder
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
@@ -30,7 +30,7 @@ class RecordedDraftLoop:
         RuntimeError: The step cannot be recorded.
     """
 
-    def __init__(self, runtime: ModelRuntime, rule: VerificationRule, record: Recorder):
+    def __init__(self, runtime: ModelRuntime, rule: PickingRule, record: Recorder):
         self._runtime = runtime
         self._rule = rule
         self._map = runtime.id_map
@@ -42,7 +42,7 @@ class RecordedDraftLoop:
         )
         self._ids = torch.zeros(MAX_K, dtype=torch.long, device=device)
         self._rows = torch.zeros(MAX_K, dtype=torch.long, device=device)
-        self._logits: Tensor | None = None
+        self._logits = torch.empty(0)  # of no rows until a pass has shown how wide they are
         self._probs: Tensor | None = None
         with torch.inference_mode():
             self._replay = record(self._one_step)
@@ -58,16 +58,16 @@ class RecordedDraftLoop:
         self._id.copy_(missing[-1:])
         self._place.fill_(runtime.length)
         self._step.zero_()
-        if self._chances is not None:
-            self._chances[:count] = self._rule.chances(count)
+        if self._chances is not None and (chances := self._rule.chances(count)) is not None:
+            self._chances[:count] = chances
         for _ in range(count):
             self._replay()
         runtime.length += count
-        sampled = self._probs is not None
+        probs = self._probs
         return Draft(
             ids=self._ids[:count].clone(),
-            probs=self._probs[:count].clone() if sampled else None,
-            rows=self._rows[:count].clone() if sampled else None,
+            probs=None if probs is None else probs[:count].clone(),
+            rows=None if probs is None else self._rows[:count].clone(),
             logits=self._logits[:count].clone(),
             id_map=self._map,
             steps=count,
@@ -80,11 +80,11 @@ class RecordedDraftLoop:
         chance = None if self._chances is None else self._chances.index_select(0, self._step)
         pick = self._rule.pick(logits[-1], self._place + 1, chance, self._map)
         chosen = pick.row if self._map is None else self._map[pick.row]
-        if self._logits is None:  # at the first of the passes before the recording
+        if not len(self._logits):  # at the first of the passes before the recording
             self._logits = logits.new_zeros(MAX_K, logits.shape[-1])
             self._probs = None if pick.probs is None else pick.probs.new_zeros(MAX_K, len(pick.probs))
         self._logits.index_copy_(0, self._step, logits)
-        if self._probs is not None:
+        if self._probs is not None and pick.probs is not None:
             self._probs.index_copy_(0, self._step, pick.probs[None])
         self._ids.index_copy_(0, self._step, chosen)
         self._rows.index_copy_(0, self._step, pick.row)
@@ -95,7 +95,7 @@ class RecordedDraftLoop:
         return logits, None
 
 
-def recorded_loop(runtime: ModelRuntime, rule: VerificationRule) -> RecordedDraftLoop | None:
+def recorded_loop(runtime: ModelRuntime, rule: PickingRule) -> RecordedDraftLoop | None:
     """The draft steps of one run recorded, where that is possible."""
     recorded = getattr(runtime.model, "recorded", None)
     if recorded is None or recorded.failure is not None:

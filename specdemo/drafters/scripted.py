@@ -8,7 +8,7 @@ from specdemo.drafters.order import Order
 from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import copied_draft
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 from specdemo.records.drafter_kinds import SCRIPTED
 
 
@@ -24,7 +24,7 @@ class ScriptedDrafter:
         """Line the script up with the end of the prompt."""
         self._prompt_length = len(prompt_ids)
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """The script's tokens at this position, as far as it reaches."""
         start = len(text) - self._prompt_length
         return copied_draft(self._script[start:], 3, length, self._device, SCRIPTED)

@@ -51,21 +51,27 @@ class DraftLength(Protocol):
 
     def start(self, most: int) -> None:
         """A new round, in which at most ``most`` tokens are of use."""
+        ...
 
     def wants_step(self) -> bool:
         """Whether to compute the draft's next distribution."""
+        ...
 
     def wants_token(self, scores: Tensor) -> bool:
         """Whether to draw a token from the distribution with logits ``scores`` [H]."""
+        ...
 
     def wants_copy(self, matched: int) -> bool:
         """Whether to copy one more token, found by a match of ``matched`` tokens."""
+        ...
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
         """What became of the round's draft."""
+        ...
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
         """How long the round's ``draft_steps`` draft passes and its target pass over ``rows`` tokens took."""
+        ...
 
 
 class _Countdown:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specdemo.engine.draft import Draft, Pick, empty_draft
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
 
 
 class Drafter(Protocol):
@@ -23,12 +23,15 @@ class Drafter(Protocol):
 
         The run will not hold more than ``capacity`` positions.
         """
+        ...
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """Draft as many tokens after ``text`` (prompt and output so far) as ``length`` wants."""
+        ...
 
     def observe(self, accepted: int) -> None:
         """Learn that the first ``accepted`` tokens of the last draft were kept."""
+        ...
 
 
 class NoDrafter:
@@ -40,7 +43,7 @@ class NoDrafter:
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
         """Nothing to prepare."""
 
-    def propose(self, text: Sequence[int], length: DraftLength, rule: VerificationRule) -> Draft:
+    def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """Always empty."""
         return self._draft
 
@@ -52,7 +55,7 @@ def write_draft(
     step: Callable[[Tensor | None], Tensor],
     position: int,
     length: DraftLength,
-    rule: VerificationRule,
+    rule: PickingRule,
     id_map: Tensor | None,
     device: torch.device,
     name: str,

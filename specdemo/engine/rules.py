@@ -24,11 +24,12 @@ from specdemo.engine.verdicts import GreedyVerdict, RejectionVerdict, SharedNois
 from specdemo.records.trace import Rule, RunConfig
 
 
-class VerificationRule(Protocol):
-    """How a draft picks and how the target judges; one object per lane and run."""
+class PickingRule(Protocol):
+    """How a draft picks its tokens."""
 
     def chances(self, count: int) -> Tensor | None:
         """Uniform numbers for the next ``count`` picks, shape [count], where picking takes any."""
+        ...
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         """Choose the draft's next token from its logits [H].
@@ -36,9 +37,15 @@ class VerificationRule(Protocol):
         ``where`` is the position it will stand at, shape [1], and ``chance`` one of :meth:`chances`,
         shape [1]. Nothing is read back from the device, which may record the choice with the pass.
         """
+        ...
+
+
+class VerificationRule(PickingRule, Protocol):
+    """How a draft picks and how the target judges; one object per lane and run."""
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
         """Judge ``draft`` by the target's logits [k + 1, V]; ``position`` is where draft token 0 stands."""
+        ...
 
 
 class GreedyRule:
@@ -89,6 +96,7 @@ class RejectionRule(_SamplingRule):
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         """Sample from the warped draft distribution."""
+        assert chance is not None
         probs = probabilities(self.warped(logits))
         return Pick(draw(probs, chance), probs)
 

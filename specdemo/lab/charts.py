@@ -205,8 +205,9 @@ def _sweep_traces(
         ),
     ]
     common = {"x": [x for x, _ in placed], "text": [point.label for point in points], "mode": "lines+markers"}
-    for trace, shape in zip(traces, (symbol, f"{symbol}-open", symbol), strict=True):
-        trace.update(common, marker={"symbol": shape, "size": 12, "color": trace.line.color})
+    shapes = ((symbol, measured), (f"{symbol}-open", theory), (symbol, measured))
+    for trace, (shape, line) in zip(traces, shapes, strict=True):
+        trace.update(common, marker={"symbol": shape, "size": 12, "color": line["color"]})
     return traces
 
 

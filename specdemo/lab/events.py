@@ -89,7 +89,9 @@ def _outcome(points: Sequence[Point]) -> dict[str, Any] | None:
     latest = points[-1]
     if not isinstance(latest, ContrastPoint) or latest.side == HELPS:
         return None
-    return outcome(points[-2].point, latest.point)._asdict()
+    helping = points[-2]
+    assert isinstance(helping, ContrastPoint)
+    return outcome(helping.point, latest.point)._asdict()
 
 
 def _chart(name: str, planned: Experiment, points: Sequence[Any]) -> Themed | None:

@@ -113,7 +113,8 @@ def additive_mask(
 ) -> Tensor:
     """transformers' boolean mask as an additive one, made once a pass instead of once a layer."""
     allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
-    return hiding(~allowed, dtype, hidden)
+    # There is none only where skipping it is allowed.
+    return hiding(~allowed, dtype, hidden)  # pyright: ignore[reportOptionalOperand]
 
 
 def hiding(hidden: Tensor, dtype: torch.dtype, by: float = float("-inf")) -> Tensor:

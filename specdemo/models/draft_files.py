@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Container
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from huggingface_hub import save_torch_state_dict
@@ -14,8 +15,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from specdemo.models.layer_views import EmbeddingOwner, input_embedding
 from specdemo.models.packed_linear import quantise_rows
 from specdemo.records.limits import UserError
+
+M = TypeVar("M", bound=nn.Module)
 
 MAX_SHARD = "8MB"
 """Hugging Face Spaces accept files up to 10 MB in a plain push."""
@@ -91,7 +95,7 @@ class CastEmbedding(nn.Module):
         dtype: Of the vectors.
     """
 
-    def __init__(self, embedding: nn.Module, dtype: torch.dtype):
+    def __init__(self, embedding: nn.Embedding, dtype: torch.dtype):
         super().__init__()
         self.inner = embedding
         self._dtype = dtype
@@ -106,22 +110,23 @@ class CastEmbedding(nn.Module):
         return self.inner(ids).to(self._dtype)
 
 
-def borrowed_embedding(owner: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+def borrowed_embedding(owner: EmbeddingOwner, dtype: torch.dtype | None) -> nn.Embedding | CastEmbedding:
     """The input embedding of ``owner`` for a draft that computes in ``dtype``; None for the owner's own."""
-    embedding = owner.get_input_embeddings()
-    same = dtype is None or dtype == embedding.weight.dtype
-    return embedding if same else CastEmbedding(embedding, dtype)
+    embedding = input_embedding(owner)
+    if dtype is None or dtype == embedding.weight.dtype:
+        return embedding
+    return CastEmbedding(embedding, dtype)
 
 
-def place_draft(draft: nn.Module, embedding: nn.Module, dtype: torch.dtype | None) -> nn.Module:
+def place_draft(draft: M, embedding: nn.Embedding | CastEmbedding, dtype: torch.dtype | None) -> M:
     """A draft beside the ``embedding`` it borrows, its own numbers in ``dtype`` or the embedding's."""
     borrowed = {id(tensor) for tensor in embedding.parameters()}
     return place_like(draft, embedding.weight, dtype, borrowed)
 
 
 def place_like(
-    module: nn.Module, weight: Tensor, dtype: torch.dtype | None = None, untouched: Container[int] = ()
-) -> nn.Module:
+    module: M, weight: Tensor, dtype: torch.dtype | None = None, untouched: Container[int] = ()
+) -> M:
     """Move ``module`` to the device of ``weight`` and its parameters to its dtype, or to ``dtype``.
 
     Buffers keep theirs: rotary frequencies in bf16 would blur positions. So do the parameters whose

@@ -9,15 +9,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.cuda_graphs import GraphedExecution
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.layer_views import decoder_layers, first_layers, hidden_states
+from specdemo.models.reduced_draft import ReducedHeadDraft
 from specdemo.models.traced import TracedExecution
 
 NO_LIMIT = 2**31
+
+WholeModel = PreTrainedModel | FusedLlama
+"""A language model with all of its vocabulary, as transformers has it or taken over from there."""
+CausalLM = WholeModel | ReducedHeadDraft
+"""Whatever can be run: a whole model, or a draft made of a target's parts that cannot be taken over."""
 
 
 class Execution(Protocol):
@@ -25,17 +32,21 @@ class Execution(Protocol):
 
     def open(self, capacity: int) -> Any:
         """A cache of ``capacity`` positions."""
+        ...
 
     def prepare(self, cache: Any, sizes: Iterable[int], taps: Sequence[int]) -> None:
         """Do beforehand what passes over these numbers of tokens would do on first use."""
+        ...
 
     def run(
         self, ids: Tensor, start: int, cache: Any, rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
         """Append ``ids`` [n] at ``start``: logits of the last ``rows`` positions, states behind ``taps``."""
+        ...
 
     def first(self, depth: int) -> "Execution":
         """The first ``depth`` layers with norm and head, over caches of the whole model."""
+        ...
 
 
 class PlainExecution:
@@ -45,24 +56,22 @@ class PlainExecution:
         model: Loaded with ``attn_implementation=attention.ATTENTION``.
     """
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: PreTrainedModel | ReducedHeadDraft):
         self._model = model
         self._last_position = readable_positions(model.config) - 1
 
-    def open(self, capacity: int) -> Cache:
+    def open(self, capacity: int) -> "_CursorCache":
         """A transformers cache of fixed length."""
-        cursor = _Cursor()
-        layers = self._model.config.get_text_config().num_hidden_layers
-        return Cache(layers=[_CursorLayer(cursor, capacity) for _ in range(layers)])
+        return _CursorCache(self._model.config.get_text_config().num_hidden_layers, capacity)
 
-    def prepare(self, cache: Cache, sizes: Iterable[int], taps: Sequence[int]) -> None:
+    def prepare(self, cache: "_CursorCache", sizes: Iterable[int], taps: Sequence[int]) -> None:
         """Nothing to prepare."""
 
     def run(
-        self, ids: Tensor, start: int, cache: Cache, rows: int, taps: Sequence[int]
+        self, ids: Tensor, start: int, cache: "_CursorCache", rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
         """One forward pass; taps are hooks, open for this pass only since runtimes share the model."""
-        cache.layers[0].cursor.length = start
+        cache.cursor.length = start
         options: dict[str, Any] = {"logits_to_keep": rows or 1}
         if start + len(ids) > self._last_position + 1:
             # Never text of the target (``max_context``), only a draft that reads less than its target
@@ -81,7 +90,7 @@ class PlainExecution:
         return PlainExecution(first_layers(self._model, depth))
 
 
-def execution_of(model: nn.Module) -> Execution:
+def execution_of(model: CausalLM) -> Execution:
     """The way to run a model here; recordings and traces belong to the model and outlive a run."""
     if not isinstance(model, FusedLlama):
         return PlainExecution(model)
@@ -106,10 +115,20 @@ def readable_positions(config: Any) -> int:
     return int(positions)
 
 
+class _CursorCache(Cache):
+    """A cache of layers with one cursor."""
+
+    def __init__(self, layers: int, capacity: int):
+        self.cursor = _Cursor()
+        super().__init__(layers=[_CursorLayer(self.cursor, capacity) for _ in range(layers)])
+
+
 class _CursorLayer(CacheLayerMixin):
     """One layer's keys and values in a fixed buffer, written at a cursor shared by all layers."""
 
     is_sliding = False
+    keys: Tensor  # both are there once ``is_initialized``
+    values: Tensor
 
     def __init__(self, cursor: "_Cursor", capacity: int):
         super().__init__()

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig
+from transformers import LlamaConfig, PreTrainedModel
 from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, LlamaRotaryEmbedding
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
 
 from specdemo.models.attention import grouped_attention, hiding
 from specdemo.models.draft_files import borrowed_embedding, load_weights, place_draft, save_weights
-from specdemo.models.layer_views import decoder_layers
+from specdemo.models.layer_views import EmbeddingOwner, decoder_layers, input_embedding, output_layer
 from specdemo.models.traced import EXAMPLE_ROWS, traced
 
 CONFIG_FILE = "feature_draft.json"
@@ -52,7 +52,7 @@ class FeatureConfig:
             num_attention_heads=self.heads,
             num_key_value_heads=self.kv_heads,
             head_dim=self.head_dim,
-            rope_theta=self.rope_theta,
+            rope_parameters={"rope_type": "default", "rope_theta": self.rope_theta},
             rms_norm_eps=self.norm_eps,
             max_position_embeddings=self.positions,
         )
@@ -66,6 +66,8 @@ class FeatureDraft(nn.Module):
         embedding: The target's input embedding, borrowed.
         id_map: Target ids of the head's rows, shape [H], int64.
     """
+
+    id_map: Tensor
 
     def __init__(self, config: FeatureConfig, embedding: nn.Module, id_map: Tensor):
         super().__init__()
@@ -194,7 +196,7 @@ def default_taps(layers: int) -> tuple[int, ...]:
     return tuple(sorted({min(1, layers - 1), layers // 2, layers - 1}))
 
 
-def feature_draft_for(target: nn.Module, id_map: Tensor) -> FeatureDraft:
+def feature_draft_for(target: PreTrainedModel, id_map: Tensor) -> FeatureDraft:
     """A feature draft sized after ``target`` and made of its parts as far as they fit.
 
     Fusion starts as the identity on the last tapped layer. The layer over it starts as the target's
@@ -215,18 +217,18 @@ def feature_draft_for(target: nn.Module, id_map: Tensor) -> FeatureDraft:
         positions=text.max_position_embeddings,
         taps=default_taps(text.num_hidden_layers),
     )
-    draft = FeatureDraft(config, target.get_input_embeddings(), id_map)
+    draft = FeatureDraft(config, input_embedding(target), id_map)
     with torch.no_grad():
         draft.fuse.weight.zero_()
         draft.fuse.weight[:, -config.hidden_size :].copy_(torch.eye(config.hidden_size))
-        draft.lm_head.weight.copy_(target.get_output_embeddings().weight[id_map])
+        draft.lm_head.weight.copy_(output_layer(target).weight[id_map])
         for output in (draft.o, draft.mlp.down_proj):
             output.weight.mul_(0.5)
         _take_parts(draft, target)
     return draft
 
 
-def _take_parts(draft: FeatureDraft, target: nn.Module) -> None:
+def _take_parts(draft: FeatureDraft, target: PreTrainedModel) -> None:
     """Copy the target's last layer and final norm, whatever of them has Llama's names and shapes."""
     last = decoder_layers(target)[-1]
     weights, d = last.state_dict(), draft.config.hidden_size
@@ -251,7 +253,7 @@ def _gains(norm: nn.Module | None) -> Tensor | None:
     """Factors of an RMS norm, which families store in different ways: they are what ones become."""
     if norm is None or "RMSNorm" not in type(norm).__name__:
         return None
-    return norm(torch.ones_like(norm.weight))
+    return norm(torch.ones_like(norm.get_parameter("weight")))
 
 
 def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
@@ -260,7 +262,9 @@ def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
 
 
-def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | None = None) -> FeatureDraft:
+def load_feature_draft(
+    folder: Path, target: EmbeddingOwner, dtype: torch.dtype | None = None
+) -> FeatureDraft:
     """Load what :func:`save_feature_draft` wrote, sharing embedding and device of ``target``.
 
     ``dtype`` is what the draft computes in; by default what the target does.

@@ -16,15 +16,18 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.models.llama.modeling_llama import LlamaModel
-from transformers.models.mistral.modeling_mistral import MistralModel
-from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaModel, LlamaRMSNorm
+from transformers.models.mistral.modeling_mistral import MistralDecoderLayer, MistralModel, MistralRMSNorm
+from transformers.models.qwen2.modeling_qwen2 import Qwen2DecoderLayer, Qwen2Model, Qwen2RMSNorm
 
 from specdemo.models.attention import attend, group_mask, hiding
 from specdemo.models.layer_views import is_dispatched
 from specdemo.models.packed_linear import linear_for
+from specdemo.models.reduced_draft import ReducedHeadDraft
 
 STACKS = (LlamaModel, MistralModel, Qwen2Model)
+LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer)
 STEADY_ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Ways to rotate that do not change with the length of the text."""
 
@@ -58,35 +61,39 @@ class FusedLlama(nn.Module):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: PreTrainedModel | ReducedHeadDraft,
         precision: str,
         head_precision: str,
         destination: torch.device | None = None,
     ):
         super().__init__()
-        self.config = model.config
+        stack, head = model.get_submodule("model"), model.get_submodule("lm_head")
+        assert isinstance(stack, STACKS) and isinstance(head, nn.Linear)
+        self.config: PretrainedConfig = model.config
         self.generation_config = getattr(model, "generation_config", None)
         self.recorded: Any = None  # what ``execution`` keeps with the model from run to run: graphs …
         self.traced: Any = None  # … or traces
-        stack = model.model
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
         self.norm = _RmsNorm(stack.norm)
         self.layers = nn.ModuleList()
         for index, layer in enumerate(stack.layers):
+            assert isinstance(layer, LAYERS)
             self.layers.append(_FusedLayer(layer, precision, destination))
             stack.layers[index] = nn.Identity()
-        self.head = linear_for(model.lm_head.weight, model.lm_head.bias, head_precision, destination)
+        self.head = linear_for(head.weight, head.bias, head_precision, destination)
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> nn.Embedding:
         """The embedding, as transformers' models give it."""
         return self.embedding
 
     def open(self, capacity: int, texts: int = 1) -> LlamaCache:
         """A cache of ``capacity`` positions for each of ``texts`` of one length."""
         like = self.norm.weight
-        heads, width = self.layers[0].kv_heads, self.layers[0].width
-        keys = like.new_zeros(len(self.layers), texts, heads, capacity, width)
+        first = self.layers[0]
+        assert isinstance(first, _FusedLayer)
+        width = first.width
+        keys = like.new_zeros(len(self.layers), texts, first.kv_heads, capacity, width)
         places = torch.arange(capacity, device=like.device)
         cos, sin = self.rotary(like, places.clamp_max(self.config.max_position_embeddings - 1)[None])
         sin = torch.cat([-sin[..., : width // 2], sin[..., width // 2 :]], -1)
@@ -109,7 +116,8 @@ class FusedLlama(nn.Module):
         """
         states = self.embedding(ids)
         seen = cache.places <= places[:, None]
-        first = self.layers[0]
+        # A ModuleList does not say what it is a list of, and asking takes time in every pass.
+        first: _FusedLayer = self.layers[0]  # pyright: ignore[reportAssignmentType]
         mask = hiding(~seen, states.dtype).expand(cache.keys.shape[1], 1, -1, -1)
         mask = group_mask(mask, first.heads // first.kv_heads)
         cos, sin = cache.cos[places], cache.sin[places]
@@ -136,7 +144,12 @@ class FusedLlama(nn.Module):
 class _FusedLayer(nn.Module):
     """One decoder layer."""
 
-    def __init__(self, layer: nn.Module, precision: str, destination: torch.device | None):
+    def __init__(
+        self,
+        layer: LlamaDecoderLayer | MistralDecoderLayer | Qwen2DecoderLayer,
+        precision: str,
+        destination: torch.device | None,
+    ):
         super().__init__()
         attention, mlp = layer.self_attn, layer.mlp
         self.width = attention.head_dim
@@ -192,7 +205,9 @@ class _RmsNorm(nn.Module):
     both are the same.
     """
 
-    def __init__(self, norm: nn.Module):
+    twice: Tensor
+
+    def __init__(self, norm: LlamaRMSNorm | MistralRMSNorm | Qwen2RMSNorm):
         super().__init__()
         self.weight, self.eps = norm.weight, norm.variance_epsilon
         self.register_buffer("twice", torch.cat([norm.weight, norm.weight]).detach(), persistent=False)
@@ -206,7 +221,7 @@ class _RmsNorm(nn.Module):
         return F.layer_norm(mirrored, (2 * width,), self.twice, None, self.eps)[..., :width]
 
 
-def can_fuse(model: nn.Module) -> bool:
+def can_fuse(model: PreTrainedModel | ReducedHeadDraft) -> bool:
     """Whether :class:`FusedLlama` computes what ``model`` does."""
     stack, config = getattr(model, "model", None), model.config
     if (
@@ -219,7 +234,7 @@ def can_fuse(model: nn.Module) -> bool:
     if set(full) != {"full_attention"} or (type(stack) is MistralModel and config.sliding_window):
         return False
     rope = getattr(config, "rope_parameters", None) or {}
-    if not all(map(_is_plain, stack.layers)):
+    if not all(map(_is_plain, model.get_submodule("model.layers").children())):
         return False
     steady = rope.get("rope_type", "default") in STEADY_ROTATIONS
     return steady and config.hidden_act == "silu" and rope.get("partial_rotary_factor", 1.0) == 1.0
@@ -227,7 +242,7 @@ def can_fuse(model: nn.Module) -> bool:
 
 def _is_plain(layer: nn.Module) -> bool:
     """Whether a layer's products are their weights' alone: neither adapted nor quantised."""
-    children = (*layer.self_attn.children(), *layer.mlp.children())
+    children = (*layer.get_submodule("self_attn").children(), *layer.get_submodule("mlp").children())
     return all(type(child) is nn.Linear for child in children if hasattr(child, "weight"))
 
 

@@ -8,9 +8,12 @@ and round the weights: as a target that is a slightly different model, whose bas
 
 import warnings
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+M = TypeVar("M", bound=nn.Module)
 
 MULTIPLE = 32
 """torch's kernels read whole vectors of a row; a row that does not fill its last one reads past the end."""
@@ -45,6 +48,8 @@ class PackedLinear(nn.Module):
         dtype: Of that weight, and of the inputs it takes.
         bias: Shape [out], if there is one.
     """
+
+    bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
@@ -81,6 +86,10 @@ class HalfLinear(PackedLinear):
         bias: Shape [out], if there is one.
     """
 
+    _rows: Tensor
+    _columns: Tensor
+    _left: Tensor
+
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__(weight, bias)
         whole = weight.detach().float().contiguous()
@@ -109,6 +118,9 @@ class Int8Linear(PackedLinear):
         weight: Shape [out, in]; the input width is a multiple of ``MULTIPLE``.
         bias: Shape [out], if there is one.
     """
+
+    rows: Tensor
+    scale: Tensor
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__(weight, bias)
@@ -230,15 +242,14 @@ def linear_share(model: nn.Module) -> float:
     return sum(w.numel() for w in linears) / total if total else 0.0
 
 
-def pack_linears(
-    model: nn.Module, precision: str, head_precision: str, destination: torch.device | None = None
-) -> nn.Module:
+def pack_linears(model: M, precision: str, head_precision: str, destination: torch.device | None = None) -> M:
     """Replace every linear layer of ``model`` by its packed form. Returns ``model``.
 
     ``head_precision`` is for the output layer, where transformers says which that is, ``destination`` as
     for :func:`linear_for`.
     """
-    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    output_layer = getattr(model, "get_output_embeddings", None)
+    head = None if output_layer is None else output_layer()
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:

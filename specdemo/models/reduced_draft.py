@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PretrainedConfig
+from transformers import AutoConfig, AutoModel, PretrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from specdemo.models.draft_files import (
@@ -21,7 +21,13 @@ from specdemo.models.draft_files import (
     save_weights,
     weight_names,
 )
-from specdemo.models.layer_views import config_with_layers, layers_path
+from specdemo.models.layer_views import (
+    EmbeddingOwner,
+    config_with_layers,
+    input_embedding,
+    layers_path,
+    output_layer,
+)
 
 
 class ReducedHeadDraft(nn.Module):
@@ -32,6 +38,8 @@ class ReducedHeadDraft(nn.Module):
         embedding: The target's input embedding.
         id_map: Target ids of the draft's head rows, shape [H], int64, strictly increasing.
     """
+
+    id_map: Tensor
 
     def __init__(self, config: PretrainedConfig, embedding: nn.Module, id_map: Tensor):
         super().__init__()
@@ -44,6 +52,11 @@ class ReducedHeadDraft(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, len(id_map), bias=False)
         self.register_buffer("id_map", id_map)
 
+    @property
+    def base_model(self) -> nn.Module:
+        """The stack of layers, as transformers' models give it."""
+        return self.model
+
     def own_state(self) -> dict[str, Tensor]:
         """Every tensor but the borrowed embedding's, as stored in the draft's files."""
         borrowed = {id(tensor) for tensor in self.model.get_input_embeddings().parameters()}
@@ -55,7 +68,7 @@ class ReducedHeadDraft(nn.Module):
         return CausalLMOutputWithPast(logits=self.lm_head(hidden[:, -logits_to_keep:]))
 
 
-def slice_of_target(target: nn.Module, layers: list[int], id_map: Tensor) -> ReducedHeadDraft:
+def slice_of_target(target: PreTrainedModel, layers: list[int], id_map: Tensor) -> ReducedHeadDraft:
     """A draft made of the target's own ``layers`` and head rows: where distillation starts.
 
     Args:
@@ -68,7 +81,7 @@ def slice_of_target(target: nn.Module, layers: list[int], id_map: Tensor) -> Red
     """
     stack = layers_path(target) + "."
     config = config_with_layers(target.config.get_text_config(), layers)
-    draft = ReducedHeadDraft(config, target.get_input_embeddings(), id_map)
+    draft = ReducedHeadDraft(config, input_embedding(target), id_map)
     source = target.base_model.state_dict()
     own = dict(draft.model.named_parameters())
     with torch.no_grad():
@@ -77,7 +90,7 @@ def slice_of_target(target: nn.Module, layers: list[int], id_map: Tensor) -> Red
                 index, rest = key.removeprefix(stack).split(".", 1)
                 key = f"{stack}{layers[int(index)]}.{rest}"
             tensor.copy_(source[key])
-        draft.lm_head.weight.copy_(target.get_output_embeddings().weight[id_map])
+        draft.lm_head.weight.copy_(output_layer(target).weight[id_map])
     return draft
 
 
@@ -93,7 +106,7 @@ def is_reduced_draft(folder: Path) -> bool:
 
 
 def load_draft(
-    folder: Path, target: nn.Module, attention: str, dtype: torch.dtype | None = None
+    folder: Path, target: EmbeddingOwner, attention: str, dtype: torch.dtype | None = None
 ) -> ReducedHeadDraft:
     """Load a draft written by :func:`save_draft`, sharing the embedding and device of ``target``.
 

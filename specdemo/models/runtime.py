@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdemo.models.cuda_graphs import GraphedExecution
-from specdemo.models.execution import execution_of, readable_positions
+from specdemo.models.execution import CausalLM, execution_of, readable_positions
 
 CAPACITY_STEP = 256
 """Cache lengths are multiples of this, so that few distinct shapes are ever in use."""
@@ -31,24 +31,43 @@ MOST_ROWS = 16
 
 
 class Runtime(Protocol):
-    """What the engine needs of a model. ``length`` counts the positions held in the cache."""
+    """What the engine needs of a model."""
 
-    length: int
-    device: torch.device
-    id_map: Tensor | None
-    max_context: int
+    @property
+    def length(self) -> int:
+        """Positions held in the cache."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where ids are read and logits given."""
+        ...
+
+    @property
+    def id_map(self) -> Tensor | None:
+        """Target id of each output row, shape [H]; None where they are the target's own."""
+        ...
+
+    @property
+    def max_context(self) -> int:
+        """Most positions that it can read."""
+        ...
 
     def begin(self, capacity: int) -> None:
         """Empty the cache and make room for ``capacity`` positions."""
+        ...
 
     def forward(self, ids: Tensor) -> Tensor:
         """Append ``ids`` [n] and return the logits after each, shape [n, V]."""
+        ...
 
     def prefill(self, ids: Tensor) -> None:
         """Append ``ids`` [n] without computing logits."""
+        ...
 
     def rollback(self, length: int) -> None:
         """Forget every position from ``length`` on."""
+        ...
 
 
 class ModelRuntime:
@@ -69,7 +88,7 @@ class ModelRuntime:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: CausalLM,
         rows: Sequence[int] = (),
         id_map: Tensor | None = None,
         taps: Sequence[int] = (),
@@ -163,7 +182,7 @@ class WholeVocabularyRuntime(ModelRuntime):
         vocab: How many ids the target has, V.
     """
 
-    def __init__(self, model: nn.Module, ids: Tensor, vocab: int):
+    def __init__(self, model: CausalLM, ids: Tensor, vocab: int):
         super().__init__(model)
         self._ids, self._vocab = ids, vocab
 
@@ -207,7 +226,7 @@ class Stopwatch:
     def __init__(self, device: torch.device):
         self._device = device
         self._cuda = device.type == "cuda"
-        self._marks = [self._now()]
+        self._marks: list[Any] = [self._now()]  # events on CUDA, else seconds
 
     def lap(self) -> None:
         """End one lap and begin the next."""

@@ -8,7 +8,7 @@ the tensors. Where a pass cannot be traced it is run as it is.
 
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +83,6 @@ def traced(module: nn.Module, example: tuple[Tensor, ...]) -> Callable[..., Any]
         # Deprecated in favour of compilers, which a fresh machine lacks.
         warnings.simplefilter("ignore")
         try:
-            return torch.jit.trace(module, example, check_trace=False)
+            return cast(Callable[..., Any], torch.jit.trace(module, example, check_trace=False))
         except RuntimeError:  # what torch raises for whatever cannot be traced
             return module

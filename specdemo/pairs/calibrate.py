@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.drafter import Drafter
-from specdemo.engine.rules import VerificationRule
+from specdemo.engine.rules import PickingRule
+from specdemo.models.execution import CausalLM
 from specdemo.models.runtime import MOST_ROWS, ModelRuntime
 from specdemo.models.summation import alike
 from specdemo.records.limits import MAX_K
@@ -41,7 +42,7 @@ NEARLY = 1.02
 """Costs within this factor are the same to a measurement."""
 
 
-def find_good_rows(model: nn.Module, capacity: int, vocab_size: int) -> tuple[int, ...]:
+def find_good_rows(model: CausalLM, capacity: int, vocab_size: int) -> tuple[int, ...]:
     """The numbers of rows, 1 to ``MOST_ROWS``, whose passes agree with each other bit for bit.
 
     They are a set rather than everything from some number on: kernels cut rows into tiles, and a number
@@ -68,7 +69,7 @@ def find_good_rows(model: nn.Module, capacity: int, vocab_size: int) -> tuple[in
     return max(found, key=len)
 
 
-def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Iterable[int]) -> Calibration:
+def measure_target(model: CausalLM, capacity: int, vocab_size: int, good: Iterable[int]) -> Calibration:
     """Pass times at half a cache's length, as a ``Calibration`` without a draft (c = 0).
 
     A pass over n tokens is given the cheapest of the ``good`` numbers of rows that hold it, in both lanes.
@@ -90,7 +91,7 @@ def measure_target(model: nn.Module, capacity: int, vocab_size: int, good: Itera
     return Calibration(step_s=step_s, c=0.0, v=v, row_floor=rows[0] if rows else None, rows=rows)
 
 
-def refreshed(model: nn.Module, capacity: int, vocab_size: int, costs: Calibration) -> Calibration | None:
+def refreshed(model: CausalLM, capacity: int, vocab_size: int, costs: Calibration) -> Calibration | None:
     """Costs measured before with today's ``step_s`` and cost of padding.
 
     None if passes as they are padded no longer agree bit for bit, or what is said of longer ones is untrue.
@@ -151,7 +152,7 @@ _READ = Rebuilder({"v": ROWS, "rows": ROWS}, 0, {}).reader(Calibration)
 
 @torch.inference_mode()
 def measure_draft_step(
-    target: ModelRuntime, drafter: Drafter, rule: VerificationRule, capacity: int, vocab_size: int
+    target: ModelRuntime, drafter: Drafter, rule: PickingRule, capacity: int, vocab_size: int
 ) -> float:
     """Seconds per token of a draft of ``DRAFTED`` tokens at half a cache's length."""
     ids = _some_ids(target.model, capacity // 2, vocab_size)
@@ -264,6 +265,6 @@ def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
     return seconds
 
 
-def _some_ids(model: nn.Module, count: int, vocab_size: int) -> Tensor:
+def _some_ids(model: CausalLM, count: int, vocab_size: int) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(vocab_size, (count,), generator=generator).to(next(model.parameters()).device)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import AutoConfig
 
 from specdemo.engine.speculate import run_capacity
 from specdemo.models.draft_files import count_parameters
+from specdemo.models.execution import WholeModel
 from specdemo.models.packed_linear import DTYPES, exact_precisions, has_half_kernel
 from specdemo.pairs.arithmetic import (
     AUTO_PRECISION,
@@ -141,7 +141,7 @@ class Chooser:
                 self.measurements.put(asdict(found), "costs", self._model, precision, CAPACITY)
         return rates
 
-    def _trial(self, precision: str) -> nn.Module:
+    def _trial(self, precision: str) -> WholeModel:
         """The target in a precision, a large one cut to its first layers: it is only compared with itself."""
         loader = Loader(precision, USUAL_PACKING, Placement("cpu", "cpu"), None)
         return loader.finished_target(loader.target(self.files, silent, **self._cut))

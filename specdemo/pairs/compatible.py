@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import DynamicCache
+from transformers import DynamicCache, PreTrainedModel
 
 from specdemo.models.attention import ATTENTION, UnsupportedAttentionError
+from specdemo.models.layer_views import input_embedding, output_layer
 from specdemo.models.runtime import ModelRuntime, capacity_for
 from specdemo.records.limits import UserError
 
@@ -37,7 +38,7 @@ def require_same_tokens(target: Any, draft: Any) -> None:
             )
 
 
-def require_rollback(role: str, name: str, model: nn.Module) -> None:
+def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
     """Refuse a model that, over a cache whose last positions are forgotten, does not give its own scores.
 
     A recurrent state is recognised by what transformers says of the model. Everything else (attention
@@ -65,20 +66,20 @@ def require_rollback(role: str, name: str, model: nn.Module) -> None:
         raise UserError(f"The {role} {name} gives other scores over a cache than without one; {PLAIN}.")
 
 
-def _keeps_a_state(model: nn.Module) -> bool:
+def _keeps_a_state(model: PreTrainedModel) -> bool:
     """Whether a layer sums the text up instead of keeping its positions apart."""
     layers = DynamicCache(config=model.config).layers
     return model._is_stateful or any(hasattr(layer, "update_recurrent_state") for layer in layers)
 
 
 @torch.inference_mode()
-def _distance_after_rollback(model: nn.Module) -> float:
+def _distance_after_rollback(model: PreTrainedModel) -> float:
     """How far logits over the cursor cache are from those without a cache, relative to their spread.
 
     The median over positions: a router that tips to another expert at a near-tie does not count.
     """
     runtime = ModelRuntime(model)
-    rows = model.get_input_embeddings().num_embeddings
+    rows = input_embedding(model).num_embeddings
     ids = torch.randint(rows, (PROBE_TOKENS,), generator=torch.Generator().manual_seed(0)).to(runtime.device)
     # transformers' eager attention rounds its scores to bf16, which alone is far off in some families.
     model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
@@ -98,7 +99,7 @@ def _distance_after_rollback(model: nn.Module) -> float:
 
 
 @torch.no_grad()
-def align_rows(target: nn.Module, draft: nn.Module) -> torch.Tensor | None:
+def align_rows(target: PreTrainedModel, draft: PreTrainedModel) -> torch.Tensor | None:
     """Give a draft the target's number of rows where its matrices have another number of padding rows.
 
     It no longer scores ids that the target cannot, and reads those that no tokeniser gives as its last
@@ -107,8 +108,8 @@ def align_rows(target: nn.Module, draft: nn.Module) -> torch.Tensor | None:
     Returns:
         Target id of each row it scores, shape [H]; None where it scores all of the target's.
     """
-    rows = target.get_output_embeddings().weight.shape[0]
-    head, embedding = draft.get_output_embeddings(), draft.get_input_embeddings()
+    rows = output_layer(target).weight.shape[0]
+    head, embedding = output_layer(draft), input_embedding(draft)
     own = head.weight.shape[0]
     if own > rows:
         head.weight, head.out_features = nn.Parameter(head.weight[:rows], requires_grad=False), rows
@@ -121,13 +122,13 @@ def align_rows(target: nn.Module, draft: nn.Module) -> torch.Tensor | None:
     return torch.arange(own, device=head.weight.device) if own < rows else None
 
 
-def require_known_ids(id_map: torch.Tensor, target: nn.Module) -> None:
+def require_known_ids(id_map: torch.Tensor, target: PreTrainedModel) -> None:
     """Refuse a draft that writes tokens its target does not have.
 
     Raises:
         UserError: Naming the first such token.
     """
-    rows = target.get_output_embeddings().weight.shape[0]
+    rows = output_layer(target).weight.shape[0]
     if int(id_map.max()) >= rows:
         raise UserError(
             f"This draft writes token {int(id_map.max())}, which the target's {rows} tokens do not include; "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants, errors, snapshot_download
-from tqdm import tqdm
+from tqdm.asyncio import tqdm_asyncio
 
 from specdemo.pairs.embedded import Progress, silent
 from specdemo.records.limits import UserError
@@ -97,7 +97,7 @@ def _missing_bytes(name: str, options: dict[str, Any]) -> int:
         files = snapshot_download(name, dry_run=True, tqdm_class=counting_bar(_unseen), **options)
     except Exception:
         return 0
-    return sum(file.file_size for file in files if file.will_download)
+    return sum(file.file_size or 0 for file in files if file.will_download)
 
 
 def _require_room(name: str, size: int) -> None:
@@ -115,14 +115,14 @@ def _unseen(done: float, total: float | None, unit: str) -> None:
     """Shows nothing."""
 
 
-def counting_bar(show: Callable[[float, float | None, str], None]) -> type[tqdm]:
-    """A progress bar for libraries that ask for one, which draws nothing.
+def counting_bar(show: Callable[[float, float | None, str], None]) -> type[tqdm_asyncio]:
+    """A progress bar for libraries that ask for one, which draws nothing; of the kind the hub's client takes.
 
     Args:
         show: Called with how much is done, of how much as far as that is known, and the unit.
     """
 
-    class CountingBar(tqdm):
+    class CountingBar(tqdm_asyncio):
         def __init__(self, *args: Any, **options: Any):
             options.pop("name", None)  # an argument of the hub's own bars
             super().__init__(*args, **{**options, "disable": True})

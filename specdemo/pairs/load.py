@@ -187,5 +187,6 @@ def _moved(pair: Pair, place: torch.device) -> Pair:
     """A pair that was made elsewhere on its device; shared tensors stay shared."""
     for model in (pair.target, pair.draft, pair.feature_draft):
         if model is not None:
-            model.to(place)
+            # transformers decorates ``to`` in a way that hides what it is bound to.
+            model.to(place)  # pyright: ignore[reportArgumentType]
     return pair if pair.id_map is None else replace(pair, id_map=pair.id_map.to(place))

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import set_tqdm_hook
 
 from specdemo.models.attention import ATTENTION
+from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import is_dispatched
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, linear_share, pack_linears, rounded
-from specdemo.models.reduced_draft import is_reduced_draft, load_draft
+from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
 from specdemo.pairs.compatible import (
     PLAIN,
     align_rows,
@@ -39,6 +39,8 @@ TARGET_HEAD_PRECISIONS = {"int4": "int8"}
 MOSTLY = 0.9
 """Share of a model's matrices that must be packed for it to be called by that precision."""
 
+Loaded = TypeVar("Loaded", bound=PreTrainedModel | ReducedHeadDraft)
+
 
 @dataclass(frozen=True)
 class Loader:
@@ -56,18 +58,18 @@ class Loader:
     placement: Placement
     checked_on: str | None
 
-    def target(self, files: Files, progress: Progress, **options: Any) -> nn.Module:
+    def target(self, files: Files, progress: Progress, **options: Any) -> PreTrainedModel:
         """The target as transformers has it: drafts are still made of its parts."""
         return self._model("target", files, self.placement.target, self.placement.shards, progress, **options)
 
-    def finished_target(self, target: nn.Module) -> nn.Module:
+    def finished_target(self, target: PreTrainedModel) -> WholeModel:
         """The target as it runs."""
         head = TARGET_HEAD_PRECISIONS.get(self.precision)
         return executable(target, self.precision, head, torch.device(self.placement.target))
 
     def draft(
-        self, files: Files | None, target: nn.Module, tokenizer: Any, progress: Progress
-    ) -> tuple[nn.Module | None, torch.Tensor | None]:
+        self, files: Files | None, target: PreTrainedModel, tokenizer: Any, progress: Progress
+    ) -> tuple[CausalLM | None, torch.Tensor | None]:
         """A draft model that fits ``target``, and its id map if it scores fewer tokens."""
         if files is None:
             return None, None
@@ -81,7 +83,7 @@ class Loader:
         head = TARGET_HEAD_PRECISIONS.get(self.precision)
         return executable(draft, self.precision, head, torch.device(self.placement.draft)), id_map
 
-    def feature_draft(self, path: Path | None, target: nn.Module) -> FeatureDraft | None:
+    def feature_draft(self, path: Path | None, target: PreTrainedModel) -> FeatureDraft | None:
         """The head on the target's states in ``path``."""
         if path is None:
             return None
@@ -95,13 +97,13 @@ class Loader:
         require_known_ids(draft.id_map, target)
         return draft
 
-    def packed_draft(self, folder: Path, target: nn.Module) -> tuple[nn.Module, torch.Tensor]:
+    def packed_draft(self, folder: Path, target: WholeModel) -> tuple[CausalLM, torch.Tensor]:
         """A draft of our own, which borrows the target's embedding, and its id map."""
         draft = load_draft(folder, target, ATTENTION, DTYPES[self.packing])
         rounded(draft.own_state().values(), self.packing)
         return executable(draft, self.packing, None, torch.device(self.placement.target)), draft.id_map
 
-    def packed_feature_draft(self, folder: Path, target: nn.Module) -> FeatureDraft:
+    def packed_feature_draft(self, folder: Path, target: WholeModel) -> FeatureDraft:
         """A head on the target's states, which borrows the target's embedding."""
         draft = load_feature_draft(folder, target, DTYPES[self.packing])
         rounded(draft.own_state().values(), self.packing)
@@ -115,7 +117,7 @@ class Loader:
         shards: Mapping[str, int] | None,
         progress: Progress,
         **options: Any,
-    ) -> nn.Module:
+    ) -> PreTrainedModel:
         """A whole model of transformers, in one piece or in shards, that may be rolled back."""
         if shards is not None:
             most = {torch.device(name).index: count for name, count in shards.items()}
@@ -140,11 +142,11 @@ class Loader:
 
 
 def executable(
-    model: nn.Module,
+    model: Loaded,
     precision: str,
     head_precision: str | None = None,
     destination: torch.device | None = None,
-) -> nn.Module:
+) -> Loaded | FusedLlama:
     """``model`` in its fastest form here; what was handed over is not used again.
 
     ``destination`` is where it will run, if it is moved there later.

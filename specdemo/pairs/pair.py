@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
 
-from specdemo.models.execution import readable_positions
+from specdemo.models.execution import CausalLM, WholeModel, readable_positions
 from specdemo.models.feature_draft import FeatureDraft
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.layer_views import input_embedding
 from specdemo.pairs.arithmetic import Arithmetic
 from specdemo.pairs.hardware import hardware_of, passes_of
 from specdemo.pairs.pass_costs import PassCosts
@@ -38,8 +39,8 @@ class Pair:
 
     target_name: str
     draft_name: str
-    target: nn.Module
-    draft: nn.Module | None
+    target: WholeModel
+    draft: CausalLM | None
     id_map: torch.Tensor | None
     tokenizer: Any
     precision: str
@@ -80,7 +81,7 @@ class Pair:
     @property
     def vocab(self) -> int:
         """How many ids the target has, V."""
-        return self.target.get_input_embeddings().num_embeddings
+        return input_embedding(self.target).num_embeddings
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -123,7 +124,7 @@ class Pair:
     def drop_recordings(self) -> None:
         """Let go of recorded passes and the memory they hold; later runs record anew."""
         for model in (self.target, self.draft):
-            if getattr(model, "recorded", None) is not None:
+            if isinstance(model, FusedLlama):
                 model.recorded = None
 
 
@@ -136,8 +137,8 @@ def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:
     return list(encoded["input_ids"])
 
 
-def eos_ids_of(target: nn.Module, tokenizer: Any) -> frozenset[int]:
+def eos_ids_of(target: WholeModel, tokenizer: Any) -> frozenset[int]:
     """Ids that end a text: the model's own and its tokeniser's."""
-    configured = target.generation_config.eos_token_id
+    configured = getattr(target.generation_config, "eos_token_id", None)
     ids = configured if isinstance(configured, list) else [configured]
     return frozenset(token for token in [*ids, tokenizer.eos_token_id] if token is not None)

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from torch import nn
-
+from specdemo.models.execution import WholeModel
 from specdemo.pairs.calibrate import calibration_from, find_good_rows, measure_target, refreshed
 from specdemo.pairs.measurements import Measurements
 from specdemo.records.trace import Calibration
@@ -25,7 +24,7 @@ class PassCosts:
     measurements: Measurements | None = None
     identity: str = ""
 
-    def of_target(self, target: nn.Module, vocab: int, capacity: int, name: tuple[str, ...]) -> Calibration:
+    def of_target(self, target: WholeModel, vocab: int, capacity: int, name: tuple[str, ...]) -> Calibration:
         """Of the target alone, for caches of ``capacity`` positions.
 
         Args:
@@ -47,7 +46,7 @@ class PassCosts:
         return self.known[capacity, kind]
 
     def _remembered(
-        self, target: nn.Module, vocab: int, capacity: int, kept_as: tuple[Any, ...]
+        self, target: WholeModel, vocab: int, capacity: int, kept_as: tuple[Any, ...]
     ) -> Calibration | None:
         """What an earlier start measured, if it still holds."""
         if self.measurements is None:
@@ -56,7 +55,7 @@ class PassCosts:
         return kept and refreshed(target, capacity, vocab, kept)
 
     def _measured(
-        self, target: nn.Module, vocab: int, capacity: int, kept_as: tuple[Any, ...]
+        self, target: WholeModel, vocab: int, capacity: int, kept_as: tuple[Any, ...]
     ) -> Calibration:
         costs = measure_target(target, capacity, vocab, find_good_rows(target, capacity, vocab))
         if self.measurements is not None:

@@ -7,8 +7,9 @@ functions that build them. Whatever cannot be built or run here is no candidate.
 from collections.abc import Callable, Iterable, Mapping
 
 import torch
-from torch import nn
 
+from specdemo.models.execution import WholeModel
+from specdemo.models.layer_views import input_embedding
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.arithmetic import promising
 from specdemo.pairs.calibrate import find_good_rows, measure_target, timed_pass
@@ -23,7 +24,7 @@ GLANCED_ROWS = (1, 4)
 
 
 def measure_targets(
-    names: Iterable[str], build: Callable[[str], nn.Module], progress: Progress
+    names: Iterable[str], build: Callable[[str], WholeModel], progress: Progress
 ) -> dict[str, Calibration]:
     """Pass costs of the target in each precision that works here and is not hopelessly slow.
 
@@ -31,7 +32,7 @@ def measure_targets(
         names: Precisions.
         build: Makes the target, or some of its layers, in a precision, ready to run on the CPU.
     """
-    built: dict[str, nn.Module] = {}
+    built: dict[str, WholeModel] = {}
 
     def glance(name: str) -> float | None:
         progress(f"Trying {name}", 0.0)
@@ -45,7 +46,7 @@ def measure_targets(
     costs = {}
     for index, name in enumerate(found):
         progress(f"Measuring passes in {name}", (index + 1) / (len(found) + 1))
-        vocab = built[name].get_input_embeddings().num_embeddings
+        vocab = input_embedding(built[name]).num_embeddings
         good = find_good_rows(built[name], CAPACITY, vocab)
         costs[name] = measure_target(built[name], CAPACITY, vocab, good)
         del built[name]
@@ -66,7 +67,7 @@ def measure_drafts(
     return costs
 
 
-def _first_sight(model: nn.Module) -> float:
+def _first_sight(model: WholeModel) -> float:
     """Seconds of passes over one and over several tokens, the fastest of a few."""
     runtime = ModelRuntime(model)
     runtime.prepare(CAPACITY, max(GLANCED_ROWS))

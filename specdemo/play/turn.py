@@ -48,8 +48,7 @@ def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[
 
 def _text_so_far(pair: Pair, request: TurnRequest) -> list[int]:
     """The text as the tokens it was written in; reading it anew could divide its words otherwise."""
-    known = pair.target.get_input_embeddings().num_embeddings
-    if any(token >= known for token in request.written):
+    if any(token >= pair.vocab for token in request.written):
         raise UserError("written has token ids that the target does not know; start a new game.")
     if request.written and request.written[-1] in pair.eos_ids:
         raise UserError("The text has ended; start a new game.")

@@ -115,6 +115,7 @@ def audit_sentence(summary: AuditSummary) -> str:
     if not summary.divergences:
         return f"{head}."
     first = summary.divergences[0]
+    assert first.divergence is not None
     gap = "" if first.gap is None else f", where the target's top two are {first.gap:.4f} apart"
     return f"{head}; {first.id} differs from token {first.divergence + 1} on{gap}."
 

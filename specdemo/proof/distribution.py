@@ -96,6 +96,7 @@ def distribution_test(
         UserError: The settings do not suit the test.
     """
     _require_suitable(pair, config, draws, control)
+    assert pair.draft is not None
     prompt_ids = pair.prompt_ids(config)
     rows = Lanes(pair).calibrate(config, len(prompt_ids)).rows
     lanes = MemoisedLanes(

@@ -3,7 +3,7 @@
 The only place where a figure of a run is computed. No torch, no text, no UI.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specdemo.records.theory import RoundShape, break_even_alpha, pass_cost, ratio, theoretical_speedup
@@ -235,12 +235,12 @@ class Tally:
         return RoundShape(k, lane.steps / lane.passes * self.calibration.c, pass_cost(self.calibration.v, k))
 
 
-def fold(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Totals:
+def fold(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Totals:
     """The figures of finished lanes."""
     return tallied(lanes, rule, calibration).totals()
 
 
-def tallied(lanes: dict[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Tally:
+def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Tally:
     """The tally of finished lanes."""
     tally = Tally(rule, calibration)
     for name, rounds in lanes.items():

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from specdemo.records.drafter_kinds import KINDS, SCRIPTED
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
@@ -88,13 +88,13 @@ def _prompt(raw: Mapping[str, Any]) -> str:
     return prompt
 
 
-def _draft_length(raw: Mapping[str, Any]) -> Any:
+def _draft_length(raw: Mapping[str, Any]) -> int | Literal["auto"]:
     value = raw.get("k", RunConfig.k)
     if value == AUTO:
         return AUTO
     if isinstance(value, str):
         raise UserError(f"k must be a whole number from 1 to {MAX_K}, or auto; not {show(value)}.")
-    return integer(raw, "k", RunConfig.k, 1, MAX_K)
+    return integer({"k": value}, "k", MAX_K, 1, MAX_K)
 
 
 def _script(raw: Mapping[str, Any], drafter: str) -> str:

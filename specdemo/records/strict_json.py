@@ -78,8 +78,9 @@ class Rebuilder:
         if is_dataclass(kind):
             return self._record(kind)
         origin, arguments = get_origin(kind), get_args(kind)
-        if isinstance(kind, UnionType) and NoneType in arguments and len(arguments) == 2:
-            return _optional(self.reader(next(one for one in arguments if one is not NoneType), name))
+        if isinstance(kind, UnionType):
+            [given] = (one for one in arguments if one is not NoneType)
+            return _optional(self.reader(given, name))
         if origin is tuple and arguments[1:] == (...,):
             return _sequence(self.reader(arguments[0]), self._longest[name])
         if origin is Mapping:

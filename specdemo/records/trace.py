@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 
@@ -19,7 +19,7 @@ BASELINE = "baseline"
 DRAFT = "draft"
 """The draft model by itself. What its rounds say of a target they say of the draft."""
 
-AUTO = "auto"
+AUTO: Final = "auto"
 """A draft length that follows what pays (``draft_length.AutoLength``)."""
 
 

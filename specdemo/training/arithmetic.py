@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdemo.models.packed_linear import DTYPES, exact_precisions, linear_share, pack_linears
 from specdemo.pairs.model_loader import MOSTLY, loading
@@ -61,13 +61,13 @@ class TargetFiles:
     def __init__(self, path: str, place: torch.device):
         self.path, self.place = path, place
         self._arithmetic = ""
-        self._model: nn.Module | None = None
+        self._model: PreTrainedModel | None = None
 
-    def plain(self) -> nn.Module:
+    def plain(self) -> PreTrainedModel:
         """The target in bf16 as transformers has it: drafts are cut from it."""
         return self.in_arithmetic(BF16)
 
-    def in_arithmetic(self, name: str) -> nn.Module:
+    def in_arithmetic(self, name: str) -> PreTrainedModel:
         """The target ready to write in ``name``; what was handed out before must not be used any more.
 
         Raises:
@@ -75,8 +75,8 @@ class TargetFiles:
         """
         if self._model is None or self._arithmetic != name:
             self.drop()
-            model = loading(AutoModelForCausalLM.from_pretrained, self.path, dtype=DTYPES[name])
-            model = model.to(self.place).eval()
+            loaded = loading(AutoModelForCausalLM.from_pretrained, self.path, dtype=DTYPES[name])
+            model: PreTrainedModel = loaded.to(self.place).eval()
             self._model = model if name == BF16 else pack_linears(model, name, name)
             self._arithmetic = name
         return self._model
@@ -87,7 +87,7 @@ class TargetFiles:
         gc.collect()
 
 
-def writers(target: nn.Module) -> tuple[str, ...]:
+def writers(target: PreTrainedModel) -> tuple[str, ...]:
     """Arithmetics in which this target can be tried on its device, by its weights and the memory free."""
     if next(target.parameters()).device.type != "cpu":
         return (BF16,)
@@ -150,6 +150,7 @@ def try_learning(student: Student, names: Sequence[str], features: int) -> Speed
 
 
 def _learning_speed(student: Student, name: str, features: int, best: float) -> float:
+    speed = 0.0
     for count in TRIAL_BATCHES:
         speed = timed_step(student, made_up(student, count, features), name)
         if speed < HOPELESS * best or count * TRIAL_LENGTH / speed > PATIENCE_S:
@@ -186,7 +187,7 @@ def made_up(student: Student, count: int, features: int) -> list[LabelledSequenc
 
 @torch.inference_mode()
 def _step_seconds(
-    target: nn.Module, taps: Sequence[int], longest_s: float, others: dict[str, dict[int, float]]
+    target: PreTrainedModel, taps: Sequence[int], longest_s: float, others: dict[str, dict[int, float]]
 ) -> dict[int, float]:
     """Seconds of a step over 1 row, ``LEAST_ROWS``, twice as many, … until it takes over ``longest_s``."""
     decoder = BatchedDecoder(target, taps)

@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.attention import additive_mask
@@ -34,7 +34,7 @@ class BatchedDecoder:
             [rows, positions, taps · d]; None without taps.
     """
 
-    def __init__(self, model: nn.Module, taps: Sequence[int] = ()):
+    def __init__(self, model: PreTrainedModel, taps: Sequence[int] = ()):
         self._model = model
         self.states: Tensor | None = None
         self._tapped = [decoder_layers(model)[index] for index in taps]
@@ -42,7 +42,7 @@ class BatchedDecoder:
         self.device = next(model.parameters()).device
         layers = model.config.get_text_config().num_hidden_layers
         self._layers = [_BatchedLayer() for _ in range(layers)]
-        self._cache = Cache(layers=self._layers)
+        self._cache = Cache(layers=[*self._layers])
         self._mask = torch.empty(0, 0)
 
     def begin(self, prompts: list[list[int]], new_tokens: int, padding: int = 0) -> Tensor:
@@ -88,6 +88,8 @@ class _BatchedLayer(CacheLayerMixin):
     """One layer's keys and values for a batch, in buffers that only ever grow."""
 
     is_sliding = False
+    keys: Tensor  # both are there once ``is_initialized``
+    values: Tensor
 
     def __init__(self) -> None:
         super().__init__()

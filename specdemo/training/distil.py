@@ -7,7 +7,7 @@ with the same weights.
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -119,7 +119,7 @@ def evaluate(student: Student, sequences: list[LabelledSequence], arithmetic: st
     """Agreement and overlap of ``student`` with its target over ``sequences``, step by step."""
     labels = _Labels(student)
     agreed: Counter[int] = Counter()
-    shared: Counter[int] = Counter()
+    shared: defaultdict[int, float] = defaultdict(float)
     positions: Counter[int] = Counter()
     for item in sequences:
         columns, p = labels.of([item])

@@ -84,15 +84,17 @@ def _measured(pair: Pair, config: RunConfig, stop: Stop) -> Figures:
     live = LiveRun(pair, config, stop)
     for _ in live.events():
         pass
-    totals = live.run.totals
+    totals, calibration = live.run.totals, live.run.calibration
+    assert calibration is not None
     names = {"alpha": "alpha_compared", "tau": "tau", "speedup": "speedup", "identical": "identical"}
-    return {**{name: totals[key] for name, key in names.items()}, "c": live.run.calibration.c}
+    return {**{name: totals[key] for name, key in names.items()}, "c": calibration.c}
 
 
 def _unmeasured(pair: Pair, config: RunConfig, stop: Stop) -> Figures:
     """A run of a pair whose passes were never measured or made to agree: outputs may part at near ties."""
     ids = pair.prompt_ids(config)
     if pair.feature_draft is None:
+        assert pair.draft is not None
         host = ModelRuntime(pair.target)
         drafter: Drafter = DraftModelDrafter(ModelRuntime(pair.draft, id_map=pair.id_map))
     else:

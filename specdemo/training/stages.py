@@ -10,14 +10,14 @@ import math
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
-from transformers import AutoTokenizer
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedModel
 
-from specdemo.models.feature_draft import default_taps, feature_draft_for, save_feature_draft
-from specdemo.models.reduced_draft import save_draft, slice_of_target
+from specdemo.models.feature_draft import FeatureDraft, default_taps, feature_draft_for, save_feature_draft
+from specdemo.models.reduced_draft import ReducedHeadDraft, save_draft, slice_of_target
 from specdemo.pairs.embedded import embedded_target, mended_target, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.model_loader import loading
@@ -41,7 +41,7 @@ from specdemo.training.pace import (
 )
 from specdemo.training.pool import PoolPrompt, mode_for, prompt_pool
 from specdemo.training.report import write_card, write_curve
-from specdemo.training.students import FeatureStudent, ModelStudent, Student
+from specdemo.training.students import FeatureStudent, ModelStudent
 from specdemo.training.write import SHARD, read_text, seconds_spent, write_text
 
 MODEL, FEATURE = "model", "feature"
@@ -57,6 +57,8 @@ UNROLLED_STEPS = 3
 EVALUATION_PROMPTS = 24
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's ``mallopt``."""
+AnyStudent = ModelStudent | FeatureStudent
+Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 
 @dataclass(frozen=True)
@@ -256,18 +258,18 @@ def _write(plan: Plan, pace: Pace, files: TargetFiles, pool: list[PoolPrompt], w
     )
 
 
-def _taps(plan: Plan, target: nn.Module) -> tuple[int, ...]:
+def _taps(plan: Plan, target: PreTrainedModel) -> tuple[int, ...]:
     """Layers whose states are kept with the text."""
     return default_taps(target.config.get_text_config().num_hidden_layers) if plan.kind == FEATURE else ()
 
 
-def _student_of_text(plan: Plan, target: nn.Module, text: list) -> tuple[Student, float]:
+def _student_of_text(plan: Plan, target: PreTrainedModel, text: list) -> tuple[AnyStudent, float]:
     """An untrained student whose head holds the text's most frequent tokens, and the share they cover."""
     id_map, coverage = frequent_ids(text, plan.head)
     return _student(plan, target, id_map.to(target.device)), coverage
 
 
-def _student(plan: Plan, target: nn.Module, id_map: Tensor) -> Student:
+def _student(plan: Plan, target: PreTrainedModel, id_map: Tensor) -> AnyStudent:
     """An untrained student in fp32 whose head holds the tokens ``id_map``."""
     target.set_attn_implementation("sdpa")
     torch.manual_seed(plan.seed)
@@ -283,7 +285,7 @@ def _student(plan: Plan, target: nn.Module, id_map: Tensor) -> Student:
     return FeatureStudent(draft, target, UNROLLED_STEPS)
 
 
-def _in_fp32(draft: nn.Module) -> nn.Module:
+def _in_fp32(draft: Draft) -> Draft:
     """Own weights in fp32 for the optimiser; the borrowed embedding stays the target's."""
     for tensor in draft.own_state().values():
         if tensor.is_floating_point():
@@ -291,9 +293,11 @@ def _in_fp32(draft: nn.Module) -> nn.Module:
     return draft
 
 
-def _save(student: Student, out: Path) -> None:
-    save = save_draft if isinstance(student, ModelStudent) else save_feature_draft
-    save(student.module, out)
+def _save(student: AnyStudent, out: Path) -> None:
+    if isinstance(student, ModelStudent):
+        save_draft(student.module, out)
+    else:
+        save_feature_draft(student.module, out)
 
 
 def _write_json(path: Path, content: Any) -> None:

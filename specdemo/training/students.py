@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.layer_views import decoder_layers, hidden_states
@@ -33,15 +34,28 @@ class Prediction:
 class Student(Protocol):
     """A draft in training."""
 
-    module: nn.Module
-    id_map: Tensor
-    device: torch.device
+    @property
+    def module(self) -> nn.Module:
+        """The draft."""
+        ...
+
+    @property
+    def id_map(self) -> Tensor:
+        """Target ids of its head's rows, shape [H]."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is trained."""
+        ...
 
     def own_state(self) -> dict[str, Tensor]:
         """What is trained and stored."""
+        ...
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
         """One prediction per drafted step, each of as many labelled positions as that step reaches."""
+        ...
 
 
 class ModelStudent:
@@ -75,7 +89,7 @@ class FeatureStudent:
         steps: Unrolled steps.
     """
 
-    def __init__(self, draft: FeatureDraft, target: nn.Module, steps: int):
+    def __init__(self, draft: FeatureDraft, target: PreTrainedModel, steps: int):
         self.module = draft
         self.id_map = draft.id_map
         self.device = draft.fuse.weight.device
@@ -104,8 +118,8 @@ class FeatureStudent:
     @torch.no_grad()
     def _states(self, batch: Sequence[LabelledSequence], ids: Tensor) -> Tensor:
         """The target's states behind the tapped layers, [batch, n − 1, taps·d]: kept ones, or made now."""
-        if all(item.states is not None for item in batch):
-            kept = [item.states[: len(item.ids) - 1] for item in batch]
+        kept = [item.states[: len(item.ids) - 1] for item in batch if item.states is not None]
+        if len(kept) == len(batch):
             return nn.utils.rnn.pad_sequence(kept, batch_first=True).to(self.device).float()
         with torch.autocast(self.device.type, enabled=False), hidden_states(self._layers) as found:
             self._target.base_model(input_ids=ids, use_cache=False)

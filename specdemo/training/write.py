@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from specdemo.training import clock
 from specdemo.training.batched import BatchedDecoder
@@ -57,9 +58,13 @@ class LabelledSequence:
         """The ids the target wrote."""
         return self.ids[self.start + 1 :]
 
+    def with_states_as(self, dtype: torch.dtype) -> "LabelledSequence":
+        """The same with its states, if there are any, in ``dtype``."""
+        return self if self.states is None else replace(self, states=self.states.to(dtype))
+
 
 def write_text(
-    target: nn.Module,
+    target: PreTrainedModel,
     prompts: list[list[int]],
     eos_ids: frozenset[int],
     folder: Path,
@@ -93,8 +98,8 @@ def write_text(
         made = _continue(
             decoder, shards[number], eos_ids, max_new_tokens, seed * 1_000_003 + number, timing.go_on
         )
-        if states_as is not None and taps:
-            made = [replace(row, states=row.states.to(states_as)) for row in made]
+        if states_as is not None:
+            made = [row.with_states_as(states_as) for row in made]
         save_whole([vars(row) for row in made], _path(folder, number))
         timing.end_shard()
     timing.close()
