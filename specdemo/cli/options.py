@@ -15,12 +15,12 @@ from specdemo.records.limits import DRAFTERS, MAX_K, MAX_NEW_TOKENS, MAX_TEMPERA
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.shipped import EMBEDDED
 
-TARGET = {
+TARGET: dict[str, Any] = {
     "default": EMBEDDED,
     "metavar": "ID|DIR",
     "help": "hub id or folder of the target (default: %(default)s)",
 }
-DEVICE = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if there is one)"}
+DEVICE: dict[str, Any] = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if there is one)"}
 SAMPLED_RULE = {"choices": [str(Rule.REJECTION), str(Rule.SHARED_NOISE)], "help": "for T > 0"}
 
 

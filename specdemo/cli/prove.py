@@ -50,7 +50,7 @@ def _audit(pair: Any, prompts: int, temperature: float) -> bool:
     rows = []
     for row in audit(pair, listed_prompts(prompts), config):
         rows.append(row)
-        verdict = "identical" if row.identical else f"differs from token {row.divergence + 1} on"
+        verdict = "identical" if row.divergence is None else f"differs from token {row.divergence + 1} on"
         print(f"  {row.id:<14}{row.tokens:>4} tokens  {verdict}")
     summary = summarise(rows)
     print(audit_sentence(summary))
@@ -60,11 +60,18 @@ def _audit(pair: Any, prompts: int, temperature: float) -> bool:
 def _distribution(pair: Any, draws: int, control: Any) -> bool:
     """Print the most frequent continuations and the verdict; whether the samples differ."""
     from specdemo.pairs.embedded import printing
-    from specdemo.proof.distribution import EXAMPLE, distribution_sentence, distribution_test
+    from specdemo.proof.distribution import (
+        EXAMPLE,
+        DistributionResult,
+        distribution_sentence,
+        distribution_test,
+    )
 
     report = printing()
+    state = None
     for state in distribution_test(pair, parse_config(EXAMPLE), draws, control):
         report("Drawing continuations", state.drawn / state.draws)
+    assert isinstance(state, DistributionResult), "the last, since nobody stopped it"
     print(f"{'speculative':>11}{'alone':>8}  continuation of {EXAMPLE['prompt']!r}")
     for found in state.continuations[:SHOWN]:
         print(f"{found.speculative:>11}{found.baseline:>8}  {pair.pieces.text(found.ids)!r}")

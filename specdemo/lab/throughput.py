@@ -14,7 +14,8 @@ from functools import partial
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from specdemo.bench.bench import shipped_prompts
 from specdemo.engine.speculate import never
@@ -22,15 +23,16 @@ from specdemo.lab.plans import configs_for
 from specdemo.lab.points import ThroughputPoint
 from specdemo.lab.request import PROMPTS
 from specdemo.lab.sweeps import Setting, measure_setting
-from specdemo.models.execution import PlainExecution
+from specdemo.models.execution import CausalLM, CursorLayer, PlainExecution
 from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.reduced_draft import ReducedHeadDraft
 from specdemo.models.runtime import CAPACITY_STEP
 from specdemo.pairs.calibrate import medians_in_turns
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.theory import RoundShape, theoretical_speedup
-from specdemo.records.trace import RunConfig
+from specdemo.records.trace import USUAL_K
 
 ROWS = (1, 2, 4, 8, 16)
 REPEATS = 5
@@ -50,7 +52,7 @@ class ThroughputPlan:
         UserError: A value is out of bounds.
     """
 
-    k: int = RunConfig.k
+    k: int = USUAL_K
     rows: tuple[int, ...] = ROWS
     alpha: float | None = None
     capacity: int = CAPACITY_STEP
@@ -87,6 +89,7 @@ def _measured_alpha(pair: Pair, k: int, stop: Stop) -> float | None:
 
 def _point(pair: Pair, plan: ThroughputPlan, rows: int, alpha: float) -> ThroughputPoint:
     start = plan.capacity // 2
+    assert pair.draft is not None, "asked for by require_draft_model"
     target, draft = (batch_of(model, rows, plan.capacity) for model in (pair.target, pair.draft))
 
     def timed(batch: Batch, tokens: int, device: torch.device) -> Callable[[], Tensor]:
@@ -135,31 +138,36 @@ class Batch(Protocol):
 
     def run(self, ids: Tensor, start: int) -> Tensor:
         """Append ``ids`` [rows, n] at position ``start`` of every text: logits [rows, n, V]."""
+        ...
 
 
-def batch_of(model: nn.Module, rows: int, capacity: int) -> Batch:
+def batch_of(model: CausalLM, rows: int, capacity: int) -> Batch:
     """``model`` over ``rows`` caches of ``capacity`` positions."""
-    return (FusedBatch if isinstance(model, FusedLlama) else PlainBatch)(model, rows, capacity)
+    if isinstance(model, FusedLlama):
+        return FusedBatch(model, rows, capacity)
+    return PlainBatch(model, rows, capacity)
 
 
 class PlainBatch:
     """Any causal language model of transformers."""
 
     @torch.inference_mode()
-    def __init__(self, model: nn.Module, rows: int, capacity: int):
+    def __init__(self, model: PreTrainedModel | ReducedHeadDraft, rows: int, capacity: int):
         self._model = model
         execution = PlainExecution(model)
         self._cache = execution.open(capacity)
         # A first pass makes buffers for one text; every text gets a copy.
         first = torch.zeros(1, dtype=torch.long, device=next(model.parameters()).device)
         execution.run(first, 0, self._cache, 1, ())
-        for layer in self._cache.layers:
+        self._layers = [layer for layer in self._cache.layers if isinstance(layer, CursorLayer)]
+        for layer in self._layers:
+            assert layer.keys is not None and layer.values is not None, "made by that pass"
             layer.keys, layer.values = (buffer.repeat(rows, 1, 1, 1) for buffer in (layer.keys, layer.values))
 
     @torch.inference_mode()
     def run(self, ids: Tensor, start: int) -> Tensor:
         """One forward pass."""
-        self._cache.layers[0].cursor.length = start
+        self._layers[0].cursor.length = start
         return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True).logits
 
 

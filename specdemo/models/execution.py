@@ -120,10 +120,10 @@ class _CursorCache(Cache):
 
     def __init__(self, layers: int, capacity: int):
         self.cursor = _Cursor()
-        super().__init__(layers=[_CursorLayer(self.cursor, capacity) for _ in range(layers)])
+        super().__init__(layers=[CursorLayer(self.cursor, capacity) for _ in range(layers)])
 
 
-class _CursorLayer(CacheLayerMixin):
+class CursorLayer(CacheLayerMixin):
     """One layer's keys and values in a fixed buffer, written at a cursor shared by all layers."""
 
     is_sliding = False

@@ -19,6 +19,7 @@ BASELINE = "baseline"
 DRAFT = "draft"
 """The draft model by itself. What its rounds say of a target they say of the draft."""
 
+USUAL_K = 3
 AUTO: Final = "auto"
 """A draft length that follows what pays (``draft_length.AutoLength``)."""
 
@@ -69,7 +70,7 @@ class RunConfig:
 
     prompt: str
     mode: Mode = Mode.CHAT
-    k: int | Literal["auto"] = 3
+    k: int | Literal["auto"] = USUAL_K
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0

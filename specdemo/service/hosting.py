@@ -126,7 +126,7 @@ class Hosting:
         return self._placed(preset_named(name).sources)
 
     def _service_on_calls(self, offered: OfferedPairs) -> Service:
-        import spaces
+        import spaces  # pyright: ignore[reportMissingImports]
 
         # In the main thread, before the page is up: the host packs what is on the GPU by then.
         pair = assemble_pair(replace(self.sources, device="cuda"), progress=printing(), checked_on="cpu")

@@ -1,6 +1,6 @@
 """The running app's models, lent to one job at a time: which jobs there are, and faults put into words."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
@@ -107,7 +107,7 @@ def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:
     return Request(kind, dict(raw), KINDS[kind].parse(raw))
 
 
-def perform(pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
+def perform(pair: Pair, request: Request, stop: Stop) -> Generator[Event, None, None]:
     """Do one job, on the thread that reads it; a fault leaves the device fit for the next job if that can be.
 
     Args:
@@ -158,7 +158,7 @@ def _told_of_device(error: Exception) -> UserError:
     return LostDeviceError(f"The device failed ({reason}); please try again in a minute.")
 
 
-Perform = Callable[[Pair, Request, Stop], Iterator[Event]]
+Perform = Callable[[Pair, Request, Stop], Generator[Event, None, None]]
 """Does a job on a pair: :func:`perform`, or one that has another process do it."""
 
 
@@ -234,7 +234,7 @@ class Service:
         stop: Stop,
         pair: Any = None,
         visitor: Visitor | None = None,
-    ) -> Iterator[Event]:
+    ) -> Generator[Event, None, None]:
         """Check a request, wait for models and device, then do the job.
 
         Args:
@@ -266,13 +266,13 @@ class Service:
             finally:
                 loan.give_back()
 
-    def _on(self, pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
+    def _on(self, pair: Pair, request: Request, stop: Stop) -> Generator[Event, None, None]:
         """The job on the device's thread, once it has its turn."""
         if self._lost:
             raise UserError(RESTARTING)
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         try:
-            with closing(self._perform(pair, request, stop)) as events:  # type: ignore[type-var]
+            with closing(self._perform(pair, request, stop)) as events:
                 yield from events
         except LostDeviceError:
             self._probe()  # before the next job begins on it

@@ -9,7 +9,7 @@ whatever is waited for before the device. Knows no models.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -89,7 +89,7 @@ class JobQueue:
         finally:
             self._leave(place)
 
-    def turn(self, place: Place, job: Job, stop: Stop) -> Iterator[Event]:
+    def turn(self, place: Place, job: Job, stop: Stop) -> Generator[Event, None, None]:
         """Wait for the device, then have ``job`` done on it; to be read on the visitor's thread.
 
         Args:
@@ -124,7 +124,7 @@ class JobQueue:
         """
         results: list[T] = []
 
-        def job(_stop: Stop) -> Iterator[Event]:
+        def job(_stop: Stop) -> Generator[Event, None, None]:
             results.append(work())
             yield from ()
 
@@ -197,7 +197,7 @@ class JobQueue:
             self._forget(place)
         place.next_wanted.release()
 
-    def _until_begun(self, place: Place) -> Iterator[Event]:
+    def _until_begun(self, place: Place) -> Generator[Event, None, None]:
         """Yields the place in the queue every ``POLL_S``; ends when the job has begun or was stopped.
 
         Also where it has not changed: only between two events can a visitor be found to have left.

@@ -4,7 +4,7 @@ Knows neither the other places nor models.
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from specdemo.service.shares import Visitor
 
 Stop = Callable[[], bool]
 """Asked once a round by whatever can be ended early; True ends it."""
-Job = Callable[[Stop], Iterator[Event]]
+Job = Callable[[Stop], Generator[Event, None, None]]
 """What is done on the device, as events."""
 
 ABANDONED_S = 60.0
@@ -71,7 +71,7 @@ class Place:
         if self.refused is not None:
             raise UserError(self.refused)
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Generator[Event, None, None]:
         """The events of the job as they come; for the visitor's thread.
 
         Raises:

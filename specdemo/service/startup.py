@@ -13,4 +13,4 @@ ZERO_GPU = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 """Whether this host's GPU is there only inside a call."""
 
 if ZERO_GPU:
-    import spaces  # noqa: F401
+    import spaces  # noqa: F401  # pyright: ignore[reportMissingImports]

@@ -7,7 +7,7 @@ file that is no longer there. What a call measured is told at its end and handed
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,10 +50,10 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
         return reservations.seconds_for(request.kind, request.raw)
 
     @lend(duration=seconds_for)
-    def call(request: Request, keep_going: str, known: Mapping[str, Costs]) -> Iterator[Event]:
+    def call(request: Request, keep_going: str, known: Mapping[str, Costs]) -> Generator[Event, None, None]:
         meter = _Meter(request.kind, pair, known)
         try:
-            with closing(perform(pair, request, lambda: not Path(keep_going).exists())) as events:  # type: ignore[type-var]
+            with closing(perform(pair, request, lambda: not Path(keep_going).exists())) as events:
                 yield from map(meter.seen, events)
             yield {"type": REPORT, "report": meter.report(whole=Path(keep_going).exists())}
         except UserError as error:
@@ -64,7 +64,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
             yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
             raise
 
-    def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Iterator[Event]:
+    def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Generator[Event, None, None]:
         with TemporaryDirectory(prefix="specdemo-call-") as folder:
             keep_going = Path(folder) / "keep_going"
             keep_going.touch()
@@ -121,7 +121,9 @@ class _Meter:
         return CallReport(self._gpu, new, first - self._begun, now - first, self._size, whole)
 
 
-def _lent(events: Iterator[Event], request: Request, reservations: Reservations) -> Iterator[Event]:
+def _lent(
+    events: Generator[Event, None, None], request: Request, reservations: Reservations
+) -> Generator[Event, None, None]:
     """The events of the job that a call does; its report goes to ``reservations``.
 
     Raises:
@@ -129,7 +131,7 @@ def _lent(events: Iterator[Event], request: Request, reservations: Reservations)
     """
     refused, begun = None, False
     try:
-        with closing(events):  # type: ignore[type-var]
+        with closing(events):
             for event in events:
                 begun = True
                 if event["type"] == REFUSED:

@@ -11,7 +11,7 @@ import gradio as gr
 
 from specdemo.records import limits
 from specdemo.records.drafter_kinds import DRAFT, KINDS, drafters_with
-from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
+from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.requests import SETTINGS
@@ -125,7 +125,7 @@ def _settings(prompt: gr.Textbox, mode: gr.Radio, drafters: Sequence[str], offer
         scale=1,
         elem_id="drafter",
     )
-    k = gr.Slider(1, limits.MAX_K, DEFAULTS.k, step=1, label="Draft length k", min_width=170, scale=3)
+    k = gr.Slider(1, limits.MAX_K, USUAL_K, step=1, label="Draft length k", min_width=170, scale=3)
     auto = gr.Checkbox(False, label="auto k", min_width=92, scale=0, elem_id="auto")
     temperature = gr.Slider(
         0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature", min_width=140, scale=2

@@ -5,7 +5,7 @@ The text a run yields only ever grows, so that Gradio's diff sends just the new 
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ FREQUENT = frozenset({"round", "progress"})
 """Types of events that a job may yield as often as once a round; any other is sent at once."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
-Events = Generator[dict[str, Any]]
+Events = Generator[dict[str, Any], None, None]
 """The events of one job; reading them may raise ``UserError``, closing them ends the job."""
 
 
@@ -82,7 +82,7 @@ def first_line() -> str:
     return _line(WAITING)
 
 
-def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Iterator[str]:
+def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Generator[str, None, None]:
     """One job as text that grows by whole lines, at most one update per ``MIN_GAP_S``, none lost.
 
     A ``progress`` event that repeats the one before adds no line; the text is yielded all the same, since

@@ -73,7 +73,7 @@ def lifespan(
     """
 
     @asynccontextmanager
-    async def guarded(app: Starlette) -> AsyncIterator[None]:
+    async def guarded(app: Any) -> AsyncIterator[None]:
         hosts = hosts_for(allowed, app.root_path, listening)
         app.middleware_stack = Guard(app.middleware_stack, framers(), hosts)
         yield
@@ -161,7 +161,7 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
         raise RefusedError(414)
     if serves_tools(page) and _MCP.fullmatch(path):
         return await _message(receive) if scope["method"] == "POST" else receive
-    method = {"HEAD": "GET"}.get(scope["method"], scope["method"])
+    method = "GET" if scope["method"] == "HEAD" else scope["method"]
     taken = {"GET": _FETCHED.fullmatch(path), "POST": _posted(path)}
     if not any(taken.values()):
         raise RefusedError(404)

@@ -49,7 +49,8 @@ def visitor_of(request: gr.Request) -> Visitor:
     client = request.client
     session = request.session_hash
     # Gradio calls what came without a session by its event; all callers of tools share one.
-    made_up = session == current_event() or _LOOPED in request.request.scope
+    looped = request.request is not None and _LOOPED in request.request.scope
+    made_up = session == current_event() or looped
     return Visitor(client.host if client else "", None if made_up else session)
 
 

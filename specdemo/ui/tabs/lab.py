@@ -12,7 +12,7 @@ from specdemo.lab.conditions import CONDITIONS, CONTRASTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
 from specdemo.lab.request import NEW_TOKENS, PROMPTS, SETTINGS
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
-from specdemo.records.trace import Mode, RunConfig
+from specdemo.records.trace import USUAL_K, Mode
 from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
@@ -44,7 +44,7 @@ def settings(inputs: list[str]) -> dict[str, Any]:
     """What the tab's JavaScript takes from Python; ``inputs`` is what a request consists of, in order."""
     return {
         "inputs": inputs,
-        "defaults": {"max_new_tokens": NEW_TOKENS, "prompts": PROMPTS, "k": RunConfig.k},
+        "defaults": {"max_new_tokens": NEW_TOKENS, "prompts": PROMPTS, "k": USUAL_K},
         "limits": {"max_new_tokens": MAX_LAB_TOKENS, "prompts": MAX_LAB_PROMPTS},
         "sweeps": [{"name": name, "title": TITLES[name]} for name in SWEEPS],
         "conditions": [
@@ -68,7 +68,7 @@ def _inputs() -> dict[str, gr.components.Component]:
         "experiment": gr.Dropdown(
             [*EXPERIMENTS, *CONDITIONS], value=DRAFT_LENGTH, label="Experiment", **hidden
         ),
-        "k": gr.Number(RunConfig.k, label="Draft length", precision=0, **hidden),
+        "k": gr.Number(USUAL_K, label="Draft length", precision=0, **hidden),
         "temperature": gr.Number(0.0, label="Temperature", **hidden),
         "max_new_tokens": gr.Number(NEW_TOKENS, label="New tokens of each run", precision=0, **hidden),
         "prompts": gr.Number(PROMPTS, label="Shipped prompts per point", precision=0, **hidden),

@@ -72,7 +72,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
             )
             with gr.Row():
                 prompt = gr.Textbox(
-                    EXAMPLE["prompt"],
+                    str(EXAMPLE["prompt"]),
                     label="Text to continue",
                     max_lines=1,
                     scale=3,
