@@ -13,6 +13,7 @@ from specdemo.records import limits
 from specdemo.records.drafter_kinds import DRAFT, KINDS, drafters_with
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.requests import SETTINGS
 
@@ -21,6 +22,9 @@ FIRST_SETTINGS = {"k": AUTO}
 """What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
 """What a lesson's run has where it asks for nothing else."""
+
+
+_MODULE = f"import(new URL('{PREFIX}/settings_menu.js', document.baseURI))"
 
 
 class Example(NamedTuple):
@@ -32,14 +36,14 @@ class Example(NamedTuple):
 
 
 EXAMPLES = (
-    Example("Capital of France", "The capital of France is", Mode.RAW),
-    Example("Thank-you email", "Thank you for your email. I will get back to you", Mode.RAW),
+    Example("France", "The capital of France is", Mode.RAW),
+    Example("Email", "Thank you for your email. I will get back to you", Mode.RAW),
     Example(
         "Code", "Write a Python function that returns the first n Fibonacci numbers as a list.", Mode.CHAT
     ),
     Example("Story", "Write a short story about a lighthouse keeper who finds a message.", Mode.CHAT),
     Example(
-        "Copy-edit",
+        "Edit",
         "Rewrite this so that Friday becomes Thursday: The meeting has moved to Friday afternoon. "
         "Please send your slides before Friday noon, and tell me by Friday morning if you cannot come.",
         Mode.CHAT,
@@ -84,28 +88,60 @@ def build_controls(drafters: Sequence[str], offered: OfferedPairs) -> tuple[Cont
             lines=1,
             max_lines=4,
             scale=8,
-            min_width=260,
+            min_width=220,
             container=False,
             elem_id="prompt",
         )
-        run_button = gr.Button("Run", variant="primary", scale=0, min_width=120, elem_id="run")
-        stop_button = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="stop")
-    with gr.Row(elem_id="examples"):
         mode = gr.Radio(
-            [("continue the text", str(Mode.RAW)), ("answer as chat", str(Mode.CHAT))],
+            [("continue", str(Mode.RAW)), ("answer", str(Mode.CHAT))],
             value=str(DEFAULTS.mode),
             label="What to do with the prompt",
             container=False,
             scale=0,
-            min_width=310,
+            min_width=170,
             elem_id="mode",
         )
+        k = gr.Slider(
+            1, limits.MAX_K, USUAL_K, step=1, label="Draft length k", min_width=150, scale=0, elem_id="k"
+        )
+        auto = gr.Checkbox(False, label="auto k", min_width=70, scale=0, container=False, elem_id="auto")
+        run_button = gr.Button("Run", variant="primary", scale=0, min_width=90, elem_id="run")
+        stop_button = gr.Button("Stop", interactive=False, scale=0, min_width=76, elem_id="stop")
+    with gr.Row(elem_id="examples"):
         gr.HTML("Try", js_on_load=None, apply_default_css=False, elem_id="try", min_width=30)
         for example in EXAMPLES:
             _example_button(example, prompt, mode)
-    with gr.Row(elem_id="settings"):
-        controls = _settings(prompt, mode, drafters, offered)
+        summary = gr.HTML(
+            _summary(drafters),
+            js_on_load=f"{_MODULE}.then((module) => module.mountSettings());",
+            apply_default_css=False,
+            elem_id="summary",
+            min_width=60,
+        )
+        with gr.Accordion("⚙ Settings", open=False, elem_id="more"):
+            controls = _settings(prompt, mode, k, auto, drafters, offered)
+    _keep_summary(controls, summary)
     return controls, run_button, stop_button
+
+
+def _summary(drafters: Sequence[str]) -> str:
+    """What :func:`_keep_summary` makes of the first settings."""
+    label = KINDS[_first(drafters)].label
+    return f"{label} · {DEFAULTS.rule} · T {DEFAULTS.temperature:g} · {DEFAULTS.max_new_tokens} tokens"
+
+
+def _first(drafters: Sequence[str]) -> str:
+    """The drafter that is chosen at first."""
+    return DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0]
+
+
+def _keep_summary(controls: Controls, summary: gr.HTML) -> None:
+    """Have a line say what the settings hold while they are put away; the browser writes it."""
+    told = [controls.drafter, controls.rule, controls.temperature, controls.max_new_tokens]
+    labels = json.dumps({kind.name: kind.label for kind in KINDS.values()})
+    line = f"async (...values) => [(await {_MODULE}).settingsLine({labels}, values)]"
+    for widget in told:
+        widget.change(None, told, summary, js=line, **QUIET)
 
 
 def _example_button(example: Example, prompt: gr.Textbox, mode: gr.Radio) -> None:
@@ -115,55 +151,47 @@ def _example_button(example: Example, prompt: gr.Textbox, mode: gr.Radio) -> Non
     )
 
 
-def _settings(prompt: gr.Textbox, mode: gr.Radio, drafters: Sequence[str], offered: OfferedPairs) -> Controls:
-    """All other widgets, added to those two."""
+def _settings(
+    prompt: gr.Textbox,
+    mode: gr.Radio,
+    k: gr.Slider,
+    auto: gr.Checkbox,
+    drafters: Sequence[str],
+    offered: OfferedPairs,
+) -> Controls:
+    """All other widgets, added to those."""
     drafter = gr.Dropdown(
         _labelled(drafters),
-        value=DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0],
+        value=_first(drafters),
         label="Drafter",
-        min_width=160,
-        scale=1,
         elem_id="drafter",
-    )
-    k = gr.Slider(1, limits.MAX_K, USUAL_K, step=1, label="Draft length k", min_width=170, scale=3)
-    auto = gr.Checkbox(False, label="auto k", min_width=92, scale=0, elem_id="auto")
-    temperature = gr.Slider(
-        0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature", min_width=140, scale=2
     )
     rule = gr.Radio(
         [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
         value=str(DEFAULTS.rule),
         label="Verification rule",
-        min_width=374,
-        scale=0,
         elem_id="rule",
     )
+    temperature = gr.Slider(0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature")
     max_new_tokens = gr.Number(
-        DEFAULTS.max_new_tokens,
-        label="New tokens",
-        precision=0,
-        minimum=1,
-        min_width=100,
-        scale=0,
-        elem_id="new-tokens",
+        DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"
     )
-    with gr.Accordion("More", open=False, elem_id="more"):
-        pair = _pair_choice(offered)
-        seed = gr.Number(
-            DEFAULTS.seed,
-            label="Seed",
-            info="repeats a sampled text; not with auto k under rejection, which drafts by measured times",
-            precision=0,
-            minimum=0,
-        )
-        top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
-        top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
-        baseline = gr.Checkbox(DEFAULTS.baseline, label="race the target alone")
-        draft_alone = gr.Checkbox(
-            DEFAULTS.draft_alone,
-            label="run the draft alone as well",
-            interactive=DEFAULTS.drafter in drafters,  # which says that there is a draft model
-        )
+    pair = _pair_choice(offered)
+    seed = gr.Number(
+        DEFAULTS.seed,
+        label="Seed",
+        info="repeats a sampled text; not with auto k under rejection, which drafts by measured times",
+        precision=0,
+        minimum=0,
+    )
+    top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
+    top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
+    baseline = gr.Checkbox(DEFAULTS.baseline, label="race the target alone")
+    draft_alone = gr.Checkbox(
+        DEFAULTS.draft_alone,
+        label="run the draft alone as well",
+        interactive=DEFAULTS.drafter in drafters,  # which says that there is a draft model
+    )
     return Controls(
         prompt=prompt,
         mode=mode,

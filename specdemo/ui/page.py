@@ -38,10 +38,8 @@ from specdemo.ui.tabs.quiz import build_quiz
 from specdemo.ui.tabs.run import run_endpoint
 
 TITLE = "Speculative decoding, live"
-HEADER = (
-    f'<header class="sd-header"><h1>{TITLE}</h1><p>A small <b>draft</b> model guesses k tokens; '
-    "the large <b>target</b> model checks them all in one pass.</p></header>"
-)
+HEADER = f'<header class="sd-header"><h1>{TITLE}</h1><div class="sd-header-tools"></div></header>'
+"""The stage puts its tools there."""
 MOST_THREADS = 100
 """Every visitor who waits for the device, or for models, holds a thread that mostly sleeps."""
 MOST_SESSIONS = 200

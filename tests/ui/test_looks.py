@@ -12,7 +12,7 @@ from PIL import Image, ImageChops
 
 from specdemo.charts.palette import THEMES
 
-OURS = (".sd-header", ".sd")
+OURS = (".sd-header", ".sd", "#ask", "#examples")
 CUES = """nodes => nodes.map(node => {
     const style = getComputedStyle(node);
     const lines = [style.textDecorationLine, style.textDecorationStyle, style.textDecorationThickness];
@@ -32,6 +32,9 @@ SAME_WORD = """keys => {
 KEY_SIZE = (58, 24)
 STEP = 48
 """Grey levels (of 256) by which two pixels differ to be told apart at a glance."""
+
+
+LIVE = ("[data-plot=acceptance]", "[data-plot=speedup]")
 
 
 def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
@@ -61,20 +64,22 @@ def test_axe_finds_nothing_serious(open_page, service):
 
 
 @pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.slow), "dark"])
-def test_all_but_the_plots_fits_a_small_projector(open_page, service, theme):
+def test_the_whole_stage_fits_a_small_projector(open_page, service, theme):
     page = open_page(theme=theme)
     run_to_end(page)
-    asked = ("#prompt", "#run", "#settings")
-    shown = ("[data-lane=speculative]", "[data-lane=baseline]", "[data-role=rounds]", ".sd-figures")
+    asked = ("#prompt", "#run", "#mode", "#k", "#more")
+    shown = ("[data-lane=speculative]", "[data-lane=baseline]", "[data-role=rounds]", ".sd-figures", *LIVE)
     controls = (".sd-transport", ".sd-pace", ".sd-bar")
     assert_above_the_fold(page, *asked, *shown, *controls)
     paper = page.evaluate("() => getComputedStyle(document.querySelector('.sd-lane')).backgroundColor")
     assert paper == f"rgb{tuple(bytes.fromhex(THEMES[theme].surface[1:]))}"
     service.replayed = recorded("shared_noise")
     run_to_end(page)
-    assert_above_the_fold(page, *asked, *shown, "[data-lane=draft]", ".sd-transport", ".sd-pace")
+    assert_above_the_fold(page, *asked, *shown, "[data-lane=draft]", *controls)
     open_round(page, 1, 34)
-    assert_above_the_fold(page, "#prompt", "[data-lane=speculative]", "[data-role=rounds]", ".sd-microscope")
+    assert_above_the_fold(
+        page, *asked, "[data-lane=speculative]", ".sd-microscope", "[data-role=rounds]", *LIVE, *controls
+    )
 
 
 @pytest.mark.slow
@@ -88,11 +93,11 @@ def test_the_projector_switch_enlarges_and_still_fits(open_page, service, record
     assert_above_the_fold(page, "#prompt", "#run", *shown, ".sd-transport", ".sd-pace")
     assert page.locator(".sd-token").first.evaluate(FONT_SIZE) >= 26
     assert min(page.locator(".sd-figure > b").evaluate_all(f"all => all.map({FONT_SIZE})")) >= 34
-    assert page.locator("#settings").is_hidden()
+    assert page.locator("#more").is_hidden()
     page.reload()
     page.wait_for_selector("body.sd-projector")
     page.uncheck("[data-role=projector]")
-    assert page.locator("#settings").is_visible()
+    assert page.locator("#more").is_visible()
 
 
 def test_a_lane_shows_whole_lines_to_its_end(open_page):
@@ -107,7 +112,7 @@ def test_nothing_is_wider_than_a_phone(open_page, service):
     service.replayed = recorded("rejection")
     page = open_page(width=390, height=844)
     run_to_end(page)
-    for part in page.locator(".sd-lane, .sd-figures, .sd-plot, #prompt, #settings").all():
+    for part in page.locator(".sd-lane, .sd-figures, .sd-plot, #prompt").all():
         assert part.bounding_box()["width"] > 340, "one column"
     page.locator("[data-plot=position]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-plot=position].js-plotly-plot")

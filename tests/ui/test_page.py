@@ -170,6 +170,7 @@ def test_a_bad_request_is_refused_in_the_words_of_the_limits(open_page):
 
 def test_rule_and_temperature_never_contradict_each_other(open_page):
     page = open_page()
+    page.click("#more > button")
     temperature = page.locator("input[type=number][aria-label*=Temperature]")
     page.check("#rule input[value=shared-noise]")
     page.wait_for_function("n => n.value === '0.8'", arg=temperature.element_handle())
@@ -193,11 +194,13 @@ def test_an_example_sets_prompt_and_mode(open_page, service):
 
 def test_drafter_automatic_length_and_the_draft_alone_reach_the_service(open_page, service):
     page = open_page()
+    page.click("#more > button")
     page.click("#drafter input")
     page.get_by_role("option", name="copy, else draft model").click()
     page.check("#auto input")
     page.wait_for_selector("input[type=range][aria-label*='Draft length k']:disabled")
-    page.click("#more > button")
+    assert page.inner_text("#summary") == "copy, else draft model · greedy · T 0 · 128 tokens"
+    page.click("#summary")
     page.get_by_label("run the draft alone as well").check()
     page.get_by_label("race the target alone").uncheck()
     run_to_end(page)

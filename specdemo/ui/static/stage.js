@@ -29,6 +29,7 @@ export function stageOfPage() {
 /** Called once by the Gradio component. */
 export function mount({ element, props, watch, base, settings }) {
   const stage = new Stage(element.querySelector(".sd"), { base, ...settings });
+  document.querySelector(".sd-header-tools")?.append(stage.roles.tools);
   const feed = () => stage.feed(props.value ?? "");
   watch("value", feed);
   feed();
