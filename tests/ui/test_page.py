@@ -200,10 +200,14 @@ def test_drafter_automatic_length_and_the_draft_alone_reach_the_service(open_pag
     page.check("#auto input")
     page.wait_for_selector("input[type=range][aria-label*='Draft length k']:disabled")
     assert page.inner_text("#summary") == "copy, else draft model · greedy · T 0 · 128 tokens"
-    page.click("#summary")
     page.get_by_label("run the draft alone as well").check()
     page.get_by_label("race the target alone").uncheck()
+    page.click("#summary")
+    page.wait_for_selector("#rule", state="hidden")
+    page.click("#summary")
+    page.wait_for_selector("#rule")
     run_to_end(page)
+    page.wait_for_selector("#rule", state="hidden")
     wanted = {"drafter": "lookup+model", "k": "auto", "draft_alone": True, "baseline": False}
     assert service.requests[-1].items() >= wanted.items()
     page.uncheck("#auto input")
