@@ -15,7 +15,9 @@ from specdemo.charts.stage import MARK_LIFT, skeletons
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
-STYLE_SHEETS = ("page", "stage", "learn", "quiz", "play", "proof", "lab")
+STAGE_SHEETS = ("stage", "lanes")
+"""What the stage needs wherever it is mounted."""
+STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
 """Modules import each other by bare names, so a browser must ask after an update; a 304 costs nothing."""

@@ -15,7 +15,8 @@ VISIBLE_TOKENS = """lane => [...document.querySelectorAll(`[data-lane=${lane}] .
     .filter(token => getComputedStyle(token).display !== 'none')"""
 TOKENS = f"""lane => ({VISIBLE_TOKENS})(lane).map(({{ textContent, dataset }}) =>
     [textContent, dataset.status ?? null, 'rejected' in dataset, 'verifying' in dataset])"""
-TEXT = f"lane => ({VISIBLE_TOKENS})(lane).map(token => token.textContent).join('')"
+TEXT = f"""lane => ({VISIBLE_TOKENS})(lane).filter(token => token.dataset.status !== 'discarded')
+    .map(token => token.textContent).join('')"""
 FIGURES = """() => Object.fromEntries([...document.querySelectorAll('[data-figure]')]
     .map(figure => [figure.dataset.figure, JSON.parse(figure.dataset.value ?? 'null')]))"""
 FRAMES = """() => new Promise(done => {
@@ -104,7 +105,7 @@ def stage_state(page: Any) -> Any:
 
 
 def plain_text(page: Any, lane: str) -> str:
-    """A lane's text as far as it is not hidden."""
+    """A lane's text as it is kept."""
     return page.evaluate(TEXT, lane)
 
 

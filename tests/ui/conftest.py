@@ -115,7 +115,7 @@ class SharedPage:
         for _ in ("tooltip", "microscope"):
             page.keyboard.press("Escape")
         page.check(".sd-pace input[value='0.25']", force=True)
-        page.uncheck("[data-role=hide-discarded]")
+        page.uncheck("[data-role=show-discards]")
         page.click("[data-role=to-end]")
         page.wait_for_selector(".sd[data-state=ended]")
         return page

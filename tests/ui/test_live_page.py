@@ -77,6 +77,7 @@ def test_a_run_goes_on_while_the_visitor_looks_back(open_page, service):
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
     assert_figures(page, service.replayed[-1]["totals"])
+    page.check("[data-role=show-discards]")
     assert len(tokens(page)) == sum(len(event["round"]["drafted"]) + 1 for event in rounds(service.replayed))
 
 
@@ -104,7 +105,6 @@ def test_thousands_of_tokens_a_second_end_right_and_leave_the_page_responsive(op
     page.wait_for_selector(".sd[data-state=playing]")
     assert page.evaluate(LONGEST_WAIT) < 10_000, "ms between two frames"
     assert_figures(page, service.replayed[-1]["totals"])
-    page.check("[data-role=hide-discarded]")
     for lane in ("speculative", "baseline"):
         page.wait_for_function(RENDERED, arg=[lane, len(rounds(service.replayed, lane))])
         assert plain_text(page, lane) == text_of(service.replayed, lane)

@@ -36,6 +36,34 @@ def end_of(events: list, index: int) -> float:
     return sum(event["round"][phase] for event in rounds(events)[: index + 1] for phase in phases)
 
 
+COMPARISONS = ("speedup", "identical", "divergence", "draft_alone_departs")
+
+
+def figures_at(events: list, time: float) -> dict:
+    """Each lane's figures after its last round that has ended, and what compares them when all had ended."""
+    clocks: dict[str, float] = {}
+    lanes: dict[str, dict] = {}
+    common: dict = {}
+    everything_ended = True
+    for event in events[1:-1]:
+        lane = event["lane"]
+        spent = sum(event["round"][f"{phase}_s"] for phase in ("prefill", "draft", "verify", "other"))
+        clocks[lane] = clocks.get(lane, 0.0) + spent
+        if clocks[lane] <= time:
+            lanes[lane] = event["totals"]
+        everything_ended = everything_ended and clocks[lane] <= time
+        common = event["totals"] if everything_ended else common
+    shown = dict(lanes["speculative"])
+    for name in shown:
+        if name in COMPARISONS or name.startswith("speedup"):
+            shown[name] = common.get(name)
+        elif name.startswith("baseline_"):
+            shown[name] = lanes.get("baseline", {}).get(name)
+        elif name.startswith("draft_alone_"):
+            shown[name] = lanes.get("draft", {}).get(name)
+    return shown
+
+
 def set_pace(page, value: str) -> None:
     """Choose a playback speed."""
     page.check(f".sd-pace input[value='{value}']", force=True)
@@ -92,6 +120,7 @@ def test_steps_back_undo_steps_on(played):
 def test_a_step_by_round_settles_one_more_round(played):
     page = played("shared_noise")
     played_rounds = rounds(recorded("shared_noise"))
+    page.check("[data-role=show-discards]")
     press(page, "to-start")
     for count in range(1, 6):
         press(page, "round-on")
@@ -115,13 +144,9 @@ def test_figures_after_a_scrub_are_those_of_the_latest_round(played, recording):
     for index in (2, 17):
         at = end_of(events, index)
         scrub(page, at + 1e-6)
-        latest, clocks = None, {}
-        for event in events[1:-1]:
-            spent = sum(event["round"][f"{phase}_s"] for phase in ("prefill", "draft", "verify", "other"))
-            clocks[event["lane"]] = clocks.get(event["lane"], 0.0) + spent
-            latest = event if clocks[event["lane"]] <= at + 1e-6 else latest
-        assert latest["totals"]["passes"] == index + 1
-        assert_figures(page, latest["totals"])
+        expected = figures_at(events, at + 1e-6)
+        assert expected["passes"] == index + 1
+        assert_figures(page, expected)
 
 
 def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, service):
@@ -183,12 +208,18 @@ def test_the_pace_is_remembered(open_page):
     assert page.inner_text("[data-role=pace-text]") == PACES["0.05"][1]
 
 
-def test_hidden_discards_come_back(played):
+def test_old_discards_come_back_with_the_switch(played):
     page = played("greedy")
+    last_two = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy"))[-2:])
+    shrunk = tokens(page)
+    kept = [token for token in shrunk[:-last_two] if token[1] != "discarded"]
+    assert shrunk == kept + shrunk[-last_two:]
+    page.check("[data-role=show-discards]")
     everything = tokens(page)
-    page.check("[data-role=hide-discarded]")
-    kept = [token for token in everything if token[1] != "discarded"]
-    assert tokens(page) == kept
-    assert len(kept) == len(emitted(recorded("greedy"), "speculative"))
-    page.uncheck("[data-role=hide-discarded]")
-    assert tokens(page) == everything
+    assert [token for token in everything if token[1] != "discarded"] == [
+        token for token in shrunk if token[1] != "discarded"
+    ]
+    assert len(everything) == sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy")))
+    assert page.locator(".sd-tick:visible").count() == 0
+    page.uncheck("[data-role=show-discards]")
+    assert tokens(page) == shrunk

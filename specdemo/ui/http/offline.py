@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Template
 
 from specdemo.charts.palette import css_variables
-from specdemo.ui.stage import PLOTLY_JS, STATIC, settings
+from specdemo.ui.stage import PLOTLY_JS, STAGE_SHEETS, STATIC, settings
 
 ENTRY = "stage.js"
 POLICY = "; ".join(
@@ -80,7 +80,7 @@ def player_page(events: str = "") -> str:
     """
     return _PAGE.substitute(
         policy=POLICY,
-        style=css_variables() + "\n" + _static("stage.css"),
+        style="\n".join([css_variables(), *(_static(f"{name}.css") for name in STAGE_SHEETS)]),
         events=events.replace("<", r"\u003c"),
         stage=_static("stage.html"),
         plotly=_inline(PLOTLY_JS.read_text(encoding="utf-8")),

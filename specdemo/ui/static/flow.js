@@ -42,7 +42,7 @@ export class RoundFlow {
     if (this.shown < wanted) this.box.append(fragmentOf(nodes, this.shown, wanted));
     this.shown = wanted;
     clearTimeout(this.timer);
-    if (this.first || this.measured < this.shown) this.timer = setTimeout(() => this.rest(), REST_MS);
+    if (this.first || this.measured < this.steady) this.timer = setTimeout(() => this.rest(), REST_MS);
   }
 
   /** All of the text, and where its lines begin, for the next time it moves. */
@@ -81,13 +81,21 @@ export class RoundFlow {
     if (front > 0) this.nodes[front].element.style.marginLeft = `${-this.starts.get(front)}px`;
   }
 
+  /** So many rounds begin where they will stay; those after them still have discarded tokens before them. */
+  get steady() {
+    let count = this.shown;
+    while (count > 0 && !this.nodes[count - 1].element.hasAttribute("data-folded")) count -= 1;
+    return count;
+  }
+
   measure() {
     const edge = this.box.getBoundingClientRect().left + parseFloat(getComputedStyle(this.box).paddingLeft);
-    for (let index = this.measured; index < this.shown; index += 1) {
-      const hanging = hangingSpace(this.nodes[index].element.firstElementChild, edge);
+    const steady = this.steady;
+    for (let index = this.measured; index < steady; index += 1) {
+      const hanging = hangingSpace(this.nodes[index].kept[0], edge);
       if (hanging !== null) this.starts.set(index, hanging);
     }
-    this.measured = this.shown;
+    this.measured = Math.max(this.measured, steady);
   }
 }
 
@@ -96,8 +104,7 @@ function hangingSpace(token, edge) {
   const rects = token?.getClientRects() ?? [];
   if (!rects.length) return null;
   if (Math.abs(rects[0].left - edge) <= EDGE_PX) return 0;
-  const marked = token.dataset.status === "corrected" || token.dataset.status === "bonus"; // their sign hangs with it
-  const wraps = !marked && rects.length === 2 && Math.abs(rects[1].left - edge) <= EDGE_PX;
+  const wraps = rects.length === 2 && Math.abs(rects[1].left - edge) <= EDGE_PX;
   return wraps && token.textContent.startsWith(" ") ? rects[0].width : null;
 }
 

@@ -1,15 +1,21 @@
 // Pointing at tokens: hover or arrow keys show the tooltip, a click or Enter pins it and selects the round.
+// At the tick that stands for discarded tokens, click and Enter show them in the text.
 
 import { scrollToShow } from "./lanes.js";
 
+const TICK = ".sd-tick";
+const SPOTS = `.sd-token, ${TICK}`;
+
 export class TokenInspector {
   /**
-   * `views`: lane views by name. `describe(span, facts)` shows the tooltip, `choose(facts)` selects the token's round.
+   * `views`: lane views by name. `describe(span, facts)` shows the tooltip, `choose(facts)` selects the token's round,
+   * `unfold(view, tick)` shows or shrinks what a tick stands for.
    */
-  constructor(views, tip, { describe, choose }) {
+  constructor(views, tip, { describe, choose, unfold }) {
     this.tip = tip;
     this.describe = describe;
     this.choose = choose;
+    this.unfold = unfold;
     this.current = null;
     this.walkedTo = null;
     for (const view of Object.values(views)) this.watch(view);
@@ -17,7 +23,7 @@ export class TokenInspector {
 
   watch(view) {
     const { box } = view;
-    const tokenAt = (event) => event.target.closest?.(".sd-token");
+    const tokenAt = (event) => event.target.closest?.(SPOTS);
     box.addEventListener("pointerover", (event) => {
       const span = tokenAt(event);
       if (span && !this.tip.pinned && event.pointerType !== "touch") this.point(view, span);
@@ -27,7 +33,7 @@ export class TokenInspector {
     box.addEventListener("scroll", () => this.scrolled(box), { passive: true });
     box.addEventListener("click", (event) => {
       const span = tokenAt(event);
-      if (span) this.pin(view, span);
+      if (span) this.press(view, span);
     });
     box.addEventListener("keydown", (event) => this.key(view, event));
   }
@@ -41,6 +47,12 @@ export class TokenInspector {
     this.describe(span, facts);
   }
 
+  press(view, span) {
+    if (!span.matches(TICK)) return this.pin(view, span);
+    this.clear();
+    this.unfold(view, span);
+  }
+
   // Choosing first: a token that was still pending gets its verdict by it.
   pin(view, span) {
     this.tip.hide();
@@ -52,7 +64,7 @@ export class TokenInspector {
 
   // Walking by keys scrolls as well, and must not lose its place by it.
   scrolled(box) {
-    if (box.scrollTop !== this.walkedTo) this.leave();
+    if (box.contains(this.current) && box.scrollTop !== this.walkedTo) this.leave();
   }
 
   leave() {
@@ -67,10 +79,10 @@ export class TokenInspector {
 
   key(view, event) {
     const direction = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    if (event.key === "Enter" && this.current) return this.pin(view, this.current);
+    if (event.key === "Enter" && this.current) return this.press(view, this.current);
     if (!direction) return;
     event.preventDefault();
-    const tokens = [...view.box.querySelectorAll(".sd-token")].filter((token) => token.getClientRects().length);
+    const tokens = [...view.box.querySelectorAll(SPOTS)].filter((token) => token.getClientRects().length);
     if (!tokens.length) return;
     const at = tokens.indexOf(this.current);
     const next = at < 0 ? tokens.at(direction > 0 ? 0 : -1) : tokens[at + direction];

@@ -2,8 +2,7 @@
 
 import { element } from "./dom.js";
 import { MODEL } from "./game.js";
-import { tokenSpan } from "./lanes.js";
-import { fill, Pieces } from "./tokens.js";
+import { fill, Pieces, tokenSpan } from "./tokens.js";
 import { percent } from "./words.js";
 
 export class Board {
@@ -19,7 +18,7 @@ export class Board {
   /** Show a game before its first turn. */
   begin(game) {
     this.pieces = new Pieces();
-    this.tail = undefined;
+    this.ending = undefined; // how the text ends, see `tokenSpan`
     this.turns.replaceChildren();
     this.past.hidden = true;
     const opening = element("span", "sd-prompt");
@@ -41,8 +40,8 @@ export class Board {
   /** The tokens a round added, behind those that stand there. */
   extendText({ drafted, emission }) {
     for (const token of [...drafted.filter(({ status }) => status === "accepted"), ...(emission ? [emission] : [])]) {
-      const { span, tail } = tokenSpan(token.id, this.tail, this.pieces);
-      this.tail = tail;
+      const { span, end } = tokenSpan(token.id, this.ending, this.pieces);
+      this.ending = end;
       span.dataset.status = token.status;
       this.pending.before(span);
     }

@@ -25,6 +25,10 @@ export class Selection {
     this.inspector = new TokenInspector(stage.lanes, this.tip, {
       describe: (span, facts) => this.describe(span, facts),
       choose: (facts) => this.choose(facts),
+      unfold: (view, tick) => {
+        view.toggleTick(tick);
+        stage.reflow();
+      },
     });
     root.addEventListener("keydown", (event) => this.escape(event));
   }
@@ -35,6 +39,7 @@ export class Selection {
 
   describe(span, facts) {
     const { rule, pieces } = this.stage;
+    if (!facts.token) return this.tip.showDiscards(span, facts.entry.round, pieces);
     const openRound = () => this.open(facts.entry.round.index, facts.place ?? "own");
     this.tip.showToken(span, facts, rule, pieces, openRound);
   }

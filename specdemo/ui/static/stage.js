@@ -4,8 +4,10 @@
 import { learnDrafters } from "./drafters.js";
 import { rolesOf } from "./dom.js";
 import { Figures } from "./figures.js";
+import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
 import { GrowingLines, parseEvents } from "./ndjson.js";
+import { PassBlocks } from "./pass_blocks.js";
 import { Player } from "./player.js";
 import { Plots } from "./plots.js";
 import { progressBar } from "./progress_bar.js";
@@ -59,12 +61,14 @@ class Stage {
     for (const article of root.querySelectorAll("[data-lane]")) {
       this.lanes[article.dataset.lane] = new LaneView(article, this.pieces);
     }
+    this.scroll = new LaneScroll(Object.values(this.lanes));
+    this.passes = new PassBlocks(root);
     this.plots = new Plots(root, settings, (index) => this.selection.open(index));
     this.selection = new Selection(this);
     this.transport = new Transport(this);
     this.toolbar = new Toolbar(this, settings.base);
-    this.roles["hide-discarded"].addEventListener("change", ({ target }) => {
-      root.toggleAttribute("data-plain", target.checked);
+    this.roles["show-discards"].addEventListener("change", ({ target }) => {
+      root.toggleAttribute("data-all-discards", target.checked);
       this.reflow();
     });
     this.begin();
@@ -120,6 +124,7 @@ class Stage {
     this.trace = new Trace();
     this.pieces = new Pieces();
     for (const view of Object.values(this.lanes)) view.clear(this.pieces);
+    this.scroll.begin();
     this.player = new Player({
       trace: this.trace,
       pace: this.transport.pace,
@@ -182,7 +187,8 @@ class Stage {
     const { trace, player } = this;
     const state = trace.stateAt(player.time);
     const totals = trace.totalsAt(player.time);
-    for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name]);
+    for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name], player);
+    this.passes.show(state);
     this.lanes[BASELINE].markDeparture(totals?.divergence ?? null);
     this.lanes[DRAFT].markDeparture(totals?.draft_alone_departs ?? null);
     this.figures.show(totals, trace.start && this.rule);
@@ -191,12 +197,17 @@ class Stage {
     this.light(trace.phaseAt(player.time));
     this.transport.showTime();
     this.speak(state[SPECULATIVE]?.settled ?? 0);
-    for (const name of Object.keys(state)) this.lanes[name].follow();
+    this.scroll.follow();
+    this.showPasses();
+  }
+
+  showPasses() {
+    for (const name of this.trace.lanes.keys()) this.lanes[name].showPass(this.player);
   }
 
   /** Lines may break elsewhere from now on. */
   reflow() {
-    for (const view of Object.values(this.lanes)) view.reflow();
+    this.scroll.reflow();
   }
 
   light(phase) {
@@ -211,6 +222,7 @@ class Stage {
     const ended = Boolean(trace.end) && player.atEnd;
     root.dataset.state = this.failure ? "error" : ended ? "ended" : trace.start ? "playing" : this.waiting ? "waiting" : "idle";
     root.toggleAttribute("data-running", player.playing);
+    this.showPasses();
     this.transport.showState();
     if (ended) this.showClosing(trace.end);
     const shown = this.failure ? "error" : ended ? "closing" : trace.start || !this.waiting ? "hint" : "progress";

@@ -32,6 +32,24 @@ export class Tip {
     this.placeBy(span.getClientRects()[0] ?? span.getBoundingClientRect());
   }
 
+  /** Beside a tick: the discarded tokens of `round` it stands for. */
+  showDiscards(tick, round, pieces) {
+    const discarded = round.drafted.filter(({ status }) => status === "discarded");
+    const words = discarded.map(({ id, rejected }) => {
+      const label = element("b", "sd-card-token");
+      fillLabel(label, id, pieces);
+      label.dataset.status = "discarded";
+      if (rejected) label.dataset.rejected = "true";
+      return label;
+    });
+    const open = tick.parentElement.hasAttribute("data-opened");
+    const hint = element("p", "", open ? "A click shrinks them again." : "A click shows them in the text.");
+    const head = element("p", "sd-tip-head", element("span", "", `${discarded.length} discarded · round ${round.index + 1}`));
+    this.node.replaceChildren(head, element("p", "sd-tip-discards", ...words), hint);
+    this.node.dataset.kind = "discards";
+    this.placeBy(tick.getBoundingClientRect());
+  }
+
   /** A plain sentence at the pointer. */
   showWords(words, { clientX, clientY }) {
     this.node.replaceChildren(element("p", "", words));

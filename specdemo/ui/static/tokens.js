@@ -3,7 +3,7 @@
 const UTF8 = new TextDecoder("utf-8", { ignoreBOM: true });
 const NO_BYTES = new Uint8Array(0);
 // Line breaks, tabs, other control characters, and the marks that reorder or hide text.
-const UNSEEN = /([\n\t\p{Cc}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}])/u;
+const UNSEEN = /(\n+|[\t\p{Cc}\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\u{e0000}-\u{e007f}])/u;
 
 /** The bytes of every token seen in a run. */
 export class Pieces {
@@ -38,6 +38,10 @@ export function fillLabel(element, id, pieces) {
   for (const byte of tail) element.append(chip(`0x${byte.toString(16).toUpperCase().padStart(2, "0")}`));
 }
 
+function blankMarks(text) {
+  return text.replaceAll("\n", "↵").replace(/ {4,}/g, ({ length }) => `␣×${length}`).replaceAll(" ", "␣");
+}
+
 /** How many bytes at the end belong to a UTF-8 character that is not complete yet. */
 function openBytes(bytes) {
   for (let back = 1; back <= Math.min(3, bytes.length); back += 1) {
@@ -49,14 +53,29 @@ function openBytes(bytes) {
   return 0;
 }
 
-/** Put text into a span; what the eye cannot see gets a small chip, a line break also breaks the line. */
-export function fill(span, text, special) {
+/** A token as a span, and how the text ends with it; `end` is how the text before it ended, nothing at its start. */
+export function tokenSpan(id, end, pieces) {
+  const { text, tail } = pieces.decode(id, end?.tail);
+  const span = document.createElement("span");
+  span.className = "sd-token";
+  fill(span, text, pieces.specials.has(id), end?.broken);
+  if (/^[ \n]* [ \n]*$/.test(text)) span.dataset.blank = blankMarks(text); // shown in its place where it is refused
+  return { span, end: { tail, broken: text ? text.endsWith("\n") : end?.broken } };
+}
+
+/**
+ * Put text into a span. What the eye cannot see gets a small chip. Line breaks, however many in a row, begin one new
+ * line, and none where the text before is `broken` already.
+ */
+export function fill(span, text, special, broken = false) {
   if (special) return span.append(chip(text, text));
+  let atStart = broken;
   for (const part of text.split(UNSEEN)) {
     if (!UNSEEN.test(part)) span.append(part);
-    else if (part === "\n") span.append(chip("↵"), lineBreak());
+    else if (part.startsWith("\n")) span.append(...lineBreaks(part.length, atStart));
     else if (part === "\t") span.append(chip("⇥"), part);
     else span.append(chip(codePoint(part)));
+    if (part) atStart = false;
   }
   if (!text) span.dataset.partial = "true";
 }
@@ -79,10 +98,17 @@ function chip(mark, text = "") {
   return element;
 }
 
-// In a span of its own, so that a discarded line break need not break the line.
-function lineBreak() {
-  const element = document.createElement("span");
-  element.className = "sd-break";
-  element.textContent = "\n";
-  return element;
+// Breaks are in spans of their own, so that those of discarded tokens need not break the line. Text that is copied
+// has them all; the page begins one line for them, since an empty one would cost a row.
+function lineBreaks(count, atStart) {
+  const mark = chip("↵".repeat(count));
+  mark.classList.add("sd-return");
+  mark.toggleAttribute("data-at-start", atStart);
+  const breaks = Array.from({ length: count }, (_, index) => {
+    const element = document.createElement("span");
+    element.className = index || atStart ? "sd-break sd-break-more" : "sd-break";
+    element.textContent = "\n";
+    return element;
+  });
+  return [mark, ...breaks];
 }

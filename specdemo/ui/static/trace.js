@@ -4,11 +4,12 @@
 export const SPECULATIVE = "speculative";
 export const BASELINE = "baseline";
 export const DRAFT = "draft";
+const COMPARISONS = new Set(["speedup", "speedup_padded", "speedup_end_to_end", "identical", "divergence", "divergence_gap", "draft_alone_departs"]);
 
 /**
  * One lane's rounds in order. Each entry is
- * `{ lane, round, totals, order, from, draftEnd, verifyEnd, to }`: the round, the figures after it, its place
- * in the order of arrival, and its phases in seconds since the run began (prompt processing included).
+ * `{ lane, round, totals, from, draftEnd, verifyEnd, to, allEnded }`: the round, the figures after it, its phases in
+ * seconds since the run began (prompt processing included), and when it and all that arrived before it have ended.
  */
 class LaneTrace {
   constructor() {
@@ -17,13 +18,13 @@ class LaneTrace {
     this.done = false;
   }
 
-  add(event, order) {
+  add(event) {
     const { round } = event;
     const from = this.clock + round.prefill_s;
     const draftEnd = from + round.draft_s;
     const verifyEnd = draftEnd + round.verify_s;
     const to = verifyEnd + round.other_s;
-    this.entries.push({ lane: event.lane, round, totals: event.totals, order, from, draftEnd, verifyEnd, to });
+    this.entries.push({ lane: event.lane, round, totals: event.totals, from, draftEnd, verifyEnd, to });
     this.clock = to;
     this.done = Boolean(round.finish);
   }
@@ -60,6 +61,9 @@ export class Trace {
     this.end = null;
     this.closed = false;
     this.events = [];
+    this.moment = ""; // what `momentTotals` is for: rounds ended in each lane, and whether the run has
+    this.momentEnd = null;
+    this.momentTotals = null;
   }
 
   /** Take in one event of the stream; progress and error events are not part of a run. */
@@ -70,8 +74,10 @@ export class Trace {
       for (const name of laneNames(event.run.config)) this.lanes.set(name, new LaneTrace());
     } else if (event.type === "round") {
       const lane = this.lanes.get(event.lane);
-      lane.add(event, this.arrived.length);
-      this.arrived.push(lane.entries.at(-1));
+      lane.add(event);
+      const entry = lane.entries.at(-1);
+      entry.allEnded = Math.max(entry.to, this.arrived.at(-1)?.allEnded ?? 0);
+      this.arrived.push(entry);
     } else if (event.type === "end") {
       this.end = event;
       this.closed = true;
@@ -92,21 +98,40 @@ export class Trace {
     return Object.fromEntries([...this.lanes].map(([name, lane]) => [name, lane.stateAt(time)]));
   }
 
-  /** The figures at `time`: those sent with the latest round that has ended by then; null before the first. */
+  /**
+   * The figures at `time`; null before the first verdict. A lane's own are those sent with its latest round that has
+   * ended; what compares lanes is of the latest round by which all that had arrived has ended. So none of them knows
+   * of a round that is still under way, though the engine had finished it when it sent them.
+   */
   totalsAt(time) {
-    const latest = this.latestAt(time);
-    if (!latest) return null;
-    return this.end && latest.order === this.arrived.length - 1 ? this.end.totals : latest.totals;
+    const settled = [...this.lanes.values()].map((lane) => lane.settledBy(time));
+    const moment = settled.join();
+    if (moment !== this.moment || this.end !== this.momentEnd) this.momentTotals = this.composeTotals(time, settled);
+    this.moment = moment;
+    this.momentEnd = this.end;
+    return this.momentTotals;
   }
 
-  latestAt(time) {
-    let latest = null;
-    for (const lane of this.lanes.values()) {
-      const settled = lane.settledBy(time);
-      const entry = settled && lane.entries[settled - 1];
-      if (entry && (!latest || entry.order > latest.order)) latest = entry;
+  composeTotals(time, settled) {
+    const common = this.commonAt(time);
+    if (this.end && common === this.arrived.at(-1)) return this.end.totals;
+    const latest = [...this.lanes].map(([name, { entries }], index) => [name, entries[settled[index] - 1]?.totals]);
+    const sent = Object.fromEntries(latest);
+    if (!sent[SPECULATIVE]) return null;
+    const totals = {};
+    for (const name of Object.keys(sent[SPECULATIVE])) totals[name] = sourceOf(name, sent, common?.totals)?.[name] ?? null;
+    return totals;
+  }
+
+  /** The latest arrival that has ended by `time` together with all before it. */
+  commonAt(time) {
+    let [low, high] = [0, this.arrived.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.arrived[middle].allEnded <= time) low = middle + 1;
+      else high = middle;
     }
-    return latest;
+    return this.arrived[low - 1];
   }
 
   /** What the engine is doing at `time`: "draft", "verify", "verdict" or null. */
@@ -150,6 +175,13 @@ export class Trace {
     const totals = this.end?.totals ?? this.arrived.at(-1)?.totals ?? {};
     return { ...this.start.run, lanes, pieces, specials, totals };
   }
+}
+
+// Whose totals know the figure `name` at a moment, and nothing that comes later.
+function sourceOf(name, sent, common) {
+  if (COMPARISONS.has(name)) return common;
+  if (name.startsWith("baseline_")) return sent[BASELINE];
+  return name.startsWith("draft_alone_") ? sent[DRAFT] : sent[SPECULATIVE];
 }
 
 function laneNames(config) {

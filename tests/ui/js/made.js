@@ -52,9 +52,10 @@ export const START = {
   specials: [1, 2],
 };
 
-/** `{ type: "round" }` with totals that name the lane and round they came with. */
+/** `{ type: "round" }` whose totals name the lane and round they came with. */
 export function roundEvent(lane, made, totals = {}) {
-  return { type: "round", lane, round: made, totals: { of: `${lane} ${made.index}`, ...totals }, pieces: {} };
+  const of = `${lane} ${made.index}`;
+  return { type: "round", lane, round: made, totals: { of, baseline_tokens: of, speedup: of, ...totals }, pieces: {} };
 }
 
 /** Two speculative rounds of 2.1 s and four baseline steps of 1.1 s, in the order of a race. */

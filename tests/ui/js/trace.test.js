@@ -34,16 +34,28 @@ test("prompt processing is on the clock before the first round", () => {
   near(trace.entries("speculative")[0].to, 7.1);
 });
 
-test("figures are those that came with the latest round that has ended", () => {
+test("a lane's figures are those sent with its latest round that has ended", () => {
   const trace = smallTrace();
   assert.equal(trace.totalsAt(1), null);
-  assert.equal(trace.totalsAt(1.1).of, "baseline 0");
-  assert.equal(trace.totalsAt(2.15).of, "baseline 0");
-  assert.equal(trace.totalsAt(2.2).of, "baseline 1");
-  assert.equal(trace.totalsAt(99).of, "baseline 3");
+  assert.equal(trace.totalsAt(1.1), null, "no verdict yet");
+  assert.equal(trace.totalsAt(2.15).of, "speculative 0");
+  assert.equal(trace.totalsAt(2.15).baseline_tokens, "baseline 0");
+  assert.equal(trace.totalsAt(2.2).baseline_tokens, "baseline 1");
+  assert.equal(trace.totalsAt(99).of, "speculative 1");
   trace.take({ type: "end", totals: { of: "end" } });
   assert.equal(trace.totalsAt(99).of, "end");
-  assert.equal(trace.totalsAt(4.3).of, "baseline 2");
+  assert.equal(trace.totalsAt(4.25).of, "speculative 1");
+  assert.equal(trace.totalsAt(4.3), trace.totalsAt(4.31), "the same moment, the same object");
+});
+
+test("no figure knows of a round that is still under way", () => {
+  const trace = smallTrace();
+  assert.equal(trace.totalsAt(2.15).speedup, "baseline 0", "baseline 1 has arrived before it, but not ended");
+  assert.equal(trace.totalsAt(2.2).speedup, "baseline 1");
+  assert.equal(trace.totalsAt(3.5).baseline_tokens, "baseline 2", "sent when speculative 1 had been folded in");
+  assert.equal(trace.totalsAt(3.5).of, "speculative 0");
+  assert.equal(trace.totalsAt(3.5).speedup, "baseline 1");
+  assert.equal(trace.totalsAt(4.2).speedup, "baseline 2");
 });
 
 test("while a lane still runs the others are known only as far as it is", () => {

@@ -1,0 +1,128 @@
+// One round of a lane as a piece of text: its draft as it comes, the verdict, and what is left of it when it is old.
+
+import { element } from "./dom.js";
+import { tokenSpan } from "./tokens.js";
+
+/** The tokens of one round in reading order: accepted, rejected, the target's own, what fell with the draft. */
+export class RoundNode {
+  /** `end` is how the text before it ends (see `tokenSpan`), `start` the number of tokens in that text. */
+  constructor(entry, pieces, { end, start }) {
+    const { round } = entry;
+    this.entry = entry;
+    this.start = start;
+    this.element = element("span", "sd-round");
+    this.drafted = [];
+    let ahead = end;
+    this.end = end;
+    for (const token of round.drafted) {
+      const made = tokenSpan(token.id, ahead, pieces);
+      ahead = made.end;
+      if (token.status === "accepted") this.end = ahead;
+      this.drafted.push(made.span);
+    }
+    this.emission = round.emission ? this.ownSpan(pieces) : null;
+    this.visible = visibleCount(round.drafted, pieces.specials);
+    this.endsText = pieces.specials.has(round.emission?.id); // what fell with the draft would stand behind the end
+    this.upright = round.drafted.filter((token) => token.status === "accepted" || token.rejected).length;
+    const own = this.emission ? [this.emission] : [];
+    /** Spans of what the round added to the text. */
+    this.kept = [...this.drafted.filter((_, place) => round.drafted[place].status === "accepted"), ...own];
+    this.element.append(...this.drafted.slice(0, this.upright), ...own, ...this.drafted.slice(this.upright));
+    this.slots = [];
+    this.settle();
+  }
+
+  ownSpan(pieces) {
+    const { lane, round } = this.entry;
+    const { span, end } = tokenSpan(round.emission.id, this.end, pieces);
+    this.end = end;
+    if (round.drafted.length || lane === "speculative") span.dataset.status = round.emission.status;
+    return span;
+  }
+
+  /** The draft so far, each guess in its slot and without a verdict; a round without a draft has one slot. */
+  pend(proposed, verifying) {
+    this.isSettled = false;
+    this.fold(false);
+    this.markLatest(false, false);
+    this.drafted.slice(0, this.visible).forEach((span, place) => {
+      span.hidden = place >= proposed;
+      span.dataset.status = "pending";
+      delete span.dataset.rejected;
+      span.toggleAttribute("data-verifying", verifying);
+    });
+    if (this.emission) this.emission.hidden = true;
+    if (!this.slots.length) this.makeSlots();
+    this.slots.forEach((slot, place) => (slot.hidden = place < proposed));
+  }
+
+  makeSlots() {
+    this.slots = Array.from({ length: Math.max(1, this.visible) }, () => element("span", "sd-slot"));
+    this.element.append(...this.slots);
+  }
+
+  /** Every token with what became of it. */
+  settle() {
+    if (this.isSettled) return; // scrubbing passes many rounds a frame
+    this.isSettled = true;
+    const shown = this.endsText ? Math.min(this.visible, this.upright) : this.visible;
+    this.entry.round.drafted.forEach((token, place) => {
+      const span = this.drafted[place];
+      span.hidden = place >= shown;
+      span.dataset.status = token.status;
+      if (token.rejected) span.dataset.rejected = "true";
+      span.removeAttribute("data-verifying");
+    });
+    if (this.emission) this.emission.hidden = false;
+    for (const slot of this.slots.splice(0)) slot.remove();
+  }
+
+  /** Whether this is the verdict that fell last; `moving` lets its marks fall, else they stand there. */
+  markLatest(latest, moving) {
+    if (!latest) this.element.removeAttribute("data-latest");
+    else if (!this.element.hasAttribute("data-latest")) this.element.dataset.latest = moving ? "moving" : "still";
+  }
+
+  /** Whether its discarded tokens shrink to a tick. */
+  fold(folded) {
+    if (folded === this.element.hasAttribute("data-folded")) return;
+    this.element.toggleAttribute("data-folded", folded);
+    if (!folded) this.element.removeAttribute("data-opened");
+    else if (this.discarded.length && !this.tick) this.makeTick();
+  }
+
+  makeTick() {
+    this.tick = element("span", "sd-tick");
+    this.tick.setAttribute("role", "img");
+    this.tick.setAttribute("aria-label", `${this.discarded.length} discarded`);
+    this.element.insertBefore(this.tick, this.element.children[this.upright] ?? null);
+  }
+
+  /** The drafted tokens that were thrown away. */
+  get discarded() {
+    return this.entry.round.drafted.filter(({ status }) => status === "discarded");
+  }
+
+  /** From output position `departure` on the lane says something else than the target; null where it does not. */
+  markDeparted(departure) {
+    const { index } = this.entry.round; // lanes that can depart emit one token a round
+    this.element.toggleAttribute("data-departed", departure !== null && index >= departure);
+    this.element.toggleAttribute("data-departs", departure !== null && index === departure);
+  }
+
+  /** `{ entry, token, place }` of a span of this round; `token` and `place` are null for the tick. */
+  factsOf(span) {
+    const { entry } = this;
+    if (span === this.tick) return { entry, token: null, place: null };
+    if (span === this.emission) return { entry, token: entry.round.emission, place: null };
+    const place = this.drafted.indexOf(span);
+    return { entry, token: entry.round.drafted[place], place };
+  }
+}
+
+/** How many of the drafted tokens are worth showing: none that was drafted behind the end of the text in vain. */
+function visibleCount(drafted, specials) {
+  const end = drafted.findIndex(({ id }) => specials.has(id));
+  const vain = drafted.findIndex(({ status, compared }, place) => place > end && status === "discarded" && !compared);
+  return end < 0 || vain < 0 ? drafted.length : vain;
+}
