@@ -18,12 +18,20 @@ from specdemo.charts.style import (
     filling,
     frame,
     label_outside,
+    low_axis_of,
+    low_frame,
+    low_narrow,
     room_for,
 )
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Status
 
 MARK_LIFT = 0.4
 """How far above its bar, in tokens, the mark of the target's own token sits."""
+BAR_GAP = 0.18
+"""What of a bar's place is left empty."""
+LEAD_SIZE = 13
+"""Diameter in pixels of the mark at the end of a line."""
+ROUND_HOVER = {"unifiedhovertitle": {"text": "round %{x}"}}
 LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
 SELECTED = "selected"
 """Name of the shape that marks a round; the browser moves it."""
@@ -36,13 +44,15 @@ def skeletons() -> dict[str, dict[str, Any]]:
 
     Of each figure ``data`` and ``layout`` are Plotly's. ``narrow`` is what a narrow chart (a phone, three
     columns) changes in the layout; ``dense`` what too many bars for its width change in the traces, by
-    ``uid``. Each has a trace ``room``, never seen: the axes reach over its points whatever else there is.
+    ``uid``. The two charts that keep pace with a run, ``acceptance`` and ``speedup``, get ranges and ticks
+    from the browser; each of the others has a trace ``room``, never seen: the axes reach over its points
+    whatever else there is.
     """
     return {
         theme: {
-            "acceptance": as_plain(_acceptance(colours), _acceptance_dense(colours)),
+            "acceptance": as_plain(_acceptance(colours), narrow=low_narrow()),
             "rates": as_plain(_rates(colours)),
-            "speedup": as_plain(_speedup(colours)),
+            "speedup": as_plain(_speedup(colours), narrow=low_narrow()),
             "race": as_plain(_race(colours)),
             "time": as_plain(_time(colours)),
             "position": as_plain(_position(colours), {"position": {"textposition": "none"}}),
@@ -55,29 +65,16 @@ def _acceptance(colours: Palette) -> go.Figure:
     """Accepted and discarded tokens of each round, stacked; the target's own token marked on top."""
     figure = go.Figure(
         [
-            _bars("accepted", "%{y} accepted", filling(colours.accepted)),
-            _bars("discarded", "%{y} discarded", filling(colours.discarded, "/")),
-            _marks(Status.CORRECTED, colours.corrected, "diamond"),
-            _marks(Status.BONUS, colours.bonus, "star"),
-            room_for([0.5, 12.5], [0, 4]),
+            _bars("accepted", "%{y:.2~f} accepted", filling(colours.accepted)),
+            _bars("discarded", "%{y:.2~f} discarded", filling(colours.discarded, "/")),
+            _marks(Status.CORRECTED, colours.corrected, "triangle-right"),
+            _marks(Status.BONUS, colours.bonus, "cross"),
         ]
     )
-    figure.update_layout(frame("Drafted tokens per round", colours), barmode="stack", bargap=0.18)
-    figure.update_xaxes(_rounds(colours), showgrid=False)
-    figure.update_yaxes(axis_of("tokens", colours), tickformat="d", rangemode="tozero")
+    figure.update_layout(low_frame("Drafted tokens per round", colours), barmode="stack", bargap=BAR_GAP)
+    figure.update_xaxes(_live_rounds(colours), showgrid=False)
+    figure.update_yaxes(low_axis_of("tokens", colours), tickformat="d")
     return _selectable(figure, colours)
-
-
-def _acceptance_dense(colours: Palette) -> dict[str, dict[str, Any]]:
-    """Rounds too thin to be told apart: two stepped areas, which draw fast, and no marks."""
-    steps = {"type": "scatter", "mode": "none", "stackgroup": "rounds", "line": {"shape": "hvh"}}
-    hatched = {"fgcolor": colours.discarded, "bgcolor": colours.surface, "shape": "/", "size": 6}
-    return {
-        "accepted": steps | {"fillcolor": colours.accepted},
-        "discarded": steps | {"fillpattern": hatched},
-        str(Status.CORRECTED): {"visible": False},
-        str(Status.BONUS): {"visible": False},
-    }
 
 
 def _rates(colours: Palette) -> go.Figure:
@@ -107,16 +104,17 @@ def _rates(colours: Palette) -> go.Figure:
 
 def _speedup(colours: Palette) -> go.Figure:
     """Speedup over the target alone after each speculative round, with 1× and the theory."""
+    lead = {"color": colours.accepted, "size": LEAD_SIZE}
     figure = go.Figure(
         [
             curve("speedup", "measured", "%{y:.2f}× measured", {"color": colours.accepted}),
             curve("theory", "theory", "%{y:.2f}× in theory", {"color": colours.muted, "dash": "dot"}),
-            room_for([0.5, 12.5], [0, 1.5]),
+            _lead("speedup-lead", lead).update(legendgroup="speedup"),
         ]
     )
-    figure.update_layout(frame("Speedup over the target alone, so far", colours))
-    figure.update_xaxes(_rounds(colours))
-    figure.update_yaxes(axis_of("", colours), ticksuffix="×", rangemode="tozero")
+    figure.update_layout(low_frame("Speedup over the target alone", colours))
+    figure.update_xaxes(_live_rounds(colours))
+    figure.update_yaxes(low_axis_of("", colours), ticksuffix="×")
     figure.add_hline(y=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
     below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.03, "yanchor": "bottom", "showarrow": False}
     figure.add_annotation(below, name=NO_BASELINE, text="no baseline in this run", visible=False)
@@ -135,16 +133,8 @@ def _race(colours: Palette) -> go.Figure:
         name = LANE_NAMES[lane]
         line = curve(lane, name, f"{name}: %{{y}} tokens in %{{x:.2f}} s", {"color": colour, "dash": dash})
         figure.add_trace(line.update(legendgroup=lane))
-        figure.add_scatter(
-            **BLANK,
-            uid=f"{lane}-lead",
-            mode="markers",
-            marker={"color": colour, "symbol": symbol, "size": 13},
-            cliponaxis=False,
-            legendgroup=lane,
-            showlegend=False,
-            hoverinfo="skip",
-        )
+        marker = {"color": colour, "symbol": symbol, "size": LEAD_SIZE}
+        figure.add_trace(_lead(f"{lane}-lead", marker).update(legendgroup=lane))
     figure.add_trace(room_for([0], [0]))
     figure.update_layout(frame("The race: tokens over time", colours) | {"hovermode": "closest"})
     figure.update_xaxes(_seconds(colours))
@@ -174,7 +164,7 @@ def _position(colours: Palette) -> go.Figure:
     bars = _bars("position", "%{y:.0%}, %{text} compared", filling(colours.accepted)).update(label_outside())
     figure = go.Figure([bars, room_for([0.5, 4.5], [0, 1])])
     figure.update_layout(frame("Acceptance by place in the draft", colours) | {"showlegend": False})
-    figure.update_layout(bargap=0.18, hovermode="closest", margin={"t": 50})
+    figure.update_layout(bargap=BAR_GAP, hovermode="closest", margin={"t": 50})
     figure.update_xaxes(axis_of("place in the draft", colours), dtick=1, showgrid=False)
     figure.update_yaxes(axis_of("accepted", colours), tickformat=".0%", range=[0, 1.15], dtick=0.5)
     return figure
@@ -191,9 +181,28 @@ def _spans(uid: str, name: str, marker: dict[str, Any]) -> go.Bar:
 
 
 def _marks(status: Status, colour: str, symbol: str) -> go.Scatter:
-    marker = {"color": colour, "symbol": symbol, "size": 10}
-    name = str(status)
-    return go.Scatter(BLANK, uid=name, name=name, mode="markers", marker=marker, hoverinfo="skip")
+    """The signs that tokens carry in the text, whose legend they share."""
+    return go.Scatter(
+        BLANK,
+        uid=str(status),
+        mode="markers",
+        marker={"color": colour, "symbol": symbol, "size": 10},
+        showlegend=False,
+        hoverinfo="skip",
+    )
+
+
+def _lead(uid: str, marker: dict[str, Any]) -> go.Scatter:
+    """The mark at the end of a line."""
+    return go.Scatter(
+        BLANK,
+        uid=uid,
+        mode="markers",
+        marker=marker,
+        cliponaxis=False,
+        showlegend=False,
+        hoverinfo="skip",
+    )
 
 
 def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
@@ -216,7 +225,11 @@ def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
 
 def _rounds(colours: Palette) -> dict[str, Any]:
     first = {"tickformat": "d", "autorangeoptions": {"clipmin": 0.5}}
-    return axis_of("round", colours) | first | {"unifiedhovertitle": {"text": "round %{x}"}}
+    return axis_of("round", colours) | first | ROUND_HOVER
+
+
+def _live_rounds(colours: Palette) -> dict[str, Any]:
+    return low_axis_of("round", colours) | {"tickformat": "d"} | ROUND_HOVER
 
 
 def _seconds(colours: Palette) -> dict[str, Any]:

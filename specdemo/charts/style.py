@@ -15,12 +15,21 @@ BLANK = {"x": [None], "y": [None]}
 """A trace without even an empty point would be missing from the legend until it has one."""
 
 
-def as_plain(figure: go.Figure, dense: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A figure as JSON, with what it changes on narrow screens and where points are dense."""
+def as_plain(
+    figure: go.Figure, dense: dict[str, Any] | None = None, narrow: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """A figure as JSON.
+
+    Args:
+        figure: Whole.
+        dense: What changes where points are dense.
+        narrow: What changes on narrow screens; by default the legend, if there is one, goes below.
+    """
     written = figure.to_json(remove_uids=False)
     assert isinstance(written, str)
     plain = json.loads(written)
-    narrow = _legend_below() if plain["layout"].get("showlegend") else {}
+    if narrow is None:
+        narrow = _legend_below() if plain["layout"].get("showlegend") else {}
     return plain | {"narrow": narrow, "dense": dense or {}}
 
 
@@ -86,6 +95,28 @@ def _legend_below() -> dict[str, Any]:
         "legend": {"xref": "container", "x": 0.02, "yref": "container", "y": 0.01, "yanchor": "bottom"},
         "margin": {"t": 44, "b": 96},
     }
+
+
+def low_frame(title: str, colours: Palette) -> dict[str, Any]:
+    """Layout of a chart that is low and wide: title and legend share a row, and nothing moves the margins,
+    so that whoever draws over the chart knows where its axes are."""
+    whole = frame(title, colours)
+    return whole | {
+        "title": whole["title"] | {"y": 1, "pad": {"t": 10}, "font": {"size": FONT_SIZE + 1, "weight": 600}},
+        "margin": {"l": 56, "r": 14, "t": 32, "b": 44, "autoexpand": False},
+        "legend": whole["legend"] | {"x": 1, "xanchor": "right", "y": 1},
+    }
+
+
+def low_narrow() -> dict[str, Any]:
+    """What a low chart changes where it is narrow as well: the legend has a row of its own."""
+    return {"legend": {"x": 0, "xanchor": "left"}, "margin": {"t": 54}}
+
+
+def low_axis_of(title: str, colours: Palette) -> dict[str, Any]:
+    """An axis of a low chart, whose range and ticks the browser sets."""
+    axis = axis_of(title, colours)
+    return axis | {"automargin": False, "title": axis["title"] | {"standoff": 3}}
 
 
 def axis_of(title: str, colours: Palette) -> dict[str, Any]:

@@ -5,6 +5,8 @@ import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 
 /** The charts that have one place a round. */
 export const BY_ROUND = ["acceptance", "rates", "speedup"];
+/** What of a bar's place is left empty, as Python has it. */
+export const BAR_GAP = 0.18;
 const ROOM_TOKENS = 16; // the race begins with room for so many tokens of the target alone
 const RACE_KEYS = {
   [SPECULATIVE]: ["seconds", "tokens"],
@@ -12,11 +14,14 @@ const RACE_KEYS = {
   [DRAFT]: ["draft_alone_seconds", "draft_alone_tokens"],
 };
 
-export function acceptancePoints(entries, markLift) {
+/** One bar a round, or one for every `bin` rounds, as high as their mean; `bins` as `liveAxes` has them. */
+export function acceptancePoints(entries, markLift, { bin, last, marked }) {
   const rounds = entries.map(({ round }) => round);
   const kept = rounds.map(({ drafted }) => drafted.filter(({ status }) => status === "accepted").length);
-  const numbers = roundNumbers(entries);
+  const discarded = rounds.map(({ drafted }, i) => drafted.length - kept[i]);
+  const bars = (values) => (bin > 1 ? binned(values, bin, last) : pointsAt(roundNumbers(entries), values));
   const marks = (status) => {
+    if (!marked) return {};
     const chosen = rounds.filter(({ emission }) => emission?.status === status);
     return pointsAt(
       chosen.map(({ index }) => index + 1),
@@ -24,11 +29,8 @@ export function acceptancePoints(entries, markLift) {
     );
   };
   return {
-    accepted: pointsAt(numbers, kept),
-    discarded: pointsAt(
-      numbers,
-      rounds.map(({ drafted }, i) => drafted.length - kept[i]),
-    ),
+    accepted: bars(kept),
+    discarded: bars(discarded),
     corrected: marks("corrected"),
     bonus: marks("bonus"),
   };
@@ -38,8 +40,16 @@ export function ratePoints(entries) {
   return { alpha: pointsOfFigure(entries, "alpha_compared"), tau: pointsOfFigure(entries, "tau") };
 }
 
-export function speedupPoints(entries) {
-  return { speedup: pointsOfFigure(entries, "speedup"), theory: pointsOfFigure(entries, "s_theory") };
+/** The lines end at the figures of the moment, which may have come after the round: with a step of the target alone. */
+export function speedupPoints(entries, totals) {
+  const line = (name) => {
+    const points = pointsOfFigure(entries, name);
+    if (points.y && totals) points.y[points.y.length - 1] = totals[name];
+    return points;
+  };
+  const speedup = line("speedup");
+  const { x = [], y = [] } = speedup;
+  return { speedup, theory: line("s_theory"), "speedup-lead": pointsAt(x.slice(-1), y.slice(-1)) };
 }
 
 /** `played`: lane -> its entries played so far, for the lanes that run. */
@@ -90,6 +100,17 @@ export function axisReach(name, trace) {
   const step = trace?.start?.run.calibration?.step_s ?? 0;
   const seconds = Math.max(ROOM_TOKENS * step, ...ends.map(([x]) => x));
   return name === "time" ? { x: seconds } : { x: seconds, y: Math.max(ROOM_TOKENS, ...ends.map(([, y]) => y)) };
+}
+
+function binned(values, bin, last) {
+  const firsts = values.map((_, i) => i).filter((i) => i % bin === 0);
+  if (!firsts.length) return {};
+  const widths = firsts.map((first) => Math.min(bin, last - first));
+  const means = firsts.map((first) => {
+    const group = values.slice(first, first + bin);
+    return group.reduce((sum, value) => sum + value) / group.length;
+  });
+  return { x: firsts.map((first, i) => first + (widths[i] + 1) / 2), y: means, width: widths.map((width) => width * (1 - BAR_GAP)) };
 }
 
 function secondsWords(seconds) {

@@ -2,6 +2,7 @@
 
 /** Below this width Python's `narrow` layout holds. */
 export const NARROW_PX = 480;
+const MOST_MAGNIFIED = 1.6;
 /** The buttons by name: Plotly's own choice has one that sends the chart to a server. */
 export const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
 
@@ -30,4 +31,20 @@ export function fitToRoom(layout, narrow, { width, height }) {
   Object.assign(layout, { width, height });
   if (width < NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
   if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
+}
+
+/** Enlarge fonts and margins of a figure laid out for `design` (`width`, `height`) where it has more room. */
+export function magnify(figure, design) {
+  const { width, height } = figure.layout;
+  const by = Math.min(MOST_MAGNIFIED, width / design.width, height / design.height);
+  if (by > 1) enlarge(figure, by);
+}
+
+function enlarge(part, by) {
+  for (const [name, value] of Object.entries(part)) {
+    if (name === "margin") for (const side of "lrtb") value[side] = Math.round(value[side] * by);
+    else if (name === "pad") value.t *= by;
+    else if (name === "font" || name === "textfont") value.size *= by;
+    if (value && typeof value === "object") enlarge(value, by);
+  }
 }

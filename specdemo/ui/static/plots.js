@@ -1,27 +1,15 @@
 // The six charts: Python's skeletons filled with what has been played so far, on chart nodes that stay.
-// Only charts in sight are drawn.
+// Only charts in sight are drawn; two of them keep pace with the run by a layer of their own.
 
+import { LiveCharts } from "./live_charts.js";
+import { LIVE, PlotContents } from "./plot_contents.js";
 import { PlotPacer } from "./plot_pacer.js";
-import {
-  acceptancePoints,
-  axisReach,
-  BY_ROUND,
-  positionPoints,
-  racePoints,
-  ratePoints,
-  speedupPoints,
-  timePoints,
-} from "./plot_points.js";
-import { fitToRoom, loadPlotly, pageTheme, PLOTLY_CONFIG } from "./plotly_setup.js";
-import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
+import { BY_ROUND } from "./plot_points.js";
+import { loadPlotly, pageTheme, PLOTLY_CONFIG } from "./plotly_setup.js";
 
 const NEAR = "400px";
 const IN_SIGHT = 0.2; // a chart of which less is seen need not follow the run
 const TAP_MS = 400;
-const DENSE_PX = { acceptance: 5, position: 90 }; // of a chart's width for each of its bars
-const LANES = [SPECULATIVE, BASELINE, DRAFT];
-const WITH_ROUNDS = [...BY_ROUND, "position"];
-const WITH_CLOCKS = ["race", "time"];
 
 /**
  * The charts of a page: the `[data-plot]` nodes under `root`. `onSelect(index)` is called with the round that
@@ -32,57 +20,54 @@ export class Plots {
     const nodes = [...root.querySelectorAll("[data-plot]")];
     this.nodes = new Map(nodes.map((node) => [node.dataset.plot, node]));
     this.base = base;
-    this.figures = figures;
-    this.markLift = markLift;
+    this.contents = new PlotContents(figures, markLift);
     this.onSelect = onSelect;
     this.theme = pageTheme();
     this.stale = new Set();
     this.inSight = new Set();
     this.touched = new Set(); // charts of which any part is seen: drawn once, so that none stands empty
     this.sizes = new Map();
-    this.run = 0;
-    this.selected = null;
+    this.zoomable = new Map(); // the axes Plotly has drawn, which a visitor may have zoomed since
     this.clickedAt = -TAP_MS;
-    this.pacer = new PlotPacer({ due: () => this.due(), draw: (name) => this.draw(name) });
+    this.live = new LiveCharts(this.nodes, (name) => this.scene(name));
+    this.pacer = new PlotPacer({
+      due: () => this.due(),
+      draw: (name) => this.draw(name),
+      notBefore: (name) => this.live.notBefore(name),
+    });
     this.setTrace(null);
     this.observe();
   }
 
   /** A new run begins: empty charts, default zoom. */
   setTrace(trace) {
-    this.trace = trace;
-    this.run += 1;
-    this.state = {};
-    this.totals = null;
-    this.outdate(this.nodes.keys());
+    this.contents.begin(trace);
+    this.outdate([...this.nodes.keys()]);
   }
 
   /** What has been played by now: `Trace.stateAt` and `Trace.totalsAt` of the moment. */
   show(state, totals) {
-    const settled = (lane, at) => at[lane]?.settled ?? 0;
-    const moved = LANES.filter((lane) => settled(lane, state) !== settled(lane, this.state));
-    this.state = state;
-    this.totals = totals;
-    if (moved.includes(SPECULATIVE)) this.outdate(WITH_ROUNDS);
-    if (moved.length) this.outdate(WITH_CLOCKS);
+    this.outdate(this.contents.take(state, totals));
   }
 
   /** Mark this round (from 0) in the charts that have one place a round; null: none. */
   select(index) {
-    if (index === this.selected) return;
-    this.selected = index;
-    this.outdate(BY_ROUND);
+    this.outdate(this.contents.select(index));
   }
 
   outdate(names) {
-    for (const name of names) this.stale.add(name);
+    if (!names.length) return;
+    for (const name of names) {
+      this.stale.add(name);
+      this.live.change(name, this.pacer.clock.now());
+    }
     this.pacer.wake();
   }
 
   due() {
     if (!this.plotly || document.hidden) return [];
     const seen = (name) => this.inSight.has(name) || (this.touched.has(name) && !this.isDrawn(name));
-    return [...this.stale].filter((name) => seen(name) && this.sizes.has(name));
+    return [...this.stale].filter((name) => seen(name) && this.contents.fits(name));
   }
 
   observe() {
@@ -99,7 +84,7 @@ export class Plots {
     const size = new ResizeObserver((changes) => {
       const seen = changes.filter(({ contentRect }) => contentRect.width);
       for (const { target, contentRect } of seen) this.sizes.set(target.dataset.plot, contentRect);
-      this.outdate(seen.map(({ target }) => target.dataset.plot));
+      this.refit(seen.map(({ target }) => target.dataset.plot));
     });
     for (const node of this.nodes.values()) for (const observer of [sight, near, size]) observer.observe(node);
     new MutationObserver(() => this.followTheme()).observe(document.body, { attributeFilter: ["class"] });
@@ -111,6 +96,7 @@ export class Plots {
       const name = target.dataset.plot;
       this.touched[isIntersecting ? "add" : "delete"](name);
       this.inSight[intersectionRatio >= IN_SIGHT ? "add" : "delete"](name);
+      if (this.stale.has(name)) this.live.look(name);
     }
     this.pacer.wake();
   }
@@ -122,7 +108,8 @@ export class Plots {
         this.pacer.wake();
       },
       () => {
-        for (const node of this.nodes.values()) node.textContent = "The charts could not be loaded.";
+        const empty = [...this.nodes].filter(([name]) => !LIVE.includes(name));
+        for (const [, node] of empty) node.textContent = "The charts could not be loaded.";
       },
     );
   }
@@ -130,17 +117,26 @@ export class Plots {
   followTheme() {
     if (this.theme === pageTheme()) return;
     this.theme = pageTheme();
-    this.outdate(this.nodes.keys());
+    this.refit([...this.sizes.keys()]);
+  }
+
+  // Another room or theme.
+  refit(names) {
+    for (const name of names) this.live.dress(name, this.contents.fit(name, this.theme, this.sizes.get(name)));
+    this.outdate(names);
+    this.pacer.hurry();
   }
 
   async draw(name) {
     this.stale.delete(name);
     const node = this.nodes.get(name);
     const again = this.isDrawn(name);
-    const { data, layout } = this.figure(name);
+    const { data, layout } = this.contents.figure(name);
+    this.zoomable.set(name, this.contents.axes.get(name));
     await this.plotly.react(node, data, layout, PLOTLY_CONFIG);
+    this.live.settle(name, !this.stale.has(name));
     if (!again && BY_ROUND.includes(name)) {
-      node.on("plotly_click", ({ points }) => this.click(points[0].x - 1));
+      node.on("plotly_click", ({ points }) => this.click(Math.floor(points[0].x) - 1));
     }
     return again;
   }
@@ -156,45 +152,16 @@ export class Plots {
     if (first) this.onSelect(index);
   }
 
-  figure(name) {
-    const { data, layout, narrow, dense } = structuredClone(this.figures[this.theme][name]);
-    const reach = axisReach(name, this.trace);
-    const bars = reach.x - 0.5;
-    const { width, height } = this.sizes.get(name);
-    if (width < bars * DENSE_PX[name]) assignByUid(data, dense);
-    assignByUid(data, this.points(name));
-    const room = data.find(({ uid }) => uid === "room");
-    room.x.push(reach.x);
-    room.y.push(reach.y ?? room.y[0]);
-    layout.uirevision = this.run;
-    fitToRoom(layout, narrow, { width, height });
-    for (const shape of layout.shapes ?? []) if (shape.name === "selected") this.place(shape);
-    for (const note of layout.annotations ?? []) {
-      if (note.name === "no-baseline") note.visible = Boolean(this.trace?.start) && !this.trace.lanes.has(BASELINE);
-    }
-    return { data, layout };
+  // What the layer of a chart has to show; null while nobody sees it.
+  scene(name) {
+    return this.touched.has(name) ? this.contents.scene(name, this.axesInForce(name)) : null;
   }
 
-  points(name) {
-    const played = {};
-    for (const lane of this.trace?.lanes.keys() ?? []) {
-      played[lane] = this.trace.entries(lane).slice(0, this.state[lane]?.settled ?? 0);
-    }
-    const rounds = played[SPECULATIVE] ?? [];
-    if (name === "acceptance") return acceptancePoints(rounds, this.markLift);
-    if (name === "rates") return ratePoints(rounds);
-    if (name === "speedup") return speedupPoints(rounds);
-    if (name === "position") return positionPoints(rounds.at(-1)?.totals);
-    if (name === "race") return racePoints(played);
-    return timePoints(this.totals, BASELINE in played);
+  // As a visitor has zoomed them, until they change.
+  axesInForce(name) {
+    const axes = this.contents.axes.get(name);
+    if (this.zoomable.get(name) !== axes) return axes;
+    const { xaxis, yaxis } = this.nodes.get(name).layout;
+    return { ...axes, x: { ...axes.x, range: xaxis.range }, y: { ...axes.y, range: yaxis.range } };
   }
-
-  place(band) {
-    if (this.selected === null || this.selected >= (this.state[SPECULATIVE]?.settled ?? 0)) return;
-    Object.assign(band, { visible: true, x0: this.selected + 0.5, x1: this.selected + 1.5 });
-  }
-}
-
-function assignByUid(data, parts) {
-  for (const trace of data) Object.assign(trace, parts[trace.uid]);
 }

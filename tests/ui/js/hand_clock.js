@@ -8,6 +8,10 @@ export function handClock() {
     },
     after(delay, callback) {
       this.waiting = { delay, callback };
+      return this.waiting;
+    },
+    cancel(plan) {
+      if (this.waiting === plan) this.waiting = null;
     },
     turn: () => Promise.resolve(),
     async fire() {

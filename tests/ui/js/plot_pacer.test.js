@@ -72,3 +72,32 @@ test("a drawing that fails does not stop the next", async () => {
   pacer.wake();
   assert.equal(clock.waiting.delay, 250);
 });
+
+test("nothing is drawn before its time, which may move on", async () => {
+  const { clock, list, drawn, pacer } = handPacer(10);
+  let quietAt = 1300;
+  pacer.notBefore = (name) => (name === "live" ? quietAt : 0);
+  list.add("live");
+  pacer.wake();
+  assert.equal(clock.waiting.delay, 300);
+  quietAt = 1500;
+  await clock.fire();
+  assert.deepEqual([drawn, clock.waiting.delay], [[], 200], "it has changed meanwhile");
+  await clock.fire();
+  assert.deepEqual(drawn, ["live"]);
+});
+
+test("in a hurry only the least rest is kept, and the plan made before is dropped", async () => {
+  const { clock, list, drawn, pacer } = handPacer(100);
+  list.add("a");
+  pacer.wake();
+  await clock.fire();
+  list.add("a");
+  pacer.wake();
+  const slow = clock.waiting;
+  assert.equal(slow.delay, 1200);
+  pacer.hurry();
+  assert.notEqual(clock.waiting, slow);
+  assert.equal(await clock.fire(), 250);
+  assert.deepEqual(drawn, ["a", "a"]);
+});

@@ -4,6 +4,7 @@ import { test } from "node:test";
 import {
   acceptancePoints,
   axisReach,
+  BAR_GAP,
   positionPoints,
   racePoints,
   ratePoints,
@@ -12,6 +13,9 @@ import {
 } from "../../../specdemo/ui/static/plot_points.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, START, TOTALS } from "./made.js";
+
+const BAR = 1 - BAR_GAP;
+const EACH = { bin: 1, last: 12, marked: true };
 
 function entriesOf(...rounds) {
   const trace = new Trace();
@@ -27,7 +31,7 @@ test("bars are accepted and discarded tokens; marks stand over the rounds of the
   const ended = round(3, ["accepted", "discarded"], 1, { emission: null });
   const empty = round(2, []);
   const entries = entriesOf(round(0, ["accepted", "rejected", "discarded"]), round(1, ["accepted"]), empty, ended);
-  assert.deepEqual(acceptancePoints(entries, 0.5), {
+  assert.deepEqual(acceptancePoints(entries, 0.5, EACH), {
     accepted: { x: [1, 2, 3, 4], y: [1, 1, 0, 1] },
     discarded: { x: [1, 2, 3, 4], y: [2, 0, 0, 1] },
     corrected: { x: [1], y: [3.5] },
@@ -38,14 +42,42 @@ test("bars are accepted and discarded tokens; marks stand over the rounds of the
 test("lines over rounds are the figures sent with them; null stays a gap", () => {
   const entries = entriesOf(round(0, ["accepted"]), round(1, ["accepted"]));
   assert.deepEqual(ratePoints(entries), { alpha: { x: [1, 2], y: [0, 0.5] }, tau: { x: [1, 2], y: [1, 2] } });
-  assert.deepEqual(speedupPoints(entries), {
+  assert.deepEqual(speedupPoints(entries, null), {
     speedup: { x: [1, 2], y: [null, null] },
     theory: { x: [1, 2], y: [2, 2] },
+    "speedup-lead": { x: [2], y: [null] },
   });
 });
 
+test("the lines of the speedup end at the figures of the moment", () => {
+  const entries = entriesOf(round(0, ["accepted"]), round(1, ["accepted"]));
+  assert.deepEqual(speedupPoints(entries, { speedup: 1.5, s_theory: 1.75 }), {
+    speedup: { x: [1, 2], y: [null, 1.5] },
+    theory: { x: [1, 2], y: [2, 1.75] },
+    "speedup-lead": { x: [2], y: [1.5] },
+  });
+  assert.deepEqual(speedupPoints([], { speedup: 1, s_theory: 1 }), { speedup: {}, theory: {}, "speedup-lead": {} });
+});
+
+test("rounds that share a bar are shown by their means, without marks; the last bar ends with the axis", () => {
+  const entries = entriesOf(
+    round(0, ["accepted", "accepted", "rejected"]),
+    round(1, ["rejected"]),
+    round(2, ["accepted", "rejected", "discarded"]),
+  );
+  const shown = acceptancePoints(entries, 0.5, { bin: 2, last: 3, marked: false });
+  assert.deepEqual(shown, {
+    accepted: { x: [1.5, 3], y: [1, 1], width: [2 * BAR, BAR] },
+    discarded: { x: [1.5, 3], y: [1, 2], width: [2 * BAR, BAR] },
+    corrected: {},
+    bonus: {},
+  });
+  const begun = acceptancePoints(entries.slice(0, 1), 0.5, { bin: 2, last: 100, marked: false });
+  assert.deepEqual([begun.accepted.x, begun.accepted.y, begun.accepted.width], [[1.5], [2], [2 * BAR]]);
+});
+
 test("what has no point yet keeps the skeleton's blank one", () => {
-  assert.deepEqual(acceptancePoints([], 0.5), { accepted: {}, discarded: {}, corrected: {}, bonus: {} });
+  assert.deepEqual(acceptancePoints([], 0.5, EACH), { accepted: {}, discarded: {}, corrected: {}, bonus: {} });
   assert.deepEqual([timePoints(null, true), positionPoints(undefined)], [{}, {}]);
 });
 

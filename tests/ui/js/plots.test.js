@@ -10,23 +10,31 @@ import { round, roundEvent, smallTrace, START, TOTALS } from "./made.js";
 const FILLED = {
   acceptance: ["accepted", "discarded", "corrected", "bonus"],
   rates: ["alpha", "tau"],
-  speedup: ["speedup", "theory"],
+  speedup: ["speedup", "theory", "speedup-lead"],
   race: ["speculative", "speculative-lead", "baseline", "baseline-lead", "draft", "draft-lead"],
   time: ["drafting", "verifying", "rest"],
   position: ["position"],
 };
+const LIVE = ["acceptance", "speedup"];
 const FIGURES = Object.fromEntries(["light", "dark"].map((theme) => [theme, skeletons(theme)]));
 
 function skeletons(theme) {
   const figure = (name) => ({
-    data: [...FILLED[name].map((uid) => ({ uid, x: [null], y: [null] })), { uid: "room", x: [0.5], y: ["first"] }],
+    data: [
+      ...FILLED[name].map((uid) => ({ uid, x: [null], y: [null] })),
+      ...(LIVE.includes(name) ? [] : [{ uid: "room", x: [0.5], y: ["first"] }]),
+    ],
     layout: {
       theme,
-      margin: { t: 72 },
+      title: { text: name, x: 0.02, pad: { t: 10 }, font: { size: 16 } },
+      font: { size: 15 },
+      margin: { l: 56, r: 14, t: 72, b: 44 },
+      xaxis: { title: { text: "round" }, unifiedhovertitle: {} },
+      yaxis: { title: { text: "tokens" } },
       shapes: [{ name: "selected", visible: false }, { name: "other" }],
-      annotations: name === "speedup" ? [{ name: "no-baseline", visible: false }] : [],
+      annotations: name === "speedup" ? [{ name: "no-baseline", visible: false, text: "no baseline" }] : [],
     },
-    narrow: { margin: { t: 44 } },
+    narrow: { margin: { l: 56, r: 14, t: 44, b: 44 } },
     dense: { [FILLED[name][0]]: { dense: true } },
   });
   return Object.fromEntries(Object.keys(FILLED).map((name) => [name, figure(name)]));
@@ -55,6 +63,10 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
     dataset: { plot },
     classList: classes(),
     clicked: [],
+    style: {},
+    append(canvas) {
+      this.canvas = canvas;
+    },
     on(name, handler) {
       if (name === "plotly_click") this.clicked.push(handler);
     },
@@ -66,6 +78,19 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
     scripts,
     drawn: [],
     figure: {},
+    frames: new Map(),
+    // A pen that writes down the texts; whatever else it is told, it does.
+    texts: [],
+    pen: new Proxy(
+      { measureText: () => ({ width: 9 }), createPattern: () => ({ setTransform() {} }), fillText: (text) => page.texts.push(text) },
+      { get: (pen, name) => pen[name] ?? (() => {}) },
+    ),
+    paint: () => {
+      page.texts.length = 0;
+      const callbacks = [...page.frames.values()];
+      page.frames.clear();
+      for (const callback of callbacks) callback();
+    },
     wakeUp: () => {},
     sight: (...names) => page.look(names, 1),
     look: (names, ratio) => {
@@ -82,18 +107,29 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
     IntersectionObserver: Observer,
     ResizeObserver: Observer,
     MutationObserver: Observer,
+    requestAnimationFrame: (callback) => {
+      const frame = Symbol();
+      page.frames.set(frame, callback);
+      return frame;
+    },
+    cancelAnimationFrame: (frame) => page.frames.delete(frame),
+    getComputedStyle: () => ({ getPropertyValue: () => "#123456" }),
+    DOMMatrix: class {
+      scale() {}
+    },
     matchMedia: (query) => ({ matches: coarse && query === "(pointer: coarse)" }),
     document: {
       hidden: false,
       body: { classList: classes() },
       head: { append: (script) => scripts.push(script) },
-      createElement: () => ({}),
+      createElement: () => ({ style: {}, dataset: {}, setAttribute() {}, getContext: () => page.pen }),
       addEventListener: (name, listener) => (page.wakeUp = listener),
     },
     window: {
       Plotly: plotly && {
         react: async (node, data, layout) => {
           node.classList.add("js-plotly-plot");
+          node.layout = structuredClone(layout);
           const { plot } = node.dataset;
           page.drawn.push(plot);
           page.figure[plot] = { ...Object.fromEntries(data.map((trace) => [trace.uid, trace])), layout };
@@ -189,7 +225,8 @@ test("only charts whose data changed are redrawn, with the rounds played, forwar
   assert.deepEqual(await drawn(), everything);
   assert.deepEqual(page.figure.acceptance.accepted.y, [1]);
   assert.deepEqual(page.figure.acceptance.bonus.x, [null]);
-  assert.deepEqual(page.figure.acceptance.room, { uid: "room", x: [0.5, 2.5], y: ["first", "first"] });
+  assert.deepEqual(page.figure.rates.room, { uid: "room", x: [0.5, 2.5], y: ["first", "first"] });
+  assert.deepEqual(page.figure.acceptance.layout.xaxis.range, [0.5, 12.5], "of a run that goes on");
 });
 
 test("a chart of which only an edge is seen is drawn once, and then only when more of it is seen", async (t) => {
@@ -220,6 +257,71 @@ test("a new run resets the zoom, rounds of the same run keep it", async (t) => {
   assert.equal(first, second);
   assert.equal(second, third);
   assert.notEqual(third, last);
+});
+
+test("the layers show at once what has been played; Plotly follows when nothing has changed for 300 ms", async (t) => {
+  const { page, plots, show } = await readyPage(t);
+  const { clock } = plots.pacer;
+  const told = () => LIVE.map((name) => page.nodes[name].canvas.dataset.rounds);
+  const hidden = () => LIVE.map((name) => page.nodes[name].canvas.hidden);
+  const trace = playable();
+  plots.setTrace(trace);
+  page.paint();
+  assert.deepEqual([told(), hidden()], [["0", "0"], [false, false]]);
+  await clock.fire();
+  clock.time += 5000; // rested
+  page.drawn.length = 0;
+  show(trace, 2.1);
+  assert.equal(page.frames.size, 2, "one frame for each");
+  show(trace, 99);
+  assert.equal(page.frames.size, 2, "still one");
+  page.paint();
+  assert.deepEqual([told(), hidden()], [["2", "2"], [false, false]]);
+  assert.equal(page.nodes.acceptance.canvas.dataset.bars, "2");
+  assert.equal(page.nodes.speedup.canvas.dataset.points, "2");
+  assert.ok(!page.texts.includes("acceptance"), "the title is Plotly's");
+  await clock.fire();
+  assert.deepEqual(page.drawn.sort(), ["position", "race", "rates", "time"]);
+  show(trace, 2.1);
+  while (clock.waiting) await clock.fire();
+  assert.deepEqual(page.figure.acceptance.accepted.y, [1]);
+  assert.deepEqual(hidden(), [true, true]);
+  show(trace, 2.1);
+  assert.equal(page.frames.size, 0, "nothing new");
+});
+
+test("before Plotly is there, the layer draws the title and empty axes", async (t) => {
+  const { page } = await shownPage(t);
+  page.resize(600, 171);
+  page.sight("acceptance");
+  page.paint();
+  assert.deepEqual(page.texts.slice(0, 1), ["acceptance"]);
+  assert.ok(page.texts.includes("round") && page.texts.includes("tokens") && page.texts.includes("12"));
+  assert.equal(page.nodes.acceptance.canvas.dataset.rounds, "0");
+  assert.equal(page.nodes.speedup.canvas.dataset.rounds, undefined, "out of sight");
+});
+
+test("another size or theme is shown by the layer and drawn by Plotly without the long rest", async (t) => {
+  const { page, plots } = await readyPage(t);
+  plots.pacer.restedAt = plots.pacer.clock.time + 9000;
+  page.resize(900, 342);
+  page.paint();
+  assert.ok(page.texts.includes("acceptance"));
+  assert.equal(page.nodes.acceptance.canvas.style.width, "900px");
+  assert.ok((await plots.pacer.clock.fire()) <= 250);
+  const { font, margin } = page.figure.acceptance.layout;
+  assert.deepEqual([font.size, margin.t], [24, Math.round(72 * 1.6)], "larger where there is room");
+});
+
+test("the layer keeps to the part a visitor has zoomed into", async (t) => {
+  const { page, plots, drawn, show } = await readyPage(t);
+  const trace = playable();
+  plots.setTrace(trace);
+  await drawn();
+  page.nodes.acceptance.layout.xaxis.range = [1.5, 3.5];
+  show(trace, 99);
+  page.paint();
+  assert.deepEqual(page.texts.slice(0, page.texts.indexOf("round")).at(-1), "2", "the only label of rounds there");
 });
 
 test("the chosen round is marked once it has been played", async (t) => {
@@ -294,18 +396,19 @@ test("a chart fills its place; in a narrow one the legend is below", async (t) =
   assert.deepEqual(await drawn(), [], "hidden");
 });
 
-test("too many bars for the width take the dense look, of all that has arrived", async (t) => {
+test("too many bars for the width take the dense look, of all that has arrived; rounds share bars instead", async (t) => {
   const { page, plots, drawn } = await readyPage(t);
   const looks = async (count) => {
     const trace = new Trace();
     trace.take(START);
-    for (let i = 0; i < count; i += 1) trace.take(roundEvent("speculative", round(i, []), TOTALS));
+    const compared_by_position = Array(count).fill(1);
+    for (let i = 0; i < count; i += 1) trace.take(roundEvent("speculative", round(i, []), { ...TOTALS, compared_by_position }));
     plots.setTrace(trace);
     await drawn();
     return everything.filter((name) => Object.values(page.figure[name]).some((look) => look.dense));
   };
-  assert.deepEqual(await looks(120), []);
-  assert.deepEqual(await looks(121), ["acceptance"]);
+  assert.deepEqual(await looks(6), []);
+  assert.deepEqual(await looks(7), ["position"]);
 });
 
 test("a run without baseline says so and hides its line", async (t) => {

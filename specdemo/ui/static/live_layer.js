@@ -1,0 +1,190 @@
+// A light picture over a chart of Plotly's, in the same coordinates, which keeps pace with a run where Plotly
+// would take too much of the processor. It covers the axes and all in them; title and legend stay Plotly's.
+
+import { drawBars, drawLines } from "./live_marks.js";
+import { ticksOf } from "./plot_axes.js";
+
+const DRAW = { acceptance: drawBars, speedup: drawLines };
+const GRID = { acceptance: ["y"], speedup: ["x", "y"] };
+const COLOURS = ["ink", "muted", "line", "surface", "accent", "accepted", "discarded", "corrected", "bonus"];
+const OVERHANG = 7; // pixels by which marks may stand out of the axes
+// Where Plotly writes, in pixels for letters of height `em`.
+const LABEL_GAP = (em) => 0.2 * em + 1;
+const X_LABEL = (em) => 1.2 * em + 1;
+const X_TITLE = (em) => 2.23 * em + 2.6;
+const Y_TITLE_GAP = (em) => 0.27 * em + 3.8;
+const MIDDLE_EM = 0.35;
+const TITLE_EM = 0.7;
+
+/**
+ * The layer of one chart node. What it shows can be read from its canvas: `data-rounds` played, `data-bars` or
+ * `data-points` drawn, and `data-last`, the value of the last.
+ */
+export class LiveLayer {
+  /** `scene()` is what there is to show: what `PlotContents.scene` returns, or null: nothing is drawn. */
+  constructor(node, scene) {
+    this.node = node;
+    this.name = node.dataset.plot;
+    this.scene = scene;
+    this.canvas = document.createElement("canvas");
+    this.canvas.className = "sd-live-layer";
+    this.canvas.setAttribute("aria-hidden", "true");
+    Object.assign(this.canvas.style, { position: "absolute", pointerEvents: "none", zIndex: 1 });
+    node.style.position = "relative";
+    node.append(this.canvas);
+  }
+
+  /** Another size or theme: `layout` is Plotly's, made to fit. Until Plotly has followed, the title is drawn here as well. */
+  dress(layout) {
+    this.layout = layout;
+    const style = getComputedStyle(this.node);
+    this.colours = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--sd-${name}`).trim()]));
+    // Where Plotly puts its own, whatever frame the node has.
+    const { canvas } = this;
+    canvas.style.left = style.paddingLeft;
+    canvas.style.top = style.paddingTop;
+    canvas.style.width = `${layout.width}px`;
+    canvas.style.height = `${layout.height}px`;
+    this.scale = window.devicePixelRatio || 1;
+    canvas.width = Math.round(layout.width * this.scale);
+    canvas.height = Math.round(layout.height * this.scale);
+    this.hatching = null;
+    this.look = [layout.width, layout.margin.t, this.em, this.colours.surface].join();
+  }
+
+  /** Whether Plotly's title and legend are not there, or for another size or theme. */
+  get alone() {
+    return this.look !== this.lookOfPlotly;
+  }
+
+  /** Something has changed: drawn with the next frame, however often it is said. */
+  request() {
+    this.frame ??= requestAnimationFrame(() => this.draw());
+  }
+
+  /** Plotly has drawn the chart; `same` where it shows what the layer does. */
+  settle(same) {
+    this.lookOfPlotly = this.look;
+    if (!same) return this.request();
+    cancelAnimationFrame(this.frame);
+    this.frame = undefined;
+    this.canvas.hidden = true;
+  }
+
+  draw() {
+    this.frame = undefined;
+    const scene = this.layout && this.scene();
+    if (!scene) return;
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(this.scale, 0, 0, this.scale, 0, 0);
+    const plot = this.plotFor(scene.axes);
+    this.drawAxes(pen, plot, scene.axes);
+    pen.save();
+    pen.beginPath();
+    pen.rect(plot.left, plot.top - OVERHANG, plot.right - plot.left + OVERHANG, plot.bottom - plot.top + OVERHANG);
+    pen.clip();
+    this.hatching ??= hatching(pen, this.colours, this.scale);
+    const told = DRAW[this.name](pen, plot, scene.points, { ...this.colours, hatching: this.hatching });
+    if (scene.band) this.drawBand(pen, plot, scene.band);
+    pen.restore();
+    if (scene.note) this.write(pen, scene.note, (plot.left + plot.right) / 2, plot.bottom - 0.6 * this.em, "center");
+    this.tell({ rounds: scene.rounds, ...told });
+    this.canvas.hidden = false;
+  }
+
+  get em() {
+    return this.layout.font.size;
+  }
+
+  plotFor({ x, y }) {
+    const { width, height, margin } = this.layout;
+    const [left, right, top, bottom] = [margin.l, width - margin.r, margin.t, height - margin.b];
+    const along = ({ range: [from, to] }, start, end) => (value) => start + ((value - from) / (to - from)) * (end - start);
+    return { left, right, top, bottom, x: along(x, left, right), y: along(y, bottom, top) };
+  }
+
+  drawAxes(pen, plot, axes) {
+    const { layout, colours, em } = this;
+    const covered = this.alone ? 0 : plot.top - OVERHANG;
+    pen.fillStyle = colours.surface;
+    pen.fillRect(0, covered, layout.width, layout.height - covered);
+    if (this.alone) this.writeTitle(pen);
+    pen.strokeStyle = colours.line;
+    pen.lineWidth = 1;
+    pen.beginPath();
+    let widest = 0;
+    for (const value of ticksOf(axes.y)) {
+      const at = Math.round(plot.y(value)) + 0.5;
+      pen.moveTo(plot.left, at);
+      pen.lineTo(plot.right, at);
+      const label = `${value}${layout.yaxis.ticksuffix ?? ""}`;
+      this.write(pen, label, plot.left - LABEL_GAP(em), plot.y(value) + MIDDLE_EM * em, "right");
+      widest = Math.max(widest, pen.measureText(label).width);
+    }
+    for (const value of ticksOf(axes.x)) {
+      const at = Math.round(plot.x(value)) + 0.5;
+      if (GRID[this.name].includes("x")) {
+        pen.moveTo(at, plot.top);
+        pen.lineTo(at, plot.bottom);
+      }
+      this.write(pen, `${value}`, plot.x(value), plot.bottom + X_LABEL(em), "center");
+    }
+    pen.stroke();
+    this.write(pen, axes.x.title, (plot.left + plot.right) / 2, plot.bottom + X_TITLE(em), "center");
+    pen.save();
+    pen.translate(plot.left - LABEL_GAP(em) - widest - Y_TITLE_GAP(em), (plot.top + plot.bottom) / 2);
+    pen.rotate(-Math.PI / 2);
+    this.write(pen, layout.yaxis.title.text, 0, 0, "center");
+    pen.restore();
+  }
+
+  writeTitle(pen) {
+    const { text, font, pad, x } = this.layout.title;
+    this.write(pen, text, x * this.layout.width, pad.t + TITLE_EM * font.size, "left", font);
+  }
+
+  write(pen, text, x, y, align, { size, weight = 400 } = { size: this.em }) {
+    pen.font = `${weight} ${size}px ${this.layout.font.family}`;
+    pen.textAlign = align;
+    pen.fillStyle = this.colours.ink;
+    pen.fillText(text, x, y);
+  }
+
+  drawBand(pen, plot, [from, to]) {
+    const { accent } = this.colours;
+    const box = [plot.x(from), plot.top, plot.x(to) - plot.x(from), plot.bottom - plot.top];
+    pen.fillStyle = `${accent}33`;
+    pen.fillRect(...box);
+    pen.strokeStyle = accent;
+    pen.lineWidth = 2;
+    pen.strokeRect(...box);
+  }
+
+  tell(facts) {
+    for (const [name, value] of Object.entries(facts)) {
+      if (this.canvas.dataset[name] !== String(value)) this.canvas.dataset[name] = String(value);
+    }
+  }
+}
+
+// Plotly's "/" of 6 px.
+function hatching(pen, { discarded, surface }, scale) {
+  const size = Math.round(6 * scale);
+  const tile = document.createElement("canvas");
+  tile.width = size;
+  tile.height = size;
+  const hand = tile.getContext("2d");
+  hand.fillStyle = surface;
+  hand.fillRect(0, 0, size, size);
+  hand.strokeStyle = discarded;
+  hand.lineWidth = (0.4 * size) / Math.SQRT2;
+  hand.beginPath();
+  for (const shift of [-size, 0, size]) {
+    hand.moveTo(shift - 1, size + 1);
+    hand.lineTo(shift + size + 1, -1);
+  }
+  hand.stroke();
+  const pattern = pen.createPattern(tile, "repeat");
+  pattern.setTransform(new DOMMatrix().scale(6 / size));
+  return pattern;
+}
