@@ -15,7 +15,7 @@ from specdemo.charts.stage import MARK_LIFT, skeletons
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
-STYLE_SHEETS = ("page", "stage", "learn", "quiz", "play", "proof", "lab")
+STYLE_SHEETS = ("page", "stage", "helps", "learn", "quiz", "play", "proof", "lab")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
 """Modules import each other by bare names, so a browser must ask after an update; a 304 costs nothing."""

@@ -167,7 +167,8 @@ def test_no_text_of_a_run_can_leave_its_script():
 
 def test_scripts_of_ours_cannot_end_early(folder, monkeypatch):
     (folder / "stage.js").write_text('export const mountOffline = () => "</script><!-- </SCRIPT >";\n')
-    (folder / "stage.css").write_text("")
+    for name in ("stage", "helps"):
+        (folder / f"{name}.css").write_text("")
     (folder / "stage.html").write_text('<section class="sd"></section>')
     monkeypatch.setattr("specdemo.ui.http.offline.STATIC", folder)
     outline = Outline(player_page())

@@ -66,8 +66,8 @@ def test_headline_figures_are_the_totals_of_the_last_event(played, recording):
     page = played(recording)
     totals = recorded(recording)[-1]["totals"]
     assert_figures(page, totals)
-    words = "faster" if totals["speedup"] >= 1 else "slower"
-    assert words in page.inner_text("[data-label=speedup]")
+    words = "as fast as" if totals["speedup"] >= 1 else "as fast: slower than"
+    assert f"{words} the target alone" in page.inner_text("[data-label=speedup]")
 
 
 def test_figures_follow_the_rounds_that_have_been_played(open_page, service):

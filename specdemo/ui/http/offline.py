@@ -80,7 +80,7 @@ def player_page(events: str = "") -> str:
     """
     return _PAGE.substitute(
         policy=POLICY,
-        style=css_variables() + "\n" + _static("stage.css"),
+        style="\n".join([css_variables(), _static("stage.css"), _static("helps.css")]),
         events=events.replace("<", r"\u003c"),
         stage=_static("stage.html"),
         plotly=_inline(PLOTLY_JS.read_text(encoding="utf-8")),

@@ -2,6 +2,7 @@
 
 import { RoundFlow } from "./flow.js";
 import { fill } from "./tokens.js";
+import { ownStatus } from "./words.js";
 
 const NEAR_END_PX = 48;
 
@@ -138,7 +139,8 @@ class RoundNode {
       const made = tokenSpan(round.emission.id, kept, pieces);
       this.emission = made.span;
       this.tail = made.tail;
-      if (round.drafted.length || entry.lane === "speculative") made.span.dataset.status = round.emission.status;
+      const status = ownStatus(round);
+      if (status) made.span.dataset.status = status;
       this.element.append(made.span);
     }
     this.element.append(...this.drafted.slice(ahead));
