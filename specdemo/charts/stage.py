@@ -97,7 +97,7 @@ def _rates(colours: Palette) -> go.Figure:
         hoversubplots="axis",
     )
     heading = {"xref": "paper", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "showarrow": False}
-    figure.add_annotation(heading, text="α: compared drafts accepted", yref="y domain")
+    figure.add_annotation(heading, text="α: compared guesses accepted", yref="y domain")
     figure.add_annotation(heading, text="τ: tokens per target pass", yref="y2 domain")
     return _selectable(figure, colours)
 
@@ -117,7 +117,7 @@ def _speedup(colours: Palette) -> go.Figure:
     figure.update_yaxes(low_axis_of("", colours), ticksuffix="×")
     figure.add_hline(y=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
     below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.03, "yanchor": "bottom", "showarrow": False}
-    figure.add_annotation(below, name=NO_BASELINE, text="no baseline in this run", visible=False)
+    figure.add_annotation(below, name=NO_BASELINE, text="the target alone did not run", visible=False)
     return _selectable(figure, colours)
 
 

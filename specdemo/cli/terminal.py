@@ -78,7 +78,9 @@ class TerminalView:
             self._write(self._styled(_printable(lost).replace("\n", "⏎"), Status.DISCARDED))
         if round_["emission"]:
             emission = round_["emission"]
-            self._write(self._styled(self._text(emission["id"]), emission["status"]))
+            text = self._text(emission["id"])
+            # Without a draft there was nothing to be a bonus to.
+            self._write(self._styled(text, emission["status"]) if round_["drafted"] else text)
 
     def _end(self, event: Event) -> None:
         self._write(self._decoder.flush() + "\n\n" + event["sentence"] + "\n")

@@ -96,7 +96,7 @@ def _theory_skeleton(theme: str) -> dict[str, Any]:
     figure = go.Figure([_contours(colours), even, best, *spots])
     figure.update_layout(frame("Speedup in theory", colours) | {"hovermode": "closest"})
     figure.update_xaxes(
-        axis_of("α: share of compared drafts accepted", colours), tickformat=".0%", range=[-0.01, 1.01]
+        axis_of("α: share of compared guesses accepted", colours), tickformat=".0%", range=[-0.01, 1.01]
     )
     figure.update_yaxes(axis_of("draft length k", colours), dtick=1, tickformat="d", range=[0.6, MAX_K + 0.4])
     return as_plain(figure)
@@ -179,7 +179,7 @@ def _sweep(
     for place, trace in enumerate(traces):
         trace.showlegend = place < 2  # the first group's measured and theory speak for both
     figure = go.Figure(traces)
-    _panels(figure, title, axis, colours, "α: compared drafts accepted", {"tickformat": ".0%", "dtick": 0.5})
+    _panels(figure, title, axis, colours, "α: compared guesses accepted", {"tickformat": ".0%", "dtick": 0.5})
     figure.update_layout(yaxis2_range=[-0.04, 1.04])
     if places:  # the axis holds still while points come
         edge = (places[-1] - places[0]) / 25 or 1

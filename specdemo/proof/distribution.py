@@ -178,14 +178,14 @@ def _probability(value: float) -> str:
 
 def _caveat(alpha: float | None, degrees: int) -> str:
     if alpha is None:
-        return "That shows nothing: no drafted token was compared."
+        return "That shows nothing: no guess was compared."
     if degrees == 0:
         return "That shows nothing: no continuation came often enough to be compared; draw more."
     if LEAST_ALPHA <= alpha <= MOST_ALPHA:
         return ""
     return (
-        f"That shows little: the draft was right {alpha:.0%} of the time, and only from {LEAST_ALPHA:.0%} "
-        f"to {MOST_ALPHA:.0%} would a wrong rule stand out."
+        f"That shows little: {alpha:.0%} of the compared guesses were accepted, and only from "
+        f"{LEAST_ALPHA:.0%} to {MOST_ALPHA:.0%} would a wrong rule stand out."
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from specdemo.records.figures import Tally
+from specdemo.records.figures import Tally, Totals, without_early_speedup
 from specdemo.records.race import race
 from specdemo.records.sentences import badge, closing_sentence, departure_sentence
 from specdemo.records.trace import SPECULATIVE, Lane, Round, Run, dump
@@ -57,20 +57,21 @@ class RunLog:
             "type": "round",
             "lane": lane,
             "round": asdict(round_),
-            "totals": asdict(self._tally.totals()),
+            "totals": asdict(self._totals()),
             "pieces": pieces,
         }
 
     def end(self) -> Event:
         """The event after the last round."""
-        totals = self._tally.totals()
+        totals = self._totals()
+        config = self._blank.config
         finish = self._rounds[SPECULATIVE][-1].finish
-        verdict = badge(totals, self._blank.config.rule)
+        verdict = badge(totals, config.rule)
         return {
             "type": "end",
-            "sentence": closing_sentence(totals, finish),
+            "sentence": closing_sentence(totals, finish, config, self._blank.calibration),
             "badge": verdict and verdict._asdict(),
-            "departure": departure_sentence(totals, self._blank.config.rule),
+            "departure": departure_sentence(totals, config.rule),
             "totals": asdict(totals),
             "finish": finish,
         }
@@ -85,6 +86,10 @@ class RunLog:
             specials=tuple(token for token in self._specials if token in self._pieces),
             totals=asdict(self._tally.totals()),
         )
+
+    def _totals(self) -> Totals:
+        """The figures so far, as they are shown."""
+        return without_early_speedup(self._tally.totals())
 
 
 def replay_events(run: Run) -> Iterator[Event]:

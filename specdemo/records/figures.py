@@ -4,7 +4,7 @@ The only place where a figure of a run is computed. No torch, no text, no UI.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specdemo.records.theory import RoundShape, break_even_alpha, pass_cost, ratio, theoretical_speedup
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Emission, Round, Rule, Status
@@ -145,6 +145,17 @@ class Totals:
 
 NEGLIGIBLE_FLOOR_COST = 1.02
 """Row padding dearer than this is credited to the baseline (see ``Totals.tokens_per_s``)."""
+
+
+LEAST_TOKENS = 8
+"""Fewer in a lane are too few to tell a speed by: one busy moment would decide it."""
+
+
+def without_early_speedup(totals: Totals) -> Totals:
+    """The figures as a run is watched: no measured speedup before both lanes have ``LEAST_TOKENS``."""
+    if min(totals.tokens, totals.baseline_tokens) >= LEAST_TOKENS:
+        return totals
+    return replace(totals, speedup=None, speedup_padded=None, speedup_end_to_end=None)
 
 
 class Tally:

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from specdemo.records.drafter_kinds import KINDS, SCRIPTED
 from specdemo.records.figures import Totals
-from specdemo.records.trace import Finish, Rule
+from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
 
 class Badge(NamedTuple):
@@ -13,20 +14,41 @@ class Badge(NamedTuple):
     text: str
 
 
-def closing_sentence(totals: Totals, finish: Finish | None) -> str:
-    """What happened, with the reason where speculation was slower."""
-    stopped = "Stopped early. " if finish is Finish.STOPPED else ""
-    passes = f"{_count(totals.passes, 'target pass', 'target passes')} instead of {totals.tokens}"
-    if totals.speedup is None:
-        return (
-            f"{stopped}{_count(totals.tokens, 'token')} in {passes}{_right(totals, '; the draft was right')}."
-        )
-    subject = "Same " if totals.identical else ""
-    reference = " as the target alone" if totals.identical else ""
-    head = f"{stopped}{subject}{_count(totals.tokens, 'token')}{reference}, in {passes}: "
-    if totals.speedup >= 1.0:
-        return f"{head}{totals.speedup:.2f}× faster{_right(totals, '; the draft was right')}."
-    return f"{head}{totals.speedup:.2f}×, slower: {_why_slower(totals)}."
+def closing_sentence(
+    totals: Totals, finish: Finish | None, config: RunConfig, calibration: Calibration | None
+) -> str:
+    """What happened, with the reason where speculation was slower.
+
+    Args:
+        totals: Without a speedup where the run was too short for one (``figures.without_early_speedup``).
+        finish: Why the speculative lane ended.
+        config: What was asked for.
+        calibration: What passes were measured to cost, if they were.
+    """
+    stopped = finish is Finish.STOPPED
+    sentences = ["Stopped early."] if stopped else []
+    if totals.identical is not None:
+        same = "Same text as far as both went." if stopped else "Same text."
+        sentences.append(same if totals.identical else "Not the same text.")
+    saved = totals.passes_saved
+    passes = f"{saved:,} of {_count(totals.tokens, 'target pass', 'target passes')} saved"
+    head = passes if saved else "No target pass saved"
+    if _is_slower(totals):
+        link = "yet" if saved else "and"
+        why = _why_slower(totals, config, calibration)
+        sentences.append(f"{head}, {link} {_times(totals)}: slower{why}.")
+        return " ".join(sentences)
+    if totals.speedup is not None:
+        head = f"{head}: {_times(totals)}"
+    elif config.baseline:
+        head = f"{head}, too few tokens to tell a speed"
+    sentences.append(f"{head}.")
+    if totals.alpha_drafted is None:
+        nothing = _nothing_drafted(config, calibration)
+        sentences.append(f"{nothing[0].upper()}{nothing[1:]}.")
+    elif totals.alpha_compared is not None:
+        sentences.append(f"{_guesses_right(totals)}.")
+    return " ".join(sentences)
 
 
 def badge(totals: Totals, rule: Rule) -> Badge | None:
@@ -38,13 +60,14 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
             "distribution", "Same distribution, another draw: the tokens differ by chance, not in kind."
         )
     if totals.divergence is None:
-        return Badge("same", "Identical to the baseline, token for token.")
+        return Badge("same", "Identical to the target alone, token for token.")
     gap = (
         ""
         if totals.divergence_gap is None
         else f" (the target's top two are {totals.divergence_gap:.4f} apart there)"
     )
-    return Badge("different", f"Differs from the baseline from output token {totals.divergence + 1} on{gap}.")
+    position = totals.divergence + 1
+    return Badge("different", f"Differs from the target alone from output token {position} on{gap}.")
 
 
 def departure_sentence(totals: Totals, rule: Rule) -> str | None:
@@ -62,20 +85,49 @@ def departure_sentence(totals: Totals, rule: Rule) -> str | None:
     return f"The draft alone wrote the target's text as far as both went, {both}."
 
 
-def _why_slower(totals: Totals) -> str:
+def _is_slower(totals: Totals) -> bool:
+    """Whether the speedup reads as less than 1; what is shown as 1.00× is not called slower."""
+    return totals.speedup is not None and round(totals.speedup, 2) < 1.0
+
+
+def _times(totals: Totals) -> str:
+    return f"{totals.speedup:.2f}× as fast"
+
+
+def _why_slower(totals: Totals, config: RunConfig, calibration: Calibration | None) -> str:
+    """The clause behind "slower"."""
+    if totals.alpha_drafted is None:
+        return f", because {_nothing_drafted(config, calibration)}"
     if totals.alpha_compared is None:
-        return "nothing was drafted, so nothing could be gained"
-    right = _right(totals, "the draft was right")
+        return ""
+    right = _guesses_right(totals)
+    if calibration is None:
+        return f"; {right}"
     if totals.break_even_alpha is None:
-        return f"{right}; at this cost and draft length no acceptance rate breaks even"
-    threshold = f"{totals.break_even_alpha:.0%}"
-    if totals.alpha_compared >= totals.break_even_alpha:
-        return f"{right}, past the {threshold} of the theory, but this run's passes were dearer than measured"
-    return f"{right}; at this cost it breaks even at {threshold}"
+        return f", because a draft costs more here than it could win were every guess right; {right}"
+    needed = f"{totals.break_even_alpha:.0%}"
+    if totals.alpha_compared < totals.break_even_alpha:
+        return f", because only {right}; it would need {needed} accepted to break even"
+    return (
+        f", because its passes took longer than those measured before the run; {right}, "
+        f"and {needed} accepted should break even"
+    )
 
 
-def _right(totals: Totals, words: str) -> str:
-    return "" if totals.alpha_compared is None else f"{words} {totals.alpha_compared:.0%} of the time"
+def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
+    """The clause that says that, and why, no round had a draft."""
+    kind = KINDS[config.drafter]
+    if not kind.computes:
+        why = "" if kind.name == SCRIPTED else ": the text repeats nothing that could be copied"
+        return f"nothing was drafted{why}"
+    if config.k != AUTO or calibration is None or len(calibration.v) < 2:
+        return "nothing was drafted"
+    price = (calibration.c + calibration.v[1] - calibration.v[0]) / calibration.v[0]
+    return f"auto drafted nothing: a guess costs {price:.0%} of a target pass here, more than it promised"
+
+
+def _guesses_right(totals: Totals) -> str:
+    return f"{totals.alpha_compared:.0%} of the compared guesses were right"
 
 
 def _count(number: int, singular: str, plural: str | None = None) -> str:

@@ -95,9 +95,10 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
     ) -> Iterator[Answer]:
         """Write a text by speculative decoding, race the target model alone, and tell how much faster it was.
 
-        The text is the target's own, whatever drafts. In ``totals``: ``speedup`` against the target alone,
-        ``tau`` tokens per target pass, ``alpha_compared`` the share of compared drafts that were accepted,
-        ``identical`` whether both wrote the same tokens (null under rejection, where they are two draws).
+        The text is the target's own, whatever drafts. In ``totals``: ``speedup`` against the target alone
+        (null before both have 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the share of
+        compared guesses that were accepted, ``identical`` whether both wrote the same tokens (null under
+        rejection, where they are two draws).
 
         Args:
             prompt: What the target model answers or continues

@@ -15,7 +15,7 @@ from specdemo.charts.stage import MARK_LIFT, skeletons
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
-STAGE_SHEETS = ("stage", "lanes")
+STAGE_SHEETS = ("stage", "lanes", "helps")
 """What the stage needs wherever it is mounted."""
 STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

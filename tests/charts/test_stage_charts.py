@@ -116,7 +116,11 @@ def test_speedup_has_a_line_at_one_and_a_word_for_runs_without_baseline(charts):
     (one,) = (shape for shape in layout["shapes"] if shape["type"] == "line")
     assert one["y0"] == one["y1"] == 1
     (note,) = layout["annotations"]
-    assert (note["name"], note["visible"], note["text"]) == (NO_BASELINE, False, "no baseline in this run")
+    assert (note["name"], note["visible"], note["text"]) == (
+        NO_BASELINE,
+        False,
+        "the target alone did not run",
+    )
 
 
 def test_charts_over_rounds_can_mark_one(charts):

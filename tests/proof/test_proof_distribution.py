@@ -93,7 +93,10 @@ def test_a_wrong_rule_is_noticed_every_time(control, repeats):
 
 @pytest.mark.parametrize(
     ("target", "draft", "words"),
-    [(UNSURE, UNSURE, "right 100% of the time"), (table(1, 3.5), table(1, -3.5), "right 6% of the time")],
+    [
+        (UNSURE, UNSURE, ": 100% of the compared guesses"),
+        (table(1, 3.5), table(1, -3.5), ": 6% of the compared guesses"),
+    ],
 )
 def test_an_acceptance_rate_that_hides_mistakes_is_said(target, draft, words):
     found = result(lanes_for(target=target, draft=draft))
@@ -104,7 +107,7 @@ def test_an_acceptance_rate_that_hides_mistakes_is_said(target, draft, words):
 def test_where_nothing_was_compared_that_is_said():
     found = result(lanes_for(replace(SAMPLED, max_new_tokens=1)), 20)
     assert found.alpha is None and not found.alpha_in_range
-    assert "no drafted token was compared" in distribution_sentence(found)
+    assert "no guess was compared" in distribution_sentence(found)
 
 
 def test_where_no_continuation_is_frequent_that_is_said():

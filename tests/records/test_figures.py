@@ -2,8 +2,8 @@
 
 import pytest
 
-from specdemo.records.figures import Parting, Tally, first_difference, fold
-from specdemo.records.sentences import badge, closing_sentence, departure_sentence
+from specdemo.records.figures import Parting, Tally, first_difference, fold, without_early_speedup
+from specdemo.records.sentences import badge, departure_sentence
 from specdemo.records.theory import (
     RoundShape,
     best_round,
@@ -18,7 +18,6 @@ from specdemo.records.trace import (
     SPECULATIVE,
     Calibration,
     Emission,
-    Finish,
     Round,
     Rule,
     Status,
@@ -217,18 +216,12 @@ def test_first_difference_looks_as_far_as_both_reach():
     assert first_difference([1, 2], [1, 3, 4]) == 1
 
 
-def test_the_sentence_says_faster_slower_and_why():
-    fast = closing_sentence(fold(lanes(), Rule.GREEDY, COSTS), Finish.LENGTH)
-    assert fast == (
-        "Same 8 tokens as the target alone, in 3 target passes instead of 8: 1.78× faster; "
-        "the draft was right 71% of the time."
-    )
-    slow = {
-        SPECULATIVE: [round_(i, 0, 3, seconds=0.05, start=i) for i in range(4)],
-        BASELINE: lanes()[BASELINE],
-    }
-    sentence = closing_sentence(fold(slow, Rule.GREEDY, COSTS), Finish.STOPPED)
-    assert (
-        sentence.startswith("Stopped early. Same 4 tokens") and "slower: the draft was right 0%" in sentence
-    )
-    assert f"breaks even at {break_even_alpha(RoundShape.of(3, COSTS)):.0%}" in sentence
+def test_a_speedup_is_told_once_both_lanes_have_eight_tokens():
+    runs = lanes()
+    totals = fold(runs, Rule.GREEDY, COSTS)
+    assert without_early_speedup(totals) == totals and totals.speedup is not None
+    short = fold({**runs, BASELINE: runs[BASELINE][:7]}, Rule.GREEDY, COSTS)
+    told = without_early_speedup(short)
+    assert short.speedup is not None
+    assert told.speedup is told.speedup_padded is told.speedup_end_to_end is None
+    assert (told.tau, told.alpha_compared, told.tokens) == (short.tau, short.alpha_compared, short.tokens)

@@ -133,7 +133,7 @@ def test_a_run_without_a_baseline_says_so(open_page, service):
     page = open_page()
     run_to_end(page)
     shown = charts(page, len(rounds(service.replayed)))
-    assert page.evaluate(NOTES)[-1] == "no baseline in this run"
+    assert page.evaluate(NOTES)[-1] == "the target alone did not run"
     assert set(shown["speedup"]["speedup"]["y"]) == {None}
     assert page.inner_text("[data-figure=speedup]") == "–"
     assert page.inner_text("[data-label=speedup]") == "speedup over the target alone"

@@ -16,6 +16,7 @@ MICROSCOPE = "[data-role=microscope]"
 TITLE = "[data-role=microscope-title]"
 CARDS = """() => [...document.querySelectorAll('.sd-card')].map(card => ({
     verdict: card.dataset.verdict,
+    hasCoin: Boolean(card.querySelector('.sd-coin')),
     token: card.querySelector('.sd-card-token').textContent,
     words: card.querySelector('.sd-verdict').textContent,
     figures: Object.fromEntries([...card.querySelectorAll('.sd-card-figures div')].map(row =>
@@ -69,7 +70,9 @@ def assert_drafted(card: Event, token: Event, rule: str, known: dict[int, bytes]
         asked = "not asked" if not token["compared"] else "no" if token["rejected"] else "yes"
         assert figures.pop("first choice?") == asked
     elif rule == "rejection":
-        assert reads(figures.pop("min(1, p/q)"), token["accept_prob"])
+        chance = figures.pop("min(1, p/q)")
+        assert reads(chance, token["accept_prob"]) if token["compared"] else chance == "not compared"
+        assert card["hasCoin"] == token["compared"]
         coin = figures.pop("u")
         assert coin == "not drawn" if token["u"] is None else reads(coin, token["u"])
     else:

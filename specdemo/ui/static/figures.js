@@ -17,22 +17,29 @@ const FORMATS = {
 };
 
 const LABELS = {
-  speedup: ({ speedup }) => {
-    if (speedup === null) return "speedup over the target alone";
-    return speedup >= 1 ? "faster than the target alone" : "slower than the target alone";
+  speedup: ({ speedup, baseline_tokens: alone }) => {
+    if (speedup === null) return alone ? "no speedup before 8 tokens in each lane" : "speedup over the target alone";
+    return isSlower(speedup) ? "as fast: slower than the target alone" : "as fast as the target alone";
   },
   passes: ({ passes, tokens }) => `target ${passes === 1 ? "pass" : "passes"} instead of ${tokens}`,
-  identical: ({ identical, divergence, baseline_tokens: alone }) => {
+  identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, ended) => {
+    if (identical && ended) return tokens === alone ? "identical, token for token" : "identical as far as both went";
     if (identical) return "identical so far, token for token";
     if (identical === false) return `texts differ from token ${divergence + 1} on`;
     return alone ? "same distribution, another draw" : "same text in both lanes?";
   },
-  departs: ({ draft_alone_departs: departs, draft_alone_tokens: tokens }, rule) => {
+  departs: ({ draft_alone_departs: departs, draft_alone_tokens: tokens }, rule, ended) => {
     if (rule === "rejection") return "another draw, not compared token by token";
     if (departs !== null) return `leaves the target's text at token ${departs + 1}`;
-    return tokens ? "no token differs so far" : "";
+    if (!tokens) return "";
+    return ended ? "no token differs" : "no token differs so far";
   },
 };
+
+// What reads as 1.00× is not called slower; the closing sentence says the same.
+function isSlower(speedup) {
+  return Number(speedup.toFixed(2)) < 1;
+}
 
 export class Figures {
   constructor(root) {
@@ -42,8 +49,8 @@ export class Figures {
     this.clear();
   }
 
-  /** Figures of one moment, or null before the first round; `rule` is the run's verification rule. */
-  show(totals, rule) {
+  /** Figures of one moment, or null before the first round; `rule` is the run's, `ended` says that they are its last. */
+  show(totals, rule, ended) {
     if (totals === this.shown) return;
     this.shown = totals;
     if (!totals) return this.clear();
@@ -52,8 +59,8 @@ export class Figures {
       setData(node, "value", value);
       setText(node, value === null ? unknownFigure(node, totals) : FORMATS[node.dataset.figure](value));
     }
-    for (const [node] of this.labels) setText(node, LABELS[node.dataset.label](totals, rule));
-    setData(this.root, "slower", totals.speedup !== null && totals.speedup < 1);
+    for (const [node] of this.labels) setText(node, LABELS[node.dataset.label](totals, rule, ended));
+    setData(this.root, "slower", totals.speedup !== null && isSlower(totals.speedup));
     setData(this.root, "identical", totals.identical);
     this.root.toggleAttribute("data-departed", totals.draft_alone_departs !== null);
   }

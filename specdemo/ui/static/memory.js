@@ -15,3 +15,11 @@ export function remember(key, value) {
     // See recall.
   }
 }
+
+export function forget(key) {
+  try {
+    localStorage.removeItem(key);
+  } catch {
+    // See recall.
+  }
+}

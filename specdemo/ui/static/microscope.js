@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 import { fillLabel } from "./tokens.js";
-import { decimal, emissionWords, isCopied, percent, roundWords, RULE_NAMES, statusName, tokenFigures, verdictWords } from "./words.js";
+import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, RULE_NAMES, statusName, tokenFigures, verdictWords } from "./words.js";
 
 export class Microscope {
   constructor(panel, { onClose, onStep }) {
@@ -40,9 +40,11 @@ export class Microscope {
 }
 
 function draftCard(token, index, round, rule, pieces) {
-  const card = cardWith(token, statusName(token), `${index + 1} of ${round.drafted.length}`, pieces);
+  const caption = `${statusName(token)} · ${index + 1} of ${round.drafted.length}`;
+  const card = cardWith(token, token.status, caption, pieces);
+  card.dataset.verdict = statusName(token);
   card.append(figureList(tokenFigures(token, round, rule)));
-  if (token.accept_prob !== null && rule === "rejection") card.append(coinBar(token));
+  if (token.compared && rule === "rejection") card.append(coinBar(token));
   card.append(element("p", "sd-verdict", verdictWords(token, round, rule)));
   const drafts = isCopied(round) ? [] : [topBars("draft's top five", "q", token.draft_top, token.id, pieces)];
   card.append(element("div", "sd-tops", ...drafts, topBars("target's top five", "p", token.target_top, token.id, pieces)));
@@ -52,7 +54,9 @@ function draftCard(token, index, round, rule, pieces) {
 function emissionCard(round, rule, pieces) {
   const { emission } = round;
   const residual = rule === "rejection" && emission.status === "corrected";
-  const card = cardWith(emission, emission.status, "target's own", pieces);
+  const status = ownStatus(round);
+  const card = cardWith(emission, status, status ? `${status} · target's own` : "target's own", pieces);
+  card.dataset.verdict = status || "own";
   const probability = percent(rule === "greedy" ? emission.raw_prob : emission.prob);
   const figures = residual
     ? [["share", probability, "of the residual"], ["mass", decimal(emission.residual_mass), "Σ (p − q)+, of the residual"]]
@@ -67,11 +71,9 @@ function emissionCard(round, rule, pieces) {
 function cardWith(token, status, caption, pieces) {
   const label = element("span", "sd-card-token");
   fillLabel(label, token.id, pieces);
-  label.dataset.status = token.status;
+  if (status) label.dataset.status = status;
   if (token.rejected) label.dataset.rejected = "true";
-  const card = element("article", "sd-card", element("header", "", label, element("span", "", `${status} · ${caption}`)));
-  card.dataset.verdict = status;
-  return card;
+  return element("article", "sd-card", element("header", "", label, element("span", "", caption)));
 }
 
 function figureList(figures) {

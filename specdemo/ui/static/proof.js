@@ -195,7 +195,7 @@ export function figureWords(event, { rule, significance }) {
     drawn: thousands(drawn),
     passes_saved: thousands(event.passes_saved),
     "p-words": event.p_value === undefined ? "χ² p-value, known when all is drawn" : `χ² p-value; under ${significance} they differ`,
-    "alpha-words": `of compared drafts accepted (α)${everything}`,
+    "alpha-words": `of compared guesses accepted (α)${everything}`,
     "drawn-words": `draws${stopped} each way${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
     "passes-words": `passes looked up${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
     "band-words": `chance alone makes about ${decimals(event.noise_mean)}, seldom over ${decimals(event.noise_high)}`,

@@ -2,6 +2,7 @@
 
 import { element } from "./dom.js";
 import { tokenSpan } from "./tokens.js";
+import { ownStatus } from "./words.js";
 
 /** The tokens of one round in reading order: accepted, rejected, the target's own, what fell with the draft. */
 export class RoundNode {
@@ -33,10 +34,11 @@ export class RoundNode {
   }
 
   ownSpan(pieces) {
-    const { lane, round } = this.entry;
+    const { round } = this.entry;
     const { span, end } = tokenSpan(round.emission.id, this.end, pieces);
     this.end = end;
-    if (round.drafted.length || lane === "speculative") span.dataset.status = round.emission.status;
+    const status = ownStatus(round);
+    if (status) span.dataset.status = status;
     return span;
   }
 

@@ -71,6 +71,10 @@ export async function pictureOf(root) {
   const dark = document.body.classList.contains("dark");
   copy.classList.add("sd-picture");
   copy.style.width = `${IMAGE_WIDTH}px`;
+  for (const radio of copy.querySelectorAll("input[type=radio]")) {
+    radio.toggleAttribute("checked", radio.checked);
+    radio.removeAttribute("name"); // of one group with the page's own, it would take their choice from them
+  }
   const originals = root.querySelectorAll("canvas");
   copy.querySelectorAll("canvas").forEach((canvas, index) => {
     const image = document.createElement("img");

@@ -4,22 +4,24 @@
 import { learnDrafters } from "./drafters.js";
 import { rolesOf } from "./dom.js";
 import { Figures } from "./figures.js";
+import { Helps } from "./helps.js";
+import { PageKeys } from "./keys.js";
 import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
+import { keepRun, LastRun } from "./last_run.js";
 import { GrowingLines, parseEvents } from "./ndjson.js";
 import { PassBlocks } from "./pass_blocks.js";
 import { Player } from "./player.js";
 import { Plots } from "./plots.js";
 import { progressBar } from "./progress_bar.js";
 import { Selection } from "./selection.js";
-import { tabOpener } from "./tabs.js";
+import { Speaker } from "./speech.js";
+import { keepTabInAddress, tabOpener } from "./tabs.js";
 import { named, Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
 import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
 import { Transport } from "./transport.js";
 import { pairWords, roundWords, ruleWords } from "./words.js";
-
-const SPOKEN_GAP_MS = 3000;
 
 let mounted = null;
 
@@ -36,7 +38,11 @@ export function mount({ element, props, watch, base, settings }) {
   watch("value", feed);
   feed();
   mounted = stage;
-  stage.toolbar.offerRecordings(new URL(location.href).searchParams.get("trace"));
+  keepTabInAddress();
+  const asked = new URL(location.href).searchParams;
+  const isPlain = [...asked.keys()].every((name) => name.startsWith("__")); // Gradio's own: asks for nothing to be shown
+  if (isPlain && !props.value) stage.lastRun.show();
+  stage.toolbar.offerRecordings(asked.get("trace"));
 }
 
 /** Called once by a page that carries its run with it. */
@@ -57,6 +63,10 @@ class Stage {
     this.progressBar = progressBar("Preparing");
     this.roles.progress.append(this.progressBar);
     this.figures = new Figures(root);
+    this.helps = new Helps(root);
+    this.speaker = new Speaker(this.roles.live);
+    this.keys = new PageKeys(this);
+    this.lastRun = new LastRun(this);
     this.lanes = {};
     for (const article of root.querySelectorAll("[data-lane]")) {
       this.lanes[article.dataset.lane] = new LaneView(article, this.pieces);
@@ -117,8 +127,9 @@ class Stage {
     this.player?.pause();
     this.live = false;
     this.recording = null;
+    this.lastRun.leave();
     for (const told of ["recording", "focus"]) delete this.root.dataset[told];
-    this.spoken = 0;
+    this.spoken = 0; // rounds at the time of the latest sentence
     this.failure = null;
     this.waiting = null;
     this.trace = new Trace();
@@ -135,7 +146,7 @@ class Stage {
     this.toolbar.enable(false);
     this.figures.clear();
     this.plots.setTrace(this.trace);
-    this.roles.live.textContent = "";
+    this.speaker.silence();
     this.redraw();
     this.showState();
   }
@@ -148,6 +159,7 @@ class Stage {
       if (event.pieces) this.pieces.add(event.pieces, event.specials);
       if (event.type === "start") this.start(event);
       if (event.type === "end" && event.finish === "stopped") this.player.seekEnd();
+      if (event.type === "end" && this.live) keepRun(this.trace.events);
     }
   }
 
@@ -191,7 +203,8 @@ class Stage {
     this.passes.show(state);
     this.lanes[BASELINE].markDeparture(totals?.divergence ?? null);
     this.lanes[DRAFT].markDeparture(totals?.draft_alone_departs ?? null);
-    this.figures.show(totals, trace.start && this.rule);
+    this.figures.show(totals, trace.start && this.rule, totals !== null && totals === trace.end?.totals);
+    this.helps.show(totals, trace.start?.run ?? null);
     this.selection.strip.show(trace.entries(SPECULATIVE), state[SPECULATIVE]?.settled ?? 0);
     this.plots.show(state, totals);
     this.light(trace.phaseAt(player.time));
@@ -239,14 +252,13 @@ class Stage {
       // No comparison of tokens can show that; the proof of distributions can.
       roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
     }
-    if (roles.live.textContent !== sentence) roles.live.textContent = sentence;
+    this.speaker.sayNow(sentence);
   }
 
-  // At most one sentence every few seconds, for those who listen.
+  // One sentence a round, for those who listen.
   speak(settled) {
-    const now = performance.now();
-    if (!settled || !this.player.playing || now - this.spoken < SPOKEN_GAP_MS) return;
-    this.spoken = now;
-    this.roles.live.textContent = roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round);
+    if (settled === this.spoken) return;
+    this.spoken = settled;
+    if (settled) this.speaker.say(roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round));
   }
 }

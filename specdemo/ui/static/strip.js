@@ -1,6 +1,6 @@
 // The round strip: one column a round, as high as its draft, filled by what was accepted. Draws on a canvas.
 
-import { roundWords } from "./words.js";
+import { ownStatus, roundWords } from "./words.js";
 
 const WIDEST_COLUMN = 18;
 const LOWEST_TOP = 4; // columns are drawn to this draft length at least, so that the first do not fill the strip
@@ -57,7 +57,7 @@ export class RoundStrip {
   key(event) {
     const last = this.entries.length - 1;
     const from = this.selected ?? Math.max(0, this.settled - 1);
-    const moves = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last, Enter: from, " ": from };
+    const moves = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last, Enter: from };
     // The first arrow opens the round the clock is at.
     if (this.selected === null && event.key.startsWith("Arrow")) moves[event.key] = from;
     if (!(event.key in moves) || last < 0) return;
@@ -156,7 +156,7 @@ function drawColumn(pen, round, { x, width, height, unit, colours }) {
     if (inner > 3) pen.strokeRect(x + 0.5, height - whole + 0.5, inner - 1, whole - kept - 1);
     else lightColumn(pen, x, height - whole, inner, whole - kept, colours.line);
   }
-  if (round.emission && width >= 4) drawMark(pen, round.emission.status, x + inner / 2, height - whole - 5, Math.min(4, inner / 2), colours);
+  if (round.emission && ownStatus(round) && width >= 4) drawMark(pen, ownStatus(round), x + inner / 2, height - whole - 5, Math.min(4, inner / 2), colours);
 }
 
 function lightColumn(pen, x, y, width, height, colour) {

@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 import { fillLabel } from "./tokens.js";
-import { emissionWords, statusName, tokenFigures, verdictWords } from "./words.js";
+import { emissionWords, ownStatus, statusName, tokenFigures, verdictWords } from "./words.js";
 
 export class Tip {
   constructor(node, root) {
@@ -18,7 +18,7 @@ export class Tip {
     const own = facts.place === null;
     const label = element("b", "sd-card-token");
     fillLabel(label, facts.token.id, pieces);
-    const status = pending ? "pending" : own ? facts.token.status : statusName(facts.token);
+    const status = pending ? "pending" : own ? ownStatus(round) || "target's own" : statusName(facts.token);
     const lane = facts.entry.lane === "speculative" ? `${status} · round ${round.index + 1}` : `token ${round.index + 1}`;
     const words = own ? emissionWords(facts.token, round, rule) : verdictWords(facts.token, round, rule);
     const body = pending ? [element("p", "", "Drafted; the target has not looked at it yet.")] : [element("p", "", words)];

@@ -114,7 +114,7 @@ export class Toolbar {
   }
 
   tell(words) {
-    this.roles.live.textContent = words;
+    this.stage.speaker.sayNow(words);
     this.roles.told.textContent = words;
   }
 

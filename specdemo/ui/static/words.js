@@ -30,6 +30,11 @@ export function statusName(token) {
   return token.rejected ? "rejected" : token.status;
 }
 
+/** The status of the target's own token as it is shown; none where nothing was drafted that it could crown or correct. */
+export function ownStatus(round) {
+  return round.drafted.length ? round.emission.status : "";
+}
+
 /** Why a drafted token stayed or went, under the rule that decided. */
 export function verdictWords(token, round, rule) {
   if (!token.compared) {
@@ -101,7 +106,8 @@ export function tokenFigures(token, round, rule) {
   if (!isCopied(round)) figures.push(["q", percent(greedy ? token.raw_q : token.q), "draft's probability"]);
   figures.push(["p", percent(greedy ? token.raw_p : token.p), "target's probability"]);
   if (rule === "rejection") {
-    figures.push(["min(1, p/q)", decimal(token.accept_prob), "chance to be accepted"]);
+    const chance = token.compared ? decimal(token.accept_prob) : "not compared";
+    figures.push(["min(1, p/q)", chance, "chance to be accepted"]);
     figures.push(["u", token.u === null ? "not drawn" : decimal(token.u), "the coin; stays if u < min(1, p/q)"]);
   } else if (greedy) {
     const word = !token.compared ? "not asked" : token.rejected ? "no" : "yes";

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { learnDrafters } from "../../../specdemo/ui/static/drafters.js";
-import { decimal, emissionWords, pairWords, percent, roundWords, tokenFigures, verdictWords } from "../../../specdemo/ui/static/words.js";
+import { decimal, emissionWords, ownStatus, pairWords, percent, roundWords, tokenFigures, verdictWords } from "../../../specdemo/ui/static/words.js";
 import { own, round, token } from "./made.js";
 
 learnDrafters({
@@ -81,4 +81,16 @@ test("who drafts is said by the table, the draft model by its name, and a kind o
   assert.equal(about("prompt-lookup"), "Target T, drafts by copying; bf16 on a CPU.");
   assert.equal(about("lookup+model"), "Target T, drafts by copying, else the small draft; bf16 on a CPU.");
   assert.equal(about("of tomorrow"), "Target T, drafts by the small draft; bf16 on a CPU.");
+});
+
+test("without a draft the target's token is plain on screen, whatever the trace calls it", () => {
+  assert.equal(ownStatus(round(0, [])), "");
+  assert.equal(ownStatus(round(0, ["accepted"])), "bonus");
+  assert.equal(ownStatus(round(0, ["rejected"])), "corrected");
+});
+
+test("the chance of a token that was not compared is not told", () => {
+  const chance = (how) => tokenFigures(token(1, how, { accept_prob: 1 }), round(0, ["rejected", "discarded"]), "rejection")[2][1];
+  assert.equal(chance("discarded"), "not compared");
+  assert.equal(chance("rejected"), "1.000");
 });

@@ -1,0 +1,51 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { helpOn, termName } from "../../../specdemo/ui/static/help_words.js";
+
+const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v"];
+const RUN = { config: { baseline: true }, calibration: { c: 0.117, v: [1, 1.02, 1.1, 1.3] } };
+const TOTALS = {
+  tokens: 30,
+  passes: 14,
+  tau: 30 / 14,
+  alpha_compared: 16 / 28,
+  accepted_by_position: [10, 6],
+  compared_by_position: [16, 12],
+  tokens_per_s: 9.91,
+  baseline_tokens_per_s: 6.22,
+  speedup: 1.593,
+  s_theory: 1.72,
+  break_even_alpha: 1 / 3,
+};
+const numbers = (term, totals = TOTALS, run = RUN) => helpOn(term, totals, run).numbers;
+
+test("every term is one sentence with a formula, and leads to terms that there are", () => {
+  for (const term of TERMS) {
+    const { title, sentence, formula, more } = helpOn(term, null, null);
+    assert.equal(title, termName(term));
+    assert.match(sentence, /^[A-Z].*\.$/);
+    assert.equal(sentence.replace("et al.", "").match(/[.!?]/g).length, 1, sentence);
+    assert.match(formula, / = /);
+    for (const other of more) assert.ok(TERMS.includes(other) && other !== term);
+  }
+});
+
+test("the numbers are those of the run", () => {
+  assert.equal(numbers("alpha"), "16 of 28 = 57%");
+  assert.equal(numbers("tau"), "30 ÷ 14 = 2.14");
+  assert.equal(numbers("speedup"), "9.9 ÷ 6.2 tok/s = 1.59×");
+  assert.equal(numbers("theory"), "α = 57%, c = 0.12: 1.72×; 1× takes α = 33%");
+  assert.equal(numbers("c"), "c = 0.12");
+  assert.equal(numbers("v"), "v(1) = 1.00, v(2) = 1.02, v(3) = 1.10, v(4) = 1.30");
+});
+
+test("what has no numbers says why", () => {
+  for (const term of TERMS) assert.equal(helpOn(term, null, null).numbers, "No figures yet.");
+  assert.match(numbers("speedup", { ...TOTALS, speedup: null }), /before both lanes have 8 tokens/);
+  assert.match(numbers("speedup", { ...TOTALS, speedup: null }, { ...RUN, config: { baseline: false } }), /does not run here/);
+  assert.equal(numbers("alpha", { ...TOTALS, alpha_compared: null }), "No guess has been compared.");
+  assert.match(numbers("theory", { ...TOTALS, break_even_alpha: null }), /no α would break even/);
+  const unmeasured = { ...RUN, calibration: null };
+  for (const term of ["theory", "c", "v"]) assert.equal(numbers(term, { ...TOTALS, s_theory: null }, unmeasured), "Not measured for this run.");
+});

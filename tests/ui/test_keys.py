@@ -1,0 +1,209 @@
+"""Keys of the whole page, what the figures mean at the press of a "?", and what a screen reader hears."""
+
+from itertools import pairwise
+
+import pytest
+from helpers.accessible import assert_accessible
+from helpers.pages import MOUNTED
+from helpers.replay import faster, recorded, rounds
+from helpers.visitor import clock, figures, press, run_to_end, tokens
+
+HELP = "#sd-help"
+LIVE = "[data-role=live]"
+SAID = """() => { window.said = [];
+    const live = document.querySelector('[data-role=live]');
+    new MutationObserver(() => said.push([performance.now(), live.textContent]))
+        .observe(live, { childList: true, characterData: true, subtree: true }); }"""
+
+
+def blur(page) -> None:
+    """Leave whatever has the focus."""
+    page.evaluate("document.activeElement.blur()")
+
+
+def test_keys_play_and_step_from_anywhere_on_the_page(played):
+    page = played("greedy")
+    blur(page)
+    page.keyboard.press("Home")
+    assert clock(page) == 0
+    page.keyboard.press("ArrowRight")
+    assert {status for _, status, *_ in tokens(page)} == {"pending"}
+    page.keyboard.press("Shift+ArrowRight")
+    assert figures(page)["passes"] == 1
+    page.keyboard.press("Shift+ArrowRight")
+    page.keyboard.press("ArrowLeft")
+    assert figures(page)["passes"] == 1, "the second round's verdict is undone"
+    page.keyboard.press("End")
+    assert page.get_attribute(".sd", "data-state") == "ended"
+    page.keyboard.press("Home")
+    page.keyboard.press("Space")
+    page.wait_for_selector(".sd[data-running]")
+    page.keyboard.press("Space")
+    page.wait_for_selector(".sd:not([data-running])")
+    assert page.evaluate("scrollY") == 0, "no key scrolled as well"
+
+
+def test_keys_keep_to_their_own_work_where_they_have_any(played):
+    page = played("greedy")
+    press(page, "to-start", "round-on")
+    at = clock(page)
+    page.focus("#prompt textarea")
+    for key in ("Space", "ArrowLeft", "Home", "Shift+ArrowRight", "?"):
+        page.keyboard.press(key)
+    assert clock(page) == at and page.locator(".sd-keys[open]").count() == 0
+    blur(page)
+    for modifier in ("ctrlKey", "altKey", "metaKey"):
+        page.dispatch_event("body", "keydown", {"key": "ArrowLeft", "bubbles": True, modifier: True})
+    assert clock(page) == at
+    page.focus("[data-role=round-on]")
+    page.keyboard.press("Space")
+    assert figures(page)["passes"] == 2 and page.locator(".sd[data-running]").count() == 0, (
+        "pressed, not played"
+    )
+    page.focus("[data-role=scrub]")
+    page.keyboard.press("Shift+ArrowLeft")
+    assert figures(page)["passes"] == 1, "after scrubbing the arrows still step"
+    page.keyboard.press("Space")
+    page.wait_for_selector(".sd[data-running]")
+
+
+def test_space_on_the_strip_plays_and_enter_opens_its_round(played):
+    page = played("greedy")
+    press(page, "to-start")
+    page.focus("[data-role=rounds]")
+    page.keyboard.press("Space")
+    page.wait_for_selector(".sd[data-running]")
+    assert page.locator("[data-role=microscope]").is_hidden()
+    page.keyboard.press("Space")
+    page.keyboard.press("Enter")
+    assert page.locator("[data-role=microscope]").is_visible()
+    blur(page)
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("[data-role=microscope-title]").startswith("Round 2:")
+
+
+def test_a_question_mark_lists_the_keys(played):
+    page = played("greedy")
+    blur(page)
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog", name="Keys")
+    assert dialog.is_visible() and "play or pause" in dialog.inner_text()
+    at = clock(page)
+    page.keyboard.press("Home")
+    assert clock(page) == at, "the list has the keys to itself"
+    assert_accessible(page, ".sd-keys", state="the list of keys")
+    page.keyboard.press("Escape")
+    assert dialog.is_hidden()
+
+
+def test_keys_rest_where_the_run_is_not_seen(played):
+    page = played("greedy")
+    page.click("#tab-lab-button")
+    page.wait_for_selector("#stage", state="hidden")
+    blur(page)
+    at = clock(page)
+    page.keyboard.press("Home")
+    page.keyboard.press("?")
+    assert clock(page) == at and page.locator(".sd-keys[open]").count() == 0
+    page.click("#tab-run-button")
+    page.wait_for_selector("#stage")
+
+
+def test_a_figure_says_what_it_means_with_the_numbers_of_the_run(played):
+    page = played("greedy")
+    totals = recorded("greedy")[-1]["totals"]
+    accepted, compared = sum(totals["accepted_by_position"]), sum(totals["compared_by_position"])
+    button = page.locator("[data-help=alpha]")
+    assert button.get_attribute("aria-expanded") == "false"
+    button.click()
+    assert button.get_attribute("aria-expanded") == "true"
+    assert page.get_attribute(HELP, "id") == button.get_attribute("aria-controls")
+    assert f"{accepted} of {compared} = {totals['alpha_compared']:.0%}" in page.inner_text(HELP)
+    assert_accessible(page, ".sd", state="with a figure's meaning")
+    page.click("[data-help=speedup]")
+    assert page.locator(HELP).count() == 1 and f"= {totals['speedup']:.2f}×" in page.inner_text(HELP)
+    page.click(f"{HELP} [data-more=theory]")
+    assert f"{totals['s_theory']:.2f}×" in page.inner_text(HELP)
+    page.keyboard.press("Escape")
+    assert page.locator(HELP).count() == 0
+    assert page.evaluate("document.activeElement.dataset.help") == "speedup"
+    button.click()
+    page.mouse.click(3, 3)
+    assert page.locator(HELP).count() == 0
+
+
+def test_escape_closes_the_meaning_before_the_microscope(played):
+    page = played("greedy")
+    page.focus("[data-help=tau]")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    assert page.locator(HELP).count() == 0
+    page.focus("[data-help=tau]")
+    page.keyboard.press("Space")
+    assert page.locator(HELP).is_visible() and page.locator(".sd[data-running]").count() == 0
+    page.keyboard.press("Space")
+    assert page.locator(HELP).count() == 0, "the same button closes it"
+
+
+def test_a_meaning_opens_by_touch_and_lies_within_a_phone(browser, url, service):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.goto(url)
+    page.wait_for_selector(MOUNTED, state="attached")
+    page.locator("[data-help=speedup]").tap()
+    box = page.locator(HELP).bounding_box()
+    assert "No figures yet." in page.inner_text(HELP)
+    assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and box["y"] >= 0
+    page.locator("[data-role=play]").tap(force=True)
+    assert page.locator(HELP).count() == 0
+    context.close()
+
+
+@pytest.mark.slow
+def test_a_listener_hears_a_round_at_most_every_two_seconds_and_the_headline_at_once(open_page, service):
+    service.replayed = faster(recorded("greedy"), 2)
+    page = open_page(pace=1)
+    page.evaluate(SAID)
+    page.click("#run")
+    page.wait_for_selector(".sd[data-state=ended]")
+    said = [(at, words) for at, words in page.evaluate("said") if words]
+    times = [at for at, words in said if words.startswith("Round ")]
+    assert len(times) > 2 and all(later - at >= 1990 for at, later in pairwise(times))
+    assert said[-1][1] == service.replayed[-1]["sentence"]
+    assert page.get_attribute(LIVE, "aria-live") == "polite"
+
+
+def test_no_speedup_is_shown_before_both_lanes_have_eight_tokens(played):
+    page = played("greedy")
+    press(page, "to-start")
+    seen = set()
+    for _ in range(12):
+        press(page, "round-on")
+        shown = figures(page)
+        early = "before 8 tokens" in page.inner_text("[data-label=speedup]")
+        assert early == (shown["speedup"] is None)
+        seen.add(early)
+    assert seen == {True, False}
+
+
+def test_identical_is_said_so_far_until_the_end(played):
+    page = played("greedy")
+    label = page.locator("[data-label=identical]")
+    assert label.inner_text() == "identical, token for token"
+    press(page, "round-back")
+    assert label.inner_text() == "identical so far, token for token"
+
+
+def test_tokens_of_a_round_without_a_draft_are_plain(open_page, service):
+    service.replayed = recorded("greedy")
+    for event in rounds(service.replayed)[:2]:
+        event["round"]["drafted"] = []
+        assert event["round"]["emission"]["status"] in {"bonus", "corrected"}
+    page = open_page()
+    run_to_end(page)
+    press(page, "to-start", "round-on", "round-on")
+    assert [status for _, status, *_ in tokens(page)] == [None, None]
+    page.focus("[data-role=rounds]")
+    page.keyboard.press("Enter")
+    assert page.inner_text(".sd-card header").endswith("target's own")
+    assert page.locator(".sd-card [data-status]").count() == 0

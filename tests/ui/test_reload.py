@@ -1,0 +1,115 @@
+"""What the page remembers of a visit: the tab in its address, and the last run in the browser's storage."""
+
+from helpers.pages import MOUNTED
+from helpers.replay import recorded
+from helpers.visitor import figures, press, run_to_end, stage_state
+
+KEPT = ".sd[data-kept]"
+ENDED = ".sd[data-state=ended]"
+
+
+def selected(name: str) -> str:
+    """The button of a tab that is open."""
+    return f"#tab-{name}-button[aria-selected=true]"
+
+
+def test_tabs_are_in_the_address_and_back_leads_to_the_one_before(open_page):
+    page = open_page()
+    page.evaluate("window.same = true")
+    for name in ("lab", "proof"):
+        page.click(f"#tab-{name}-button")
+        assert page.url.endswith(f"#tab={name}")
+    page.go_back()
+    page.wait_for_selector(selected("lab"))
+    page.go_forward()
+    page.wait_for_selector(selected("proof"))
+    page.go_back()
+    page.go_back()
+    page.wait_for_selector(selected("run"))
+    assert "#" not in page.url and page.evaluate("window.same"), "nothing was loaded again"
+
+
+def test_a_reload_opens_the_tab_of_the_address(open_page):
+    page = open_page()
+    page.click("#tab-play-button")
+    page.reload()
+    page.wait_for_selector(selected("play"))
+
+
+def test_leaving_a_lesson_leaves_it_out_of_the_address(open_page):
+    page = open_page(query="lesson=cost")
+    page.wait_for_selector(selected("learn"))
+    page.click("#tab-run-button")
+    assert "lesson" not in page.url and page.url.endswith("#tab=run")
+    page.go_back()
+    page.wait_for_selector(selected("learn"))
+    assert "lesson=cost" in page.url
+
+
+def test_a_reload_shows_the_last_run_and_says_so(open_page, service):
+    service.replayed = recorded("rejection")
+    page = open_page()
+    assert page.locator(KEPT).count() == 0
+    run_to_end(page)
+    before = stage_state(page)
+    page.reload()
+    page.wait_for_selector(KEPT + ENDED)
+    assert stage_state(page) == before
+    assert page.inner_text(".sd-kept").startswith("Your last run")
+    assert page.inner_text("[data-role=sentence]") == service.replayed[-1]["sentence"]
+    assert len(service.requests) == 1, "shown, not run again"
+    run_to_end(page)
+    assert page.locator(".sd-kept").count() == 0, "that one is of now"
+
+
+def test_the_last_run_can_be_forgotten(open_page):
+    page = open_page()
+    run_to_end(page)
+    page.reload()
+    page.click(".sd-kept button")
+    page.wait_for_selector(".sd[data-state=idle]")
+    assert figures(page)["speedup"] is None
+    page.reload()
+    page.wait_for_selector(MOUNTED, state="attached")
+    assert page.locator(KEPT).count() == 0
+
+
+def test_an_address_that_asks_for_something_gets_that_instead(open_page):
+    page = open_page()
+    run_to_end(page)
+    page.goto(f"{page.url.partition('?')[0]}?trace=paris")
+    page.wait_for_selector(".sd[data-recording=paris]")
+    assert page.locator(KEPT).count() == 0
+
+
+def test_a_spoilt_run_in_the_storage_is_dropped(open_page):
+    page = open_page()
+    for text in ("{", '{"type":"start"}', '{"type":"round","lane":"x"}'):
+        page.evaluate("text => localStorage.setItem('specdemo-last-run', text)", text)
+        page.reload()
+        page.wait_for_selector(".sd[data-state=idle]")
+        page.wait_for_function("localStorage.getItem('specdemo-last-run') === null")
+    run_to_end(page)
+
+
+def test_without_storage_the_page_works(open_page):
+    page = open_page(pace=None)
+    page.add_init_script(
+        "Object.defineProperty(window, 'localStorage', { get() { throw new Error('refused'); } });"
+    )
+    page.reload()
+    run_to_end(page)
+    page.reload()
+    page.wait_for_selector(MOUNTED, state="attached")
+    assert page.locator(KEPT).count() == 0
+    page.close()  # no other test can use it
+
+
+def test_copying_the_picture_leaves_the_pace_chosen(open_page):
+    page = open_page()
+    page.evaluate("() => { navigator.clipboard.write = () => Promise.resolve(); }")
+    run_to_end(page)
+    page.click("[data-role=save-menu] summary")
+    press(page, "copy-image")
+    page.wait_for_function("document.querySelector('[data-role=told]').textContent === 'Image copied.'")
+    assert page.is_checked(".sd-pace input[value='0.25']")
