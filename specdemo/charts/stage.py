@@ -112,7 +112,7 @@ def _speedup(colours: Palette) -> go.Figure:
             _lead("speedup-lead", lead).update(legendgroup="speedup"),
         ]
     )
-    figure.update_layout(low_frame("Speedup over the target alone", colours))
+    figure.update_layout(low_frame("Speedup so far", colours))
     figure.update_xaxes(_live_rounds(colours))
     figure.update_yaxes(low_axis_of("", colours), ticksuffix="×")
     figure.add_hline(y=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
