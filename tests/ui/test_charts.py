@@ -1,5 +1,6 @@
 """The six charts show the recording's rounds and totals, as far as it has been played."""
 
+import math
 from typing import Any
 
 import pytest
@@ -12,18 +13,28 @@ DATA = """name => Object.fromEntries(document.querySelector(`[data-plot=${name}]
     .map(({ uid, x, y }) => [uid, { x, y }]))"""
 BLANK = [None]
 """What a trace with nothing to show holds."""
-PLAYED = """count => {
+PLAYED = """([bars, count]) => {
     const played = name => document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length;
-    return ['acceptance', 'rates', 'speedup'].every(name => played(name) === count)
+    return played('acceptance') === bars && ['rates', 'speedup'].every(name => played(name) === count)
         && document.querySelectorAll('.js-plotly-plot').length === 6; }"""
+MOST_BARS = 50
+"""More rounds than this share bars."""
+LIVE = ("acceptance", "speedup")
+"""The charts that keep pace with the run."""
 NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotations
     .filter(note => note.visible).map(note => note.text)"""
 
 
-def charts(page: Any, count: int) -> dict[str, Event]:
-    """The data of every chart once they show ``count`` speculative rounds: chart -> trace -> x and y."""
+def bar_of(count: int) -> int:
+    """How many rounds of a run of so many share a bar."""
+    return math.ceil(count / MOST_BARS)
+
+
+def charts(page: Any, count: int, known: int | None = None) -> dict[str, Event]:
+    """The data of every chart once they show ``count`` of ``known`` speculative rounds (by default all):
+    chart -> trace -> x and y."""
     page.locator(".sd-plots").evaluate("node => node.scrollIntoView()")
-    page.wait_for_function(PLAYED, arg=count)
+    page.wait_for_function(PLAYED, arg=[math.ceil(count / bar_of(known or count)), count])
     page.evaluate(FRAMES)
     return {
         name: page.evaluate(DATA, name)
@@ -43,7 +54,7 @@ def test_charts_show_the_whole_recording_at_its_end(played, recording):
     events = recorded(recording)
     speculative = rounds(events)
     shown = charts(played(recording), len(speculative))
-    assert_rounds(shown, speculative)
+    assert_rounds(shown, speculative, bar_of(len(speculative)), events[-1]["totals"])
     assert_race(shown["race"], events)
     assert_sums(shown, events[-1]["totals"])
 
@@ -52,30 +63,43 @@ def test_charts_show_no_more_than_has_been_played(played):
     events = recorded("greedy")
     page = played("greedy")
     press(page, "to-start", *["round-on"] * 5)
-    shown = charts(page, 5)
-    assert_rounds(shown, rounds(events)[:5])
+    known = len(rounds(events))
+    shown = charts(page, 5, known)
+    assert_rounds(shown, rounds(events)[:5], bar_of(known), figures(page))
     assert shown["race"]["speculative"]["y"][-1] == figures(page)["passes"] + sum(
         token["status"] == "accepted" for event in rounds(events)[:5] for token in event["round"]["drafted"]
     )
 
 
-def assert_rounds(shown: dict[str, Event], speculative: list[Event]) -> None:
-    """Charts over rounds."""
+def assert_rounds(shown: dict[str, Event], speculative: list[Event], bar: int, latest: Event) -> None:
+    """Charts over rounds, of which ``bar`` share one; ``latest``: the figures the page shows beside them."""
     numbers = list(range(1, len(speculative) + 1))
     drafted = [event["round"]["drafted"] for event in speculative]
     accepted = [sum(token["status"] == "accepted" for token in tokens) for tokens in drafted]
     bars = shown["acceptance"]
-    assert bars["accepted"] == {"x": numbers, "y": accepted}
-    assert [a + d for a, d in zip(accepted, bars["discarded"]["y"], strict=True)] == list(map(len, drafted))
+    assert bars["accepted"]["y"] == means(accepted, bar)
+    assert bars["discarded"]["y"] == means(
+        [len(tokens) - kept for tokens, kept in zip(drafted, accepted, strict=True)], bar
+    )
+    assert bars["accepted"]["x"] == bars["discarded"]["x"]
+    if bar == 1:
+        assert bars["accepted"]["x"] == numbers
     for status in ("corrected", "bonus"):
         marked = [i for i, event in zip(numbers, speculative, strict=True) if own_status(event) == status]
-        assert bars[status]["x"] == (marked or BLANK)
-    for chart, lines in (
-        ("rates", {"alpha": "alpha_compared", "tau": "tau"}),
-        ("speedup", {"speedup": "speedup", "theory": "s_theory"}),
-    ):
-        for line, figure in lines.items():
-            assert shown[chart][line] == {"x": numbers, "y": [e["totals"][figure] for e in speculative]}
+        assert bars[status]["x"] == (marked if bar == 1 and marked else BLANK)
+    for line, figure in (("alpha", "alpha_compared"), ("tau", "tau")):
+        assert shown["rates"][line] == {"x": numbers, "y": [e["totals"][figure] for e in speculative]}
+    for line, figure in (("speedup", "speedup"), ("theory", "s_theory")):
+        before = [event["totals"][figure] for event in speculative[:-1]]
+        assert shown["speedup"][line]["x"] == numbers
+        assert shown["speedup"][line]["y"][:-1] == before
+    assert shown["speedup"]["speedup"]["y"][-1] == latest["speedup"], "it ends at the headline"
+
+
+def means(values: list[int], bar: int) -> list[float]:
+    """The mean of every ``bar`` values, the last group perhaps shorter."""
+    groups = [values[first : first + bar] for first in range(0, len(values), bar)]
+    return [sum(group) / len(group) for group in groups]
 
 
 def own_status(event: Event) -> str | None:

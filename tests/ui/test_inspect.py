@@ -274,11 +274,12 @@ def test_one_selection_is_followed_everywhere(played):
 
 
 def test_a_bar_of_the_chart_opens_its_round(played):
-    page = played("greedy")
+    page = played("shared_noise")
     chart = page.locator("[data-plot=acceptance]")
     chart.scroll_into_view_if_needed()
     page.wait_for_function(
-        "n => document.querySelector('[data-plot=acceptance]').data?.[0].x?.length === n", arg=count("greedy")
+        "n => document.querySelector('[data-plot=acceptance]').data?.[0].x?.length === n",
+        arg=count("shared_noise"),
     )
     box = chart.locator(".barlayer .trace").nth(1).locator(".point").nth(1).bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + 1)

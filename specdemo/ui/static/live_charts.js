@@ -3,11 +3,17 @@
 import { LiveLayer } from "./live_layer.js";
 import { LIVE } from "./plot_contents.js";
 
-const QUIET_MS = 300; // without a change, until Plotly draws what the layer shows
+// Without a change, until Plotly draws what the layer shows; while a run plays, more is soon to come.
+const QUIET_MS = 300;
+const QUIET_PLAYING_MS = 1000;
 
 export class LiveCharts {
-  /** `nodes` by chart; `sceneOf(name)` is what its layer has to show, or null while nobody sees it. */
-  constructor(nodes, sceneOf) {
+  /**
+   * `nodes` by chart; `sceneOf(name)` is what its layer has to show, or null while nobody sees it; `isPlaying()`
+   * tells whether a run goes on.
+   */
+  constructor(nodes, sceneOf, isPlaying) {
+    this.isPlaying = isPlaying;
     this.layers = new Map(LIVE.map((name) => [name, new LiveLayer(nodes.get(name), () => sceneOf(name))]));
     this.changedAt = new Map();
   }
@@ -31,7 +37,8 @@ export class LiveCharts {
   /** When Plotly may draw a chart at the earliest: at once for a new size or theme and for charts without a layer. */
   notBefore(name) {
     const layer = this.layers.get(name);
-    return !layer || layer.alone ? 0 : this.changedAt.get(name) + QUIET_MS;
+    if (!layer || layer.alone) return 0;
+    return this.changedAt.get(name) + (this.isPlaying() ? QUIET_PLAYING_MS : QUIET_MS);
   }
 
   /** Plotly has drawn a chart; `same` where nothing has changed meanwhile. */

@@ -29,7 +29,8 @@ export class Plots {
     this.sizes = new Map();
     this.zoomable = new Map(); // the axes Plotly has drawn, which a visitor may have zoomed since
     this.clickedAt = -TAP_MS;
-    this.live = new LiveCharts(this.nodes, (name) => this.scene(name));
+    const isPlaying = () => root.hasAttribute("data-running");
+    this.live = new LiveCharts(this.nodes, (name) => this.scene(name), isPlaying);
     this.pacer = new PlotPacer({
       due: () => this.due(),
       draw: (name) => this.draw(name),

@@ -74,7 +74,8 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
   const scripts = [];
   const page = {
     nodes: Object.fromEntries(nodes.map((node) => [node.dataset.plot, node])),
-    root: { querySelectorAll: () => nodes },
+    root: { querySelectorAll: () => nodes, hasAttribute: () => page.playing },
+    playing: false,
     scripts,
     drawn: [],
     figure: {},
@@ -282,7 +283,12 @@ test("the layers show at once what has been played; Plotly follows when nothing 
   assert.ok(!page.texts.includes("acceptance"), "the title is Plotly's");
   await clock.fire();
   assert.deepEqual(page.drawn.sort(), ["position", "race", "rates", "time"]);
+  const quiet = () => plots.live.notBefore("speedup") - clock.time;
   show(trace, 2.1);
+  assert.equal(quiet(), 300);
+  page.playing = true;
+  assert.equal(quiet(), 1000, "while a run plays");
+  page.playing = false;
   while (clock.waiting) await clock.fire();
   assert.deepEqual(page.figure.acceptance.accepted.y, [1]);
   assert.deepEqual(hidden(), [true, true]);
