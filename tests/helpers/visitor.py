@@ -138,7 +138,8 @@ def point_at(page: Any, token: Any) -> None:
 
 
 def token_of(page: Any, round_index: int, place: int) -> Any:
-    """A token of the speculative lane by its round and its place on the page there."""
+    """A token of the speculative lane by its round and its place there; shows all discarded tokens."""
+    page.check("[data-role=show-discards]")
     return page.locator("[data-lane=speculative] .sd-round").nth(round_index).locator(".sd-token").nth(place)
 
 

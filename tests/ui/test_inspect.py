@@ -210,6 +210,7 @@ def test_a_click_pins_the_tooltip_until_escape(played):
 
 def test_arrow_keys_walk_the_tokens_and_enter_pins(played):
     page = played("greedy")
+    page.check("[data-role=show-discards]")
     page.focus("[data-lane=speculative] .sd-text")
     page.keyboard.press("ArrowRight")
     assert "accepted · round 1" in page.inner_text(TIP)

@@ -1,0 +1,232 @@
+"""The lanes' text: old discards as ticks, lines and scrolling in step, target passes counted, a pass as a bar."""
+
+import base64
+import zlib
+from typing import Any
+
+import pytest
+from helpers.replay import recorded, rounds
+from helpers.visitor import FRAMES, figures, press, run_to_end, scrub, tokens
+
+pytestmark = pytest.mark.slow
+
+TEXT = "[data-lane=speculative] .sd-text"
+TICKS = f"{TEXT} .sd-tick"
+TIP = "[data-role=tip]"
+ROWS = """lane => {
+    const box = document.querySelector(`[data-lane=${lane}] .sd-text`);
+    const row = parseFloat(getComputedStyle(box).lineHeight);
+    const kept = [...box.querySelectorAll('.sd-token')].filter(token =>
+        token.getClientRects().length && token.dataset.status !== 'discarded');
+    return kept.map(token => Math.round((token.getBoundingClientRect().bottom -
+        box.getBoundingClientRect().top + box.scrollTop) / row)); }"""
+MIDDLE = """tick => { const box = tick.getBoundingClientRect();
+    return [box.left, (box.top + box.bottom) / 2]; }"""
+TOPS = "() => [...document.querySelectorAll('.sd-text')].filter(b => b.clientHeight).map(b => b.scrollTop)"
+HALF_ROWS = """() => [...document.querySelectorAll('.sd-text')].filter(b => b.clientHeight).map(b =>
+    [b.scrollTop, b.clientHeight].map(px => px % parseFloat(getComputedStyle(b).lineHeight)))"""
+PASSES = """() => ['speculative', 'baseline'].map(lane => {
+    const row = document.querySelector(`[data-lane=${lane}] .sd-passes`);
+    return [Number(row.querySelector('b').textContent), row.querySelector('i').offsetWidth]; })"""
+BARS = """() => [...document.querySelectorAll('.sd-sweep i')].map(bar => {
+    const [animation] = bar.getAnimations();
+    return [bar.closest('[data-lane]').dataset.lane,
+        animation ? animation.currentTime / animation.effect.getTiming().duration : null]; })"""
+SLOTS = f"() => [...document.querySelectorAll('{TEXT} .sd-slot')].filter(slot => !slot.hidden).length"
+
+
+def discards(event: Any) -> int:
+    """How many tokens a round threw away."""
+    return sum(token["status"] == "discarded" for token in event["round"]["drafted"])
+
+
+def moment(events: list, index: int, phase: str, share: float) -> float:
+    """When ``share`` of the draft or the target pass of a speculative round is over."""
+    at = 0.0
+    for event in rounds(events)[: index + 1]:
+        made = event["round"]
+        start = at + made["prefill_s"] + (made["draft_s"] if phase == "verify_s" else 0)
+        at += sum(made[f"{name}_s"] for name in ("prefill", "draft", "verify", "other"))
+    return start + share * made[phase]
+
+
+def with_text(events: list, token: Any, text: str) -> None:
+    """Have a token of a recording read ``text``."""
+    token["id"] = 10**6 + zlib.crc32(text.encode())
+    events[1]["pieces"][str(token["id"])] = base64.b64encode(text.encode()).decode()
+
+
+def test_discards_of_all_but_the_last_two_rounds_are_ticks(played):
+    page = played("greedy")
+    thrown = [discards(event) for event in rounds(recorded("greedy"))]
+    labels = page.locator(TICKS).evaluate_all("all => all.map(tick => tick.getAttribute('aria-label'))")
+    assert labels == [f"{count} discarded" for count in thrown[:-2] if count]
+    open_ones = [token for token in tokens(page) if token[1] == "discarded"]
+    assert len(open_ones) == sum(thrown[-2:])
+
+
+def test_a_tick_tells_what_it_stands_for_and_a_click_opens_it(played):
+    page = played("greedy")
+    shrunk = tokens(page)
+    page.locator(TEXT).evaluate("box => { box.scrollTop = 0; }")
+    page.evaluate(FRAMES)
+    tick = page.locator(TICKS).first.evaluate(MIDDLE)
+    thrown = discards(rounds(recorded("greedy"))[1])
+    page.mouse.move(*tick)
+    assert page.inner_text(TIP).startswith(f"{thrown} discarded · round 2")
+    assert page.locator(f"{TIP} [data-status=discarded]").count() == thrown
+    page.mouse.click(*tick)
+    assert len(tokens(page)) == len(shrunk) + thrown
+    page.mouse.click(*page.locator(TICKS).first.evaluate(MIDDLE))
+    assert tokens(page) == shrunk
+
+
+def test_the_keys_reach_a_tick_and_enter_opens_it(played):
+    page = played("greedy")
+    shrunk = len(tokens(page))
+    page.focus(TEXT)
+    for _ in range(6):
+        page.keyboard.press("ArrowRight")
+    assert "discarded · round 2" in page.inner_text(TIP)
+    page.keyboard.press("Enter")
+    assert len(tokens(page)) == shrunk + discards(rounds(recorded("greedy"))[1])
+    page.mouse.click(*page.locator(TICKS).first.evaluate(MIDDLE))
+    assert len(tokens(page)) == shrunk
+
+
+def test_the_same_tokens_stand_on_the_same_rows_in_both_lanes(played):
+    page = played("greedy")
+    last_two = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy"))[-2:])
+    above = page.evaluate(ROWS, "speculative")[:-last_two]
+    assert above == page.evaluate(ROWS, "baseline")[: len(above)]
+
+
+def test_lanes_scroll_together_by_whole_rows(played):
+    page = played("greedy")
+    page.locator(TEXT).evaluate("box => { box.scrollTop = 1e6; }")
+    page.wait_for_function(f"new Set(({TOPS})()).size === 1")
+    ends = page.evaluate(TOPS)
+    assert ends[0] == ends[1] > 100
+    for lane in ("speculative", "baseline"):
+        page.locator(f"[data-lane={lane}] .sd-text").evaluate("box => { box.scrollTop = 64; }")
+        page.wait_for_function(f"({TOPS})().every(top => top === 60)")
+        page.evaluate(FRAMES)
+        press(page, "to-end")
+        page.locator(f"[data-lane={lane}] .sd-text").evaluate("box => { box.scrollTop = 1e6; }")
+        page.wait_for_function(f"tops => String(({TOPS})()) === String(tops)", arg=ends)
+    assert {rest for lane in page.evaluate(HALF_ROWS) for rest in lane} == {0}
+
+
+def test_passes_are_counted_at_their_verdict_as_blocks_of_one_size(played):
+    page = played("greedy")
+    (spec, wide), (base, wider) = page.evaluate(PASSES)
+    assert [spec, base] == [len(rounds(recorded("greedy"), lane)) for lane in ("speculative", "baseline")]
+    assert abs(wide / spec - wider / base) < 0.2
+    press(page, "to-start")
+    for count in range(1, 4):
+        press(page, "phase-on", "phase-on")
+        assert page.evaluate(PASSES)[0][0] == count - 1, "with the target"
+        press(page, "phase-on")
+        assert page.evaluate(PASSES)[0][0] == count == figures(page)["passes"]
+
+
+@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
+def test_figures_of_the_drafts_change_at_the_verdict_only(played, recording):
+    page = played(recording)
+    press(page, "to-start")
+    own = ("tau", "alpha_compared", "passes", "passes_saved", "tokens_per_s", "seconds")
+    before = None
+    for event in rounds(recorded(recording))[:5]:
+        for _ in range(2):
+            press(page, "phase-on")
+            shown = [figures(page)[name] for name in own]
+            assert shown == (before or [None] * len(own)), "still pending"
+            assert before or figures(page)["speedup"] is None
+        press(page, "phase-on")
+        before = [figures(page)[name] for name in own]
+        assert before == [event["totals"][name] for name in own]
+
+
+def test_guesses_fill_their_slots(played):
+    page = played("greedy")
+    drafted = len(rounds(recorded("greedy"))[0]["round"]["drafted"])
+    for filled in range(1, drafted + 1):
+        scrub(page, moment(recorded("greedy"), 0, "draft_s", (filled + 0.1) / drafted))
+        assert len(tokens(page)) == filled
+        assert page.evaluate(SLOTS) == drafted - filled
+
+
+def test_a_bar_goes_over_the_draft_as_long_as_its_pass_lasts(played):
+    page = played("greedy")
+    for share in (0.25, 0.75):
+        scrub(page, moment(recorded("greedy"), 0, "verify_s", share))
+        bars = dict(page.evaluate(BARS))
+        assert bars["speculative"] == pytest.approx(share, abs=0.01)
+        assert "baseline" in bars, "one for each of its tokens"
+    press(page, "phase-on", "phase-on")
+    assert "speculative" not in dict(page.evaluate(BARS))
+
+
+def test_the_verdict_falls_while_it_plays_and_stands_there_when_stepped_to(played):
+    page = played("greedy")
+    press(page, "to-start", "round-on", "round-on")
+    assert page.locator("[data-latest=still]").count() >= 1
+    press(page, "play")
+    page.wait_for_selector(f"{TEXT} [data-latest=moving]")
+    press(page, "play")
+    assert page.locator(f"{TEXT} [data-latest]").count() == 1
+
+
+def test_nothing_moves_for_who_wants_no_motion(open_page, service):
+    page = open_page(pace=0.05)
+    page.emulate_media(reduced_motion="reduce")
+    run_to_end(page)
+    scrub(page, moment(service.replayed, 0, "verify_s", 0.5))
+    assert page.locator(".sd-sweep").count() >= 1
+    press(page, "play")
+    page.wait_for_selector(f"{TEXT} [data-latest]")
+    assert page.evaluate("() => document.querySelector('.sd-main').getAnimations({subtree: true}).length") == 0
+
+
+def test_nothing_is_shown_behind_the_end_of_the_text(open_page, service):
+    first = rounds(service.replayed)[1]["round"]
+    with_text(service.replayed, first["drafted"][1], "<|end|>")
+    service.replayed[0]["specials"].append(first["drafted"][1]["id"])
+    page = open_page()
+    run_to_end(page)
+    page.check("[data-role=show-discards]")
+    press(page, "to-start", "round-on")
+    before = len(tokens(page))
+    press(page, "phase-on")
+    assert len(tokens(page)) == before + 2, "pending"
+    press(page, "phase-on", "phase-on")
+    assert len(tokens(page)) == before + 3, "the target's own, the rejected, the end"
+    assert page.locator(f"{TEXT} .sd-chip:has-text('<|end|>')").is_visible()
+
+
+def test_refused_spaces_can_be_seen(open_page, service):
+    drafted = rounds(service.replayed)[1]["round"]["drafted"]
+    for token, text in zip(drafted, ("  ", " \n", "\n" + 8 * " "), strict=False):
+        with_text(service.replayed, token, text)
+    page = open_page()
+    run_to_end(page)
+    press(page, "to-start", "round-on", "round-on")
+    content = "all => all.map(token => getComputedStyle(token, '::after').content)"
+    shown = page.eval_on_selector_all(f"{TEXT} [data-blank][data-status=discarded]", content)
+    assert shown == ['"␣␣"', '"␣↵"', '"↵␣×8"']
+
+
+def test_an_empty_line_costs_no_row(open_page, service):
+    first = rounds(service.replayed)[0]["round"]
+    baseline = [event["round"]["emission"] for event in rounds(service.replayed, "baseline")[:4]]
+    texts = ("one\n\n", "\n", "two", " three")
+    for drafted, own, text in zip(first["drafted"], baseline, texts, strict=True):
+        for token in (drafted, own):
+            with_text(service.replayed, token, text)
+    page = open_page()
+    run_to_end(page)
+    for lane in ("speculative", "baseline"):
+        rows = page.evaluate(ROWS, lane)[:4]
+        assert rows[2:] == [rows[1]] * 2 and rows[1] - rows[0] <= 1
+        text = page.text_content(f"[data-lane={lane}] .sd-text")
+        assert "one\n\n\ntwo three" in text, "all of it can be copied"
