@@ -185,7 +185,9 @@ def test_nothing_moves_for_who_wants_no_motion(open_page, service):
     assert page.locator(".sd-sweep").count() >= 1
     press(page, "play")
     page.wait_for_selector(f"{TEXT} [data-latest]")
-    assert page.evaluate("() => document.querySelector('.sd-main').getAnimations({subtree: true}).length") == 0
+    assert (
+        page.evaluate("() => document.querySelector('.sd-main').getAnimations({subtree: true}).length") == 0
+    )
 
 
 def test_nothing_is_shown_behind_the_end_of_the_text(open_page, service):
