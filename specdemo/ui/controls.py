@@ -17,7 +17,7 @@ from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.requests import SETTINGS
 
-DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW)
+DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW, max_new_tokens=64)
 FIRST_SETTINGS = {"k": AUTO}
 """What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
@@ -121,6 +121,8 @@ def build_controls(drafters: Sequence[str], offered: OfferedPairs) -> tuple[Cont
         with gr.Accordion("⚙ Settings", open=False, elem_id="more"):
             controls = _settings(prompt, mode, k, auto, drafters, offered)
     _keep_summary(controls, summary)
+    # Shift and Enter break the line, as elsewhere.
+    prompt.submit(None, js="() => document.querySelector('#run:enabled')?.click()", **QUIET)
     return controls, run_button, stop_button
 
 

@@ -1,4 +1,4 @@
-"""The lanes' text: old discards as ticks, lines and scrolling in step, target passes counted, a pass as a bar."""
+"""The lanes' text: old discards as ticks, scrolling in step, target passes counted, a pass as a bar."""
 
 import base64
 import zlib

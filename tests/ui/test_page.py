@@ -201,7 +201,7 @@ def test_drafter_automatic_length_and_the_draft_alone_reach_the_service(open_pag
     page.get_by_role("option", name="copy, else draft model").click()
     page.check("#auto input")
     page.wait_for_selector("input[type=range][aria-label*='Draft length k']:disabled")
-    assert page.inner_text("#summary") == "copy, else draft model · greedy · T 0 · 128 tokens"
+    assert page.inner_text("#summary") == "copy, else draft model · greedy · T 0 · 64 tokens"
     page.get_by_label("run the draft alone as well").check()
     page.get_by_label("race the target alone").uncheck()
     page.click("#summary")
@@ -252,3 +252,14 @@ def test_drafts_are_as_long_as_pays_here_unless_a_link_says_otherwise(open_page,
                            arg=page.query_selector("#auto input"))  # fmt: skip
     run_to_end(page)
     assert service.requests[-1]["k"] == asked and slider.is_disabled() == (asked == "auto")
+
+
+def test_enter_starts_a_run_and_on_a_phone_the_stage_comes_into_view(open_page, service):
+    page = open_page(width=390, height=844)
+    page.fill("#prompt textarea", "Once")
+    page.press("#prompt textarea", "Shift+Enter")
+    page.locator("#prompt textarea").press_sequentially("more")
+    page.press("#prompt textarea", "Enter")
+    page.wait_for_selector(".sd[data-state=playing]")
+    assert service.requests[-1]["prompt"] == "Once\nmore" and service.requests[-1]["max_new_tokens"] == 64
+    page.wait_for_function("() => Math.abs(document.querySelector('.sd').getBoundingClientRect().top) < 40")

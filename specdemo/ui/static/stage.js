@@ -23,6 +23,8 @@ import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
 import { Transport } from "./transport.js";
 import { pairWords, roundWords, ruleWords } from "./words.js";
 
+const PHONE_PX = 900; // as in the style sheets
+
 let mounted = null;
 
 /** The one stage of the page, for whoever has it show something; null before it is there. */
@@ -94,11 +96,19 @@ class Stage {
     if (anew) {
       this.begin();
       this.live = true;
+      this.comeIntoView();
     } else if (!this.live) return; // the rest of a run that a recording has taken the place of
     for (const event of events) this.take(event);
     this.player.wake();
     this.redraw();
     this.showState();
+  }
+
+  /** On a phone the stage lies below what started it. */
+  comeIntoView() {
+    if (innerWidth > PHONE_PX || !this.root.offsetParent) return;
+    const smooth = matchMedia("(prefers-reduced-motion: no-preference)").matches;
+    this.root.scrollIntoView({ behavior: smooth ? "smooth" : "auto", block: "start" });
   }
 
   /** Play a finished run from its events; `recording` is its name where it is a shipped one. */

@@ -1,0 +1,90 @@
+"""The pictures of the README, taken of the page in Chromium while it replays recorded runs.
+
+In ``tests``, ``python -m helpers.pictures`` writes them to ``assets/screenshots``: the page in both themes, a
+round under the microscope, and a moving picture of a run.
+"""
+
+import io
+import itertools
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from helpers.stand_in import StandIn
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from specdemo.pairs.sources import Sources
+from specdemo.ui.page import build_page, launch_options
+
+FOLDER = Path(__file__).parents[2] / "assets" / "screenshots"
+SIZE = {"width": 1280, "height": 720}
+MOVING = "code"
+"""The recording that is moved: predictable text, so that many guesses stay."""
+FRAME_MS = 120
+MOVING_S = 14.0
+MOVING_WIDTH = 1024
+HOLD_MS = 2500
+"""How long its end stands still."""
+
+
+@contextmanager
+def pages() -> Iterator[Any]:
+    """``opened(query, theme)``: the page replaying what the query names."""
+    page = build_page(StandIn(), Sources().drafters)
+    _, url, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+
+        def opened(query: str, theme: str = "light") -> Any:
+            visitor = chromium.new_page(viewport=SIZE)
+            visitor.goto(f"{url}?__theme={theme}&{query}")
+            visitor.wait_for_selector("[data-lane=speculative] .sd-token")
+            return visitor
+
+        yield opened
+        chromium.close()
+    page.close()
+
+
+def still(visitor: Any, name: str) -> None:
+    """Write what is seen now."""
+    visitor.wait_for_timeout(700)  # charts settle
+    visitor.screenshot(path=FOLDER / f"{name}.png")
+
+
+def moving(visitor: Any, path: Path) -> None:
+    """Write what is seen until the run is over, as a WebP that moves."""
+    frames, times = [], [time.monotonic()]
+    while times[-1] - times[0] < MOVING_S and not visitor.locator(".sd[data-state=ended]").count():
+        picture = Image.open(io.BytesIO(visitor.screenshot()))
+        frames.append(picture.resize((MOVING_WIDTH, MOVING_WIDTH * SIZE["height"] // SIZE["width"])))
+        time.sleep(max(0.0, times[-1] + FRAME_MS / 1000 - time.monotonic()))
+        times.append(time.monotonic())
+    # Each frame stands as long as it took to take: the picture moves as the page did.
+    lasting = [round(1000 * (then - now)) for now, then in itertools.pairwise(times)]
+    lasting[-1] = HOLD_MS
+    first, *others = frames
+    first.save(path, save_all=True, append_images=others, duration=lasting, loop=0, quality=60, method=4)
+
+
+def main() -> None:
+    """Take them all."""
+    with pages() as opened:
+        moving(opened(f"trace={MOVING}"), FOLDER / "run.webp")
+        page = opened("trace=code")
+        page.click("[data-role=to-end]")
+        still(page, "page-light")
+        page.focus("[data-role=rounds]")
+        page.keyboard.press("ArrowLeft")
+        still(page, "microscope")
+        page = opened("trace=draft-alone", "dark")
+        page.wait_for_timeout(4000)
+        still(page, "page-dark")
+
+
+if __name__ == "__main__":
+    main()
