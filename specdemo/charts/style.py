@@ -110,7 +110,7 @@ def low_frame(title: str, colours: Palette) -> dict[str, Any]:
 
 def low_narrow() -> dict[str, Any]:
     """What a low chart changes where it is narrow as well: the legend has a row of its own."""
-    return {"legend": {"x": 0, "xanchor": "left"}, "margin": {"t": 54}}
+    return {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": 54}}
 
 
 def low_axis_of(title: str, colours: Palette) -> dict[str, Any]:

@@ -105,9 +105,12 @@ export class LiveLayer {
 
   drawAxes(pen, plot, axes) {
     const { layout, colours, em } = this;
-    const covered = this.alone ? 0 : plot.top - OVERHANG;
+    pen.clearRect(0, 0, layout.width, layout.height);
     pen.fillStyle = colours.surface;
-    pen.fillRect(0, covered, layout.width, layout.height - covered);
+    if (this.alone) pen.fillRect(0, 0, layout.width, layout.height);
+    // The legend stands right above the axes; only labels beside them reach higher.
+    pen.fillRect(0, plot.top, layout.width, layout.height - plot.top);
+    pen.fillRect(0, plot.top - OVERHANG, plot.left, OVERHANG);
     if (this.alone) this.writeTitle(pen);
     pen.strokeStyle = colours.line;
     pen.lineWidth = 1;
