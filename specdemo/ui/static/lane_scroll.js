@@ -56,7 +56,7 @@ export class LaneScroll {
     const rows = seen.map((view, index) => Math.max(0, Math.round(tops[index] / view.row) * view.row));
     const spare = seen.map((view, index) => rows[index] + view.box.clientHeight - view.height);
     seen.forEach((view, index) => view.setSpare(view === leader ? 0 : Math.max(0, spare[index])));
-    seen.forEach((view, index) => this.place(view, view === leader && !this.following ? top : rows[index]));
+    seen.forEach((view, index) => this.place(view, view === leader ? top : rows[index]));
   }
 
   place({ box }, top) {
@@ -69,8 +69,7 @@ export class LaneScroll {
     if (Math.abs(box.scrollTop - (this.placed.get(box) ?? 0)) < 1) return;
     this.placed.set(box, box.scrollTop);
     this.setFollowing(view.height - box.scrollTop - box.clientHeight < NEAR_END_PX);
-    if (this.following) return;
-    for (const each of this.views) each.showAll();
+    if (!this.following) for (const each of this.views) each.showAll();
     this.align(view, box.scrollTop, this.views.filter((each) => each.box.clientHeight));
   }
 
