@@ -115,7 +115,7 @@ def _speedup(colours: Palette) -> go.Figure:
     figure.update_layout(low_frame("Speedup so far", colours))
     figure.update_xaxes(_live_rounds(colours))
     figure.update_yaxes(low_axis_of("", colours), ticksuffix="×")
-    figure.add_hline(y=1, line=alone_style(colours), name="as fast", showlegend=True)
+    figure.add_hline(y=1, line=alone_style(colours))
     below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.03, "yanchor": "bottom", "showarrow": False}
     figure.add_annotation(below, name=NO_BASELINE, text="the target alone did not run", visible=False)
     return _selectable(figure, colours)
