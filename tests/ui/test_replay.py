@@ -6,7 +6,6 @@ from helpers.visitor import (
     FRAMES,
     assert_figures,
     clock,
-    emitted,
     figures,
     press,
     scrub,
