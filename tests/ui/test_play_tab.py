@@ -232,7 +232,7 @@ def test_all_tabs_are_seen_whole(open_page, width):
         assert tab.evaluate("node => node.scrollWidth <= node.clientWidth")
     if width > 900:
         assert len({tab.bounding_box()["y"] for tab in tabs.all()}) == 1, "one row"
-    head = page.locator(".sd-header p").bounding_box()
+    head = page.locator(".sd-header h1").bounding_box()
     first = tabs.first.bounding_box()
     assert head["x"] + head["width"] <= first["x"] or head["y"] + head["height"] <= first["y"]
 
