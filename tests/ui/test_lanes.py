@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""The lanes' text: old discards as ticks, scrolling in step, target passes counted, a pass as a bar."""
-=======
 """The lanes: old discards as ticks, rows and scrolling in step, passes counted, a pass as a bar."""
->>>>>>> 45355e676763dcff64bae9394808d533e5a5ada8
 
 import base64
 import zlib
@@ -190,13 +186,7 @@ def test_nothing_moves_for_who_wants_no_motion(open_page, service):
     assert page.locator(".sd-sweep").count() >= 1
     press(page, "play")
     page.wait_for_selector(f"{TEXT} [data-latest]")
-<<<<<<< HEAD
-    assert (
-        page.evaluate("() => document.querySelector('.sd-main').getAnimations({subtree: true}).length") == 0
-    )
-=======
     assert page.evaluate(MOVING) == 0
->>>>>>> 45355e676763dcff64bae9394808d533e5a5ada8
 
 
 def test_nothing_is_shown_behind_the_end_of_the_text(open_page, service):
