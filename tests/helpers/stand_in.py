@@ -219,4 +219,6 @@ class StandIn:
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
         """``config`` with what the recording's rounds and lanes follow from."""
         recording = self.replayed[0]["run"]["config"]
-        return config | {key: recording[key] for key in ("rule", "temperature", "baseline", "draft_alone")}
+        fixed = {key: recording[key] for key in ("rule", "temperature", "baseline", "draft_alone")}
+        most = max(config["max_new_tokens"], recording["max_new_tokens"])
+        return config | fixed | {"max_new_tokens": most}

@@ -1,6 +1,7 @@
 """The API endpoints ``run`` and ``play``: typed, bounded by the same limits, refusals in one sentence."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -17,9 +18,11 @@ GOOD = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_to
 
 
 @pytest.fixture(scope="module")
-def client(url: str) -> Any:
+def client(url: str) -> Iterator[Any]:
     """A client of the running page."""
-    return Client(url, verbose=False)
+    client = Client(url, verbose=False)
+    yield client
+    client.close()  # or it goes on asking for a server that is gone
 
 
 def test_a_run_returns_its_events(client, service):

@@ -53,9 +53,11 @@ def live_url(pair: Any) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def client(live_url: str) -> Any:
+def client(live_url: str) -> Iterator[Any]:
     """A client of that page."""
-    return Client(live_url, verbose=False)
+    client = Client(live_url, verbose=False)
+    yield client
+    client.close()  # or it goes on asking for a server that is gone
 
 
 def test_generate_gives_the_text_of_the_target_with_its_figures(client, pair):

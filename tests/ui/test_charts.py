@@ -13,10 +13,9 @@ DATA = """name => Object.fromEntries(document.querySelector(`[data-plot=${name}]
     .map(({ uid, x, y }) => [uid, { x, y }]))"""
 BLANK = [None]
 """What a trace with nothing to show holds."""
-PLAYED = """([bars, count]) => {
-    const played = name => document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length;
-    return played('acceptance') === bars && ['rates', 'speedup'].every(name => played(name) === count)
-        && document.querySelectorAll('.js-plotly-plot').length === 6; }"""
+PLAYED = """counts => Object.entries(counts).every(([name, count]) =>
+    document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count)"""
+ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 6"
 MOST_BARS = 50
 """More rounds than this share bars."""
 LIVE = ("acceptance", "speedup")
@@ -33,8 +32,15 @@ def bar_of(count: int) -> int:
 def charts(page: Any, count: int, known: int | None = None) -> dict[str, Event]:
     """The data of every chart once they show ``count`` of ``known`` speculative rounds (by default all):
     chart -> trace -> x and y."""
-    page.locator(".sd-plots").evaluate("node => node.scrollIntoView()")
-    page.wait_for_function(PLAYED, arg=[math.ceil(count / bar_of(known or count)), count])
+    bars = math.ceil(count / bar_of(known or count))
+    # What is out of sight is not drawn.
+    for part, counts in (
+        (".sd-live", {"acceptance": bars, "speedup": count}),
+        (".sd-plots", {"rates": count}),
+    ):
+        page.locator(part).evaluate("node => node.scrollIntoView()")
+        page.wait_for_function(PLAYED, arg=counts)
+    page.wait_for_function(ALL_DRAWN)
     page.evaluate(FRAMES)
     return {
         name: page.evaluate(DATA, name)

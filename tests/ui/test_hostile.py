@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 from helpers.game_page import draft, open_game
 from helpers.replay import recorded, trace_of
-from helpers.visitor import press, run_to_end, saved
+from helpers.visitor import FRAMES, press, run_to_end, saved
 
 from specdemo.records.trace import dump
 
@@ -61,7 +61,10 @@ def look_everywhere(page: Any) -> None:
     press(page, "to-start", "round-on")
     page.focus("[data-role=rounds]")
     page.keyboard.press("Enter")
-    page.locator("[data-lane=speculative] .sd-token").first.hover()
+    token = page.locator("[data-lane=speculative] .sd-token").first
+    token.scroll_into_view_if_needed()
+    page.evaluate(FRAMES)
+    token.hover()
     page.wait_for_selector("[data-role=tip]:not([hidden])")
     assert_inert(page)
     assert not page.evaluate(BIDI), "shown as chips"
