@@ -15,6 +15,8 @@ BLANK = [None]
 """What a trace with nothing to show holds."""
 PLAYED = """counts => Object.entries(counts).every(([name, count]) =>
     document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count)"""
+PLACES = """wanted => JSON.stringify(document.querySelector('[data-plot=position]').data?.[0].y)
+    === JSON.stringify(wanted)"""
 ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 6"
 MOST_BARS = 50
 """More rounds than this share bars."""
@@ -29,7 +31,9 @@ def bar_of(count: int) -> int:
     return math.ceil(count / MOST_BARS)
 
 
-def charts(page: Any, count: int, known: int | None = None) -> dict[str, Event]:
+def charts(
+    page: Any, count: int, known: int | None = None, places: list[float] | None = None
+) -> dict[str, Event]:
     """The data of every chart once they show ``count`` of ``known`` speculative rounds (by default all):
     chart -> trace -> x and y."""
     bars = math.ceil(count / bar_of(known or count))
@@ -40,7 +44,10 @@ def charts(page: Any, count: int, known: int | None = None) -> dict[str, Event]:
     ):
         page.locator(part).evaluate("node => node.scrollIntoView()")
         page.wait_for_function(PLAYED, arg=counts)
+    page.locator("[data-plot=position]").evaluate("node => node.scrollIntoView()")
     page.wait_for_function(ALL_DRAWN)
+    if places is not None:
+        page.wait_for_function(PLACES, arg=places)
     page.evaluate(FRAMES)
     return {
         name: page.evaluate(DATA, name)
@@ -59,7 +66,10 @@ def charts(page: Any, count: int, known: int | None = None) -> dict[str, Event]:
 def test_charts_show_the_whole_recording_at_its_end(played, recording):
     events = recorded(recording)
     speculative = rounds(events)
-    shown = charts(played(recording), len(speculative))
+    totals = events[-1]["totals"]
+    counts = zip(totals["accepted_by_position"], totals["compared_by_position"], strict=True)
+    places = [accepted / compared for accepted, compared in counts]
+    shown = charts(played(recording), len(speculative), places=places)
     assert_rounds(shown, speculative, bar_of(len(speculative)), events[-1]["totals"])
     assert_race(shown["race"], events)
     assert_sums(shown, events[-1]["totals"])

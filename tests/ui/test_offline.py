@@ -55,8 +55,9 @@ def test_each_module_has_names_of_its_own(folder):
 def in_node(script: str, expression: str) -> object:
     """What an expression of JSON is after a script."""
     source = f"{script}\nconsole.log(JSON.stringify({expression}));"
-    module = [node(), "--input-type=module", "--eval", source]
-    return json.loads(subprocess.run(module, capture_output=True, check=True, text=True).stdout)
+    module = [node(), "--input-type=module", "-"]
+    found = subprocess.run(module, input=source, capture_output=True, check=True, text=True)
+    return json.loads(found.stdout)
 
 
 @pytest.mark.parametrize(
