@@ -39,6 +39,7 @@ from specdemo.records.trace import (
 )
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import checked
+from specdemo.ui.controls import DEFAULTS
 
 Stop = Callable[[], bool]
 GAME_TEXT = " as soon as possible.\x04"
@@ -220,5 +221,6 @@ class StandIn:
         """``config`` with what the recording's rounds and lanes follow from."""
         recording = self.replayed[0]["run"]["config"]
         fixed = {key: recording[key] for key in ("rule", "temperature", "baseline", "draft_alone")}
-        most = max(config["max_new_tokens"], recording["max_new_tokens"])
-        return config | fixed | {"max_new_tokens": most}
+        if config["max_new_tokens"] == DEFAULTS.max_new_tokens:
+            fixed["max_new_tokens"] = recording["max_new_tokens"]  # nobody asked for fewer
+        return config | fixed
