@@ -51,6 +51,7 @@ def written(pair, prompt):
     return emitted(rounds)
 
 
+@pytest.mark.slow
 def test_transformers_writes_our_baselines_text_in_all_its_ways(pair, folders):
     with peer_models(pair, *folders, gguf=None) as models:
         said: list[str] = []
@@ -63,6 +64,7 @@ def test_transformers_writes_our_baselines_text_in_all_its_ways(pair, folders):
             assert all(peer.generate(ids, TOKENS) == written(pair, prompt) for peer in peers)
 
 
+@pytest.mark.slow
 def test_a_library_that_is_missing_or_broken_is_named_and_left_out(pair, folders, monkeypatch):
     monkeypatch.setitem(sys.modules, "economize", None)
     monkeypatch.setattr("specdemo.bench.peers._flashspec", lambda models: 1 / 0)

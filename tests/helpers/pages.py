@@ -42,7 +42,7 @@ class Visitors:
         page.evaluate("localStorage.clear(), sessionStorage.clear()")
         page.context.clear_cookies()
         page.context.clear_permissions()
-        page.emulate_media(media="null")
+        page.emulate_media(media="null", reduced_motion="null")
         self._resting.append(page)
 
 

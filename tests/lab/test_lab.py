@@ -41,6 +41,7 @@ def pair():
     return tiny_pair()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SWEEPS)
 def test_every_sweep_yields_its_points_in_order(pair, name):
     plan = sweep_plan(name, pair, PROMPTS, SHORT)

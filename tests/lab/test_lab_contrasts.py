@@ -29,6 +29,7 @@ def points(pair):
     return list(contrasts(pair, contrast_plan(pair, SHORT)))
 
 
+@pytest.mark.slow
 def test_every_contrast_has_both_sides_in_order(points):
     assert [(p.contrast, p.side) for p in points] == [
         (name, side) for name in NAMES for side in (HELPS, HURTS)
@@ -40,6 +41,7 @@ def test_every_contrast_has_both_sides_in_order(points):
         assert point.point.runs == 2
 
 
+@pytest.mark.slow
 def test_checking_one_by_one_costs_a_pass_a_token_and_changes_no_token(points):
     together, each = (p.point for p in points if p.contrast == "parallel-verification")
     assert each.v == K + 1 > together.v

@@ -102,6 +102,7 @@ def test_an_experiment_is_checked_before_its_first_point(pair):
         experiment("nonsense", pair)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("loaded")
 @pytest.mark.parametrize("kind", ["csv", "json"])
 def test_the_command_prints_every_point_and_writes_the_table(capsys, tmp_path, kind):

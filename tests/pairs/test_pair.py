@@ -156,6 +156,7 @@ def test_no_lanes_clock_holds_the_time_of_another(monkeypatch):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("as_if_on_a_device")
 @pytest.mark.parametrize("rule", list(Rule))
 def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):

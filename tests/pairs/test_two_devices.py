@@ -85,9 +85,10 @@ def apart(monkeypatch):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "request_"),
-    [*JOBS, *(pytest.param(*job, marks=pytest.mark.slow) for job in LONG_JOBS)],
+    [*JOBS, *LONG_JOBS],
     ids=lambda value: str(value)[:60],
 )
 def test_target_and_draft_may_be_on_two_devices(apart, kind, request_):

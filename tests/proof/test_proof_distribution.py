@@ -224,6 +224,7 @@ def short(**changes: object) -> RunConfig:
     return parse_config({**EXAMPLE, "top_k": 3, **changes})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
 def test_a_draw_is_the_run_of_that_seed(pair, rule):
     config = short(rule=rule, max_new_tokens=4)

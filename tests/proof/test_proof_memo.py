@@ -53,6 +53,7 @@ def passes(memo: MemoRuntime, *chunks: list[int]) -> list[torch.Tensor]:
     return [memo.forward(torch.tensor(chunk)) for chunk in chunks]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_row_is_the_models_own_bit_for_bit(dtype):
     model = tiny_llama(VOCAB, 2, dtype)

@@ -131,6 +131,7 @@ def test_only_a_question_there_is_can_be_asked(number):
     assert number_in({"question": 8}, 8) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 9))
 def test_a_question_runs_both_sides_and_judges_their_figures(pair, number):
     question = QUESTIONS[number - 1]

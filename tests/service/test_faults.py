@@ -119,6 +119,7 @@ def test_a_failed_run_holds_on_to_no_memory(pair, monkeypatch):
         gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("model", ["target", "draft"])
 @pytest.mark.parametrize("rule", Rule)

@@ -30,8 +30,9 @@ FLAGS = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests last: Playwright keeps an event loop running, beside which no other can start."""
-    items.sort(key=lambda item: "browser" in getattr(item, "fixturenames", ()))
+    """Files with browser tests last: Playwright keeps a loop running, beside which no other can start."""
+    needs_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in needs_browser)
 
 
 @pytest.fixture(scope="session")

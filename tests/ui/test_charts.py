@@ -101,7 +101,11 @@ def assert_rounds(shown: dict[str, Event], speculative: list[Event], bar: int, l
     if bar == 1:
         assert bars["accepted"]["x"] == numbers
     for status in ("corrected", "bonus"):
-        marked = [i for i, event in zip(numbers, speculative, strict=True) if own_status(event) == status]
+        marked = [
+            i
+            for i, event, tokens in zip(numbers, speculative, drafted, strict=True)
+            if tokens and own_status(event) == status
+        ]
         assert bars[status]["x"] == (marked if bar == 1 and marked else BLANK)
     for line, figure in (("alpha", "alpha_compared"), ("tau", "tau")):
         assert shown["rates"][line] == {"x": numbers, "y": [e["totals"][figure] for e in speculative]}
@@ -164,6 +168,7 @@ def test_charts_take_the_theme_of_the_page(open_page, theme):
     assert paper == THEMES[theme].surface
 
 
+@pytest.mark.slow
 def test_a_run_without_a_baseline_says_so(open_page, service):
     def alone(trace: Event) -> None:
         trace["config"]["baseline"] = False

@@ -57,11 +57,17 @@ def statuses(page: Any) -> list[tuple[str, str]]:
     return [(text, "rejected" if rejected else status) for text, status, rejected, _ in tokens(page)]
 
 
+def shown_figures(page: Any) -> list[str]:
+    """The headline figures in sight."""
+    return [node.get_attribute("data-figure") for node in page.locator(".sd-figure:visible > b").all()]
+
+
 def current(page: Any) -> str:
     """The title of the lesson that is read."""
     return page.inner_text("[data-lesson][data-current] h2")
 
 
+@pytest.mark.slow
 def test_one_walks_through_all_six(lesson):
     page = lesson(1)
     titles = []
@@ -123,10 +129,10 @@ def test_the_third_shows_the_three_fates(lesson):
 @pytest.mark.slow
 def test_the_fourth_shows_coin_and_residual_and_a_sampled_text_that_is_identical(lesson):
     page = lesson(4)
-    show(page, 4)
+    show(page, 4, 1)
     cards = page.inner_text("[data-role=microscope-cards]")
     assert "coin" in cards and "residual" in cards
-    show(page, 4, 1)
+    show(page, 4, 2)
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
     assert figures(page)["identical"] is True
@@ -152,6 +158,60 @@ def test_the_sixth_shows_where_the_draft_alone_departs(lesson):
     page.wait_for_selector(".sd[data-state=ended]")
     assert page.inner_text("[data-label=departs]").startswith("leaves the target's text at token")
     assert figures(page)["draft_alone_tokens_per_s"] > 3 * figures(page)["baseline_tokens_per_s"]
+
+
+@pytest.mark.slow
+def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
+    page = lesson(1, pace=1)
+    show(page, 1)
+    for part in (".sd-figure", ".sd-live", ".sd-rounds", ".sd-legend", ".sd-plots", "[data-role=hint]"):
+        assert page.locator(f"{part}:visible").count() == 0, part
+    press(page, "to-end")
+    page.wait_for_selector(".sd[data-state=ended]")
+    tokens_alone = figures(page)["passes"] + figures(page)["passes_saved"]
+    said = page.inner_text("[data-role=sentence]")
+    assert said == f"The target alone: {tokens_alone} tokens, {tokens_alone} passes."
+    assert page.locator(".sd-dot[data-done]").all_inner_texts() == ["1"]
+
+
+@pytest.mark.slow
+def test_each_stage_shows_the_figures_of_its_topic_and_a_run_of_ones_own_all(lesson):
+    page = lesson(1)
+    for number in range(1, LESSONS + 1):
+        page.get_by_label(f"Lesson {number}:").click()
+        show(page, number)
+        topic = json.loads(page.get_attribute(f"[data-lesson='{number}']", "data-topic"))
+        assert set(shown_figures(page)) == set(topic["figures"]), number
+        charts = page.locator(".sd-live [data-plot]:visible").count()
+        assert charts == {"none": 0, "acceptance": 1, None: 2}[topic.get("charts")], number
+    page.select_option("[data-role=recordings]", "email")
+    page.wait_for_selector(".sd[data-recording=email]")
+    assert len(shown_figures(page)) == 5
+
+
+@pytest.mark.slow
+def test_a_press_leads_to_the_first_token_that_departs_in_all_lanes(lesson):
+    page = lesson(6)
+    show(page, 6, 1)
+    page.wait_for_selector(".sd-dot[data-done]")
+    tops = page.evaluate(
+        """() => [...document.querySelectorAll(".sd-text")].map(box => {
+            const token = box.querySelector("[data-departs] .sd-token");
+            const top = token?.getBoundingClientRect().top - box.getBoundingClientRect().top;
+            return token ? top >= 0 && top < box.clientHeight : null;
+        })"""
+    )
+    assert tops == [None, None, True]
+
+
+@pytest.mark.slow
+def test_what_was_done_is_ticked_also_at_the_next_visit(lesson):
+    page = lesson(3)
+    assert page.locator("[data-done]").count() == 0
+    show(page, 3)
+    assert page.locator("[data-lesson='3'][data-done]").count() == 1
+    page.reload()
+    page.wait_for_selector("[data-lesson='3'][data-current][data-done]")
 
 
 def test_a_live_run_has_the_lessons_settings_and_no_other(open_page, service):
@@ -217,10 +277,12 @@ def test_printed_all_six_follow_one_another_without_the_stage(lesson):
     assert page.locator(".sd-learn button:visible").count() == 0
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious(lesson):
     assert_accessible(lesson(5), ".sd-learn", "#tabs")
 
 
+@pytest.mark.slow
 def test_nothing_is_cut_on_a_phone(lesson):
     page = lesson(1, width=390, height=844)
     for number in range(1, LESSONS + 1):

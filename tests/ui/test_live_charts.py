@@ -66,7 +66,8 @@ def ends(events: list[Event]) -> list[float]:
     return told
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_titles_and_empty_axes_stand_before_the_first_run(open_page, theme):
     page = open_page(height=TALL, theme=theme)
     page.wait_for_function("document.querySelectorAll('.sd-live-layer').length === 2")
@@ -81,7 +82,8 @@ def test_titles_and_empty_axes_stand_before_the_first_run(open_page, theme):
     assert shown["acceptance"]["rounds"] == shown["speedup"]["rounds"] == "0"
 
 
-@pytest.mark.parametrize("recording", ["shared_noise", pytest.param("greedy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("recording", ["shared_noise", "greedy"])
 def test_layers_keep_pace_with_a_replay_at_real_speed(open_page, service, recording):
     service.replayed = faster(recorded(recording), 8)
     known = len(rounds(service.replayed))
@@ -110,6 +112,7 @@ def test_layers_keep_pace_with_a_replay_at_real_speed(open_page, service, record
     assert page.evaluate(AXES, "speedup")[1] == [0.5, known + 0.5], "axes end where the rounds do"
 
 
+@pytest.mark.slow
 def test_rounds_of_a_long_run_share_bars_and_the_axis_says_so(open_page, service):
     service.replayed = recorded("greedy")
     known = len(rounds(service.replayed))
@@ -153,6 +156,7 @@ def test_seeking_steps_theme_and_another_run_show_at_once(open_page, service):
     at_once(len(rounds(service.replayed)))
 
 
+@pytest.mark.slow
 def test_layer_and_plotly_agree_on_where_things_are(open_page, service):
     service.replayed = recorded("shared_noise")
     page = open_page(height=TALL)

@@ -20,6 +20,11 @@ from specdemo.ui.page import build_page, launch_options
 BOUNDS = Bounds(most_waiting=8, most_seconds=5.0)
 FULL = re.compile(r"The queue is full: 8 are waiting already; please try again in about \d+ s\.")
 
+DISPLACED = re.compile(
+    r"The queue is full, and your address had more than half of its places; please try again in about \d+ s\."
+)
+"""For the greedy one, and for the fifty, who share an address, where they have come to take most places."""
+
 
 @pytest.fixture(scope="module")
 def service() -> Service:
@@ -92,12 +97,14 @@ def test_a_greedy_client_takes_no_more_than_half_of_the_places_from_fifty_visito
     refused = [o for o in outcomes if o.refusal]
     assert len(right) + len(refused) == len(requests)
     assert len(right) >= BOUNDS.most_waiting // 2
-    assert all(FULL.fullmatch(str(o.refusal)) for o in refused)
+    said = [str(o.refusal) for o in refused]
+    assert [words for words in said if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
     while service._queue._taken:
         time.sleep(0.05)
     assert visit(visitor, **requests[0]).ids == alone[0]
 
 
+@pytest.mark.slow
 def test_two_visitors_with_different_seeds_get_what_each_would_get_alone(url, visitor):
     sampled = {"prompt": "abc", "mode": "raw", "temperature": 1.0, "rule": "rejection", "max_new_tokens": 40}
     requests = [{**sampled, "seed": 1}, {**sampled, "seed": 2}]

@@ -44,6 +44,7 @@ def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
         assert box["y"] >= 0 and box["y"] + box["height"] <= height, part
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious(open_page, service):
     page = open_page()
     assert_accessible(page, *OURS, state="idle")
@@ -100,6 +101,7 @@ def test_the_projector_switch_enlarges_and_still_fits(open_page, service, record
     assert page.locator("#more").is_visible()
 
 
+@pytest.mark.slow
 def test_a_lane_shows_whole_lines_to_its_end(open_page):
     page = open_page()
     run_to_end(page)

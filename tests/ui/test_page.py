@@ -92,6 +92,7 @@ def test_closing_sentence_and_badge(played):
         assert page.get_attribute("[data-role=badge]", "data-kind") == end["badge"]["kind"]
 
 
+@pytest.mark.slow
 def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(played):
     lane = played("greedy").locator("[data-lane=draft]")
     assert not lane.is_visible()
@@ -125,6 +126,7 @@ def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_pag
     assert page.locator("[data-lane=baseline] [data-departed]").count() == 0
 
 
+@pytest.mark.slow
 def test_hostile_text_stays_text(open_page, service):
     first = rounds(service.replayed)[0]
     hostile_tokens = [first["round"]["emission"], *first["round"]["drafted"]]
@@ -170,6 +172,7 @@ def test_a_bad_request_is_refused_in_the_words_of_the_limits(open_page):
     assert page.inner_text("[data-role=error]") == str(refused.value)
 
 
+@pytest.mark.slow
 def test_rule_and_temperature_never_contradict_each_other(open_page):
     page = open_page()
     page.click("#more > button")
@@ -183,6 +186,7 @@ def test_rule_and_temperature_never_contradict_each_other(open_page):
     page.wait_for_selector("#rule input[value=rejection]:checked")
 
 
+@pytest.mark.slow
 def test_an_example_sets_prompt_and_mode(open_page, service):
     page = open_page()
     for example in EXAMPLES[-1:] + EXAMPLES[:1]:
@@ -194,6 +198,7 @@ def test_an_example_sets_prompt_and_mode(open_page, service):
     assert service.requests[-1]["mode"] == EXAMPLES[0].mode
 
 
+@pytest.mark.slow
 def test_drafter_automatic_length_and_the_draft_alone_reach_the_service(open_page, service):
     page = open_page()
     page.click("#more > button")
@@ -230,6 +235,7 @@ def test_no_request_leaves_the_machine(open_page, url):
     assert [address for address in strangers if not address.startswith((url, "data:", "blob:"))] == []
 
 
+@pytest.mark.slow
 def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, service):
     page = open_page()
     line = page.locator("[data-role=arithmetic]")
@@ -244,6 +250,7 @@ def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, servi
     assert line.inner_text().startswith("fp16 was chosen <b>here</b>") and "\u202e" not in line.inner_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("query", "asked"), [("", "auto"), ("k=4", 4), ("temperature=0.8", "auto")])
 def test_drafts_are_as_long_as_pays_here_unless_a_link_says_otherwise(open_page, service, query, asked):
     page = open_page(query=query)

@@ -79,6 +79,7 @@ def test_the_end_of_the_text_ends_the_game(open_page):
     assert page.locator(BOX).is_hidden(), "more turns would not help"
 
 
+@pytest.mark.slow
 def test_two_players_draft_unseen_and_the_better_draft_stays(open_page, service):
     page = open_game(open_page, players=2)
     page.fill(BOX, "as late")
@@ -143,6 +144,7 @@ def test_the_space_before_a_word_is_put_unless_it_is_taken_away(open_page, servi
     assert button.get_attribute("aria-pressed") == "true", "the next word begins with a space again"
 
 
+@pytest.mark.slow
 def test_bad_input_gets_a_sentence_and_the_game_goes_on(open_page, service):
     page = open_game(open_page)
     for empty in ("", "   "):
@@ -164,6 +166,7 @@ def test_bad_input_gets_a_sentence_and_the_game_goes_on(open_page, service):
     assert page.inner_text(ERROR) == "The text is empty; write the beginning of one."
 
 
+@pytest.mark.slow
 def test_a_stopped_turn_does_not_count_and_its_drafts_come_back(open_page, service):
     service.hold_at = 1
     page = open_game(open_page, players=2)
@@ -199,6 +202,7 @@ def test_hostile_text_is_shown_and_not_run(open_page, service):
     assert service.requests[0]["text"] == hostile
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious(open_page):
     page = open_game(open_page, turns=1, players=2)
     assert_accessible(page, ".sd-play", ".sd-header", state="at the start")
@@ -209,6 +213,7 @@ def test_axe_finds_nothing_serious(open_page):
     assert_accessible(page, ".sd-play", ".sd-header", state="at the end")
 
 
+@pytest.mark.slow
 def test_a_turn_fits_a_small_projector_and_a_phone(open_page):
     page = open_game(open_page, players=2)
     draft(page, "as late", "as soon")
@@ -221,7 +226,8 @@ def test_a_turn_fits_a_small_projector_and_a_phone(open_page):
     assert page.evaluate(SMALLEST) >= 16
 
 
-@pytest.mark.parametrize("width", [390, pytest.param(1280, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 1280])
 def test_all_tabs_are_seen_whole(open_page, width):
     page = open_page(width=width)
     tabs = page.locator("#tabs > .tab-wrapper button[role=tab]:visible")

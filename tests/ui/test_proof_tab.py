@@ -116,6 +116,7 @@ def assert_samples_shown(page: Any, end: Event) -> None:
         assert figure(page, name) == end[name], name
 
 
+@pytest.mark.slow
 def test_the_true_rule_is_accepted(proof_page, service):
     page = proof_page()
     prove(page, "distribution")
@@ -151,6 +152,7 @@ def test_a_wrong_rule_is_caught(proof_page, service, place, name):
     assert page.inner_text("[data-role=reading]") == proved(name)[-1]["reading"]
 
 
+@pytest.mark.slow
 def test_the_samples_are_seen_growing_and_stop_keeps_what_there_is(proof_page, service):
     service.hold_at = 3
     service.proof = proved("true_rule")
@@ -179,6 +181,7 @@ def test_a_second_proof_clears_the_first(proof_page):
     assert page.locator("[data-role=rows] tr").count() == 4
 
 
+@pytest.mark.slow
 def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
     service.proof = proved("true_rule")
     for event in service.proof:
@@ -192,12 +195,13 @@ def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
     assert page.locator("#tab-proof img").count() == 0 and "pwned" not in page.title()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("field", "value", "words"),
     [
-        pytest.param(0, "900", "prompts must be from 1 to 48, not 900.", marks=pytest.mark.slow),
-        pytest.param(0, "", "prompts must be a whole number from 1 to 48, not None.", marks=pytest.mark.slow),
-        pytest.param(2, "0", "temperature must be from 0.001 to 2, not 0.", marks=pytest.mark.slow),
+        (0, "900", "prompts must be from 1 to 48, not 900."),
+        (0, "", "prompts must be a whole number from 1 to 48, not None."),
+        (2, "0", "temperature must be from 0.001 to 2, not 0."),
         (3, "99999", "draws must be from 1 to 10000, not 99999."),
     ],
 )
@@ -224,6 +228,7 @@ def test_the_badge_of_a_sampled_run_opens_this_tab(open_page, service):
     assert page.locator("[data-role=badge] button").count() == 0
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious(proof_page):
     page = proof_page()
     assert_accessible(page, "#tab-proof", state="idle")
@@ -235,7 +240,8 @@ def test_axe_finds_nothing_serious(proof_page):
     assert_accessible(page, "#tab-proof", state="caught")
 
 
-@pytest.mark.parametrize("size", [pytest.param((1280, 720), marks=pytest.mark.slow), (390, 844)], ids=str)
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(1280, 720), (390, 844)], ids=str)
 def test_nothing_is_cut_or_small(proof_page, size):
     width, height = size
     page = proof_page(width=width, height=height)

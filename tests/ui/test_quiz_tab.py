@@ -177,6 +177,7 @@ def test_a_run_can_be_stopped_and_another_question_read_meanwhile(open_page, ser
     run_it(page, COST)
 
 
+@pytest.mark.slow
 def test_a_fault_gets_its_sentence_as_text(open_page, service):
     service.fault = HOSTILE
     page = quiz_page(open_page)
@@ -282,6 +283,7 @@ def test_where_copying_is_denied_the_address_bar_has_the_class_link(open_page):
     assert parse_qs(urlsplit(page.url).query)["lesson"] == ["3"] and "prompt=" in page.url
 
 
+@pytest.mark.slow
 def test_axe_finds_nothing_serious(open_page, service):
     service.outcomes["cost"] = FALLS
     page = quiz_page(open_page)
@@ -294,6 +296,7 @@ def test_axe_finds_nothing_serious(open_page, service):
     assert_accessible(page, "#quiz", ".sd-learn")
 
 
+@pytest.mark.slow
 def test_question_and_verdict_fit_a_small_projector(open_page, service):
     service.outcomes["cost"] = FALLS
     page = quiz_page(open_page)

@@ -1,5 +1,6 @@
 """What the page remembers of a visit: the tab in its address, and the last run in the browser's storage."""
 
+import pytest
 from helpers.pages import MOUNTED
 from helpers.replay import recorded
 from helpers.visitor import figures, press, run_to_end, stage_state
@@ -13,6 +14,7 @@ def selected(name: str) -> str:
     return f"#tab-{name}-button[aria-selected=true]"
 
 
+@pytest.mark.slow
 def test_tabs_are_in_the_address_and_back_leads_to_the_one_before(open_page):
     page = open_page()
     page.evaluate("window.same = true")
@@ -29,6 +31,7 @@ def test_tabs_are_in_the_address_and_back_leads_to_the_one_before(open_page):
     assert "#" not in page.url and page.evaluate("window.same"), "nothing was loaded again"
 
 
+@pytest.mark.slow
 def test_a_reload_opens_the_tab_of_the_address(open_page):
     page = open_page()
     page.click("#tab-play-button")
@@ -36,6 +39,7 @@ def test_a_reload_opens_the_tab_of_the_address(open_page):
     page.wait_for_selector(selected("play"))
 
 
+@pytest.mark.slow
 def test_leaving_a_lesson_leaves_it_out_of_the_address(open_page):
     page = open_page(query="lesson=cost")
     page.wait_for_selector(selected("learn"))
@@ -62,6 +66,7 @@ def test_a_reload_shows_the_last_run_and_says_so(open_page, service):
     assert page.locator(".sd-kept").count() == 0, "that one is of now"
 
 
+@pytest.mark.slow
 def test_the_last_run_can_be_forgotten(open_page):
     page = open_page()
     run_to_end(page)
@@ -74,6 +79,7 @@ def test_the_last_run_can_be_forgotten(open_page):
     assert page.locator(KEPT).count() == 0
 
 
+@pytest.mark.slow
 def test_an_address_that_asks_for_something_gets_that_instead(open_page):
     page = open_page()
     run_to_end(page)
@@ -82,6 +88,7 @@ def test_an_address_that_asks_for_something_gets_that_instead(open_page):
     assert page.locator(KEPT).count() == 0
 
 
+@pytest.mark.slow
 def test_a_spoilt_run_in_the_storage_is_dropped(open_page):
     page = open_page()
     for text in ("{", '{"type":"start"}', '{"type":"round","lane":"x"}'):
@@ -92,6 +99,7 @@ def test_a_spoilt_run_in_the_storage_is_dropped(open_page):
     run_to_end(page)
 
 
+@pytest.mark.slow
 def test_without_storage_the_page_works(open_page):
     page = open_page(pace=None)
     page.add_init_script(
@@ -105,6 +113,7 @@ def test_without_storage_the_page_works(open_page):
     page.close()  # no other test can use it
 
 
+@pytest.mark.slow
 def test_copying_the_picture_leaves_the_pace_chosen(open_page):
     page = open_page()
     page.evaluate("() => { navigator.clipboard.write = () => Promise.resolve(); }")

@@ -200,7 +200,7 @@ def test_play_at_the_end_begins_anew(played):
 @pytest.mark.slow
 def test_the_pace_is_remembered(open_page):
     page = open_page(pace=None)
-    assert page.is_checked(".sd-pace input[value='0.25']")
+    assert page.is_checked(".sd-pace input[value=fit]")
     set_pace(page, "0.05")
     page.reload()
     page.wait_for_function("document.querySelector('.sd-pace input:checked')?.value === '0.05'")

@@ -33,7 +33,7 @@ WANTED = {
     "drafter": "lookup+model",
     "draft_alone": True,
     "rule": "rejection",
-    "mode": "raw",
+    "mode": "chat",
 }
 PASTED = """async () => {
     const [item] = await navigator.clipboard.read();
@@ -119,7 +119,7 @@ def test_a_saved_trace_loads_and_plays_the_same_run(played, tmp_path):
     page = played("rejection")
     before = stage_state(page)
     path = saved(page, "save-trace", tmp_path)
-    assert path.suffix == ".json" and path.name.startswith("specdemo-the-capital-of-france")
+    assert path.suffix == ".json" and path.name.startswith("specdemo-what-is-deep-learning")
     run = trace_file.load(path.read_bytes())
     assert json.loads(dump(run.totals)) == recorded("rejection")[-1]["totals"]
     assert page.inner_text("[data-role=told]") == "Trace saved."
@@ -157,7 +157,7 @@ def test_the_saved_page_replays_offline(open_page, service, tmp_path, browser):
     offline.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     offline.on("pageerror", lambda error: faults.append(str(error)))
     offline.goto(path.as_uri())
-    offline.wait_for_selector(".sd[data-state=playing] .sd-token")
+    offline.wait_for_selector(".sd[data-state=playing] .sd-token:visible")
     press(offline, "to-end")
     offline.wait_for_selector(ENDED)
     assert stage_state(offline) == stage_state(page)

@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { helpOn, termName } from "../../../specdemo/ui/static/help_words.js";
 
-const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v"];
+const TERMS = ["speedup", "tau", "alpha", "theory", "c", "v", "rounds", "rates", "race", "time", "position"];
 const RUN = { config: { baseline: true }, calibration: { c: 0.117, v: [1, 1.02, 1.1, 1.3] } };
 const TOTALS = {
   tokens: 30,
@@ -14,6 +14,12 @@ const TOTALS = {
   compared_by_position: [16, 12],
   tokens_per_s: 9.91,
   baseline_tokens_per_s: 6.22,
+  baseline_tokens: 30,
+  seconds: 3.03,
+  baseline_seconds: 4.82,
+  draft_s: 0.606,
+  verify_s: 2.273,
+  other_s: 0.151,
   speedup: 1.593,
   s_theory: 1.72,
   break_even_alpha: 1 / 3,
@@ -37,6 +43,11 @@ test("the numbers are those of the run", () => {
   assert.equal(numbers("speedup"), "9.9 ÷ 6.2 tok/s = 1.59×");
   assert.equal(numbers("theory"), "α = 57%, c = 0.12: 1.72×; 1× takes α = 33%");
   assert.equal(numbers("c"), "c = 0.12");
+  assert.equal(numbers("rounds"), "14 rounds: 16 drafted tokens kept + 14 of the target = 30");
+  assert.equal(numbers("rates"), "after 14 rounds α = 57%, τ = 2.14");
+  assert.equal(numbers("race"), "30 tokens in 3.03 s; the target alone 30 in 4.82 s");
+  assert.equal(numbers("time"), "draft 20%, target 75%, rest 5% of 3.03 s");
+  assert.equal(numbers("position"), "1: 10 of 16, 2: 6 of 12");
   assert.equal(numbers("v"), "v(1) = 1.00, v(2) = 1.02, v(3) = 1.10, v(4) = 1.30");
 });
 

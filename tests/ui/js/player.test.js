@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Player } from "../../../specdemo/ui/static/player.js";
+import { FIT_S, Player } from "../../../specdemo/ui/static/player.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, smallTrace, START } from "./made.js";
 
@@ -54,6 +54,21 @@ test("time passes at the pace", () => {
   near(player.time, 0.02);
   frames.pass(40);
   near(player.time, 0.03);
+});
+
+test("the pace that fits shows a short run slowly, a slow one as it was, and does not change on the way", () => {
+  const slowness = (made) => playing(made, "fit").player.slowness;
+  const short = closed();
+  assert.equal(slowness(short), Math.round(FIT_S / short.frontier()));
+  assert.equal(slowness(new Trace()), 4, "nothing tells how long it will be");
+  const live = new Trace();
+  const run = { config: { max_new_tokens: 60 }, calibration: { step_s: 0.05 } };
+  live.start = { run };
+  const { player } = playing(live, "fit");
+  near(player.rate, 3 / FIT_S);
+  run.calibration.step_s = 1;
+  near(player.rate, 3 / FIT_S);
+  near(playing(live, "fit").player.rate, 1);
 });
 
 test("a tab that was hidden goes on where it was", () => {

@@ -27,7 +27,7 @@ function entriesOf(...rounds) {
   return trace.entries("speculative");
 }
 
-test("bars are accepted and discarded tokens; marks stand over the rounds of their kind", () => {
+test("bars are accepted and discarded tokens; marks stand over the rounds of their kind, none where nothing was drafted", () => {
   const ended = round(3, ["accepted", "discarded"], 1, { emission: null });
   const empty = round(2, []);
   const entries = entriesOf(round(0, ["accepted", "rejected", "discarded"]), round(1, ["accepted"]), empty, ended);
@@ -35,7 +35,7 @@ test("bars are accepted and discarded tokens; marks stand over the rounds of the
     accepted: { x: [1, 2, 3, 4], y: [1, 1, 0, 1] },
     discarded: { x: [1, 2, 3, 4], y: [2, 0, 0, 1] },
     corrected: { x: [1], y: [3.5] },
-    bonus: { x: [2, 3], y: [1.5, 0.5] },
+    bonus: { x: [2], y: [1.5] },
   });
 });
 

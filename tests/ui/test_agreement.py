@@ -1,0 +1,44 @@
+"""At every moment a run is paused at, figures, lanes, passes and both live charts tell of the same rounds."""
+
+import pytest
+from helpers.replay import recorded, rounds
+from helpers.visitor import FRAMES, figures, press, run_to_end, tokens
+
+pytestmark = pytest.mark.slow
+
+SHOWN = """() => ({
+    passes: Number(document.querySelector('[data-lane=speculative] .sd-passes b').textContent),
+    charts: [...document.querySelectorAll('.sd-live-layer')].map(layer => Number(layer.dataset.rounds)),
+    clock: Number(document.querySelector('[data-role=scrub]').value),
+    ended: document.querySelector('.sd').dataset.state === 'ended' })"""
+OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
+
+
+@pytest.mark.parametrize("recording", ["greedy", "rejection"])
+def test_everything_tells_of_the_same_rounds_phase_by_phase(open_page, service, recording):
+    service.replayed = recorded(recording)
+    events = rounds(service.replayed)
+    page = open_page()
+    run_to_end(page)
+    press(page, "to-start")
+    stops, seen = 0, set()
+    while not page.evaluate(SHOWN)["ended"]:
+        press(page, "phase-on")
+        page.evaluate(FRAMES)
+        shown = page.evaluate(SHOWN)
+        settled = shown["passes"]
+        assert shown["charts"] == [settled, settled], f"at {shown['clock']} s"
+        kept = [status for _, status, *_ in tokens(page) if status not in ("pending", "discarded")]
+        if settled:
+            totals = events[settled - 1]["totals"]
+            told = figures(page)
+            assert {name: told[name] for name in OF_A_ROUND} == {name: totals[name] for name in OF_A_ROUND}
+            assert len(kept) == totals["tokens"]
+        else:
+            assert not kept and figures(page)["passes"] is None, "nothing is told before a verdict"
+        stops += 1
+        seen.add(settled)
+        if settled == len(events):
+            press(page, "to-end")
+            page.wait_for_selector(".sd[data-state=ended]")
+    assert seen >= set(range(1, len(events) + 1)) and stops > len(events)

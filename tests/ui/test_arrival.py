@@ -1,0 +1,93 @@
+"""What a visitor finds: a recorded run by a plain address, what a link asks for, ways to what is meant."""
+
+import json
+from typing import Any
+
+import pytest
+from helpers.replay import RECORDING, recorded, trace_of
+from helpers.visitor import run_to_end
+from playwright.sync_api import expect
+
+from specdemo.records import recordings
+from specdemo.records.trace import dump
+from specdemo.ui import stage
+
+pytestmark = pytest.mark.slow
+NOTE = "Recorded earlier. Press Run for your own."
+
+
+@pytest.fixture
+def arriving(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, open_page: Any) -> Any:
+    """``arriving(...)``: a page, as ``open_page``, of a server that ships what plays at an arrival."""
+    name = stage.ARRIVAL
+    (tmp_path / "index.json").write_text(json.dumps([{"name": name, "title": "First", "about": "Arrival."}]))
+    (tmp_path / f"{name}.json").write_text(dump(trace_of(recorded("greedy"))))
+    monkeypatch.setattr(recordings, "FOLDER", tmp_path)
+    return open_page
+
+
+def test_a_plain_address_plays_a_recorded_run_that_says_so(arriving):
+    page = arriving()
+    page.wait_for_selector(f".sd[data-recording={stage.ARRIVAL}][data-running]")
+    assert page.inner_text("[data-role=hint]").startswith(NOTE)
+    page.click("[data-role=to-end]")
+    expect(page.locator("[data-role=closing]")).to_contain_text(NOTE)
+    run_to_end(page)
+    assert page.locator(".sd-kept:visible").count() == 0, "a run of one's own is not a recorded one"
+
+
+def test_who_wants_no_movement_finds_it_at_its_start(arriving):
+    page = arriving(query="lesson=1")
+    page.emulate_media(reduced_motion="reduce")
+    page.goto(page.url.split("?")[0])
+    page.wait_for_selector(f".sd[data-recording={stage.ARRIVAL}]")
+    assert page.locator(".sd[data-running]").count() == 0
+    assert page.inner_text("[data-role=clock]") == "0.00 s"
+
+
+@pytest.mark.parametrize("query", ["prompt=Once", "k=4", "lesson=2"])
+def test_what_a_link_asks_for_goes_before(arriving, query):
+    page = arriving(query=query)
+    page.wait_for_selector(f"option[value={stage.ARRIVAL}]", state="attached")
+    assert page.locator(".sd[data-recording]").count() == 0
+    if query.startswith("prompt"):
+        assert page.inner_text("[data-role=hint]").endswith("Press Run.")
+
+
+def test_the_first_stop_of_the_keyboard_leads_to_the_run(open_page):
+    page = open_page()
+    page.keyboard.press("Tab")
+    expect(page.locator(".sd-skip")).to_be_focused()
+    expect(page.locator(".sd-skip")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-lane=speculative] .sd-text")).to_be_focused()
+
+
+def test_every_chart_says_what_it_shows(open_page, service):
+    page = open_page(height=1000)
+    run_to_end(page)
+    for chart in page.locator(".sd-chart").all():
+        chart.scroll_into_view_if_needed()
+        chart.locator(".sd-help-button").click()
+        assert page.inner_text(".sd-help-numbers") not in ("", "No figures yet.")
+        page.keyboard.press("Escape")
+
+
+def test_the_chosen_drafter_and_rule_say_what_they_do(open_page):
+    page = open_page()
+    page.click("#more > button")
+    told = page.locator("#more [data-choice]:visible")
+    expect(told).to_have_count(2)
+    before = told.all_inner_texts()
+    page.click("#drafter input")
+    page.get_by_role("option", name="copy from the text").click()
+    page.click("#rule label:nth-of-type(3)")
+    expect(told.nth(1)).to_contain_text("same random noise")
+    after = told.all_inner_texts()
+    assert after[0].startswith("Copies what followed") and before[1].startswith("A guess stays while")
+
+
+def test_a_recording_is_offered_but_not_played_where_it_is_not_the_one_for_arrivals(open_page):
+    page = open_page()
+    page.wait_for_selector(f"option[value={RECORDING}]", state="attached")
+    assert page.get_attribute(".sd", "data-state") == "idle"
