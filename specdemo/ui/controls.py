@@ -5,24 +5,33 @@ They only collect values: each one goes untouched through the service's own chec
 
 import json
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any, NamedTuple
 
 import gradio as gr
 
 from specdemo.records import limits
-from specdemo.records.drafter_kinds import DRAFT, KINDS, drafters_with
+from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, drafters_with
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.requests import SETTINGS
 
-DEFAULTS = RunConfig(prompt="The capital of France is", mode=Mode.RAW, max_new_tokens=64)
+DEFAULTS = RunConfig(
+    prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
+)
 FIRST_SETTINGS = {"k": AUTO}
 """What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
 """What a lesson's run has where it asks for nothing else."""
 
+
+RULES_TOLD: dict[str, str] = {
+    Rule.GREEDY: "A guess stays while it is the target's first choice: the target's own text.",
+    Rule.REJECTION: "A guess stays with probability min(1, p/q): the target's distribution, another draw.",
+    Rule.SHARED_NOISE: "All read the same random noise: sampled, and still the target's own text.",
+}
 
 _MODULE = f"import(new URL('{PREFIX}/settings_menu.js', document.baseURI))"
 
@@ -141,7 +150,7 @@ def _keep_summary(controls: Controls, summary: gr.HTML) -> None:
     """Have a line say what the settings hold while they are put away; the browser writes it."""
     told = [controls.drafter, controls.rule, controls.temperature, controls.max_new_tokens]
     labels = json.dumps({kind.name: kind.label for kind in KINDS.values()})
-    line = f"async (...values) => [(await {_MODULE}).settingsLine({labels}, values)]"
+    line = f"async (...values) => [(await {_MODULE}).tellSettings({labels}, values)]"
     for widget in told:
         widget.change(None, told, summary, js=line, **QUIET)
 
@@ -168,12 +177,14 @@ def _settings(
         label="Drafter",
         elem_id="drafter",
     )
+    _told_of_choice({name: KINDS[name].about for name in drafters_with(*NEEDED_NAMES)}, _first(drafters))
     rule = gr.Radio(
         [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
         value=str(DEFAULTS.rule),
         label="Verification rule",
         elem_id="rule",
     )
+    _told_of_choice(RULES_TOLD, DEFAULTS.rule)
     temperature = gr.Slider(0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature")
     max_new_tokens = gr.Number(
         DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"
@@ -210,6 +221,15 @@ def _settings(
         draft_alone=draft_alone,
         pair=pair,
     )
+
+
+def _told_of_choice(sentences: Mapping[str, str], first: str) -> None:
+    """What the choices of a menu do; the browser shows the sentence of the one that is chosen."""
+    lines = [
+        f'<p data-choice="{name}"{"" if name == first else " hidden"}>{escape(words)}</p>'
+        for name, words in sentences.items()
+    ]
+    gr.HTML("".join(lines), js_on_load=None, apply_default_css=False, elem_classes="sd-choice")
 
 
 def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:

@@ -38,8 +38,12 @@ from specdemo.ui.tabs.quiz import build_quiz
 from specdemo.ui.tabs.run import run_endpoint
 
 TITLE = "Speculative decoding, live"
-HEADER = f'<header class="sd-header"><h1>{TITLE}</h1><div class="sd-header-tools"></div></header>'
-"""The stage puts its tools there."""
+HEADER = (
+    f'<header class="sd-header"><h1>{TITLE}</h1>'
+    '<button type="button" class="sd-skip">Skip to the run</button>'
+    '<div class="sd-header-tools"></div></header>'
+)
+"""The stage puts its tools there, and answers the button."""
 MOST_THREADS = 100
 """Every visitor who waits for the device, or for models, holds a thread that mostly sleeps."""
 MOST_SESSIONS = 200

@@ -15,6 +15,8 @@ from specdemo.charts.stage import MARK_LIFT, skeletons
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
+ARRIVAL = "arrival"
+"""The recording that plays for who comes by a plain address: of the prompt that the page starts with."""
 STAGE_SHEETS = ("stage", "lanes", "helps")
 """What the stage needs wherever it is mounted."""
 STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab")
@@ -46,7 +48,7 @@ def routes() -> list[BaseRoute]:
 def settings() -> dict[str, Any]:
     """What the stage's JavaScript takes from Python, wherever it is mounted."""
     kinds = {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()}
-    return {"figures": skeletons(), "markLift": MARK_LIFT, "drafters": kinds}
+    return {"figures": skeletons(), "markLift": MARK_LIFT, "drafters": kinds, "arrival": ARRIVAL}
 
 
 def _plotly(_request: Any) -> Response:

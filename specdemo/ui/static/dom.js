@@ -1,5 +1,8 @@
 // The two things everyone who builds a piece of page needs. Text always becomes a text node.
 
+/** Up to this width a page is laid out for a phone, as in the style sheets. */
+export const PHONE_PX = 900;
+
 /** An element with a class and, if given, children or text. */
 export function element(tag, className, ...children) {
   const made = document.createElement(tag);

@@ -65,6 +65,58 @@ const TERMS = {
       return calibration.v.slice(0, PASSES_SHOWN).map((cost, index) => `v(${index + 1}) = ${cost.toFixed(2)}`).join(", ");
     },
   },
+  rounds: {
+    title: "Tokens per round",
+    sentence: "A bar is a round: below what was kept of its draft, above what was thrown away; the sign on top is the target's own token.",
+    formula: "tokens of a round = accepted + 1",
+    more: ["tau", "alpha"],
+    numbers: ({ totals }) => {
+      const kept = sum(totals.accepted_by_position);
+      return `${totals.passes} rounds: ${kept} drafted tokens kept + ${totals.tokens - kept} of the target = ${totals.tokens}`;
+    },
+  },
+  rates: {
+    title: "α and τ, round by round",
+    sentence: "Both figures over all rounds so far; they settle, since each new round weighs less.",
+    formula: "α = accepted ÷ compared, τ = tokens ÷ target passes",
+    more: ["alpha", "tau"],
+    numbers: ({ totals }) => {
+      if (totals.alpha_compared === null) return "No guess has been compared.";
+      return `after ${totals.passes} rounds α = ${share(totals.alpha_compared)}, τ = ${totals.tau.toFixed(2)}`;
+    },
+  },
+  race: {
+    title: "The race",
+    sentence: "Tokens written against seconds of decoding; the steeper line is the faster decoder, and a step up is a round that kept its draft.",
+    formula: "slope = tokens per second",
+    more: ["speedup"],
+    numbers: ({ totals, config }) => {
+      const own = `${totals.tokens} tokens in ${totals.seconds.toFixed(2)} s`;
+      if (!config.baseline) return own;
+      return `${own}; the target alone ${totals.baseline_tokens} in ${totals.baseline_seconds.toFixed(2)} s`;
+    },
+  },
+  time: {
+    title: "Where the time goes",
+    sentence: "Seconds spent on drafting, on passes of the target, and on the rest: choosing tokens, moving caches.",
+    formula: "a round = k draft steps + one target pass + rest",
+    more: ["c", "v"],
+    numbers: ({ totals }) => {
+      const part = (seconds) => share(seconds / totals.seconds);
+      return `draft ${part(totals.draft_s)}, target ${part(totals.verify_s)}, rest ${part(totals.other_s)} of ${totals.seconds.toFixed(2)} s`;
+    },
+  },
+  position: {
+    title: "Acceptance by place",
+    sentence: "How often the first, second, third … guess of a draft was accepted, of those that were compared: a later one stands on more guesses.",
+    formula: "α at a place = accepted ÷ compared there",
+    more: ["alpha"],
+    numbers: ({ totals }) => {
+      const { accepted_by_position: accepted, compared_by_position: compared } = totals;
+      if (!compared[0]) return "No guess has been compared.";
+      return compared.slice(0, PASSES_SHOWN).map((count, place) => `${place + 1}: ${accepted[place]} of ${count}`).join(", ");
+    },
+  },
 };
 const NOT_MEASURED = "Not measured for this run.";
 

@@ -35,6 +35,7 @@ export class PageKeys {
   constructor(stage) {
     this.stage = stage;
     document.addEventListener("keydown", (event) => this.key(event));
+    stage.roles.help.addEventListener("click", () => this.showList());
   }
 
   key(event) {

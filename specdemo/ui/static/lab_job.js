@@ -3,6 +3,7 @@
 import { element } from "./dom.js";
 import { progressBar } from "./progress_bar.js";
 import { saveFile } from "./share.js";
+import { timeLeft } from "./time_left.js";
 
 const TABLES = { csv: "text/csv", json: "application/json" };
 
@@ -38,9 +39,10 @@ export class JobBar {
     if (event.type === "progress") this.progress(event.text, 0);
     if (event.type === "experiment") {
       this.experiment = event;
+      this.began = performance.now();
       this.progress(pointsDone(0, event.expected), 0);
     }
-    if (event.type === "point") this.progress(pointsDone(event.done, event.expected), event.done / event.expected);
+    if (event.type === "point") this.point(event);
     if (event.type === "end") {
       this.table = event;
       this.text.textContent = event.sentence;
@@ -49,6 +51,11 @@ export class JobBar {
       this.show("failed");
       this.text.textContent = event.message;
     }
+  }
+
+  point({ done, expected }) {
+    const left = timeLeft(done / expected, (performance.now() - this.began) / 1000);
+    this.progress(`${pointsDone(done, expected)}${left}`, done / expected);
   }
 
   /** Nothing more will come. */

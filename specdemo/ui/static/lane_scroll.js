@@ -37,6 +37,15 @@ export class LaneScroll {
     this.align(leader, bottomOf(leader), seen);
   }
 
+  /** Bring the token at `position` of the text into sight, in every lane that has it. */
+  showToken(position) {
+    this.setFollowing(false);
+    const seen = this.views.filter(({ box }) => box.clientHeight);
+    for (const view of seen) view.showAll();
+    const leader = seen.find((view) => position < view.reach);
+    if (leader) this.align(leader, Math.min(bottomOf(leader), leader.topOf(position)), seen);
+  }
+
   /** Lines may break elsewhere: another width, another size of letters, more or fewer tokens in sight. */
   reflow() {
     for (const view of this.views) view.reflow();

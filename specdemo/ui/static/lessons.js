@@ -2,10 +2,12 @@
 // the quiz, which has a place of its own (quiz.js).
 
 import { element } from "./dom.js";
+import { Tasks } from "./lesson_tasks.js";
 import { recall, remember } from "./memory.js";
 import { stageOfPage } from "./stage.js";
 
 const SEEN_KEY = "specdemo-lessons";
+const DONE_KEY = "specdemo-tasks";
 const QUIZ = "quiz";
 
 /** Called once by the Gradio component. */
@@ -21,18 +23,24 @@ class Lessons {
     this.root = root;
     this.pages = [...root.querySelectorAll("[data-lesson]")];
     this.names = this.pages.map((page) => page.dataset.lesson);
-    this.seen = new Set((recall(SEEN_KEY) ?? "").split(",").filter(Boolean));
+    this.seen = new Set(recallNames(SEEN_KEY));
+    this.tasks = new Tasks(recallNames(DONE_KEY));
     this.dots = this.pages.map((page, index) => this.dot(page, index));
     for (const button of root.querySelectorAll("[data-go]")) {
       const way = button.dataset.go === "next" ? 1 : -1;
       button.addEventListener("click", () => this.go(this.current + way));
     }
     for (const button of root.querySelectorAll("[data-show]")) {
-      button.addEventListener("click", () => stageOfPage().present(JSON.parse(button.dataset.show)));
+      button.addEventListener("click", () => stageOfPage().present(JSON.parse(button.dataset.show), topicOf(button)));
     }
     for (const button of root.querySelectorAll("[data-run]")) {
-      button.addEventListener("click", () => run(button.dataset.run));
+      button.addEventListener("click", () => {
+        stageOfPage().topic.expect(topicOf(button));
+        run(button.dataset.run);
+      });
     }
+    document.addEventListener("sd-moment", ({ detail }) => this.follow(detail));
+    this.tickTasks();
     this.go(lessonIn(location.search, this.names), false);
   }
 
@@ -46,6 +54,20 @@ class Lessons {
     new MutationObserver(show).observe(stop, { attributeFilter: ["disabled"] });
     end.addEventListener("click", () => stop.click());
     show();
+  }
+
+  // What is done on the stage may be what the lesson asks for.
+  follow(moment) {
+    if (!this.root.checkVisibility() || !this.tasks.take(this.names[this.current], moment)) return;
+    remember(DONE_KEY, [...this.tasks.done].join());
+    this.tickTasks();
+  }
+
+  tickTasks() {
+    this.pages.forEach((page, at) => {
+      const isDone = this.tasks.done.has(this.names[at]);
+      for (const part of [page, this.dots[at]]) part.toggleAttribute("data-done", isDone);
+    });
   }
 
   dot(page, index) {
@@ -79,6 +101,16 @@ class Lessons {
     this.root.querySelector("[data-go=back]").disabled = index === 0;
     this.root.querySelector("[data-go=next]").disabled = index === this.pages.length - 1;
   }
+}
+
+// A lesson has a topic; a button may narrow it.
+function topicOf(button) {
+  const { topic } = button.closest("[data-lesson]").dataset;
+  return { ...JSON.parse(topic), ...JSON.parse(button.dataset.topic ?? "{}") };
+}
+
+function recallNames(key) {
+  return (recall(key) ?? "").split(",").filter(Boolean);
 }
 
 /** Which of the lessons of these names an address asks for, from 0; the first where it asks for none. */

@@ -4,6 +4,9 @@ const LONGEST_FRAME_S = 0.1; // a tab that was hidden resumes where it was inste
 const LIVE_FRAME_MS = 100; // while the models run, drawing should leave them the processor
 const NEARLY_S = 1e-9;
 export const SLOW_TOKENS_PER_S = 10;
+/** How many seconds a run takes at the pace "fit", if it is not longer by itself. */
+export const FIT_S = 15;
+const USUAL_SLOWNESS = 4; // of a run whose length cannot be told
 
 /**
  * `onTime(time)` is called after every change of the clock, `onState()` after play, pause, stall or end.
@@ -22,11 +25,23 @@ export class Player {
     this.last = 0;
   }
 
-  /** Virtual seconds per real second; `pace` is a number or "tokens" for a fixed number of tokens a second. */
+  /**
+   * Virtual seconds per real second; `pace` is a number, "fit" for a whole run in about `FIT_S` seconds, or "tokens"
+   * for a fixed number of tokens a second.
+   */
   get rate() {
+    if (this.pace === "fit") return 1 / this.slowness;
     if (this.pace !== "tokens") return this.pace;
     const perSecond = this.trace.arrived.at(-1)?.totals.tokens_per_s;
     return perSecond ? SLOW_TOKENS_PER_S / perSecond : 1;
+  }
+
+  /** How many times as slow as it was a run is shown to fit; the same from its first round to its last. */
+  get slowness() {
+    const seconds = this.trace.expectedSeconds();
+    if (seconds === null) return USUAL_SLOWNESS;
+    this.fitted ??= Math.max(1, Math.round(FIT_S / seconds));
+    return this.fitted;
   }
 
   get atEnd() {

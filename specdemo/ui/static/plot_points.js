@@ -2,6 +2,7 @@
 // figures. `{}` leaves a trace of the skeleton blank, in the legend all the same. No DOM, no Plotly.
 
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
+import { ownStatus } from "./words.js";
 
 /** The charts that have one place a round. */
 export const BY_ROUND = ["acceptance", "rates", "speedup"];
@@ -22,7 +23,7 @@ export function acceptancePoints(entries, markLift, { bin, last, marked }) {
   const bars = (values) => (bin > 1 ? binned(values, bin, last) : pointsAt(roundNumbers(entries), values));
   const marks = (status) => {
     if (!marked) return {};
-    const chosen = rounds.filter(({ emission }) => emission?.status === status);
+    const chosen = rounds.filter((round) => round.emission && ownStatus(round) === status);
     return pointsAt(
       chosen.map(({ index }) => index + 1),
       chosen.map(({ drafted }) => drafted.length + markLift),

@@ -4,6 +4,7 @@ import { Chart, plotText } from "./single_chart.js";
 import { element, rolesOf } from "./dom.js";
 import { GrowingLines } from "./ndjson.js";
 import { progressBar } from "./progress_bar.js";
+import { timeLeft } from "./time_left.js";
 import { BASELINE, SPECULATIVE } from "./trace.js";
 import { percent } from "./words.js";
 
@@ -71,6 +72,7 @@ class ProofView {
 
   open(start) {
     this.start = start;
+    this.began = performance.now();
     this.root.dataset.rule = start.rule ?? "";
     const audited = start.proof !== "distribution";
     this.roles.audit.hidden = !audited;
@@ -83,13 +85,18 @@ class ProofView {
   row({ row, sentence }) {
     const { roles, start } = this;
     roles.rows.append(auditRow(row));
-    this.progress({ text: sentence, fraction: roles.rows.childElementCount / start.prompts });
+    this.advance(sentence.replace(/\.$/, ""), roles.rows.childElementCount / start.prompts);
   }
 
   sample(event) {
     this.showSamples(event);
     const { drawn, draws } = event;
-    this.progress({ text: startWords(this.start), fraction: drawn / draws });
+    this.advance(startWords(this.start), drawn / draws);
+  }
+
+  advance(words, fraction) {
+    const left = timeLeft(fraction, (performance.now() - this.began) / 1000);
+    this.progress({ text: `${words}${left}`, fraction });
   }
 
   end(event) {

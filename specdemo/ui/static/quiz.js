@@ -54,7 +54,7 @@ class Quiz {
 
   questionCard(question, index) {
     const picked = this.answers.of(question)?.picked ?? null;
-    const react = { onOpen: () => this.go(index, true), onPick: () => this.tell("") };
+    const react = { onOpen: () => this.go(index, true), onPick: () => this.showReady() };
     const card = new QuestionCard(question, index + 1, picked, react);
     this.roles["quiz-list"].append(card.node);
     this.roles["quiz-dots"].append(element("li", "", card.dot));
@@ -85,6 +85,7 @@ class Quiz {
       }
     };
     column.addEventListener("click", run, true);
+    this.button = column.querySelector("#quiz-run");
     const stop = column.querySelector("#quiz-stop");
     const ended = () => stop.disabled && this.end();
     new MutationObserver(ended).observe(stop, { attributeFilter: ["disabled"] });
@@ -94,9 +95,15 @@ class Quiz {
     this.current = index;
     this.choose(index + 1);
     this.root.dataset.at = index + 1;
-    this.tell("");
     for (const cards of [this.asked, this.measured]) cards.forEach((card, at) => card.setCurrent(at === index));
+    this.showReady();
     if (byVisitor) noteInAddress(index + 1);
+  }
+
+  // The button can be pressed before a prediction has been made, but says that it comes first.
+  showReady() {
+    this.tell("");
+    this.button.toggleAttribute("data-unready", this.asked[this.current].picked === null);
   }
 
   start() {

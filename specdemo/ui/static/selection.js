@@ -1,5 +1,6 @@
 // One round is selected at a time, and text, strip, charts and microscope all show which.
 
+import { PHONE_PX } from "./dom.js";
 import { TokenInspector } from "./inspect.js";
 import { Microscope } from "./microscope.js";
 import { RoundStrip } from "./strip.js";
@@ -38,6 +39,7 @@ export class Selection {
   }
 
   describe(span, facts) {
+    if (this.microscope.open && innerWidth <= PHONE_PX) return this.tip.hide(); // it would cover what says the same
     const { rule, pieces } = this.stage;
     if (!facts.token) return this.tip.showDiscards(span, facts.entry.round, pieces);
     const openRound = () => this.open(facts.entry.round.index, facts.place ?? "own");
@@ -78,6 +80,7 @@ export class Selection {
     this.microscope.show(entry, rule, pieces, place);
     lanes[SPECULATIVE].select(index); // again: the lane has become lower
     roles.microscope.scrollIntoView({ block: "nearest" });
+    this.stage.tell();
   }
 
   openNeighbour(direction) {

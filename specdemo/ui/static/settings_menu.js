@@ -3,6 +3,12 @@
 const PANEL = "#more";
 const LINE = "#summary"; // what is in it is replaced with every change
 
+/** Show what the chosen drafter and rule do, and give the line for all of it. */
+export function tellSettings(labels, values) {
+  for (const words of document.querySelectorAll("[data-choice]")) words.hidden = !values.includes(words.dataset.choice);
+  return settingsLine(labels, values);
+}
+
 /** One line: drafter, rule, temperature and length. `labels` are what the menu calls the drafters. */
 export function settingsLine(labels, [drafter, rule, temperature, tokens]) {
   return `${labels[drafter] ?? drafter} · ${rule} · T ${temperature} · ${tokens} tokens`;

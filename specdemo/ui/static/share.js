@@ -65,9 +65,13 @@ export function saveFile(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** The lanes and figures of `root` as a PNG blob, both texts in full. */
-export async function pictureOf(root) {
+/** The lanes, figures and live charts of `root` as a PNG blob, both texts in full, over the words of `caption`. */
+export async function pictureOf(root, caption) {
   const copy = root.cloneNode(true);
+  const words = document.createElement("p");
+  words.className = "sd-caption";
+  words.textContent = caption;
+  copy.append(words);
   const dark = document.body.classList.contains("dark");
   copy.classList.add("sd-picture");
   copy.style.width = `${IMAGE_WIDTH}px`;

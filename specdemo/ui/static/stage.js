@@ -1,8 +1,9 @@
 // The conductor: takes in a run's events, keeps the clock, and has every view draw the moment it shows.
 // Every figure comes with the events; none is computed here.
 
+import { Arrival } from "./arrival.js";
 import { learnDrafters } from "./drafters.js";
-import { rolesOf } from "./dom.js";
+import { PHONE_PX, rolesOf } from "./dom.js";
 import { Figures } from "./figures.js";
 import { Helps } from "./helps.js";
 import { PageKeys } from "./keys.js";
@@ -10,20 +11,19 @@ import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
 import { keepRun, LastRun } from "./last_run.js";
 import { GrowingLines, parseEvents } from "./ndjson.js";
+import { Notice } from "./notice.js";
 import { PassBlocks } from "./pass_blocks.js";
 import { Player } from "./player.js";
 import { Plots } from "./plots.js";
-import { progressBar } from "./progress_bar.js";
 import { Selection } from "./selection.js";
 import { Speaker } from "./speech.js";
-import { keepTabInAddress, tabOpener } from "./tabs.js";
-import { named, Pieces } from "./tokens.js";
+import { keepTabInAddress } from "./tabs.js";
+import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
+import { Topic } from "./topic.js";
 import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
 import { Transport } from "./transport.js";
-import { pairWords, roundWords, ruleWords } from "./words.js";
-
-const PHONE_PX = 900; // as in the style sheets
+import { roundWords } from "./words.js";
 
 let mounted = null;
 
@@ -41,10 +41,19 @@ export function mount({ element, props, watch, base, settings }) {
   feed();
   mounted = stage;
   keepTabInAddress();
+  document.querySelector(".sd-skip")?.addEventListener("click", () => stage.lanes[SPECULATIVE].box.focus());
+  welcome(stage, Boolean(props.value));
+}
+
+/** What a visitor finds: what the address asks for, else the last run of this browser, else a recorded one. */
+async function welcome(stage, isRunning) {
   const asked = new URL(location.href).searchParams;
   const isPlain = [...asked.keys()].every((name) => name.startsWith("__")); // Gradio's own: asks for nothing to be shown
-  if (isPlain && !props.value) stage.lastRun.show();
-  stage.toolbar.offerRecordings(asked.get("trace"));
+  if (asked.has("prompt")) stage.roles.hint.textContent = "The prompt and settings of your link stand above. Press Run.";
+  const hasShown = isRunning || !isPlain || stage.lastRun.show();
+  const offered = await stage.toolbar.offerRecordings(asked.get("trace"));
+  const isIdle = stage.root.dataset.state === "idle"; // a visitor may have been faster
+  if (!hasShown && isIdle && offered.includes(stage.arrival.name)) await stage.arrival.show();
 }
 
 /** Called once by a page that carries its run with it. */
@@ -62,13 +71,14 @@ class Stage {
     this.trace = new Trace();
     this.pieces = new Pieces();
     this.lines = new GrowingLines();
-    this.progressBar = progressBar("Preparing");
-    this.roles.progress.append(this.progressBar);
+    this.notice = new Notice(this.roles);
     this.figures = new Figures(root);
     this.helps = new Helps(root);
     this.speaker = new Speaker(this.roles.live);
     this.keys = new PageKeys(this);
     this.lastRun = new LastRun(this);
+    this.arrival = new Arrival(this, settings.arrival);
+    this.topic = new Topic(root);
     this.lanes = {};
     for (const article of root.querySelectorAll("[data-lane]")) {
       this.lanes[article.dataset.lane] = new LaneView(article, this.pieces);
@@ -121,15 +131,24 @@ class Stage {
   }
 
   /**
-   * Show a recording as a lesson asks for it: `focus` leaves one lane in sight, `pace` is as the buttons have it,
-   * `hold` waits at the start, `round` opens that round (from 0).
+   * Show a recording as a lesson asks for it: for a `topic` (see `Topic`), `pace` as the buttons have it, `hold`
+   * waits at the start, `round` opens that round (from 0), `departure` goes to where the draft alone leaves the text.
    */
-  async present({ recording, focus, pace, hold, round }) {
+  async present({ recording, pace, hold, round, departure }, topic) {
+    this.topic.expect(topic);
     await this.toolbar.playRecording(recording);
-    if (focus) this.root.dataset.focus = focus;
     if (pace) this.transport.setPace(pace);
     if (hold) this.player.pause(); // before the first frame, so at the start
     if (round !== undefined) this.selection.open(round);
+    if (departure) this.showDeparture();
+  }
+
+  showDeparture() {
+    const departs = this.trace.end?.totals.draft_alone_departs ?? null;
+    if (departs === null) return;
+    this.player.seekEnd();
+    this.scroll.showToken(departs);
+    this.tell({ departure: true });
   }
 
   /** Empty, ready for a run. */
@@ -138,10 +157,11 @@ class Stage {
     this.live = false;
     this.recording = null;
     this.lastRun.leave();
-    for (const told of ["recording", "focus"]) delete this.root.dataset[told];
+    this.arrival.leave();
+    delete this.root.dataset.recording;
+    this.topic.begin();
     this.spoken = 0; // rounds at the time of the latest sentence
-    this.failure = null;
-    this.waiting = null;
+    this.notice.begin();
     this.trace = new Trace();
     this.pieces = new Pieces();
     for (const view of Object.values(this.lanes)) view.clear(this.pieces);
@@ -173,32 +193,25 @@ class Stage {
     }
   }
 
-  progress({ text, fraction }) {
-    this.waiting = text;
-    this.roles["progress-text"].textContent = text;
-    this.progressBar.value = fraction;
+  progress(event) {
+    this.notice.wait(event);
     this.showState();
   }
 
   start({ run }) {
-    this.waiting = null;
     for (const [name, view] of Object.entries(this.lanes)) {
       const runs = this.trace.lanes.has(name);
       view.article.hidden = name === DRAFT && !runs;
       if (runs) view.setPrompt(run.config.prompt, run.config.mode);
     }
     this.root.toggleAttribute("data-three", this.trace.lanes.has(DRAFT));
-    this.roles.hint.textContent = named(`${ruleWords(run.config)} ${pairWords(run)}`);
-    this.roles.hint.title = this.roles.hint.textContent;
-    this.roles.arithmetic.textContent = named(run.arithmetic ?? "");
-    this.roles.arithmetic.hidden = !run.arithmetic;
+    this.notice.open(run);
     this.toolbar.enable(true);
     this.player.play();
   }
 
   fail(message) {
-    this.failure = message;
-    this.roles.error.textContent = message;
+    this.notice.fail(message);
     this.trace.close();
     this.player.seekEnd();
     this.showState();
@@ -241,28 +254,27 @@ class Stage {
 
   /** What plays, waits or has ended: the notice above the lanes and the controls. */
   showState() {
-    const { player, trace, root, roles } = this;
-    const ended = Boolean(trace.end) && player.atEnd;
-    root.dataset.state = this.failure ? "error" : ended ? "ended" : trace.start ? "playing" : this.waiting ? "waiting" : "idle";
+    const { player, trace, root, notice } = this;
+    const state = notice.state(Boolean(trace.start), Boolean(trace.end) && player.atEnd);
+    root.dataset.state = state;
     root.toggleAttribute("data-running", player.playing);
     this.showPasses();
     this.transport.showState();
-    if (ended) this.showClosing(trace.end);
-    const shown = this.failure ? "error" : ended ? "closing" : trace.start || !this.waiting ? "hint" : "progress";
-    for (const role of ["hint", "progress", "error", "closing"]) roles[role].hidden = role !== shown;
+    notice.show(state);
+    if (state === "ended") {
+      notice.close(trace.end, root.dataset.focus);
+      this.speaker.sayNow(trace.end.sentence);
+    }
+    this.tell();
   }
 
-  showClosing({ sentence, badge }) {
-    const { roles } = this;
-    roles.sentence.textContent = sentence;
-    roles.badge.hidden = !badge;
-    roles.badge.dataset.kind = badge?.kind ?? "";
-    const words = badge?.text ?? "";
-    if (roles.badge.textContent !== words) {
-      // No comparison of tokens can show that; the proof of distributions can.
-      roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
-    }
-    this.speaker.sayNow(sentence);
+  /** For who follows what is done with the run. */
+  tell({ departure = false } = {}) {
+    const { recording, trace, player, selection, root } = this;
+    const round = selection?.microscope.open ? trace.entries(SPECULATIVE)[selection.index].round : null;
+    const settled = trace.stateAt(player.time)[SPECULATIVE]?.settled ?? 0;
+    const detail = { recording, focus: root.dataset.focus, ended: root.dataset.state === "ended", settled, round, departure };
+    root.dispatchEvent(new CustomEvent("sd-moment", { bubbles: true, detail }));
   }
 
   // One sentence a round, for those who listen.

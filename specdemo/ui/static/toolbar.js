@@ -2,6 +2,7 @@
 
 import { element } from "./dom.js";
 import { recall, remember } from "./memory.js";
+import { runWords } from "./notice.js";
 import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
 import { fileStem, linkTo, offlinePage, pictureOf, saveFile } from "./share.js";
 
@@ -23,7 +24,7 @@ export class Toolbar {
     for (const role of SAVERS) this.roles[role].disabled = !runs;
   }
 
-  /** Fill the menu of shipped recordings, and play the one named in the address. */
+  /** Fill the menu of shipped recordings, and play the one named in the address; gives the names of all. */
   async offerRecordings(wanted) {
     if (wanted) await this.playRecording(wanted);
     const recordings = await listRecordings(this.base).catch(() => []);
@@ -33,7 +34,9 @@ export class Toolbar {
       option.value = name;
       last.before(option);
     }
-    if (wanted && recordings.some(({ name }) => name === wanted)) this.roles.recordings.value = wanted;
+    const names = recordings.map(({ name }) => name);
+    if (names.includes(wanted)) this.roles.recordings.value = wanted;
+    return names;
   }
 
   /** Play a shipped recording. */
@@ -97,7 +100,8 @@ export class Toolbar {
   }
 
   async copyImage() {
-    const picture = await pictureOf(this.stage.root);
+    const { run } = this.stage.trace.start;
+    const picture = await pictureOf(this.stage.root, `${runWords(run)} ${run.started_at.slice(0, 10)}.`);
     try {
       await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
       return "Image copied.";

@@ -154,6 +154,13 @@ export class Trace {
     return open.length ? Math.min(...clocks) : Math.max(0, ...clocks);
   }
 
+  /** How many seconds the run will have taken at its end, about; null where nothing tells. */
+  expectedSeconds() {
+    if (this.closed) return this.frontier() || null;
+    const { config, calibration } = this.start?.run ?? {};
+    return calibration ? config.max_new_tokens * calibration.step_s : null;
+  }
+
   /** Moments a step by phase stops at: draft complete, with the target, verdict. */
   phaseStops() {
     return this.entries(SPECULATIVE).flatMap(({ round, draftEnd, verifyEnd, to }) =>

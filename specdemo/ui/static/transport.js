@@ -9,6 +9,7 @@ const PACE_WORDS = {
   0.25: "shown at 1/4 of real speed",
   1: "shown at real speed",
 };
+const NAMED_PACES = ["fit", "tokens"]; // the others are shares of real speed
 const CONTROLS = ["to-start", "round-back", "phase-back", "play", "phase-on", "round-on", "to-end", "scrub"];
 
 export class Transport {
@@ -53,7 +54,7 @@ export class Transport {
 
   takePace(radio) {
     radio.checked = true;
-    this.pace = radio.value === "tokens" ? radio.value : Number(radio.value);
+    this.pace = NAMED_PACES.includes(radio.value) ? radio.value : Number(radio.value);
   }
 
   /** Where the clock stands. */
@@ -73,7 +74,12 @@ export class Transport {
     const { player, trace } = this.stage;
     roles.play.setAttribute("aria-label", player.playing ? "Pause" : "Play");
     roles.play.title = player.playing ? "pause" : "play";
-    roles["pace-text"].textContent = player.stalled ? "waiting for the models" : PACE_WORDS[player.pace];
+    roles["pace-text"].textContent = player.stalled ? "waiting for the models" : paceWords(player);
     for (const name of CONTROLS) roles[name].disabled = !trace.start;
   }
+}
+
+function paceWords({ pace, slowness }) {
+  if (pace !== "fit") return PACE_WORDS[pace];
+  return slowness === 1 ? PACE_WORDS[1] : `shown at 1/${slowness} of real speed`;
 }

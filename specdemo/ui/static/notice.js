@@ -1,0 +1,76 @@
+// The one notice above the lanes: a hint, how far a wait is, what went wrong, or the closing sentence.
+
+import { progressBar } from "./progress_bar.js";
+import { tabOpener } from "./tabs.js";
+import { named } from "./tokens.js";
+import { BASELINE } from "./trace.js";
+import { pairWords, ruleWords } from "./words.js";
+
+/** By which rule a run is verified, and who runs where. */
+export function runWords(run) {
+  return named(`${ruleWords(run.config)} ${pairWords(run)}`);
+}
+
+const ROLES = ["hint", "progress", "error", "closing"];
+
+export class Notice {
+  constructor(roles) {
+    this.roles = roles;
+    this.bar = progressBar("Preparing");
+    roles.progress.append(this.bar);
+    this.begin();
+  }
+
+  /** Another run: nothing is waited for, nothing has failed. */
+  begin() {
+    this.isWaiting = false;
+    this.hasFailed = false;
+  }
+
+  wait({ text, fraction }) {
+    this.isWaiting = true;
+    this.roles["progress-text"].textContent = text;
+    this.bar.value = fraction;
+  }
+
+  fail(message) {
+    this.hasFailed = true;
+    this.roles.error.textContent = message;
+  }
+
+  /** The run has started: by which rule, and who runs where. */
+  open(run) {
+    const { hint, arithmetic } = this.roles;
+    this.isWaiting = false;
+    hint.textContent = runWords(run);
+    hint.title = hint.textContent;
+    arithmetic.textContent = named(run.arithmetic ?? "");
+    arithmetic.hidden = !run.arithmetic;
+  }
+
+  /** What the stage is at: idle, waiting, playing, ended or error; `hasBegun` and `hasEnded` say it of the run. */
+  state(hasBegun, hasEnded) {
+    if (this.hasFailed) return "error";
+    if (hasEnded) return "ended";
+    return hasBegun ? "playing" : this.isWaiting ? "waiting" : "idle";
+  }
+
+  /** Show what a state asks for. */
+  show(state) {
+    const shown = { error: "error", ended: "closing", waiting: "progress" }[state] ?? "hint";
+    for (const role of ROLES) this.roles[role].hidden = role !== shown;
+  }
+
+  /** How the run came out; where only the lane in `focus` is seen, what there is to say of that one. */
+  close({ sentence, badge, totals }, focus) {
+    const { roles } = this;
+    const { baseline_tokens: alone } = totals;
+    roles.sentence.textContent = focus === BASELINE ? `The target alone: ${alone} tokens, ${alone} passes.` : sentence;
+    roles.badge.hidden = !badge || focus === BASELINE;
+    roles.badge.dataset.kind = badge?.kind ?? "";
+    const words = badge?.text ?? "";
+    if (roles.badge.textContent === words) return;
+    // No comparison of tokens can show that; the proof of distributions can.
+    roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
+  }
+}
