@@ -17,6 +17,7 @@ class Kind(NamedTuple):
     Attributes:
         name: In requests and traces.
         label: On the menus of the page.
+        about: What it does and what that is good for, in a sentence for the menus.
         who: Who drafts, within a sentence; ``{draft}`` stands for the draft model by its name.
         module: Of ``specdemo.drafters``; its ``make`` makes one for a run.
         needs: The field of ``Pair`` it is made of, if any.
@@ -29,6 +30,7 @@ class Kind(NamedTuple):
 
     name: str
     label: str
+    about: str
     who: str
     module: str
     needs: str = ""
@@ -56,19 +58,55 @@ _COPIED, _WRITTEN = "it was copied from earlier text", "a script wrote it"
 _FEATURE_DRAFT = "the feature draft"
 
 _TABLE = (
-    Kind(DRAFT_MODEL, "draft model", "{draft}", "draft_model", needs=DRAFT),
-    Kind(PROMPT_LOOKUP, "copy from the text", "copying", "lookup", computes=False, source=_COPIED),
-    Kind("lookup+model", "copy, else draft model", "copying, else {draft}", "lookup", otherwise=DRAFT_MODEL),
-    Kind(FEATURE_DRAFT, "feature draft", _FEATURE_DRAFT, "feature", needs=FEATURE_DRAFT_HEAD),
+    Kind(
+        DRAFT_MODEL,
+        "draft model",
+        "A small model of the target's family writes ahead, whatever the text; a guess costs a small pass.",
+        "{draft}",
+        "draft_model",
+        needs=DRAFT,
+    ),
+    Kind(
+        PROMPT_LOOKUP,
+        "copy from the text",
+        "Copies what followed the same words earlier in the text: free, and silent where nothing repeats.",
+        "copying",
+        "lookup",
+        computes=False,
+        source=_COPIED,
+    ),
+    Kind(
+        "lookup+model",
+        "copy, else draft model",
+        "Copies where the text repeats itself, and asks the draft model where it does not.",
+        "copying, else {draft}",
+        "lookup",
+        otherwise=DRAFT_MODEL,
+    ),
+    Kind(
+        FEATURE_DRAFT,
+        "feature draft",
+        "A small head on the target's own inner states: it guesses from what the target has in mind.",
+        _FEATURE_DRAFT,
+        "feature",
+        needs=FEATURE_DRAFT_HEAD,
+    ),
     Kind(
         "lookup+feature",
         "copy, else feature draft",
+        "Copies where the text repeats itself, and asks the feature draft where it does not.",
         f"copying, else {_FEATURE_DRAFT}",
         "lookup",
         otherwise=FEATURE_DRAFT,
     ),
-    Kind(EARLY_EXIT, "early exit", "the target's first layers", "early_exit"),
-    Kind(SCRIPTED, "script", "a script", "scripted", computes=False, source=_WRITTEN, offered=False),
+    Kind(
+        EARLY_EXIT,
+        "early exit",
+        "The target's own first layers guess: no second model, but a guess costs a good part of a pass.",
+        "the target's first layers",
+        "early_exit",
+    ),
+    Kind(SCRIPTED, "script", "", "a script", "scripted", computes=False, source=_WRITTEN, offered=False),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
 

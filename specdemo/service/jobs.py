@@ -270,7 +270,7 @@ class Service:
         """The job on the device's thread, once it has its turn."""
         if self._lost:
             raise UserError(RESTARTING)
-        yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 0.0}
         try:
             with closing(self._perform(pair, request, stop)) as events:
                 yield from events
