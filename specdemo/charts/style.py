@@ -11,6 +11,7 @@ from specdemo.charts.palette import THEMES, Palette
 FONT_FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 FONT_SIZE = 15
 LINE_WIDTH = 4
+CLEAR = "rgba(0, 0, 0, 0)"
 BESIDE_HELP = 0.95
 """Of a low chart's width: where its legend ends, beside the button that says what it shows."""
 BLANK = {"x": [None], "y": [None]}
@@ -106,7 +107,8 @@ def low_frame(title: str, colours: Palette) -> dict[str, Any]:
     return whole | {
         "title": whole["title"] | {"y": 1, "pad": {"t": 10}, "font": {"size": FONT_SIZE + 1, "weight": 600}},
         "margin": {"l": 56, "r": 14, "t": 32, "b": 44, "autoexpand": False},
-        "legend": whole["legend"] | {"x": BESIDE_HELP, "xanchor": "right", "y": 1},
+        # Clear, since the axes' topmost label reaches into its row.
+        "legend": whole["legend"] | {"x": BESIDE_HELP, "xanchor": "right", "y": 1, "bgcolor": CLEAR},
     }
 
 

@@ -94,6 +94,21 @@ def open_page(visitors: Visitors, url: str, service: StandIn) -> Iterator[Callab
     pages.close()
 
 
+@pytest.fixture
+def patient_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """``patient_page(**options)``: an empty page in a context of its own, with Playwright's options."""
+    contexts = []
+
+    def opened(**options: Any) -> Any:
+        contexts.append(browser.new_context(**options))
+        contexts[-1].set_default_timeout(PATIENCE_MS)
+        return contexts[-1].new_page()
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
 class SharedPage:
     """One page for many tests, each of which finds a recording at its end and nothing else touched."""
 

@@ -91,11 +91,10 @@ def test_a_hostile_trace_is_only_shown(uploaded):
 
 
 @pytest.mark.slow
-def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, browser, tmp_path):
+def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, patient_page, tmp_path):
     path = saved(uploaded, "save-page", tmp_path)
     assert set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
-    context = browser.new_context()
-    offline = context.new_page()
+    offline = patient_page()
     told: list[str] = []
     offline.on("console", lambda message: told.append(message.text))
     offline.on("dialog", lambda dialog: (told.append("dialog"), dialog.dismiss()))
@@ -105,7 +104,6 @@ def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, browser, 
     look_everywhere(offline)
     blocked = offline.evaluate("fetch('https://example.org/').then(() => 'sent', () => 'blocked')")
     assert blocked == "blocked" and [text for text in told if "Content Security Policy" in text]
-    context.close()
 
 
 def test_what_a_run_is_asked_and_answers_is_only_shown(open_page, service):

@@ -148,9 +148,8 @@ def test_escape_closes_the_meaning_before_the_microscope(played):
 
 
 @pytest.mark.slow
-def test_a_meaning_opens_by_touch_and_lies_within_a_phone(browser, url, service):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    page = context.new_page()
+def test_a_meaning_opens_by_touch_and_lies_within_a_phone(patient_page, url, service):
+    page = patient_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(url)
     page.wait_for_selector(MOUNTED, state="attached")
     page.locator("[data-help=speedup]").tap()
@@ -159,7 +158,6 @@ def test_a_meaning_opens_by_touch_and_lies_within_a_phone(browser, url, service)
     assert box["x"] >= 0 and box["x"] + box["width"] <= 390 and box["y"] >= 0
     page.locator("[data-role=play]").tap(force=True)
     assert page.locator(HELP).count() == 0
-    context.close()
 
 
 @pytest.mark.slow

@@ -206,9 +206,8 @@ def test_after_a_lost_device_a_supervisor_starts_it_again_and_runs_go_on(supervi
 
 
 @pytest.mark.slow
-def test_a_browser_is_told_and_finds_the_page_again(supervisor, tmp_path, browser):
-    context = browser.new_context()
-    page = context.new_page()
+def test_a_browser_is_told_and_finds_the_page_again(supervisor, tmp_path, patient_page):
+    page = patient_page()
     page.goto(supervisor.url)
     page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
     (tmp_path / "lost").touch()
@@ -219,7 +218,6 @@ def test_a_browser_is_told_and_finds_the_page_again(supervisor, tmp_path, browse
     page.reload()
     page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
     run_to_end(page)
-    context.close()
 
 
 @pytest.mark.slow

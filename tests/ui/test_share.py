@@ -142,15 +142,14 @@ def test_a_broken_file_gets_one_sentence(open_page):
 
 
 @pytest.mark.slow
-def test_the_saved_page_replays_offline(open_page, service, tmp_path, browser):
+def test_the_saved_page_replays_offline(open_page, service, tmp_path, patient_page):
     service.replayed = recorded("shared_noise")
     page = open_page()
     page.fill("#prompt textarea", "</script><!-- <img src=x onerror=document.title='pwned'>")
     run_to_end(page)
     path = saved(page, "save-page", tmp_path)
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
-    context.set_offline(True)
-    offline = context.new_page()
+    offline = patient_page(viewport={"width": 1280, "height": 720})
+    offline.context.set_offline(True)
     requests: list[str] = []
     faults: list[str] = []
     offline.on("request", lambda request: requests.append(request.url))
@@ -167,7 +166,6 @@ def test_the_saved_page_replays_offline(open_page, service, tmp_path, browser):
     assert "pwned" not in offline.title()
     assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [path.as_uri()]
     assert faults == []
-    context.close()
 
 
 @pytest.mark.slow

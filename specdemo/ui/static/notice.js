@@ -43,7 +43,6 @@ export class Notice {
     const { hint, arithmetic } = this.roles;
     this.isWaiting = false;
     hint.textContent = runWords(run);
-    hint.title = hint.textContent;
     arithmetic.textContent = named(run.arithmetic ?? "");
     arithmetic.hidden = !run.arithmetic;
   }

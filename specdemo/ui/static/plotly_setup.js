@@ -4,7 +4,7 @@
 export const NARROW_PX = 480;
 const MOST_MAGNIFIED = 1.6;
 /** The buttons by name: Plotly's own choice has one that sends the chart to a server. */
-export const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
+const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
 
 let onItsWay = null;
 
@@ -19,6 +19,13 @@ export function loadPlotly(base) {
     document.head.append(script);
   });
   return onItsWay;
+}
+
+/** Draw a figure into `node`, or what has changed of it. */
+export async function drawFigure(plotly, node, { data, layout }) {
+  await plotly.react(node, data, layout, PLOTLY_CONFIG);
+  // Plotly moves the title of an axis out of the way of labels whose place it at times measures wrongly; ours has room.
+  for (const title of node.querySelectorAll("[class^=g-y][class$=title]")) title.removeAttribute("transform");
 }
 
 /** The page's theme, by which figures are filed. */

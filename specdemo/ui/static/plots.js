@@ -5,7 +5,7 @@ import { LiveCharts } from "./live_charts.js";
 import { LIVE, PlotContents } from "./plot_contents.js";
 import { PlotPacer } from "./plot_pacer.js";
 import { BY_ROUND } from "./plot_points.js";
-import { loadPlotly, pageTheme, PLOTLY_CONFIG } from "./plotly_setup.js";
+import { drawFigure, loadPlotly, pageTheme } from "./plotly_setup.js";
 
 const NEAR = "400px";
 const IN_SIGHT = 0.2; // a chart of which less is seen need not follow the run
@@ -132,9 +132,9 @@ export class Plots {
     this.stale.delete(name);
     const node = this.nodes.get(name);
     const again = this.isDrawn(name);
-    const { data, layout } = this.contents.figure(name);
+    const figure = this.contents.figure(name);
     this.zoomable.set(name, this.contents.axes.get(name));
-    await this.plotly.react(node, data, layout, PLOTLY_CONFIG);
+    await drawFigure(this.plotly, node, figure);
     this.live.settle(name, !this.stale.has(name));
     if (!again && BY_ROUND.includes(name)) {
       node.on("plotly_click", ({ points }) => this.click(Math.floor(points[0].x) - 1));

@@ -1,6 +1,6 @@
 // One chart of Python's figures on one node: drawn in the page's theme and in the room there is.
 
-import { fitToRoom, loadPlotly, NARROW_PX, pageTheme, PLOTLY_CONFIG } from "./plotly_setup.js";
+import { drawFigure, fitToRoom, loadPlotly, NARROW_PX, pageTheme } from "./plotly_setup.js";
 import { named } from "./tokens.js";
 
 export class Chart {
@@ -61,7 +61,7 @@ export class Chart {
     fitToRoom(layout, narrow, this.room);
     this.fill({ data, layout }, this.room.width < NARROW_PX);
     if (!this.node.classList.contains("js-plotly-plot")) this.node.replaceChildren();
-    await plotly.react(this.node, data, layout, PLOTLY_CONFIG);
+    await drawFigure(plotly, this.node, { data, layout });
   }
 }
 

@@ -1,0 +1,38 @@
+"""What of a page is cut, covered or written over, whatever its size and its fonts."""
+
+from pathlib import Path
+from typing import Any
+
+FAULTS = Path(__file__).with_suffix(".js").read_text(encoding="utf-8")
+"""Texts cut at a side or written over one another, menus and fields too narrow for what they say, titles of
+axes within their plots, and controls in sight whose middle belongs to something else."""
+
+FONTS = {
+    "Liberation": ("Liberation Sans", "Liberation Mono"),
+    "DejaVu": ("DejaVu Sans", "DejaVu Sans Mono"),
+    "Noto": ("Noto Sans", "Noto Sans Mono"),
+}
+"""Narrow, wide and tall: what a page's ``system-ui`` may turn out to be."""
+INSTALLED = """families => families.filter(family => {
+    // Two fallbacks of different widths: a font that is missing follows them.
+    const context = new OffscreenCanvas(1, 1).getContext('2d');
+    const widths = ['monospace', 'serif'].map(fallback => {
+        context.font = `40px "${family}", ${fallback}`;
+        return context.measureText('iiiWWW.,0').width; });
+    return widths[0] === widths[1]; }).length"""
+
+
+def write_in(page: Any, font: str) -> bool:
+    """Have the page written in one of ``FONTS``; whether this machine has it."""
+    sans, mono = FONTS[font]
+    page.add_style_tag(
+        content=f""":root, body, .gradio-container {{
+        --font: "{sans}", sans-serif !important; --font-mono: "{mono}", monospace !important; }}
+        body, .gradio-container, .sd {{ font-family: "{sans}", sans-serif !important; }}"""
+    )
+    return page.evaluate(INSTALLED, [sans]) == 1
+
+
+def faults(page: Any) -> list[str]:
+    """What cannot be read or pressed in the page as it stands."""
+    return page.evaluate(FAULTS)

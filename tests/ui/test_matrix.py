@@ -1,0 +1,91 @@
+"""The page at every size, in every font and every state: nothing is cut, covered or written over."""
+
+import os
+from typing import Any
+
+import pytest
+from helpers.layout import FONTS, faults, write_in
+from helpers.replay import recorded
+from helpers.visitor import FRAMES, open_round, press, receive_run, run_to_end
+
+SIZES = {
+    "1280x720": (1280, 720),
+    "1366x768": (1366, 768),
+    "projector": (1920, 1080),
+    "125 %": (1024, 576),
+    "150 %": (853, 480),
+    "phone": (390, 844),
+}
+IN_ONE_SCREEN = ("1280x720", "1366x768", "projector")
+LIVE = ("[data-plot=acceptance]", "[data-plot=speedup]", ".sd-legend", "[data-role=rounds]", ".sd-transport")
+LONG_PROMPT = "Write a story about a lighthouse keeper who finds a letter in a bottle. " * 111
+
+
+def idle(page: Any, service: Any) -> None:
+    """As it is found when nothing has been run."""
+
+
+def running(page: Any, service: Any) -> None:
+    """Stopped in the middle of a run."""
+    receive_run(page)
+    press(page, "to-start", "round-on", "round-on", "round-on", "phase-on", "phase-on")
+
+
+def ended(page: Any, service: Any) -> None:
+    """At the end, with the verdict in words."""
+    run_to_end(page)
+
+
+def microscope(page: Any, service: Any) -> None:
+    """A round is open."""
+    run_to_end(page)
+    open_round(page, 1, 20)
+
+
+def third_lane(page: Any, service: Any) -> None:
+    """The draft alone writes, too."""
+    service.replayed = recorded("shared_noise")
+    run_to_end(page)
+
+
+def long_prompt(page: Any, service: Any) -> None:
+    """The longest prompt there may be."""
+    page.fill("#prompt textarea", LONG_PROMPT[:8000])
+    run_to_end(page)
+
+
+STATES = (idle, running, ended, microscope, third_lane, long_prompt)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("font", FONTS)
+@pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
+    if theme == "dark" and state not in (ended, microscope):
+        pytest.skip("what lies where does not depend on colours; two states show that")
+    page = open_page(theme=theme)
+    if not write_in(page, font):
+        sentence = f"{font} is not installed on this machine"
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    state(page, service)
+    found = {}
+    for name, (width, height) in SIZES.items():
+        page.set_viewport_size({"width": width, "height": height})
+        page.locator("[data-role=projector]").set_checked(name == "projector")
+        page.wait_for_timeout(250)  # what watches sizes has its turn
+        page.evaluate(FRAMES)
+        page.evaluate("scrollTo(0, 0)")
+        found[name] = faults(page)
+        if name in IN_ONE_SCREEN:
+            found[name] += [f"below the fold: {part}" for part in LIVE if not within(page, part, height)]
+        if name in os.environ.get("MATRIX_SHOTS", "").split(","):
+            page.screenshot(path=f"/tmp/matrix/{name}-{font}-{state.__name__}-{theme}.png")
+    seen = [f"{name}: {fault}" for name, several in found.items() for fault in several]
+    assert not seen, "\n".join(seen)
+
+
+def within(page: Any, part: str, height: int) -> bool:
+    """Whether all of it is in sight, unscrolled."""
+    box = page.locator(part).bounding_box()
+    return bool(box) and box["y"] >= 0 and box["y"] + box["height"] <= height + 0.5
