@@ -40,6 +40,7 @@ class Visitors:
             return
         page.goto(self._lobby)
         page.evaluate("localStorage.clear(), sessionStorage.clear()")
+        page.unroute_all()
         page.context.clear_cookies()
         page.context.clear_permissions()
         page.emulate_media(media="null", reduced_motion="null")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from helpers.replay import RECORDING, recorded, trace_of
-from helpers.visitor import run_to_end
+from helpers.visitor import run_to_end, wait_until
 from playwright.sync_api import expect
 
 from specdemo.records import recordings
@@ -34,6 +34,36 @@ def test_a_plain_address_plays_a_recorded_run_that_says_so(arriving):
     expect(page.locator("[data-role=closing]")).to_contain_text(NOTE)
     run_to_end(page)
     assert page.locator(".sd-kept:visible").count() == 0, "a run of one's own is not a recorded one"
+
+
+@pytest.mark.parametrize("then", ["a run", "a recording"])
+def test_who_is_faster_than_the_recording_keeps_what_they_asked_for(arriving, service, then):
+    page = arriving(query="lesson=1")
+    held: list[Any] = []
+    page.route(f"**/specdemo-traces/{stage.ARRIVAL}", lambda route: held.append(route))
+    page.goto(page.url.split("?")[0])
+    page.wait_for_selector(f"option[value={stage.ARRIVAL}]", state="attached")
+    wait_until(lambda: page.title() and bool(held))
+    first = held.pop()
+    if then == "a run":
+        run_to_end(page)
+        said = page.inner_text("[data-role=sentence]")
+        assert said == service.replayed[-1]["sentence"]
+    else:
+        page.set_input_files("[data-role=trace-file]", files=[as_file("shared_noise")])
+        page.wait_for_selector("[data-lane=draft]")
+    with page.expect_response(f"**/specdemo-traces/{stage.ARRIVAL}"):
+        first.continue_()
+    page.wait_for_timeout(300)
+    assert page.locator(".sd[data-recording], .sd-kept:visible").count() == 0
+    if then == "a run":
+        assert page.inner_text("[data-role=sentence]") == said
+
+
+def as_file(name: str) -> Any:
+    """A recording as a visitor's trace file."""
+    text = dump(trace_of(recorded(name)))
+    return {"name": "run.json", "mimeType": "application/json", "buffer": text.encode()}
 
 
 def test_who_wants_no_movement_finds_it_at_its_start(arriving):

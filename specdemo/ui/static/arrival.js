@@ -1,6 +1,7 @@
 // The first ten seconds: who comes by a plain address sees a recorded run of the prompt that stands in the widgets.
 
 import { element } from "./dom.js";
+import { fetchRecording } from "./recordings.js";
 
 const WORDS = "Recorded earlier. Press Run for your own.";
 
@@ -12,11 +13,10 @@ export class Arrival {
     this.notes = ["hint", "closing"].map((role) => [stage.roles[role], element("span", "sd-kept", WORDS)]);
   }
 
-  /** Play it; it waits at its start where people want no movement. */
+  /** Play it, unless the visitor is faster; it waits at its start where people want no movement. */
   async show() {
-    const { stage } = this;
-    await stage.toolbar.playRecording(this.name);
-    if (stage.recording !== this.name) return;
+    const { stage, name } = this;
+    if (!(await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name))) return;
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) stage.player.pause();
     for (const [place, note] of this.notes) place.prepend(note, " ");
   }

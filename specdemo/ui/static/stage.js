@@ -136,7 +136,7 @@ class Stage {
    */
   async present({ recording, pace, hold, round, departure }, topic) {
     this.topic.expect(topic);
-    await this.toolbar.playRecording(recording);
+    if (!(await this.toolbar.playRecording(recording))) return;
     if (pace) this.transport.setPace(pace);
     if (hold) this.player.pause(); // before the first frame, so at the start
     if (round !== undefined) this.selection.open(round);

@@ -39,19 +39,32 @@ export class Toolbar {
     return names;
   }
 
-  /** Play a shipped recording. */
+  /** Play a shipped recording in place of whatever runs; whether it is the one shown. */
   playRecording(name) {
-    return this.play(() => fetchRecording(this.base, name), name);
+    return this.playInstead(() => fetchRecording(this.base, name), name);
   }
 
-  async play(fetchText, recording) {
+  playInstead(fetchText, recording) {
     document.querySelector("#stop:enabled")?.click(); // nobody would see the rest of that run
+    return this.play(fetchText, recording);
+  }
+
+  /** Play a finished run as soon as it has come, unless another has begun or been asked for meanwhile. */
+  async play(fetchText, recording) {
+    const { stage } = this;
+    const { trace } = stage;
+    const asked = (this.asked = {});
+    const isOvertaken = () => this.asked !== asked || stage.trace !== trace;
     try {
-      this.stage.load(await fetchText(), recording);
+      const text = await fetchText();
+      if (isOvertaken()) return false;
+      stage.load(text, recording);
     } catch (error) {
-      this.stage.begin();
-      this.stage.fail(error.message);
+      if (isOvertaken()) return false;
+      stage.begin();
+      stage.fail(error.message);
     }
+    return stage.recording === recording;
   }
 
   wireRecordings() {
@@ -66,7 +79,7 @@ export class Toolbar {
     });
     file.addEventListener("change", () => {
       const [chosen] = file.files;
-      if (chosen) this.play(() => openTrace(this.base, chosen), null);
+      if (chosen) this.playInstead(() => openTrace(this.base, chosen), null);
       file.value = "";
     });
   }
