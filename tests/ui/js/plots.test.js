@@ -62,6 +62,7 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
   const nodes = Object.keys(FILLED).map((plot) => ({
     dataset: { plot },
     classList: classes(),
+    querySelectorAll: () => [],
     clicked: [],
     style: {},
     append(canvas) {
