@@ -1,4 +1,4 @@
-"""At every moment a run is paused at, figures, lanes, passes and both live charts tell of the same rounds."""
+"""At every moment a run is paused at, figures, lanes, strip and both live charts tell of the same rounds."""
 
 import pytest
 from helpers.replay import recorded, rounds
@@ -11,6 +11,13 @@ SHOWN = """() => ({
     charts: [...document.querySelectorAll('.sd-live-layer')].map(layer => Number(layer.dataset.rounds)),
     clock: Number(document.querySelector('[data-role=scrub]').value),
     ended: document.querySelector('.sd').dataset.state === 'ended' })"""
+STRIP = """count => {
+    const strip = document.querySelector('[data-role=rounds]');
+    const canvas = strip.querySelector('canvas');
+    const pen = canvas.getContext('2d');
+    // The left edge of each column, filled or drawn, as strong as it was played.
+    const strong = index => pen.getImageData(18 * index, canvas.height - 3, 1, 1).data[3] > 200;
+    return [Number(strip.getAttribute('aria-valuenow')), Array.from({ length: count }, (_, i) => strong(i))]; }"""
 OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
 
 
@@ -18,7 +25,7 @@ OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
 def test_everything_tells_of_the_same_rounds_phase_by_phase(open_page, service, recording):
     service.replayed = recorded(recording)
     events = rounds(service.replayed)
-    page = open_page()
+    page = open_page(width=1920)  # wide enough for columns of 18 whole pixels
     run_to_end(page)
     press(page, "to-start")
     stops, seen = 0, set()
@@ -28,6 +35,10 @@ def test_everything_tells_of_the_same_rounds_phase_by_phase(open_page, service, 
         shown = page.evaluate(SHOWN)
         settled = shown["passes"]
         assert shown["charts"] == [settled, settled], f"at {shown['clock']} s"
+        at, strong = page.evaluate(STRIP, len(events))
+        assert at == max(1, settled)
+        drafted = [index for index, event in enumerate(events) if event["round"]["drafted"]]
+        assert [strong[index] for index in drafted] == [index < settled for index in drafted]
         kept = [status for _, status, *_ in tokens(page) if status not in ("pending", "discarded")]
         if settled:
             totals = events[settled - 1]["totals"]

@@ -227,3 +227,19 @@ def copied_link(page: Any) -> str:
     press(page, "copy-link")
     page.wait_for_function("document.querySelector('[data-role=told]').textContent === 'Link copied.'")
     return page.evaluate("navigator.clipboard.readText()")
+
+
+def test_one_s_own_run_takes_the_settings_of_a_recorded_one(open_page, service):
+    page = open_page(query=f"trace={RECORDING}")
+    page.locator(".sd-reuse:visible").wait_for()
+    press(page, "to-end")
+    page.wait_for_selector(ENDED)
+    page.locator(".sd-closing .sd-reuse").click()
+    asked = recorded("shared_noise")[0]["run"]["config"]
+    page.wait_for_function(
+        "text => document.querySelector('#prompt textarea')?.value === text", arg=asked["prompt"]
+    )
+    run_to_end(page)
+    names = ("prompt", "mode", "k", "rule", "temperature", "seed", "max_new_tokens", "drafter")
+    assert {name: service.requests[-1][name] for name in names} == {name: asked[name] for name in names}
+    assert page.locator(".sd-reuse").count() == 0, "that run is one's own"

@@ -15,6 +15,7 @@ import { Notice } from "./notice.js";
 import { PassBlocks } from "./pass_blocks.js";
 import { Player } from "./player.js";
 import { Plots } from "./plots.js";
+import { Reuse } from "./reuse.js";
 import { Selection } from "./selection.js";
 import { Speaker } from "./speech.js";
 import { keepTabInAddress } from "./tabs.js";
@@ -78,6 +79,7 @@ class Stage {
     this.keys = new PageKeys(this);
     this.lastRun = new LastRun(this);
     this.arrival = new Arrival(this, settings.arrival);
+    this.reuse = new Reuse(this.roles);
     this.topic = new Topic(root);
     this.lanes = {};
     for (const article of root.querySelectorAll("[data-lane]")) {
@@ -127,6 +129,8 @@ class Stage {
     this.recording = recording;
     for (const event of parseEvents(text)) this.take(event);
     if (recording) this.root.dataset.recording = recording;
+    // On arrival they stand there already, and a page from a file has no widgets.
+    if (recording !== this.arrival.name && !this.root.dataset.offline && this.trace.start) this.reuse.offer(this.trace.start.run);
     this.player.play();
   }
 
@@ -158,6 +162,7 @@ class Stage {
     this.recording = null;
     this.lastRun.leave();
     this.arrival.leave();
+    this.reuse.leave();
     delete this.root.dataset.recording;
     this.topic.begin();
     this.spoken = 0; // rounds at the time of the latest sentence
