@@ -17,7 +17,8 @@ STRIP = """count => {
     const pen = canvas.getContext('2d');
     // The left edge of each column, filled or drawn, as strong as it was played.
     const strong = index => pen.getImageData(18 * index, canvas.height - 3, 1, 1).data[3] > 200;
-    return [Number(strip.getAttribute('aria-valuenow')), Array.from({ length: count }, (_, i) => strong(i))]; }"""
+    const indices = Array.from({ length: count }, (_, index) => index);
+    return [Number(strip.getAttribute('aria-valuenow')), indices.map(strong)]; }"""
 OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
 
 
