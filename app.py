@@ -107,12 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     offer = hosting.offered_pairs()
     service = hosting.service(offer)
+    service.load()  # meanwhile the page is built
     page = build_page(service, hosting.drafters, offer)
     options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
     if settings.mcp:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
-    service.load()
     return serve_until_ended(page, service, {**address, **options})
 
 
