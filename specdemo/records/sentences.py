@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from specdemo.records.drafter_kinds import KINDS, SCRIPTED
 from specdemo.records.figures import Totals
+from specdemo.records.theory import best_length
 from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
 
@@ -105,6 +106,9 @@ def _why_slower(totals: Totals, config: RunConfig, calibration: Calibration | No
         return f"; {right}"
     if totals.break_even_alpha is None:
         return f", because a draft costs more here than it could win were every guess right; {right}"
+    best = best_length(totals.alpha_compared, calibration.c, calibration.v)
+    if config.k != AUTO and 0 < best < config.k and totals.alpha_compared < totals.break_even_alpha:
+        return f", because k = {config.k} drafts more than is kept: {right}, and k = {best} would suit that"
     needed = f"{totals.break_even_alpha:.0%}"
     if totals.alpha_compared < totals.break_even_alpha:
         return f", because only {right}; it would need {needed} accepted to break even"

@@ -1,7 +1,8 @@
 """The pictures of the README, taken of the page in Chromium while it replays recorded runs.
 
 In ``tests``, ``python -m helpers.pictures`` writes them to ``assets/screenshots``: the page in both themes, a
-round under the microscope, and a moving picture of a run.
+round under the microscope, a lesson, the lab's theory, and a moving picture of a run. That of the proof needs
+models: it is taken by hand.
 """
 
 import io
@@ -27,6 +28,8 @@ MOVING = "code"
 FRAME_MS = 120
 MOVING_S = 14.0
 MOVING_WIDTH = 1024
+LAB_MS = 1500
+"""Until its first chart stands."""
 HOLD_MS = 2500
 """How long its end stands still."""
 
@@ -81,9 +84,17 @@ def main() -> None:
         page.focus("[data-role=rounds]")
         page.keyboard.press("ArrowLeft")
         still(page, "microscope")
+        page.keyboard.press("Escape")
+        page.click("#tab-lab-button")
+        page.click("[data-role=take-run]")
+        page.wait_for_timeout(LAB_MS)
+        still(page, "lab")
         page = opened("trace=draft-alone", "dark")
         page.wait_for_timeout(4000)
         still(page, "page-dark")
+        page = opened("lesson=3")
+        page.wait_for_timeout(5000)
+        still(page, "learn")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,18 @@ def test_slower_says_why(alpha, even, why):
     assert why in sentence
 
 
+def test_too_long_a_draft_is_blamed_and_a_shorter_one_named():
+    dear = replace(COSTS, c=0.1, v=tuple(1 + 0.08 * n for n in range(13)))
+    slow = replace(SLOW, alpha_compared=0.53, break_even_alpha=0.78)
+    assert said(slow, replace(ASKED, k=12), costs=dear).endswith(
+        "slower, because k = 12 drafts more than is kept: 53% of the compared guesses were right, "
+        "and k = 2 would suit that."
+    )
+    assert "because only 53%" in said(slow, replace(ASKED, k="auto"), costs=dear), "nobody chose its lengths"
+    hopeless = replace(slow, alpha_compared=0.05)
+    assert "because only 5%" in said(hopeless, replace(ASKED, k=12), costs=dear), "no length would pay"
+
+
 def test_without_measured_costs_slower_has_no_reason():
     sentence = said(replace(SLOW, break_even_alpha=None), costs=None)
     assert sentence.endswith("0.92× as fast: slower; 57% of the compared guesses were right.")

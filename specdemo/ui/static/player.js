@@ -36,12 +36,15 @@ export class Player {
     return perSecond ? SLOW_TOKENS_PER_S / perSecond : 1;
   }
 
-  /** How many times as slow as it was a run is shown to fit; the same from its first round to its last. */
+  /** How many times as slow as it was a run is shown to fit: by what its first rounds promise until all have come. */
   get slowness() {
-    const seconds = this.trace.expectedSeconds();
+    const { trace } = this;
+    const seconds = trace.expectedSeconds();
     if (seconds === null) return USUAL_SLOWNESS;
-    this.fitted ??= Math.max(1, Math.round(FIT_S / seconds));
-    return this.fitted;
+    if (this.fitted?.closed !== trace.closed) {
+      this.fitted = { closed: trace.closed, slowness: Math.max(1, Math.round(FIT_S / seconds)) };
+    }
+    return this.fitted.slowness;
   }
 
   get atEnd() {

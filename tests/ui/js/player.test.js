@@ -56,7 +56,7 @@ test("time passes at the pace", () => {
   near(player.time, 0.03);
 });
 
-test("the pace that fits shows a short run slowly, a slow one as it was, and does not change on the way", () => {
+test("the pace that fits shows a short run slowly, a slow one as it was, and changes only when all is known", () => {
   const slowness = (made) => playing(made, "fit").player.slowness;
   const short = closed();
   assert.equal(slowness(short), Math.round(FIT_S / short.frontier()));
@@ -69,6 +69,13 @@ test("the pace that fits shows a short run slowly, a slow one as it was, and doe
   run.calibration.step_s = 1;
   near(player.rate, 3 / FIT_S);
   near(playing(live, "fit").player.rate, 1);
+  const whole = closed();
+  whole.closed = false;
+  whole.start = { run: { ...run, calibration: { step_s: 0.001 } } };
+  const { player: watched } = playing(whole, "fit");
+  assert.ok(watched.slowness > 100);
+  whole.closed = true;
+  assert.equal(watched.slowness, Math.round(FIT_S / whole.frontier()), "it was slower than measured before");
 });
 
 test("a tab that was hidden goes on where it was", () => {
