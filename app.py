@@ -59,6 +59,7 @@ def settings_parser() -> argparse.ArgumentParser:
     add("--target", help="a target model of your own: hub id or folder; with --draft")
     add("--draft", help="its draft model: hub id or folder, or none")
     add("--feature-draft", help="feature draft of the target: folder")
+    add("--n-gram", help="table of n-grams of the target: folder")
     add("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
     add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
     add(
@@ -98,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         target=settings.target,
         draft=settings.draft,
         feature_draft=settings.feature_draft,
+        n_gram=settings.n_gram,
         device=settings.device,
         precision=settings.precision,
         remeasure=settings.remeasure,

@@ -96,6 +96,7 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
         "--draft", default=EMBEDDED, metavar="ID|DIR|none", help="its draft model (default: %(default)s)"
     )
     parser.add_argument("--feature-draft", metavar="DIR", help="a feature draft trained for the target")
+    parser.add_argument("--n-gram", metavar="DIR", help="a table of n-grams counted for the target")
     parser.add_argument("--device", **DEVICE)
     parser.add_argument(
         "--precision",
@@ -123,6 +124,7 @@ def loaded_pair(options: argparse.Namespace) -> Any:
     sources = replace(
         named,
         feature_draft=options.feature_draft,
+        n_gram=options.n_gram,
         device=options.device,
         precision=options.precision,
     )

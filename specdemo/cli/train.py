@@ -16,7 +16,9 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser("train", help="distil a draft for a target from the target's own text")
     parser.set_defaults(command=run)
     parser.add_argument("--target", **TARGET)
-    parser.add_argument("--kind", choices=["model", "feature"], default="model", help="default: model")
+    parser.add_argument(
+        "--kind", choices=["model", "feature", "n-gram"], default="model", help="default: model"
+    )
     parser.add_argument("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; reproducible")

@@ -74,39 +74,43 @@ class PromptLookupDrafter:
         """What was kept will be in the text."""
 
 
-class LookupFirstDrafter:
-    """Copies where the text repeats itself and asks another drafter elsewhere.
+class FirstOf:
+    """Asks several drafters in turn and takes the first draft that there is.
 
-    A match of one token is no evidence, so copying needs ``shortest`` = 2 or more here: the other
-    drafter is better than that.
+    A match of one token is no evidence, so copying needs ``SHORTEST_COPY`` here: a model is better than that.
     """
 
-    def __init__(self, other: Drafter, device: torch.device, shortest: int):
-        self._lookup = PromptLookupDrafter(device, shortest)
-        self._other = other
-        self._other_drafted = False
+    def __init__(self, drafters: Sequence[Drafter]):
+        self._drafters = drafters
+        self._asked_last = drafters[-1]
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Both start."""
-        self._lookup.begin(prompt_ids, capacity)
-        self._other.begin(prompt_ids, capacity)
+        """All start."""
+        for drafter in self._drafters:
+            drafter.begin(prompt_ids, capacity)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """A copy if there is one, else the other's draft."""
-        copied = self._lookup.propose(text, length, rule)
-        self._other_drafted = len(copied) == 0
-        return self._other.propose(text, length, rule) if self._other_drafted else copied
+        """The first draft that is not empty, else the last drafter's."""
+        *free, last = self._drafters
+        for drafter in free:
+            draft = drafter.propose(text, length, rule)
+            if len(draft):
+                self._asked_last = drafter
+                return draft
+        self._asked_last = last
+        return last.propose(text, length, rule)
 
     def observe(self, accepted: int) -> None:
-        """The other drafter's cache is a prefix of the text; a copy it did not see changes nothing."""
-        if self._other_drafted:
-            self._other.observe(accepted)
+        """To whoever drafted. A model's cache is a prefix of the text; others' drafts change nothing."""
+        self._asked_last.observe(accepted)
 
 
 def make(order: Order) -> Drafter:
     """Copying alone, or before the kind that is asked where nothing is to be copied."""
     device, other = order.target.device, make_otherwise(order)
-    return PromptLookupDrafter(device) if other is None else LookupFirstDrafter(other, device, SHORTEST_COPY)
+    if other is None:
+        return PromptLookupDrafter(device)
+    return FirstOf([PromptLookupDrafter(device, SHORTEST_COPY), other])
 
 
 def _read_on(text: Sequence[int], position: int) -> Iterator[int]:

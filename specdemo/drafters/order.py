@@ -39,6 +39,11 @@ class Parts(Protocol):
         ...
 
     @property
+    def n_gram(self) -> Any:
+        """The table of what usually follows, if there is one."""
+        ...
+
+    @property
     def draft_device(self) -> torch.device:
         """Where the draft model is."""
         ...

@@ -65,6 +65,10 @@ class DraftLength(Protocol):
         """Whether to copy one more token, found by a match of ``matched`` tokens."""
         ...
 
+    def wants_guess(self, chance: float) -> bool:
+        """Whether to put forward one more token that took no step and is thought right with ``chance``."""
+        ...
+
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
         """What became of the round's draft."""
         ...
@@ -91,6 +95,11 @@ class _Countdown:
 
     def wants_copy(self, matched: int) -> bool:
         """Until all tokens are copied."""
+        self._left -= 1
+        return self._left >= 0
+
+    def wants_guess(self, chance: float) -> bool:
+        """Until all tokens are put forward."""
         self._left -= 1
         return self._left >= 0
 
@@ -230,7 +239,7 @@ class AutoLength(_Planner):
         confidence = probabilities(scores).amax().item()
         if math.isnan(confidence):
             raise FloatingPointError(NO_NUMBERS)
-        kind = ("draft", min(int(confidence * CONFIDENCE_BINS), CONFIDENCE_BINS - 1))
+        kind = ("draft", _bin(confidence))
         rate = self._rate_of(kind, confidence)
         drafted = len(self._drafted)
         survival = self._survival * rate
@@ -243,23 +252,32 @@ class AutoLength(_Planner):
         return True
 
     def wants_copy(self, matched: int) -> bool:
-        """Whether copying on is expected to pay, and at first more than drafting instead.
+        """Whether copying on is expected to pay, and at first more than drafting instead."""
+        last = len(COPY_PRIORS) - 1
+        kinds = [min(matched - 1 + place, last) for place in range(self._most)]
+        rates = [self._rate_of(("copy", kind), COPY_PRIORS[kind]) for kind in kinds]
+        return self._wants_free([("copy", kind) for kind in kinds], rates)
 
-        Whoever copies and has a step to pay for can also draft.
+    def wants_guess(self, chance: float) -> bool:
+        """As :meth:`wants_copy`; tokens behind it are taken to be as likely."""
+        kind = ("guess", _bin(chance))
+        return self._wants_free([kind] * self._most, [self._rate_of(kind, chance)] * self._most)
+
+    def _wants_free(self, kinds: list[tuple[str, int]], rates: list[float]) -> bool:
+        """Whether a token that takes no step is worth its row; ``kinds`` and ``rates`` by place.
+
+        Whoever has such tokens and a step to pay for can also draft.
         """
         drafted = len(self._drafted)
         if drafted >= self._most:
             return False
-        last = len(COPY_PRIORS) - 1
-        kinds = [min(matched - 1 + place, last) for place in range(self._most)]
-        rates = [self._rate_of(("copy", kind), COPY_PRIORS[kind]) for kind in kinds]
         instead = 0.0
         if drafted == 0 and self._costs.c > 0:
             instead = max(0.0, self._gain(self._rates, 0, 1.0, self._costs.c))
         pays = self._gain(rates, drafted, self._survival, 0.0) > instead
         if not pays and (drafted > 0 or instead > 0 or not self._probes()):
             return False
-        self._draft(("copy", kinds[drafted]), self._survival * rates[drafted])
+        self._draft(kinds[drafted], self._survival * rates[drafted])
         return True
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
@@ -300,6 +318,10 @@ class AutoLength(_Planner):
     def _draft(self, kind: tuple[str, int], survival: float) -> None:
         self._drafted.append(kind)
         self._survival = survival
+
+
+def _bin(chance: float) -> int:
+    return min(int(chance * CONFIDENCE_BINS), CONFIDENCE_BINS - 1)
 
 
 class PlannedLength(_Countdown, _Planner):

@@ -4,6 +4,7 @@ The two-call shape follows transformers' ``CandidateGenerator``. A drafter may b
 target's verdict keeps the output the target's. The kinds are in ``drafters``, one module each.
 """
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -101,10 +102,17 @@ def copied_draft(
     tokens: Iterable[int], matched: int, length: DraftLength, device: torch.device, name: str
 ) -> Draft:
     """A draft of given tokens (q = 1 each), as many of them as ``length`` wants."""
-    wanted = []
-    for token in tokens:
-        if not length.wants_copy(matched):
-            break
-        wanted.append(token)
-    ids = torch.tensor(wanted, dtype=torch.long, device=device)
-    return Draft(ids, by=name if wanted else "")
+    return _certain_draft(itertools.takewhile(lambda _: length.wants_copy(matched), tokens), device, name)
+
+
+def guessed_draft(
+    guesses: Iterable[tuple[int, float]], length: DraftLength, device: torch.device, name: str
+) -> Draft:
+    """A draft of tokens that took no step (q = 1 each), each with the chance it is thought to have."""
+    wanted = itertools.takewhile(lambda guess: length.wants_guess(guess[1]), guesses)
+    return _certain_draft((token for token, _ in wanted), device, name)
+
+
+def _certain_draft(tokens: Iterable[int], device: torch.device, name: str) -> Draft:
+    ids = torch.tensor(list(tokens), dtype=torch.long, device=device)
+    return Draft(ids, by=name if len(ids) else "")

@@ -133,6 +133,7 @@ def _assembled(
         draft_name=draft_found.name if draft_found else sources.draft,
         # Before the target is taken apart the drafts made of its parts must be there.
         feature_draft=loader.feature_draft(sources.feature_folder, target),
+        n_gram=loader.n_gram(sources.n_gram_folder, target),
         target=loader.finished_target(target),
         draft=draft,
         id_map=id_map,

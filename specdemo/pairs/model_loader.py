@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from transformers.utils.logging import set_tqdm_hook
 
@@ -19,6 +20,7 @@ from specdemo.models.execution import CausalLM, WholeModel
 from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import is_dispatched
+from specdemo.models.n_gram import NGramTable, load_n_gram
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, linear_share, pack_linears, rounded
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
 from specdemo.pairs.compatible import (
@@ -96,6 +98,18 @@ class Loader:
             ) from error
         require_known_ids(draft.id_map, target)
         return draft
+
+    def n_gram(self, path: Path | None, target: PreTrainedModel) -> NGramTable | None:
+        """The table of what usually follows in the target's text."""
+        if path is None:
+            return None
+        try:
+            return load_n_gram(path, target.config.get_text_config().vocab_size)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise UserError(
+                f"Cannot load a table of n-grams of this target from {path}; name a folder written by "
+                "`specdemo train --kind n-gram` for it."
+            ) from error
 
     def packed_draft(self, folder: Path, target: WholeModel) -> tuple[CausalLM, torch.Tensor]:
         """A draft of our own, which borrows the target's embedding, and its id map."""

@@ -10,10 +10,11 @@ from specdemo.models.execution import CausalLM, WholeModel, readable_positions
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.layer_views import input_embedding
+from specdemo.models.n_gram import NGramTable
 from specdemo.pairs.arithmetic import Arithmetic
 from specdemo.pairs.hardware import hardware_of, passes_of
 from specdemo.pairs.pass_costs import PassCosts
-from specdemo.records.drafter_kinds import FEATURE_DRAFT, PROMPT_LOOKUP, drafters_with
+from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Mode, RunConfig
@@ -32,6 +33,7 @@ class Pair:
         id_map: Target id of each draft output row, shape [H], beside the draft; None where both score the
             same ids.
         feature_draft: The head on the target's states, if there is one for this target.
+        n_gram: The table of what usually follows in the target's text, if there is one.
         target_revision, draft_revision: Commits of models that came from the hub.
         arithmetic: What it computes in and why; None where nobody chose.
         costs: Of its passes.
@@ -46,6 +48,7 @@ class Pair:
     precision: str
     pieces: PieceTable
     feature_draft: FeatureDraft | None = None
+    n_gram: NGramTable | None = None
     target_revision: str | None = None
     draft_revision: str | None = None
     arithmetic: Arithmetic | None = None
@@ -91,9 +94,7 @@ class Pair:
     @property
     def drafters(self) -> tuple[str, ...]:
         """The drafter kinds on menus that this pair can run."""
-        return drafters_with(
-            *(name for name in ("draft", "feature_draft") if getattr(self, name) is not None)
-        )
+        return drafters_with(*(name for name in NEEDED_NAMES if getattr(self, name) is not None))
 
     @property
     def default_drafter(self) -> str:

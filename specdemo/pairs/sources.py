@@ -6,9 +6,9 @@ from pathlib import Path
 from specdemo.pairs.arithmetic import AUTO_PRECISION
 from specdemo.pairs.embedded import Progress, embedded_target
 from specdemo.pairs.hub import fetch_checkpoint
-from specdemo.records.drafter_kinds import DRAFT, FEATURE_DRAFT_HEAD, drafters_with
+from specdemo.records.drafter_kinds import DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE, drafters_with
 from specdemo.records.limits import UserError
-from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT
+from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
 NONE = "none"
 """A pair without a draft model; drafters that need none still run."""
@@ -24,6 +24,7 @@ class Sources:
             a full model or a reduced-head draft; or ``none``.
         feature_draft: A folder written by ``specdemo train --kind feature`` for this target; the
             embedded target has one of its own.
+        n_gram: A folder written by ``specdemo train --kind n-gram``; the embedded target has one of its own.
         device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models; by default CUDA where there is one, and
             where there are several, as ``placement.plan`` has it.
         precision: Of the target, its baseline and a draft named here: ``bf16``, ``fp32``, or on CPU
@@ -35,6 +36,7 @@ class Sources:
     target: str = EMBEDDED
     draft: str = EMBEDDED
     feature_draft: str | None = None
+    n_gram: str | None = None
     device: str | None = None
     precision: str = AUTO_PRECISION
     target_revision: str | None = None
@@ -43,16 +45,27 @@ class Sources:
     @property
     def feature_folder(self) -> Path | None:
         """Where the feature draft is: as named, or the embedded target's own if it has one."""
-        if self.feature_draft is not None:
-            return Path(self.feature_draft)
-        shipped = self.target == EMBEDDED and EMBEDDED_FEATURE_DRAFT.is_dir()
-        return EMBEDDED_FEATURE_DRAFT if shipped else None
+        return self._folder(self.feature_draft, EMBEDDED_FEATURE_DRAFT)
+
+    @property
+    def n_gram_folder(self) -> Path | None:
+        """Where the table of n-grams is, likewise."""
+        return self._folder(self.n_gram, EMBEDDED_N_GRAM)
 
     @property
     def drafters(self) -> tuple[str, ...]:
         """The drafter kinds that a visitor of such a pair can choose from."""
-        there = {DRAFT: self.draft != NONE, FEATURE_DRAFT_HEAD: self.feature_folder is not None}
+        there = {
+            DRAFT: self.draft != NONE,
+            FEATURE_DRAFT_HEAD: self.feature_folder is not None,
+            N_GRAM_TABLE: self.n_gram_folder is not None,
+        }
         return drafters_with(*(part for part, has in there.items() if has))
+
+    def _folder(self, named: str | None, shipped: Path) -> Path | None:
+        if named is not None:
+            return Path(named)
+        return shipped if self.target == EMBEDDED and shipped.is_dir() else None
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ module is named, not imported: a trace must load where no model can.
 
 from typing import NamedTuple
 
-DRAFT, FEATURE_DRAFT_HEAD = "draft", "feature_draft"
-NEEDED_NAMES = {DRAFT: "draft model", FEATURE_DRAFT_HEAD: "feature draft"}
+DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE = "draft", "feature_draft", "n_gram"
+NEEDED_NAMES = {DRAFT: "draft model", FEATURE_DRAFT_HEAD: "feature draft", N_GRAM_TABLE: "n-gram table"}
 """What a pair may lack (a field of ``Pair``), and what it is called."""
 
 
@@ -25,6 +25,7 @@ class Kind(NamedTuple):
             forward as certain.
         otherwise: Name of the kind it asks where it has nothing to propose.
         source: Where its tokens come from, as a clause, if it does not compute.
+        silence: Why it may have nothing to propose, as a clause, if it does not compute.
         offered: Whether it is on menus.
     """
 
@@ -37,14 +38,14 @@ class Kind(NamedTuple):
     computes: bool = True
     otherwise: str = ""
     source: str = ""
+    silence: str = ""
     offered: bool = True
 
     @property
     def stepping(self) -> "Kind | None":
         """The kind whose step a run with this one costs; None where nobody makes passes."""
-        if self.otherwise:
-            return KINDS[self.otherwise]
-        return self if self.computes else None
+        last = KINDS[self.otherwise] if self.otherwise else self
+        return last if last.computes else None
 
     @property
     def required(self) -> str:
@@ -53,8 +54,10 @@ class Kind(NamedTuple):
 
 
 DRAFT_MODEL, FEATURE_DRAFT, EARLY_EXIT = "draft-model", "feature-draft", "early-exit"
-PROMPT_LOOKUP, SCRIPTED = "prompt-lookup", "scripted"
+PROMPT_LOOKUP, N_GRAM, SCRIPTED = "prompt-lookup", "n-gram", "scripted"
 _COPIED, _WRITTEN = "it was copied from earlier text", "a script wrote it"
+_USUAL = "it is what usually follows in the target's own text"
+_NO_REPEAT, _UNKNOWN = "the text repeats nothing that could be copied", "no word of it is in the table"
 _FEATURE_DRAFT = "the feature draft"
 
 _TABLE = (
@@ -74,6 +77,29 @@ _TABLE = (
         "lookup",
         computes=False,
         source=_COPIED,
+        silence=_NO_REPEAT,
+    ),
+    Kind(
+        N_GRAM,
+        "n-grams",
+        "Looks up what usually follows in text of the target's own: free, and no model at all.",
+        "a table of n-grams",
+        "n_gram",
+        needs=N_GRAM_TABLE,
+        computes=False,
+        source=_USUAL,
+        silence=_UNKNOWN,
+    ),
+    Kind(
+        "lookup+n-gram",
+        "copy, else n-grams",
+        "Copies where the text repeats itself, and elsewhere looks up what usually follows: both free.",
+        "copying, else a table of n-grams",
+        "lookup",
+        computes=False,
+        otherwise=N_GRAM,
+        source=_COPIED,
+        silence=f"{_NO_REPEAT}, and {_UNKNOWN}",
     ),
     Kind(
         "lookup+model",

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from specdemo.records.drafter_kinds import KINDS, SCRIPTED
+from specdemo.records.drafter_kinds import KINDS
 from specdemo.records.figures import Totals
 from specdemo.records.theory import best_length
 from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
@@ -122,8 +122,7 @@ def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
     """The clause that says that, and why, no round had a draft."""
     kind = KINDS[config.drafter]
     if not kind.computes:
-        why = "" if kind.name == SCRIPTED else ": the text repeats nothing that could be copied"
-        return f"nothing was drafted{why}"
+        return f"nothing was drafted{kind.silence and ': '}{kind.silence}"
     if config.k != AUTO or calibration is None or len(calibration.v) < 2:
         return "nothing was drafted"
     price = (calibration.c + calibration.v[1] - calibration.v[0]) / calibration.v[0]

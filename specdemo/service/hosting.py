@@ -27,7 +27,7 @@ class Hosting:
 
     Attributes:
         pair: Name of the preset that is always there.
-        target, draft, feature_draft: Models in its place, as for ``load_pair``.
+        target, draft, feature_draft, n_gram: Models in its place, as for ``load_pair``.
         device, precision, remeasure: Of all pairs, as for ``load_pair``.
         any_model: Whether visitors may name any two models of the hub.
         only_home: Whether no other pair is offered at all.
@@ -38,6 +38,7 @@ class Hosting:
     target: str | None = None
     draft: str | None = None
     feature_draft: str | None = None
+    n_gram: str | None = None
     device: str | None = None
     precision: str = AUTO_PRECISION
     remeasure: bool = False
@@ -56,7 +57,7 @@ class Hosting:
         if preset is None and self.draft is None:
             raise UserError("--target needs --draft with it: a model of the same family, or none.")
         own = Sources(self.target or EMBEDDED, self.draft or EMBEDDED) if preset is None else preset.sources
-        return self._placed(replace(own, feature_draft=self.feature_draft))
+        return self._placed(replace(own, feature_draft=self.feature_draft, n_gram=self.n_gram))
 
     @property
     def _preset(self) -> Preset | None:

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter
+from specdemo.drafters.n_gram import NGramDrafter
 from specdemo.engine.drafter import Drafter
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.feature_draft import FeatureRuntime
@@ -18,7 +19,7 @@ from specdemo.pairs.live import LiveRun
 from specdemo.pairs.load import assemble_pair
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.pairs.sources import NONE, Sources
-from specdemo.records.drafter_kinds import DRAFT_MODEL, FEATURE_DRAFT
+from specdemo.records.drafter_kinds import DRAFT_MODEL, FEATURE_DRAFT, N_GRAM
 from specdemo.records.limits import parse_config
 from specdemo.records.race import race
 from specdemo.records.trace import BASELINE, SPECULATIVE, Round, RunConfig
@@ -29,7 +30,7 @@ K = 4
 NEW_TOKENS = 64
 LEAST_ROUNDS = 8
 Figures = dict[str, Any]
-DRAFTER_OF = {"model": DRAFT_MODEL, "feature": FEATURE_DRAFT}
+DRAFTER_OF = {"model": DRAFT_MODEL, "feature": FEATURE_DRAFT, "n-gram": N_GRAM}
 
 
 def evaluate_draft(
@@ -53,7 +54,8 @@ def evaluate_draft(
         ``target`` (its name), ``alpha`` (per compared token), ``tau``, ``speedup``, ``c``,
         ``identical`` (prompts with the baseline's own output) and ``prompts`` (how many there were).
     """
-    own = {"draft": str(folder)} if kind == "model" else {"draft": NONE, "feature_draft": str(folder)}
+    place = {"model": "draft", "feature": "feature_draft", "n-gram": "n_gram"}[kind]
+    own = {"draft": NONE, place: str(folder)}
     pair = assemble_pair(Sources(target, device=device, precision=precision, **own))
     run = _measured if calibrated else _unmeasured
     found: list[Figures] = []
@@ -93,10 +95,13 @@ def _measured(pair: Pair, config: RunConfig, stop: Stop) -> Figures:
 def _unmeasured(pair: Pair, config: RunConfig, stop: Stop) -> Figures:
     """A run of a pair whose passes were never measured or made to agree: outputs may part at near ties."""
     ids = pair.prompt_ids(config)
-    if pair.feature_draft is None:
+    if pair.n_gram is not None:
+        host = ModelRuntime(pair.target)
+        drafter: Drafter = NGramDrafter(pair.n_gram, pair.device)
+    elif pair.feature_draft is None:
         assert pair.draft is not None
         host = ModelRuntime(pair.target)
-        drafter: Drafter = DraftModelDrafter(ModelRuntime(pair.draft, id_map=pair.id_map))
+        drafter = DraftModelDrafter(ModelRuntime(pair.draft, id_map=pair.id_map))
     else:
         host = ModelRuntime(pair.target, taps=pair.feature_draft.config.taps)
         drafter = FeatureDrafter(FeatureRuntime(pair.feature_draft), host)

@@ -47,7 +47,7 @@ class Trial:
 
     Attributes:
         step_s: Seconds a decode step took by arithmetic and rows.
-        learning: Tokens a second by arithmetic.
+        learning: Tokens a second by arithmetic; empty where text is only counted.
         load_s: Seconds the target took to load.
         longest_s: Most seconds a step is to take.
     """
@@ -64,6 +64,11 @@ class Trial:
         return max(in_time, key=lambda n: n / steps[n], default=LEAST_ROWS)
 
     @property
+    def writing_share(self) -> float:
+        """Of the time for writing and learning."""
+        return WRITING_SHARE if self.learning else 1.0
+
+    @property
     def writing(self) -> Speeds:
         """Tokens a second by arithmetic, each with its own best rows."""
         return {name: self.rows(name) / steps[self.rows(name)] for name, steps in self.step_s.items()}
@@ -74,7 +79,7 @@ class Pace:
     """What a training computes in, in which portions, and for how long.
 
     Attributes:
-        writing, learning: Arithmetic by name.
+        writing, learning: Arithmetic by name; learning's is empty where text is only counted.
         writing_speeds, learning_speeds: Tokens a second in the trial, of every candidate.
         rows: Continuations in a shard.
         prompts: Size of the pool to write from.
@@ -100,17 +105,15 @@ class Pace:
     @property
     def sentence(self) -> str:
         """The choice in words, with what it was measured against."""
-        return (
-            f"Text is written in {self.writing} ({_speeds(self.writing_speeds)} tokens/s), "
-            f"learned in {self.learning} ({_speeds(self.learning_speeds)})."
-        )
+        learned = f", learned in {self.learning} ({_speeds(self.learning_speeds)})" if self.learning else ""
+        return f"Text is written in {self.writing} ({_speeds(self.writing_speeds)} tokens/s){learned}."
 
 
 def pace_for_steps(trial: Trial, rows: int, prompts: int, batch_tokens: int, warmup_steps: int) -> Pace:
     """Where steps are counted only the arithmetic follows from the trial."""
     return Pace(
         chosen(trial.writing),
-        chosen(trial.learning),
+        chosen(trial.learning) if trial.learning else "",
         trial.writing,
         trial.learning,
         rows,
@@ -128,15 +131,15 @@ def pace_for_minutes(trial: Trial, minutes: float, used_s: float, prompts: int) 
     Raises:
         TooShortError: That is too little to write one shard and learn a few steps.
     """
-    writing, learning = chosen(trial.writing), chosen(trial.learning)
-    write_speed, learn_speed = REAL * trial.writing[writing], trial.learning[learning]
+    writing, learning = chosen(trial.writing), chosen(trial.learning) if trial.learning else ""
+    write_speed, learn_speed = REAL * trial.writing[writing], trial.learning.get(learning, 0.0)
     calibrated, evaluation_s = _evaluation(trial, trial.step_s[writing][1], 60 * minutes, prompts)
     free = 60 * minutes - used_s - evaluation_s
-    writing_s, learning_s = WRITING_SHARE * free, (1 - WRITING_SHARE) * free
-    need = max(
-        LEAST_TEXT / write_speed / WRITING_SHARE,
-        LEAST_STEPS * LEAST_BATCH / learn_speed / (1 - WRITING_SHARE),
-    )
+    share = trial.writing_share
+    writing_s, learning_s = share * free, (1 - share) * free
+    need = LEAST_TEXT / write_speed / share
+    if learning:
+        need = max(need, LEAST_STEPS * LEAST_BATCH / learn_speed / (1 - share))
     if free < need:
         least = _enough_minutes(used_s, evaluation_s, need)
         raise TooShortError(
@@ -171,11 +174,13 @@ def outlook(pace: Pace, minutes: float, used_s: float) -> str:
     """What the minutes will give, and what would be needed where that is too little for a good draft."""
     speed = REAL * pace.writing_speeds[pace.writing]
     text = speed * (pace.writing_s or 0.0)
-    steps = pace.learning_speeds[pace.learning] * pace.learning_s / pace.batch_tokens
-    gives = f"{minutes:g} minutes will give about {_rounded(text)} tokens of text and {_rounded(steps)} steps"
+    steps = pace.learning_speeds.get(pace.learning, 0.0) * pace.learning_s / pace.batch_tokens
+    learned = f" and {_rounded(steps)} steps" if pace.learning else ""
+    gives = f"{minutes:g} minutes will give about {_rounded(text)} tokens of text{learned}"
     if text >= GOOD_TEXT:
         return f"{gives}."
-    enough = _enough_minutes(used_s, pace.evaluation_s, GOOD_TEXT / speed / WRITING_SHARE)
+    share = WRITING_SHARE if pace.learning else 1.0
+    enough = _enough_minutes(used_s, pace.evaluation_s, GOOD_TEXT / speed / share)
     return f"{gives}, too little for a good draft: {GOOD_TEXT:,} tokens take --minutes {enough} here."
 
 

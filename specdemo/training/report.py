@@ -28,11 +28,11 @@ $what It proposes; the target decides. On its own it is a poor writer.
 | | |
 |---|---|
 | Kind | $kind |
-| Head | $head tokens, which cover $coverage of the target's own output; any other token has q = 0 |
+$size\
 | Text | $tokens tokens that the target wrote itself, half of it greedy, after prompts made from templates |
 | Time | $minutes minutes |
 | Arithmetic | $arithmetic |
-| Held-out text of the same pool | argmax agreement $agreement, overlap $overlap |
+| Held-out text of the same pool | $held_out |
 
 Evaluated on $prompts prompts it never saw, greedy, k = 4, up to 64 new tokens, target in $precision
 (medians):
@@ -43,7 +43,7 @@ Evaluated on $prompts prompts it never saw, greedy, k = 4, up to 64 new tokens, 
 $note
 
 Made by `python -m specdemo train --target $source --kind $kind $budget --seed $seed`.
-The licence is that of the target, whose weights it starts from.
+The licence is that of the target, $owing.
 """)
 UNMEASURED = """
 There was no time for the self-test after which both lanes' passes agree to the bit, so that outputs may
@@ -52,7 +52,18 @@ part where two tokens are nearly equal; in the app they do not.
 WHAT = {
     "model": ("Draft model", "A small model cut from the target's own layers and distilled on its own text."),
     "feature": ("Feature draft", "A one-layer head that reads the target's hidden states."),
+    "n-gram": ("Table of n-grams", "What most often follows one to four tokens in the target's own text."),
 }
+LEARNED = """\
+| Head | {head:,} tokens, which cover {coverage:.1%} of the target's own output; any other token has q = 0 |
+"""
+COUNTED = """\
+| Table | {entries:,} contexts of one to four tokens, those that gain most |
+"""
+KNOWN = (
+    "a guess for {known:.0%} of the tokens, {agreement:.0%} of them right; "
+    "a sure one for {sure:.0%}, {sure_agreement:.0%} of them right"
+)
 
 
 def write_curve(work: Path) -> None:
@@ -80,6 +91,7 @@ def write_curve(work: Path) -> None:
 def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> None:
     """Write ``README.md`` beside the weights."""
     title, what = WHAT[plan.kind]
+    counted = "entries" in facts
     budget = f"--minutes {plan.minutes:g}" if plan.steps is None else f"--steps {plan.steps}"
     card = CARD.substitute(
         title=title,
@@ -87,12 +99,11 @@ def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> 
         target=facts["target"],
         source=plan.target,
         kind=plan.kind,
-        head=f"{facts['head']:,}",
-        coverage=f"{facts['coverage']:.1%}",
+        size=(COUNTED if counted else LEARNED).format(**facts),
+        held_out=KNOWN.format(**facts) if counted else _held_out(facts),
+        owing="who wrote the text" if counted else "whose weights it starts from",
         tokens=f"{facts['tokens']:,}",
         minutes=f"{facts['seconds'] / 60:.0f}",
-        agreement=", ".join(f"{value:.2f}" for value in facts["agreement"]),
-        overlap=", ".join(f"{value:.2f}" for value in facts["overlap"]),
         alpha=f"{facts['alpha']:.0%}",
         tau=f"{facts['tau']:.2f}",
         c=f"{facts['c']:.3f}",
@@ -106,3 +117,8 @@ def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> 
         seed=plan.seed,
     )
     (out / "README.md").write_text(card, encoding="utf-8")
+
+
+def _held_out(facts: dict[str, Any]) -> str:
+    words = (", ".join(f"{value:.2f}" for value in facts[name]) for name in ("agreement", "overlap"))
+    return "argmax agreement {}, overlap {}".format(*words)

@@ -25,10 +25,11 @@ from specdemo.pairs.pair import encode_prompt, eos_ids_of
 from specdemo.records.limits import UserError
 from specdemo.shipped import EMBEDDED
 from specdemo.training import clock
-from specdemo.training.arithmetic import TargetFiles, learners, try_learning, try_writing, writers
+from specdemo.training.arithmetic import Speeds, TargetFiles, learners, try_learning, try_writing, writers
 from specdemo.training.disk import refused
 from specdemo.training.distil import CHECKPOINT, Recipe, distil, frequent_ids
 from specdemo.training.evaluate import evaluate_draft
+from specdemo.training.n_grams import WrittenText, calibration, count_n_grams, hits
 from specdemo.training.pace import (
     Pace,
     Trial,
@@ -44,7 +45,7 @@ from specdemo.training.report import write_card, write_curve
 from specdemo.training.students import FeatureStudent, ModelStudent
 from specdemo.training.write import SHARD, read_text, seconds_spent, write_text
 
-MODEL, FEATURE = "model", "feature"
+MODEL, FEATURE, N_GRAM = "model", "feature", "n-gram"
 PLAN = "plan.json"
 TOKENS_PER_PROMPT = 120
 EPOCHS = 3
@@ -54,6 +55,8 @@ CLOSING_SHARE = 0.02
 START_S = 5.0
 """What Python takes to load the libraries, about, before any clock of ours runs."""
 UNROLLED_STEPS = 3
+HELD_OUT_EVERY = 20
+"""One in so many texts is left out of a first table; half of them say what its chances are worth."""
 EVALUATION_PROMPTS = 24
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's ``mallopt``."""
@@ -67,7 +70,7 @@ class Plan:
 
     Attributes:
         target: ``embedded``, a hub id, or a folder.
-        kind: ``model`` or ``feature``.
+        kind: ``model``, ``feature`` or ``n-gram``.
         steps, minutes: What ends it; one of them is None.
         layers: Depth of a draft model.
         head: Size of the draft's vocabulary.
@@ -147,27 +150,48 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     pool = prompt_pool(pace.prompts + EVALUATION_PROMPTS, plan.seed)
     _write(plan, pace, files, pool[: pace.prompts], work)
     text = read_text(work / "text")
-    pace = _with_time_left(plan, pace, work, begun)
-    student, coverage = _student_of_text(plan, files.plain(), text)
-    files.drop()
-    quality = distil(student, text, plan.recipe(pace), work)
-    _save(student, out)
-    write_curve(work)
+    if plan.kind == N_GRAM:
+        made = _count(files.plain(), text, out)
+        files.drop()
+    else:
+        pace = _with_time_left(plan, pace, work, begun)
+        made = _learn(plan, pace, files, text, out)
     until = _evaluation_end(plan, pace, begun)
     evaluation = evaluate_draft(
         plan.target, plan.kind, out, pool[pace.prompts :], device, pace.writing, until, pace.calibrated
     )
     facts = {
         **evaluation,
-        **asdict(quality),
-        "head": len(student.id_map),
-        "coverage": coverage,
+        **made,
         "tokens": sum(len(item.output) for item in text),
         "seconds": clock.now() - begun,
     }
     _write_json(work / "evaluation.json", facts)
     write_card(plan, pace, facts, out)
     return facts
+
+
+def _learn(plan: Plan, pace: Pace, files: TargetFiles, text: list, out: Path) -> dict[str, Any]:
+    """Distil a draft of ``text`` and save it; how it does on held-out text, and what its head is."""
+    student, coverage = _student_of_text(plan, files.plain(), text)
+    files.drop()
+    quality = distil(student, text, plan.recipe(pace), out / "work")
+    _save(student, out)
+    write_curve(out / "work")
+    return {**asdict(quality), "head": len(student.id_map), "coverage": coverage}
+
+
+def _count(target: PreTrainedModel, text: list, out: Path) -> dict[str, Any]:
+    """Count ``text`` into a table and save it; how it does on held-out text, and its size."""
+    texts = [WrittenText(item.ids.numpy(), item.start + 1) for item in text]
+    vocabulary = target.config.get_text_config().vocab_size
+    held_out = texts[::HELD_OUT_EVERY]
+    others = [item for index, item in enumerate(texts) if index % HELD_OUT_EVERY] or held_out
+    tried = count_n_grams(others, vocabulary)
+    worth = calibration(tried, held_out[1::2])
+    table = count_n_grams(texts, vocabulary).with_chances(worth)
+    table.save(out)
+    return {"entries": len(table), **hits(tried.with_chances(worth), held_out[::2])}
 
 
 def _new_pace(plan: Plan, files: TargetFiles, work: Path, begun: float) -> Pace:
@@ -197,9 +221,11 @@ def _trial(plan: Plan, files: TargetFiles) -> Trial:
     target = files.plain()
     load_s = clock.now() - begun
     text, taps = target.config.get_text_config(), _taps(plan, target)
-    head = torch.arange(min(plan.head, text.vocab_size), device=files.place)
-    features = len(taps) * text.hidden_size
-    learning = try_learning(_student(plan, target, head), learners(files.place), features)
+    learning: Speeds = {}
+    if plan.kind != N_GRAM:
+        head = torch.arange(min(plan.head, text.vocab_size), device=files.place)
+        features = len(taps) * text.hidden_size
+        learning = try_learning(_student(plan, target, head), learners(files.place), features)
     names = writers(target)
     del target
     longest_s = longest_step_s(plan.minutes, plan.max_new_tokens)

@@ -103,7 +103,8 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
         Args:
             prompt: What the target model answers or continues
             mode: chat answers the prompt, raw continues its text
-            drafter: draft-model, prompt-lookup, lookup+model, feature-draft, lookup+feature or early-exit
+            drafter: draft-model, prompt-lookup, n-gram, lookup+n-gram, lookup+model, feature-draft,
+                lookup+feature or early-exit
             k: Tokens drafted per round, 1 to 12, or auto
             temperature: 0 to 2; 0 is greedy
             rule: How drafts are verified; by default greedy at temperature 0 and rejection above

@@ -30,7 +30,7 @@ from helpers.tiny import Choosy, TableRuntime, config_for, emitted, padding, tin
 
 import specdemo.engine.rules
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.lookup import LookupFirstDrafter, PromptLookupDrafter
+from specdemo.drafters.lookup import FirstOf, PromptLookupDrafter
 from specdemo.engine.draft_length import AutoLength, PlannedLength
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
@@ -97,7 +97,7 @@ def test_copying_leaves_the_distribution_alone(rule, name):
     device = torch.device("cpu")
     drafters = {
         "prompt-lookup": PromptLookupDrafter(device),
-        "lookup+model": LookupFirstDrafter(draft_model(), device, shortest=1),
+        "lookup+model": FirstOf([PromptLookupDrafter(device), draft_model()]),
     }
     config = config_for(rule, k=3, max_new_tokens=TOKENS, temperature=0.9)
     counts, rounds = sample(config, drafters[name])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from helpers.all_ways import AT, every_way
@@ -20,7 +21,8 @@ from scipy.stats import chisquare
 
 import specdemo.engine.rules
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.lookup import LookupFirstDrafter, PromptLookupDrafter
+from specdemo.drafters.lookup import FirstOf, PromptLookupDrafter
+from specdemo.drafters.n_gram import NGramDrafter
 from specdemo.drafters.scripted import ScriptedDrafter
 from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
 from specdemo.engine.drafter import Drafter, NoDrafter
@@ -35,6 +37,7 @@ from specdemo.lab.handicap import Handicap
 from specdemo.lab.perturbed import PerturbedRuntime
 from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
 from specdemo.records.trace import Round, Rule, RunConfig
+from specdemo.training.n_grams import WrittenText, count_n_grams
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -155,13 +158,16 @@ def test_what_the_target_cannot_say_never_comes_out_at_any_number():
         assert one_round(config, lambda t=token: ScriptedDrafter([t], CPU), AT[0]) < EXACT
 
 
+TABLE = count_n_grams([WrittenText(np.array([2, 1, 2, 1, 2, 1]), 0)], VOCAB)
 DRAFTERS = {
     "draft-model": whole_draft,
     "reduced": reduced_draft,
     "noisy": lambda: DraftModelDrafter(PerturbedRuntime(TableRuntime(DRAFT), Handicap(noise=0.5))),
     "hotter": lambda: DraftModelDrafter(PerturbedRuntime(TableRuntime(DRAFT), Handicap(temperature=3.0))),
     "prompt-lookup": lambda: PromptLookupDrafter(CPU),
-    "lookup+model": lambda: LookupFirstDrafter(whole_draft(), CPU, shortest=1),
+    "lookup+model": lambda: FirstOf([PromptLookupDrafter(CPU), whole_draft()]),
+    "n-gram": lambda: NGramDrafter(TABLE, CPU),
+    "n-gram+model": lambda: FirstOf([NGramDrafter(TABLE, CPU, 0.5), whole_draft()]),
 }
 
 
@@ -189,7 +195,8 @@ def test_a_run_of_several_rounds_puts_out_exactly_the_targets_distribution(name,
     assert off < EXACT
     assert 0 < sum(r.accepted for r in rounds) < sum(r.compared for r in rounds)
     by = {r.drafted_by for r in rounds if r.drafted}
-    assert by == {"lookup+model": {"prompt-lookup", "draft-model"}}.get(name, by) and by
+    several = {"lookup+model": {"prompt-lookup", "draft-model"}, "n-gram+model": {"n-gram", "draft-model"}}
+    assert by == several.get(name, by) and by
 
 
 @pytest.mark.parametrize("kind", [AutoLength, PlannedLength])

@@ -22,7 +22,7 @@ from specdemo.pairs.sources import Sources
 from specdemo.records.figures import first_difference
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
-from specdemo.shipped import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT
+from specdemo.shipped import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
 ASSETS = Path(__file__).parents[2] / "assets"
 
@@ -117,6 +117,8 @@ def written_alone(embedded_pair):
         ("draft-model", 8),
         ("draft-model", "auto"),
         ("prompt-lookup", 8),
+        ("n-gram", 4),
+        ("lookup+n-gram", "auto"),
         ("lookup+model", "auto"),
         ("feature-draft", 3),
         ("feature-draft", "auto"),
@@ -245,7 +247,8 @@ def test_a_prompt_beyond_the_context_is_refused_in_one_sentence(embedded_pair, m
 
 
 @pytest.mark.parametrize(
-    ("folder", "most"), [(EMBEDDED_DRAFT, 24_000_000), (EMBEDDED_FEATURE_DRAFT, 40_000_000)]
+    ("folder", "most"),
+    [(EMBEDDED_DRAFT, 24_000_000), (EMBEDDED_FEATURE_DRAFT, 40_000_000), (EMBEDDED_N_GRAM, 9_000_000)],
 )
 def test_the_shipped_drafts_are_small_and_come_with_their_cards(folder, most):
     shards = list(folder.glob("*.safetensors"))

@@ -84,6 +84,8 @@ def test_drafters_are_those_of_the_pair_at_home():
     assert "feature-draft" in Hosting().drafters
     assert Hosting(draft="none").drafters == (
         "prompt-lookup",
+        "n-gram",
+        "lookup+n-gram",
         "feature-draft",
         "lookup+feature",
         "early-exit",

@@ -332,6 +332,16 @@ def train(folder, out, *more):
     return cli.main([*arguments, "--layers", "1", *more])
 
 
+def test_the_command_leaves_a_table_of_n_grams_that_loads_and_drafts(folder, tmp_path, brief, capsys):
+    assert train(folder, tmp_path / "d", "--kind", "n-gram", "--steps", "3") == 0
+    card = (tmp_path / "d" / "README.md").read_text()
+    assert "identical" in card and "$" not in card and "{" not in card and "--kind n-gram --steps 3" in card
+    pair = load_pair(Sources(folder, NONE, n_gram=str(tmp_path / "d"), device="cpu"))
+    assert {"n-gram", "lookup+n-gram"} <= set(pair.drafters) and not {"draft-model"} & set(pair.drafters)
+    written = read_text(tmp_path / "d" / "work" / "text")[0].ids.tolist()
+    assert pair.n_gram.after(written[:-1]) is not None
+
+
 @pytest.mark.parametrize("kind", ["model", "feature"])
 def test_the_command_leaves_a_draft_that_loads_with_card_and_curve(folder, tmp_path, brief, capsys, kind):
     assert train(folder, tmp_path / "d", "--kind", kind, "--steps", "3") == 0
@@ -535,6 +545,15 @@ def test_of_about_equal_arithmetics_the_same_one_is_taken_every_time():
     assert chosen({"fp32": 110.0, "fp16": 100.0, "bf16": 95.0}) == "bf16"
     assert chosen({"fp32": 110.0, "fp16": 100.0, "bf16": 37.0}) == "fp16"
     assert chosen({"fp32": 190.0, "bf16": 37.0}) == "fp32"
+
+
+def test_minutes_are_kept_where_text_is_only_counted(folder, tmp_path, monkeypatch, capsys):
+    machine = Machine(monkeypatch, **WITHOUT_BF16)
+    assert train(folder, tmp_path, "--kind", "n-gram", "--minutes", "3") == 0
+    # What the evaluation does not need nobody else can use: the text is written by then.
+    assert 144 <= machine.time <= 198
+    assert read_pace(tmp_path)["learning"] == ""
+    assert "learned in" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["model", pytest.param("feature", marks=pytest.mark.slow)])

@@ -1,0 +1,192 @@
+"""Tables of what usually follows: counted as by hand, found again, kept on disk, and drafted from."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny import baseline_rounds, config_for, emitted, nearby, tiny_llama
+from safetensors.numpy import load_file, save_file
+
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.lookup import FirstOf, PromptLookupDrafter
+from specdemo.drafters.n_gram import NGramDrafter
+from specdemo.engine.draft_length import AutoLength, FixedLength
+from specdemo.engine.rules import GreedyRule
+from specdemo.engine.speculate import speculate
+from specdemo.models.n_gram import (
+    CONFIG,
+    ENTRY_BYTES,
+    LONGEST,
+    WEIGHTS,
+    Guess,
+    NGramTable,
+    key_of,
+    load_n_gram,
+    narrow,
+    wide_keys_of,
+)
+from specdemo.models.runtime import ModelRuntime
+from specdemo.records.trace import Calibration, Rule
+from specdemo.training.n_grams import DISCOUNT, WrittenText, calibration, count_n_grams, hits
+
+CPU = torch.device("cpu")
+VOCAB = 60
+
+
+def written(*texts, start=0):
+    return [WrittenText(np.array(text), start) for text in texts]
+
+
+def chance_by_hand(texts, context, token):
+    """The module's formula, one context at a time."""
+    own = [(t.ids.tolist(), at) for t in texts for at in range(max(1, t.start), len(t.ids))]
+    if not context:
+        return sum(ids[at] == token for ids, at in own) / len(own)
+    size = len(context)
+    after = [ids[at] for ids, at in own if at >= size and tuple(ids[at - size : at]) == context]
+    if not after:
+        return chance_by_hand(texts, context[1:], token)
+    passed_on = DISCOUNT * len(set(after)) * chance_by_hand(texts, context[1:], token)
+    return (max(after.count(token) - DISCOUNT, 0) + passed_on) / len(after)
+
+
+def test_chances_are_those_of_the_formula():
+    rng = np.random.default_rng(0)
+    texts = written(*(rng.integers(0, 5, size=rng.integers(3, 30)) for _ in range(12)), start=2)
+    table = count_n_grams(texts, VOCAB)
+    tried = 0
+    for text in texts:
+        ids = text.ids.tolist()
+        for at in range(2, len(ids)):
+            guess = table.after(ids[:at])
+            chances = [
+                {token: chance_by_hand(texts, tuple(ids[at - size : at]), token) for token in range(5)}
+                for size in range(1, min(LONGEST, at) + 1)
+            ]
+            # A context that adds nothing to a shorter one has no entry.
+            assert any(
+                guess.chance == pytest.approx(by_token[guess.token], abs=0.003)
+                and by_token[guess.token] == pytest.approx(max(by_token.values()))
+                for by_token in chances
+            )
+            tried += 1
+    assert tried > 50
+
+
+def test_the_longest_context_that_is_known_speaks():
+    table = count_n_grams(written(*[[1, 2, 3, 4, 5]] * 9, *[[9, 3, 4, 7]] * 20), VOCAB)
+    assert table.after([1, 2, 3, 4]).token == 5
+    assert table.after([8, 3, 4]).token == table.after([4]).token == 7
+    assert table.after([50]) is None and table.after([]) is None
+
+
+def test_only_what_the_target_wrote_is_counted():
+    texts = written([1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8], [5, 6, 7, 8], [5, 6, 7, 8], start=3)
+    table = count_n_grams(texts, VOCAB)
+    assert table.after([1, 2, 3]).token == 4
+    assert table.after([1]) is None and table.after([1, 2]) is None
+
+
+def test_one_context_is_hashed_as_many_are():
+    contexts = np.random.default_rng(1).integers(0, 200_000, size=(50, 3))
+    keys = narrow(wide_keys_of(contexts))
+    assert keys.tolist() == [int(key_of(row)) for row in contexts.tolist()]
+    assert len(set(keys.tolist())) == 50
+    short = [(a,) for a in range(30)] + [(a, b) for a in range(30) for b in range(30)]
+    assert len({int(key_of(context)) for context in short}) == len(short), "sizes and orders are told apart"
+
+
+def test_a_small_table_keeps_what_gains_most():
+    texts = written(*[[1, 2]] * 50, *[[3, 4]] * 2, *[[5, 6]] * 20)
+    table = count_n_grams(texts, VOCAB, most_bytes=2 * ENTRY_BYTES)
+    assert len(table) == 2
+    assert table.after([1]).token == 2 and table.after([5]).token == 6 and table.after([3]) is None
+
+
+def test_a_table_comes_back_from_disk_and_a_damaged_one_does_not(tmp_path):
+    table = count_n_grams(written(*[[1, 2, 3, 4, 5]] * 3), VOCAB)
+    table.save(tmp_path)
+    loaded = load_n_gram(tmp_path, VOCAB)
+    assert loaded.after([1, 2, 3, 4]) == table.after([1, 2, 3, 4])
+    with pytest.raises(ValueError, match="another target"):
+        load_n_gram(tmp_path, VOCAB + 1)
+    whole = load_file(tmp_path / WEIGHTS)
+    for name, broken in {
+        "keys": whole["keys"][::-1].copy(),
+        "tokens": whole["tokens"] + np.uint16(VOCAB),
+        "chances": whole["chances"][1:],
+    }.items():
+        save_file(whole | {name: broken}, tmp_path / WEIGHTS)
+        with pytest.raises(ValueError, match="damaged"):
+            load_n_gram(tmp_path, VOCAB)
+    (tmp_path / CONFIG).write_text(json.dumps({"longest": 9, "vocabulary": VOCAB}))
+    with pytest.raises(ValueError, match="another make"):
+        load_n_gram(tmp_path, VOCAB)
+
+
+def test_hits_count_what_a_table_would_have_guessed():
+    table = count_n_grams(written(*[[1, 2, 3]] * 30), VOCAB)
+    found = hits(table, written([1, 2, 3], [1, 9, 3], start=1))
+    assert [found["known"], found["sure"]] == [0.75, 0.75]
+    assert [found["agreement"], found["sure_agreement"]] == pytest.approx([2 / 3, 2 / 3])
+
+
+def proposed(table, text, length, least=0.0):
+    length.start(8)
+    return NGramDrafter(table, CPU, least).propose(text, length, GreedyRule()).ids.tolist()
+
+
+def test_a_draft_is_a_chain_of_guesses_as_long_as_there_are_any():
+    table = count_n_grams(written(*[[1, 2, 3, 4, 5]] * 9), VOCAB)
+    assert proposed(table, [7, 1], FixedLength(3)) == [2, 3, 4]
+    assert proposed(table, [7, 1], FixedLength(9)) == [2, 3, 4, 5]
+    assert proposed(table, [7], FixedLength(3)) == proposed(table, [1], FixedLength(3), least=0.999) == []
+
+
+def test_an_automatic_length_stops_where_a_guess_is_not_worth_its_row():
+    table = count_n_grams(written(*[[1, 2, 3]] * 50, *[[3, token] for token in range(10, 40)]), VOCAB)
+    dear = Calibration(step_s=0.01, c=0.0, v=tuple(1 + 0.5 * n for n in range(13)), row_floor=None)
+    assert proposed(table, [1], AutoLength(dear)) == [2, 3]
+    assert table.after([3]) is None or table.after([3]).chance < 0.3
+
+
+@pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
+def test_whatever_a_table_says_the_text_stays_the_targets(rule):
+    target = tiny_llama(VOCAB, 3)
+    config = config_for(rule, k=4, max_new_tokens=60)
+    alone = emitted(baseline_rounds(target, [1, 2, 3], config))
+    table = count_n_grams(written([1, 2, 3, *alone[:30]], start=3), VOCAB)
+    model = DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2)))
+    drafter = FirstOf([PromptLookupDrafter(CPU, 2), NGramDrafter(table, CPU, 0.05), model])
+    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2, 3], config))
+    assert emitted(rounds) == alone
+    assert {"n-gram", "draft-model"} <= {r.drafted_by for r in rounds}
+    kept = [r for r in rounds if r.drafted_by == "n-gram"]
+    assert sum(r.accepted for r in kept) > 0
+
+
+def test_a_guess_is_a_token_and_its_chance():
+    table = count_n_grams(written(*[[1, 2]] * 1000, *[[3, 4]] * 1001), VOCAB)
+    assert table.after([1]) == Guess(2, pytest.approx(1.0, abs=0.01))
+
+
+def test_chances_become_what_came_true():
+    rng = np.random.default_rng(3)
+
+    def texts(count):
+        pairs = [([10, 11] if rng.random() < 0.3 else [10, 12], [1, 2] if rng.random() < 0.6 else [1, 3])]
+        for _ in range(count):
+            pairs.append(
+                ([10, 11] if rng.random() < 0.3 else [10, 12], [1, 2] if rng.random() < 0.6 else [1, 3])
+            )
+        return written(*(text for pair in pairs for text in pair), start=1)
+
+    guesses = sorted((int(key_of([token])), token + 1, chance) for token, chance in ((1, 230), (10, 130)))
+    keys, tokens, chances = (np.array(values) for values in zip(*guesses, strict=True))
+    table = NGramTable(keys.astype(np.uint32), tokens.astype(np.uint16), chances.astype(np.uint8), VOCAB)
+    worth = calibration(table, texts(1000))
+    told = table.with_chances(worth)
+    assert told.after([1]) == (2, pytest.approx(0.6, abs=0.05))
+    assert told.after([10]) == (11, pytest.approx(0.3, abs=0.05))
+    assert calibration(table, texts(2))(np.array([0.3])) == 0.3, "too few to tell"
