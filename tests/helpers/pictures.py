@@ -42,10 +42,10 @@ def pages() -> Iterator[Any]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
 
-        def opened(query: str, theme: str = "light") -> Any:
+        def opened(query: str, theme: str = "light", seen: str = "[data-lane=speculative] .sd-token") -> Any:
             visitor = chromium.new_page(viewport=SIZE)
             visitor.goto(f"{url}?__theme={theme}&{query}")
-            visitor.wait_for_selector("[data-lane=speculative] .sd-token")
+            visitor.wait_for_selector(seen)
             return visitor
 
         yield opened
@@ -92,7 +92,7 @@ def main() -> None:
         page = opened("trace=draft-alone", "dark")
         page.wait_for_timeout(4000)
         still(page, "page-dark")
-        page = opened("lesson=3")
+        page = opened("lesson=3", seen="#lessons h2")
         page.wait_for_timeout(5000)
         still(page, "learn")
 
