@@ -122,7 +122,8 @@ if __name__ == "__main__":
     try:
         status = main()
     except UserError as error:
-        sys.exit(f"specdemo: {error}")
+        print(f"specdemo: {error}", file=sys.stderr, flush=True)
+        status = 1
     sys.stdout.flush()
     # Without waiting for threads: one may be in the middle of a load, or hang on a lost device.
     os._exit(status)

@@ -103,8 +103,7 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
         Args:
             prompt: What the target model answers or continues
             mode: chat answers the prompt, raw continues its text
-            drafter: draft-model, prompt-lookup, n-gram, lookup+n-gram, lookup+model, feature-draft,
-                lookup+feature or early-exit
+            drafter: draft-model, prompt-lookup, n-gram, lookup+n-gram, lookup+model, feature-draft, lookup+feature or early-exit
             k: Tokens drafted per round, 1 to 12, or auto
             temperature: 0 to 2; 0 is greedy
             rule: How drafts are verified; by default greedy at temperature 0 and rejection above
@@ -113,7 +112,7 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
             top_k: Draw from this many most likely tokens; 0 is all
             top_p: Draw from the most likely tokens that together have this probability; 1 is all
             pair: Which models, where the host offers several; empty for those that are always there
-        """
+        """  # noqa: E501 - what is said of a parameter is one line
         raw = raw_request(locals())
         yield from answers(
             jobs.stream(

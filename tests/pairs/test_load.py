@@ -255,6 +255,7 @@ def damaged(target_folder, tmp_path, monkeypatch):
     """The embedded target's folder with a tiny model in it, which is put there again when it is made anew."""
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
     monkeypatch.setattr(sources, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
+    monkeypatch.setattr(sources, "EMBEDDED_N_GRAM", tmp_path / "none")
 
     def make(folder, good, progress):
         shutil.rmtree(folder, ignore_errors=True)
