@@ -109,12 +109,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     offer = hosting.offered_pairs()
     service = hosting.service(offer)
-    service.load()  # meanwhile the page is built
     page = build_page(service, hosting.drafters, offer)
     options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
     if settings.mcp:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
+    service.load()
     return serve_until_ended(page, service, {**address, **options})
 
 
@@ -122,8 +122,7 @@ if __name__ == "__main__":
     try:
         status = main()
     except UserError as error:
-        print(f"specdemo: {error}", file=sys.stderr, flush=True)
-        status = 1
+        sys.exit(f"specdemo: {error}")
     sys.stdout.flush()
     # Without waiting for threads: one may be in the middle of a load, or hang on a lost device.
     os._exit(status)
