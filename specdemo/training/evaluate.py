@@ -19,7 +19,7 @@ from specdemo.pairs.live import LiveRun
 from specdemo.pairs.load import assemble_pair
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.pairs.sources import NONE, Sources
-from specdemo.records.drafter_kinds import DRAFT_MODEL, FEATURE_DRAFT, N_GRAM
+from specdemo.records.drafter_kinds import DRAFT_MODEL, FEATURE_DRAFT, KINDS, N_GRAM
 from specdemo.records.limits import parse_config
 from specdemo.records.race import race
 from specdemo.records.trace import BASELINE, SPECULATIVE, Round, RunConfig
@@ -54,8 +54,7 @@ def evaluate_draft(
         ``target`` (its name), ``alpha`` (per compared token), ``tau``, ``speedup``, ``c``,
         ``identical`` (prompts with the baseline's own output) and ``prompts`` (how many there were).
     """
-    place = {"model": "draft", "feature": "feature_draft", "n-gram": "n_gram"}[kind]
-    own = {"draft": NONE, place: str(folder)}
+    own = {"draft": NONE, KINDS[DRAFTER_OF[kind]].needs: str(folder)}
     pair = assemble_pair(Sources(target, device=device, precision=precision, **own))
     run = _measured if calibrated else _unmeasured
     found: list[Figures] = []
