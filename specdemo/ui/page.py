@@ -63,7 +63,7 @@ def build_page(
     offered = offered or OfferedPairs()
     run_stops = Stops()
     with gr.Blocks(title=TITLE, analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(HEADER, js_on_load=None, apply_default_css=False)
+        gr.HTML(HEADER, elem_id="header", js_on_load=None, apply_default_css=False)
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
             with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
                 controls, run_button, stop_button = build_controls(drafters, offered)

@@ -36,6 +36,18 @@ const TERMS = {
       return `${accepted} of ${compared} = ${share(totals.alpha_compared)}`;
     },
   },
+  colours: {
+    title: "Colours and marks",
+    sentence:
+      "A green guess was accepted; a struck one was rejected, and those behind it are discarded. ▸ is the target's correction, + its extra token after a whole draft; what had no draft is plain.",
+    formula: "tick in the text = discards folded away · moving bar = a target pass · ▮ = one pass",
+    more: ["alpha"],
+    numbers: ({ totals }) => {
+      if (totals.alpha_compared === null) return "No guess has been compared.";
+      const [accepted, compared] = [totals.accepted_by_position, totals.compared_by_position].map(sum);
+      return `${accepted} accepted, ${compared - accepted} rejected, ${totals.passes} target passes`;
+    },
+  },
   theory: {
     title: "Theory",
     sentence: "The speedup to expect if every guess were accepted with the same chance α, whatever came before it (Leviathan et al. 2023).",

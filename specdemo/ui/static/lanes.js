@@ -2,6 +2,7 @@
 
 import { element } from "./dom.js";
 import { RoundFlow } from "./flow.js";
+import { sharesProcessor } from "./frames.js";
 import { RoundNode } from "./round_node.js";
 import { Sweep } from "./sweep.js";
 import { fill } from "./tokens.js";
@@ -179,7 +180,7 @@ export class LaneView {
 
 /** Whether there is time to see a round's verdict fall. */
 function isUnhurried({ from, to }, player) {
-  return player.playing && ((to - from) * 1000) / player.rate >= SLOWEST_RUSH_MS;
+  return player.playing && !sharesProcessor() && ((to - from) * 1000) / player.rate >= SLOWEST_RUSH_MS;
 }
 
 /** How far below the start of what `box` scrolls `inner` begins, in px. */

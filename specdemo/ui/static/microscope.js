@@ -23,7 +23,7 @@ export class Microscope {
     const { round } = entry;
     const time = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
     const spent = `draft ${time(round.draft_s)}, target pass ${time(round.verify_s)}, rest ${time(round.other_s)}`;
-    const shown = rule === "greedy" ? " (probabilities at temperature 1)" : "";
+    const shown = rule === "greedy" ? " (the figures are the models' own probabilities; greedy takes the likeliest)" : "";
     this.title.textContent = `${roundWords(round)} Rule: ${RULE_NAMES[rule]}${shown}; ${spent}.`;
     const cards = round.drafted.map((token, index) => draftCard(token, index, round, rule, pieces));
     if (round.emission) cards.push(emissionCard(round, rule, pieces));

@@ -4,7 +4,6 @@ const FULL_ROW = 40; // beyond this many the blocks get narrower
 
 export class PassBlocks {
   constructor(root) {
-    this.root = root;
     this.rows = new Map();
     for (const row of root.querySelectorAll("[data-lane] .sd-passes")) {
       this.rows.set(row.closest("[data-lane]").dataset.lane, { row, count: row.querySelector("b"), shown: null });
@@ -22,7 +21,9 @@ export class PassBlocks {
       entry.row.style.setProperty("--passes", settled);
     }
     const most = Math.max(FULL_ROW, ...[...this.rows.values()].map(({ shown }) => shown));
-    if (most !== this.most) this.root.style.setProperty("--most-passes", most);
+    if (most === this.most) return;
     this.most = most;
+    // Not on what holds them all: the browser would look at all the rest of it again.
+    for (const { row } of this.rows.values()) row.style.setProperty("--most-passes", most);
   }
 }

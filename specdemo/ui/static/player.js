@@ -1,7 +1,10 @@
 // The virtual clock: plays, pauses, seeks and steps through a trace at a pace, never past what has arrived. No DOM.
 
+import { sharesProcessor } from "./frames.js";
+
 const LONGEST_FRAME_S = 0.1; // a tab that was hidden resumes where it was instead of jumping
-const LIVE_FRAME_MS = 100; // while the models run, drawing should leave them the processor
+const LIVE_FRAME_MS = 100; // while the models run
+const SHARED_FRAME_MS = 250; // and that on the processor that draws
 const NEARLY_S = 1e-9;
 export const SLOW_TOKENS_PER_S = 10;
 /** How many seconds a run takes at the pace "fit", if it is not longer by itself. */
@@ -106,19 +109,21 @@ export class Player {
     this.onTime(time);
   }
 
+  get liveFrameMs() {
+    return sharesProcessor() ? SHARED_FRAME_MS : LIVE_FRAME_MS;
+  }
+
   request() {
-    const again = () => {
-      this.frame = this.frames.request(() => this.tick());
-    };
-    if (this.trace.closed) again();
-    else this.frame = this.frames.after(LIVE_FRAME_MS, again);
+    const tick = () => this.tick();
+    this.frame = this.trace.closed ? this.frames.request(tick) : this.frames.after(this.liveFrameMs, tick);
   }
 
   tick() {
     this.frame = 0;
     if (!this.playing) return;
     const now = this.frames.now();
-    const passed = Math.min(Math.max(0, now - this.last) / 1000, LONGEST_FRAME_S);
+    const longest = LONGEST_FRAME_S + (this.trace.closed ? 0 : this.liveFrameMs / 1000);
+    const passed = Math.min(Math.max(0, now - this.last) / 1000, longest);
     this.last = now;
     const frontier = this.trace.frontier();
     const time = Math.min(this.time + passed * this.rate, frontier);

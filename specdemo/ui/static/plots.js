@@ -1,6 +1,7 @@
 // The six charts: Python's skeletons filled with what has been played so far, on chart nodes that stay.
 // Only charts in sight are drawn; two of them keep pace with the run by a layer of their own.
 
+import { sharesProcessor } from "./frames.js";
 import { LiveCharts } from "./live_charts.js";
 import { LIVE, PlotContents } from "./plot_contents.js";
 import { PlotPacer } from "./plot_pacer.js";
@@ -65,8 +66,13 @@ export class Plots {
     this.pacer.wake();
   }
 
+  /** Plotly may draw again what it has not drawn. */
+  wake() {
+    this.pacer.wake();
+  }
+
   due() {
-    if (!this.plotly || document.hidden) return [];
+    if (!this.plotly || document.hidden || sharesProcessor()) return [];
     const seen = (name) => this.inSight.has(name) || (this.touched.has(name) && !this.isDrawn(name));
     return [...this.stale].filter((name) => seen(name) && this.contents.fits(name));
   }

@@ -4,6 +4,7 @@
 import { Arrival } from "./arrival.js";
 import { learnDrafters } from "./drafters.js";
 import { PHONE_PX, rolesOf } from "./dom.js";
+import { setModelsRun } from "./frames.js";
 import { Figures } from "./figures.js";
 import { Helps } from "./helps.js";
 import { PageKeys } from "./keys.js";
@@ -112,7 +113,7 @@ class Stage {
     } else if (!this.live) return; // the rest of a run that a recording has taken the place of
     for (const event of events) this.take(event);
     this.player.wake();
-    this.redraw();
+    if (!this.player.playing) this.redraw(); // else its clock draws, in a moment
     this.showState();
   }
 
@@ -263,6 +264,8 @@ class Stage {
     const state = notice.state(Boolean(trace.start), Boolean(trace.end) && player.atEnd);
     root.dataset.state = state;
     root.toggleAttribute("data-running", player.playing);
+    setModelsRun(this.live && !trace.closed);
+    this.plots.wake();
     this.showPasses();
     this.transport.showState();
     notice.show(state);

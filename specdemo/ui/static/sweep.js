@@ -1,6 +1,7 @@
 // The target pass over one round: a bar that goes over all of its tokens at once while the pass lasts.
 
 import { element } from "./dom.js";
+import { sharesProcessor } from "./frames.js";
 
 const SHORTEST_MS = 60; // a shorter pass would only flicker
 const DRIFT_MS = 90; // further from the clock than this it is set right
@@ -40,7 +41,7 @@ export class Sweep {
     });
     node.element.append(...this.strips);
     const frames = [{ transform: "translateX(-100%)" }, { transform: "none" }];
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const still = sharesProcessor() || matchMedia("(prefers-reduced-motion: reduce)").matches;
     const moved = still ? [] : this.strips;
     this.animations = moved.map((strip) => strip.firstChild.firstChild.animate(frames, { duration: 1, fill: "both" }));
   }

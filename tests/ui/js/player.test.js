@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { setModelsRun } from "../../../specdemo/ui/static/frames.js";
 import { FIT_S, Player } from "../../../specdemo/ui/static/player.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, smallTrace, START } from "./made.js";
@@ -19,6 +20,7 @@ class Frames {
     return 1;
   }
   after(delay, callback) {
+    this.delay = delay;
     return this.request(callback);
   }
   cancel() {
@@ -115,6 +117,24 @@ test("it waits for rounds that have not come and goes on when they do", () => {
   frames.pass(50);
   frames.pass(50);
   near(player.time, 1.1);
+});
+
+test("it draws less often while the models run on the processor that draws", (context) => {
+  context.after(() => setModelsRun(false));
+  const delay = (hostname, running) => {
+    globalThis.location = { hostname };
+    setModelsRun(running);
+    const trace = new Trace();
+    trace.take(START);
+    trace.take(roundEvent("speculative", round(0, ["accepted"])));
+    trace.take(roundEvent("baseline", round(0, [])));
+    const { player, frames } = playing(trace);
+    player.play();
+    return frames.delay;
+  };
+  const usual = delay("localhost", false);
+  for (const here of ["localhost", "127.0.0.1", "[::1]"]) assert.ok(delay(here, true) >= 2 * usual, here);
+  for (const elsewhere of ["demo.example", "127.example"]) assert.equal(delay(elsewhere, true), usual);
 });
 
 test("steps go to the neighbouring stop and hold the clock", () => {
