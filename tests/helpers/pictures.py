@@ -92,8 +92,8 @@ def main() -> None:
         page = opened("trace=draft-alone", "dark")
         page.wait_for_timeout(4000)
         still(page, "page-dark")
-        page = opened("lesson=3", seen="#lessons h2")
-        page.wait_for_timeout(5000)
+        page = opened("lesson=3", seen="#lessons h2 >> visible=true")
+        page.get_by_role("button", name="Open the editor's round").click()
         still(page, "learn")
 
 

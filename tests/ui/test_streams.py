@@ -18,7 +18,7 @@ from specdemo.ui.address import with_pair_named
 from specdemo.ui.controls import PLAIN_SETTINGS, Controls
 from specdemo.ui.jobs import BUSY, CUT, EXPLAIN
 from specdemo.ui.requests import SETTINGS
-from specdemo.ui.streams import MIN_GAP_S, Stops, first_line, ndjson
+from specdemo.ui.streams import MIN_GAP_S, USUAL_GAP_S, Stops, first_line, ndjson
 from specdemo.ui.tabs.run import run_endpoint
 
 
@@ -61,6 +61,12 @@ def test_updates_are_throttled_and_the_last_is_never_lost(kind):
     updates = list(texts(source))
     assert len(updates) <= source.now / MIN_GAP_S + 2
     assert numbers(updates[-1]) == list(range(1000))
+
+
+def test_rounds_that_come_slowly_are_sent_as_they_do_and_fast_ones_together():
+    slow, fast = Counting(30, cost=1.01 * MIN_GAP_S), Counting(1000, cost=MIN_GAP_S / 50)
+    assert len(list(texts(slow))) == 30
+    assert len(list(texts(fast))) <= fast.now / USUAL_GAP_S + 2
 
 
 def test_what_comes_seldom_is_sent_at_once():

@@ -4,6 +4,8 @@ import { element } from "./dom.js";
 import { fillLabel } from "./tokens.js";
 import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, RULE_NAMES, statusName, tokenFigures, verdictWords } from "./words.js";
 
+const GREEDY_FIGURES = "p and q are the models' own probabilities (temperature 1); greedy takes the likeliest token";
+
 export class Microscope {
   constructor(panel, { onClose, onStep }) {
     this.panel = panel;
@@ -23,8 +25,8 @@ export class Microscope {
     const { round } = entry;
     const time = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
     const spent = `draft ${time(round.draft_s)}, target pass ${time(round.verify_s)}, rest ${time(round.other_s)}`;
-    const shown = rule === "greedy" ? " (the figures are the models' own probabilities; greedy takes the likeliest)" : "";
-    this.title.textContent = `${roundWords(round)} Rule: ${RULE_NAMES[rule]}${shown}; ${spent}.`;
+    this.title.textContent = `${roundWords(round)} Rule: ${RULE_NAMES[rule]}; ${spent}.`;
+    this.title.title = rule === "greedy" ? GREEDY_FIGURES : "";
     const cards = round.drafted.map((token, index) => draftCard(token, index, round, rule, pieces));
     if (round.emission) cards.push(emissionCard(round, rule, pieces));
     const chosen = place === "own" ? cards.at(-1) : cards[place];

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { setModelsRun } from "../../../specdemo/ui/static/frames.js";
 import { Plots } from "../../../specdemo/ui/static/plots.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { handClock } from "./hand_clock.js";
@@ -191,6 +192,20 @@ test("Plotly is not asked for before a chart comes near", async (t) => {
   page.scripts[0].onerror();
   await nextTask();
   assert.equal(page.nodes.race.textContent, "The charts could not be loaded.");
+});
+
+test("Plotly waits while the models run on the processor that draws, and then draws all that is due", async (t) => {
+  const { plots, drawn, show } = await readyPage(t);
+  t.after(() => setModelsRun(false));
+  globalThis.location = { hostname: "localhost" };
+  setModelsRun(true);
+  const trace = playable();
+  plots.setTrace(trace);
+  show(trace, trace.frontier());
+  assert.deepEqual(await drawn(), []);
+  setModelsRun(false);
+  plots.wake();
+  assert.deepEqual(await drawn(), everything);
 });
 
 test("a chart is drawn when it is in sight of a visible tab, not before", async (t) => {
