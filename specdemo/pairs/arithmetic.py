@@ -78,8 +78,8 @@ def chosen_sentence(precision: str, draft: str, rates: Mapping[str, float]) -> s
     others = sorted(((rate, name) for name, rate in rates.items() if name != precision), reverse=True)
     beside = ", ".join(f"{name} {rate:.0f}" for rate, name in others)
     return (
-        f"{precision} was chosen by measurement: of the ways to compute with the target's stored numbers it is "
-        f"the fastest with drafts here, about {rates[precision]:.0f} tokens/s"
+        f"{precision} was chosen by measurement: of the ways to compute with the target's stored numbers it "
+        f"is the fastest with drafts here, about {rates[precision]:.0f} tokens/s"
         + (f" ({beside})" if beside else "")
         + f"; drafts run in {draft}."
     )
