@@ -18,7 +18,9 @@ SIZES = {
 }
 IN_ONE_SCREEN = ("1280x720", "1366x768", "projector")
 LIVE = ("[data-plot=acceptance]", "[data-plot=speedup]", ".sd-legend", "[data-role=rounds]", ".sd-transport")
-PROJECTOR = "on => { const box = document.querySelector('[data-role=projector]'); if (box.checked !== on) box.click(); }"
+PROJECTOR = """on => {
+    const box = document.querySelector('[data-role=projector]');
+    if (box.checked !== on) box.click(); }"""
 LONG_PROMPT = "Write a story about a lighthouse keeper who finds a letter in a bottle. " * 111
 
 
