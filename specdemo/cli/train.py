@@ -19,6 +19,12 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--kind", choices=["model", "feature", "n-gram"], default="model", help="default: model"
     )
+    parser.add_argument(
+        "--text",
+        type=Path,
+        metavar="DIR",
+        help="with --kind n-gram: count what specdemo write wrote, instead of writing text",
+    )
     parser.add_argument("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; reproducible")
@@ -44,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"{flag} must be more than 0.")
     if options.layers < 1:
         raise UserError("--layers must be at least 1.")
+    if options.text and options.kind != "n-gram":
+        raise UserError("--text is for --kind n-gram; leave it away, and the target writes the text itself.")
     from specdemo.training.stages import Plan, train
 
     plan = Plan(
@@ -54,6 +62,7 @@ def run(options: argparse.Namespace) -> int:
         layers=options.layers,
         head=options.head,
         seed=options.seed,
+        text=str(options.text) if options.text else None,
     )
     facts = train(plan, options.out, options.device, options.resume)
     figures = f"α {facts['alpha']:.0%}, τ {facts['tau']:.2f}, {facts['speedup']:.2f}× at k = 4"

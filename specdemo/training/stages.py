@@ -43,6 +43,7 @@ from specdemo.training.pace import (
 from specdemo.training.pool import PoolPrompt, mode_for, prompt_pool
 from specdemo.training.report import write_card, write_curve
 from specdemo.training.students import FeatureStudent, ModelStudent
+from specdemo.training.text_files import load_texts
 from specdemo.training.write import SHARD, read_text, seconds_spent, write_text
 
 MODEL, FEATURE, N_GRAM = "model", "feature", "n-gram"
@@ -75,6 +76,7 @@ class Plan:
         layers: Depth of a draft model.
         head: Size of the draft's vocabulary.
         max_new_tokens: Longest continuation.
+        text: A folder of texts to count instead of having the target write some; for a table of n-grams.
     """
 
     target: str
@@ -85,6 +87,7 @@ class Plan:
     head: int = 12_288
     max_new_tokens: int = 128
     seed: int = 0
+    text: str | None = None
 
     @property
     def prompts(self) -> int:
@@ -148,14 +151,14 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     files = TargetFiles(path, chosen_device(device))
     pace = pinned_pace(work) or _new_pace(plan, files, work, begun)
     pool = prompt_pool(pace.prompts + EVALUATION_PROMPTS, plan.seed)
-    _write(plan, pace, files, pool[: pace.prompts], work)
-    text = read_text(work / "text")
+    if plan.text is None:
+        _write(plan, pace, files, pool[: pace.prompts], work)
     if plan.kind == N_GRAM:
-        made = _count(files.plain(), text, out)
+        made = _count(files.plain(), _texts(plan, work), out)
         files.drop()
     else:
         pace = _with_time_left(plan, pace, work, begun)
-        made = _learn(plan, pace, files, text, out)
+        made = _learn(plan, pace, files, read_text(work / "text"), out)
     until = _evaluation_end(plan, pace, begun)
     evaluation = evaluate_draft(
         plan.target, plan.kind, out, pool[pace.prompts :], device, pace.writing, until, pace.calibrated
@@ -163,7 +166,6 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     facts = {
         **evaluation,
         **made,
-        "tokens": sum(len(item.output) for item in text),
         "seconds": clock.now() - begun,
     }
     _write_json(work / "evaluation.json", facts)
@@ -178,12 +180,19 @@ def _learn(plan: Plan, pace: Pace, files: TargetFiles, text: list, out: Path) ->
     quality = distil(student, text, plan.recipe(pace), out / "work")
     _save(student, out)
     write_curve(out / "work")
-    return {**asdict(quality), "head": len(student.id_map), "coverage": coverage}
+    tokens = sum(len(item.output) for item in text)
+    return {**asdict(quality), "tokens": tokens, "head": len(student.id_map), "coverage": coverage}
 
 
-def _count(target: PreTrainedModel, text: list, out: Path) -> dict[str, Any]:
-    """Count ``text`` into a table and save it; how it does on held-out text, and its size."""
-    texts = [WrittenText(item.ids.numpy(), item.start + 1) for item in text]
+def _texts(plan: Plan, work: Path) -> list[WrittenText]:
+    """What a table is counted from: the texts given, else those the target has just written."""
+    if plan.text is not None:
+        return load_texts(Path(plan.text))
+    return [WrittenText(item.ids.numpy(), item.start + 1) for item in read_text(work / "text")]
+
+
+def _count(target: PreTrainedModel, texts: list[WrittenText], out: Path) -> dict[str, Any]:
+    """Count ``texts`` into a table and save it; how it does on held-out text, and its size."""
     vocabulary = target.config.get_text_config().vocab_size
     held_out = texts[::HELD_OUT_EVERY]
     others = [item for index, item in enumerate(texts) if index % HELD_OUT_EVERY] or held_out
@@ -191,7 +200,8 @@ def _count(target: PreTrainedModel, text: list, out: Path) -> dict[str, Any]:
     worth = calibration(tried, held_out[1::2])
     table = count_n_grams(texts, vocabulary).with_chances(worth)
     table.save(out)
-    return {"entries": len(table), **hits(tried.with_chances(worth), held_out[::2])}
+    tokens = sum(len(text.ids) - text.start for text in texts)
+    return {"tokens": tokens, "entries": len(table), **hits(tried.with_chances(worth), held_out[::2])}
 
 
 def _new_pace(plan: Plan, files: TargetFiles, work: Path, begun: float) -> Pace:

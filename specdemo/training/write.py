@@ -200,7 +200,7 @@ def _continue(
     _collect(states, decoder.states, [(row, len(prompt)) for row, prompt in enumerate(prompts)])
     for _ in range(limit):
         top = logits.topk(min(KEPT, logits.shape[-1]))
-        tokens = _choose(logits, top.indices[:, 0], temperatures[active], generator)
+        tokens = choose(logits, top.indices[:, 0], temperatures[active], generator)
         probs = (top.values.float() - logits.float().logsumexp(-1, keepdim=True)).exp()
         live = running[active]
         steps.append((active[live], tokens[live], top.indices[live].int(), probs[live].half()))
@@ -224,7 +224,7 @@ def _collect(states: list[list[Tensor]], found: Tensor | None, rows: list[tuple[
             states[row].append(own[-positions:].clone())
 
 
-def _choose(logits: Tensor, best: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
+def choose(logits: Tensor, best: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
     """The argmax ``best`` where the temperature is 0, a sample elsewhere; [rows]."""
     tokens = best.clone()
     warm = temperatures.nonzero()[:, 0]

@@ -1,0 +1,51 @@
+"""``specdemo write``: the target's own text, for trainings."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from specdemo.cli.options import DEVICE, TARGET, add_run_options
+from specdemo.records.limits import UserError
+from specdemo.shipped import PROMPTS
+
+
+def add_to(commands: Any) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser("write", help="have a target write text of many makes, to train drafts on")
+    parser.set_defaults(command=run)
+    parser.add_argument("--target", **TARGET)
+    parser.add_argument("--device", **DEVICE)
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        default=1_000_000,
+        metavar="N",
+        help="of the target's own, in the folder in all (default: %(default)s); it stops after whole rounds",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("text"), metavar="DIR", help="gone on with if it has texts (text/)"
+    )
+    parser.add_argument(
+        "--without",
+        type=Path,
+        nargs="+",
+        default=[PROMPTS],
+        metavar="FILE.jsonl",
+        help="prompts that drafts will be measured on, with which none may share much (default: the shipped)",
+    )
+    add_run_options(parser, ["seed"])
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write and print how much there is; returns 0."""
+    if options.tokens < 1:
+        raise UserError("--tokens must be at least 1.")
+    from specdemo.bench.bench import read_prompts
+    from specdemo.pairs.hardware import chosen_device
+    from specdemo.training.fill import fill
+
+    forbidden = [item.prompt for path in options.without for item in read_prompts(path)]
+    device = chosen_device(options.device)
+    held = fill(options.target, options.out, options.tokens, device, options.seed, forbidden)
+    print(f"{held:,} tokens of the target's own; saved to {options.out}")
+    return 0

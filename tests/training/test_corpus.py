@@ -1,0 +1,202 @@
+"""Text of many makes: what is proposed, what is used of it, how it is kept and gone on with."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny import byte_tokenizer, tiny_llama
+
+from specdemo.cli import main as cli
+from specdemo.pairs.pair import eos_ids_of
+from specdemo.records.limits import UserError
+from specdemo.training import corpus, fill
+from specdemo.training.corpus import REPEATED, CorpusWriter, Made, repeats
+from specdemo.training.n_grams import WrittenText
+from specdemo.training.proposals import SAME_OPENING, ChatHeaders, PromptFilter
+from specdemo.training.text_files import load_made, load_texts, path_of, save_made
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+TEMPLATE = (
+    "<s>system: be kind</s>{% for m in messages %}<s>{{ m['role'] }}: {{ m['content'] }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>assistant: {% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    found = byte_tokenizer()
+    found.chat_template = TEMPLATE
+    return found
+
+
+@pytest.fixture(scope="module")
+def target(tokenizer):
+    model = tiny_llama(len(tokenizer), 1, torch.float32, spread=0.5)
+    with torch.no_grad():
+        model.lm_head.weight[tokenizer.eos_token_id] *= 2  # its texts end now and then
+    return model
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """Rounds of a few short texts."""
+    for name, value in {"PROPOSED": 24, "POOLED": 4, "FREE": 4, "POOL_ROUNDS": 2}.items():
+        monkeypatch.setattr(corpus, name, value)
+    for name in ("PROPOSAL_TOKENS", "ANSWER_TOKENS", "FREE_TOKENS"):
+        monkeypatch.setattr(corpus, name, 24)
+    # A random model says nothing plain.
+    monkeypatch.setattr(PromptFilter, "take", lambda self, prompt, alone=True: bool(prompt))
+
+
+def test_headers_are_what_the_template_puts_around_messages(tokenizer, target):
+    eos = eos_ids_of(target, tokenizer)
+    chat = ChatHeaders(tokenizer, eos)
+    (end,) = eos
+    ids = [*chat.user, *tokenizer("Hi")["input_ids"], end, *chat.answer]
+    assert tokenizer.decode(ids) == "<s>system: be kind</s><s>user: Hi</s><s>assistant: "
+    ids += [*tokenizer("Yes")["input_ids"], end, *chat.next_user]
+    assert tokenizer.decode(ids).endswith("<s>assistant: Yes</s><s>user: ")
+    assert chat.message([*tokenizer(" Hi ")["input_ids"], end]) == "Hi"
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Too short",
+        "Was ist größer, schöner, älter? Ä Ö Ü ß",
+        "word " * 200,
+        "Please tell me why the quick brown fox jumps over the lazy dog, in French.",
+        "",
+    ],
+)
+def test_what_is_no_plain_prompt_or_forbidden_is_not_used(prompt):
+    assert not PromptFilter(["The quick brown fox jumps over the lazy dog."]).take(prompt)
+
+
+def test_a_prompt_is_used_once_and_few_open_alike():
+    chosen = PromptFilter([])
+    assert chosen.take("How do bees find their way?")
+    assert not chosen.take("how do  bees find their way")
+    taken = [chosen.take(f"What is the best kind number {index}?") for index in range(2 * SAME_OPENING)]
+    assert sum(taken) == SAME_OPENING
+    assert chosen.take("What is the best of all of these, then?", alone=False)
+
+
+def test_a_round_has_texts_of_every_make_and_the_seed_makes_it(small, target, tokenizer):
+    def write(seed):
+        return CorpusWriter(target, tokenizer, [], seed).round(0)
+
+    made = write(0)
+    assert {part.make for part in made} == {
+        "free",
+        "pool",
+        "proposed",
+        "second turn",
+        "third turn",
+        "edit",
+    }
+    assert [part.texts for part in made if part.make in ("free", "pool", "proposed")]
+    same, other = write(0), write(1)
+
+    def ids(parts):
+        return [text.ids.tolist() for part in parts for text in part.texts]
+
+    assert ids(made) == ids(same) != ids(other)
+    (end,) = eos_ids_of(target, tokenizer)
+    for part in made:
+        for text, ended in zip(part.texts, part.ended, strict=True):
+            assert 0 < text.start <= len(text.ids)
+            assert ended == (int(text.ids[-1]) == end)
+            assert end not in text.ids[text.start : -1]
+
+
+def test_a_second_turn_follows_an_answer_of_the_first(small, target, tokenizer):
+    made = {part.make: part for part in CorpusWriter(target, tokenizer, [], 3).round(0)}
+    first = [text.ids.tolist() for text in made["proposed"].texts]
+    assert made["second turn"].texts
+    for text in made["second turn"].texts:
+        ids = text.ids.tolist()
+        assert any(ids[: len(before)] == before for before in first)
+        assert tokenizer.decode(ids[: text.start]).endswith("<s>assistant: ")
+
+
+def test_a_text_that_repeats_itself_is_found():
+    loop = np.tile(np.arange(10), 10)
+    assert repeats(loop)
+    assert not repeats(loop[: REPEATED + 9])
+    assert not repeats(np.arange(200))
+
+
+def test_texts_come_back_from_a_file_as_they_were(tmp_path):
+    made = [
+        Made(
+            "pool", [WrittenText(np.array([1, 2, 70_000]), 1), WrittenText(np.array([5]), 1)], [True, False]
+        ),
+        Made("edit", [], []),
+    ]
+    save_made(made, path_of(tmp_path, 0))
+    (pool, edit) = load_made(path_of(tmp_path, 0))
+    assert (pool.make, pool.ended, edit) == ("pool", [True, False], Made("edit", [], []))
+    assert [(text.ids.tolist(), text.start) for text in pool.texts] == [([1, 2, 70_000], 1), ([5], 1)]
+    assert len(load_texts(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"rubbish"])
+def test_a_file_that_holds_no_texts_is_told(tmp_path, content):
+    path_of(tmp_path, 0).write_bytes(content)
+    with pytest.raises(UserError, match="holds no texts"):
+        load_texts(tmp_path)
+
+
+def test_an_empty_folder_is_told(tmp_path):
+    with pytest.raises(UserError, match="specdemo write"):
+        load_texts(tmp_path)
+
+
+def test_a_folder_is_filled_and_gone_on_with(small, target, tokenizer, tmp_path, capsys):
+    home, out = tmp_path / "target", tmp_path / "text"
+    target.save_pretrained(home)
+    tokenizer.save_pretrained(home)
+    arguments = ["write", "--target", str(home), "--device", "cpu", "--out", str(out)]
+    assert cli.main([*arguments, "--tokens", "10"]) == 0
+    first = load_made(path_of(out, 0))
+    assert f"{fill.own_tokens(first):,} tokens" in capsys.readouterr().out
+    assert cli.main([*arguments, "--tokens", str(fill.own_tokens(first) + 1)]) == 0
+    assert [text.ids.tolist() for part in load_made(path_of(out, 0)) for text in part.texts] == [
+        text.ids.tolist() for part in first for text in part.texts
+    ]
+    assert path_of(out, 1).is_file() and not path_of(out, 2).exists()
+    table = tmp_path / "table"
+    asked = [
+        "--target",
+        str(home),
+        "--device",
+        "cpu",
+        "--text",
+        str(out),
+        "--out",
+        str(table),
+        "--minutes",
+        "5",
+    ]
+    assert cli.main(["train", "--kind", "n-gram", *asked]) == 0
+    told = json.loads((table / "work" / "evaluation.json").read_text())
+    assert told["tokens"] == sum(len(text.ids) - text.start for text in load_texts(out))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["write", "--tokens", "0"], "--tokens must be"),
+        (["train", "--text", "somewhere"], "--text is for"),
+        (
+            ["train", "--kind", "n-gram", "--text", "nowhere", "--out", "{out}", "--minutes", "5"],
+            "nowhere holds no texts",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(arguments, sentence, tmp_path, capsys):
+    filled = [part.format(out=tmp_path / "out") for part in arguments]
+    assert cli.main(filled) == 2
+    assert sentence in capsys.readouterr().err
