@@ -23,7 +23,7 @@ def add_to(commands: Any) -> None:
         "--text",
         type=Path,
         metavar="DIR",
-        help="with --kind n-gram: count what specdemo write wrote, instead of writing text",
+        help="learn from what specdemo write wrote, instead of having the target write first",
     )
     parser.add_argument("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
@@ -50,8 +50,6 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"{flag} must be more than 0.")
     if options.layers < 1:
         raise UserError("--layers must be at least 1.")
-    if options.text and options.kind != "n-gram":
-        raise UserError("--text is for --kind n-gram; leave it away, and the target writes the text itself.")
     from specdemo.training.stages import Plan, train
 
     plan = Plan(

@@ -29,6 +29,7 @@ from specdemo.training.arithmetic import Speeds, TargetFiles, learners, try_lear
 from specdemo.training.disk import refused
 from specdemo.training.distil import CHECKPOINT, Recipe, distil, frequent_ids
 from specdemo.training.evaluate import evaluate_draft
+from specdemo.training.label import label_texts
 from specdemo.training.n_grams import WrittenText, calibration, count_n_grams, hits
 from specdemo.training.pace import (
     Pace,
@@ -42,9 +43,10 @@ from specdemo.training.pace import (
 )
 from specdemo.training.pool import PoolPrompt, mode_for, prompt_pool
 from specdemo.training.report import write_card, write_curve
+from specdemo.training.shard_timing import seconds_spent
 from specdemo.training.students import FeatureStudent, ModelStudent
 from specdemo.training.text_files import load_texts
-from specdemo.training.write import SHARD, read_text, seconds_spent, write_text
+from specdemo.training.write import SHARD, read_text, write_text
 
 MODEL, FEATURE, N_GRAM = "model", "feature", "n-gram"
 PLAN = "plan.json"
@@ -76,7 +78,7 @@ class Plan:
         layers: Depth of a draft model.
         head: Size of the draft's vocabulary.
         max_new_tokens: Longest continuation.
-        text: A folder of texts to count instead of having the target write some; for a table of n-grams.
+        text: A folder of texts to learn from or count, instead of having the target write some.
     """
 
     target: str
@@ -145,16 +147,19 @@ def _keep_freed_memory() -> None:
 
 def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
     work = out / "work"
+    given = load_texts(Path(plan.text)) if plan.text is not None else None
     _pin(plan, work, resume)
     begun = clock.now() - START_S - seconds_spent(work / "text")
     path = str(embedded_target(printing())) if plan.target == EMBEDDED else plan.target
     files = TargetFiles(path, chosen_device(device))
     pace = pinned_pace(work) or _new_pace(plan, files, work, begun)
     pool = prompt_pool(pace.prompts + EVALUATION_PROMPTS, plan.seed)
-    if plan.text is None:
+    if given is None:
         _write(plan, pace, files, pool[: pace.prompts], work)
+    elif plan.kind != N_GRAM:
+        _label(plan, pace, files, given, work)
     if plan.kind == N_GRAM:
-        made = _count(files.plain(), _texts(plan, work), out)
+        made = _count(files.plain(), given or _written(work), out)
         files.drop()
     else:
         pace = _with_time_left(plan, pace, work, begun)
@@ -184,10 +189,8 @@ def _learn(plan: Plan, pace: Pace, files: TargetFiles, text: list, out: Path) ->
     return {**asdict(quality), "tokens": tokens, "head": len(student.id_map), "coverage": coverage}
 
 
-def _texts(plan: Plan, work: Path) -> list[WrittenText]:
-    """What a table is counted from: the texts given, else those the target has just written."""
-    if plan.text is not None:
-        return load_texts(Path(plan.text))
+def _written(work: Path) -> list[WrittenText]:
+    """What the target has written for this training, as a table counts it."""
     return [WrittenText(item.ids.numpy(), item.start + 1) for item in read_text(work / "text")]
 
 
@@ -290,6 +293,19 @@ def _write(plan: Plan, pace: Pace, files: TargetFiles, pool: list[PoolPrompt], w
         seconds=pace.writing_s,
         rows=pace.rows,
         # As a decoder in bf16 will have them; in any arithmetic they are these but for rounding.
+        states_as=torch.bfloat16,
+    )
+
+
+def _label(plan: Plan, pace: Pace, files: TargetFiles, texts: list[WrittenText], work: Path) -> None:
+    target = files.in_arithmetic(pace.writing)
+    label_texts(
+        target,
+        texts,
+        work / "text",
+        plan.seed,
+        taps=_taps(plan, target),
+        seconds=pace.writing_s,
         states_as=torch.bfloat16,
     )
 

@@ -15,19 +15,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from specdemo.training import clock
 from specdemo.training.batched import BatchedDecoder
 from specdemo.training.disk import refused
+from specdemo.training.shard_timing import ShardTiming
 
-SPENT = "seconds.txt"
 KEPT = 24
 """Target tokens kept per position."""
 SHARD = 256
 """Most continuations written at once and kept in one file."""
 WINDOW_SHARDS = 16
 """Prompts are sorted by length within a window of so many shards, so that little of a batch is padding."""
-PROMPTS_SLACK = 2.0
-"""A shard is not begun with less time than this many times what the last one's prompts took."""
 GoOn = Callable[[int], bool]
 """Told after every step how many tokens it wrote; whether there is time for another."""
 TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 0.8, 1.0)
@@ -90,8 +87,8 @@ def write_text(
     folder.mkdir(parents=True, exist_ok=True)
     decoder = BatchedDecoder(target, taps)
     shards = list(_shards(prompts, rows or SHARD))
-    missing = [number for number in range(len(shards)) if not _path(folder, number).exists()]
-    timing = _Timing(folder, len(shards), len(missing), max_new_tokens, seconds)
+    missing = [number for number in range(len(shards)) if not shard_path(folder, number).exists()]
+    timing = ShardTiming(folder, "target's own text", len(shards), len(missing), max_new_tokens, seconds)
     for number in missing:
         if number and not timing.another():
             break
@@ -100,61 +97,9 @@ def write_text(
         )
         if states_as is not None:
             made = [row.with_states_as(states_as) for row in made]
-        save_whole([vars(row) for row in made], _path(folder, number))
+        save_whole([vars(row) for row in made], shard_path(folder, number))
         timing.end_shard()
     timing.close()
-
-
-class _Timing:
-    """How far the writing is, by its shards and its clock, and whether there is time for more.
-
-    Args:
-        folder: Where the seconds spent are kept.
-        shards, missing: How many there are, and how many are yet to be written.
-        steps: Most steps a shard takes.
-        seconds: As for :func:`write_text`.
-    """
-
-    def __init__(self, folder: Path, shards: int, missing: int, steps: int, seconds: float | None):
-        self._folder, self._shards, self._steps, self._seconds = folder, shards, steps, seconds
-        self._done, self._step, self._tokens = float(shards - missing), 0, 0
-        self._before, self._begun = seconds_spent(folder), clock.now()
-        self._shard_begun, self._prompts_s = self._begun, 0.0
-        left_s = None if seconds is None else seconds - self._before
-        self._meter = clock.Meter("target's own text", self._share, left_s)
-
-    def another(self) -> bool:
-        """Whether there is time for the prompts of another shard, which cannot be cut short, and more."""
-        return self._seconds is None or self._spent + PROMPTS_SLACK * self._prompts_s < self._seconds
-
-    def go_on(self, tokens: int) -> bool:
-        """Take note of a step that wrote so many ``tokens``; whether there is time for the next."""
-        if not self._step:
-            self._prompts_s = clock.now() - self._shard_begun
-        self._tokens += tokens
-        self._step += 1
-        self._meter.show(self._share, self._tokens)
-        return self._seconds is None or self._spent < self._seconds
-
-    def end_shard(self) -> None:
-        """Take note of a shard that is in its file."""
-        self._done, self._step = self._done + 1, 0
-        self._shard_begun = clock.now()
-        (self._folder / SPENT).write_text(f"{self._spent:.1f}\n", encoding="utf-8")
-
-    def close(self) -> None:
-        """Nothing more is written."""
-        self._meter.close(self._tokens)
-
-    @property
-    def _spent(self) -> float:
-        return self._before + clock.now() - self._begun
-
-    @property
-    def _share(self) -> float:
-        """How much is done, 0 to 1, by the shards or the time, whichever ends it first."""
-        parts = (self._done + self._step / self._steps) / self._shards
-        return max(parts, self._spent / self._seconds) if self._seconds else parts
 
 
 def read_text(folder: Path) -> list[LabelledSequence]:
@@ -260,11 +205,6 @@ def _shards(prompts: list[list[int]], rows: int) -> Iterator[list[list[int]]]:
         yield found[-1]  # which may be a part of one only
 
 
-def seconds_spent(folder: Path) -> float:
-    """Seconds of writing so far."""
-    path = folder / SPENT
-    return float(path.read_text(encoding="utf-8")) if path.is_file() else 0.0
-
-
-def _path(folder: Path, number: int) -> Path:
+def shard_path(folder: Path, number: int) -> Path:
+    """Where a shard is kept."""
     return folder / f"text-{number:05d}.pt"

@@ -10,11 +10,13 @@ from helpers.tiny import byte_tokenizer, tiny_llama
 from specdemo.cli import main as cli
 from specdemo.pairs.pair import eos_ids_of
 from specdemo.records.limits import UserError
-from specdemo.training import corpus, fill
+from specdemo.training import corpus, fill, label
 from specdemo.training.corpus import REPEATED, CorpusWriter, Made, repeats
+from specdemo.training.label import label_texts
 from specdemo.training.n_grams import WrittenText
 from specdemo.training.proposals import SAME_OPENING, ChatHeaders, PromptFilter
 from specdemo.training.text_files import load_made, load_texts, path_of, save_made
+from specdemo.training.write import read_text, write_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEMPLATE = (
@@ -121,6 +123,45 @@ def test_a_second_turn_follows_an_answer_of_the_first(small, target, tokenizer):
         assert tokenizer.decode(ids[: text.start]).endswith("<s>assistant: ")
 
 
+@pytest.mark.parametrize("taps", [(), (0, 1)])
+def test_labels_of_texts_read_are_those_of_texts_written(target, tmp_path, taps):
+    prompts = [[5, 6, 7], [8], [9, 10], [11, 12, 13, 14]] * 6
+    write_text(target, prompts, frozenset({3}), tmp_path / "written", 12, seed=0, taps=taps)
+    written = {tuple(row.ids.tolist()): row for row in read_text(tmp_path / "written") if len(row.output)}
+    texts = [WrittenText(row.ids.numpy(), row.start + 1) for row in written.values()]
+    label_texts(target, texts, tmp_path / "read", seed=0, taps=taps)
+    read = read_text(tmp_path / "read")
+    assert len(read) == len(written)
+    for row in read:
+        same = written[tuple(row.ids.tolist())]
+        assert row.start == same.start
+        torch.testing.assert_close(row.top_probs, same.top_probs, atol=2e-3, rtol=0)
+        sure = (same.top_probs[:, 0] - same.top_probs[:, 1]) > 0.01
+        assert torch.equal(row.top_ids[sure, 0], same.top_ids[sure, 0])
+        if taps:
+            torch.testing.assert_close(row.states, same.states, atol=1e-3, rtol=1e-3)
+
+
+def test_a_labelling_that_was_cut_off_is_gone_on_with(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(label, "SHARD", 4)
+    texts = [WrittenText(np.arange(4, 4 + size), 2) for size in range(3, 15)]
+    label_texts(target, texts, tmp_path / "whole", seed=0)
+    label_texts(target, texts, tmp_path / "cut", seed=0)
+    for path in sorted((tmp_path / "cut").glob("text-*.pt"))[1:]:
+        path.unlink()
+    label_texts(target, texts, tmp_path / "cut", seed=0)
+    whole, cut = read_text(tmp_path / "whole"), read_text(tmp_path / "cut")
+    assert [row.ids.tolist() for row in whole] == [row.ids.tolist() for row in cut]
+    assert len(whole) == len(texts)
+
+
+def test_labelling_ends_when_its_time_does(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(label, "SHARD", 4)
+    texts = [WrittenText(np.arange(4, 4 + size), 2) for size in range(3, 15)]
+    label_texts(target, texts, tmp_path, seed=0, seconds=0.0)
+    assert len(read_text(tmp_path)) == 4
+
+
 def test_a_text_that_repeats_itself_is_found():
     loop = np.tile(np.arange(10), 10)
     assert repeats(loop)
@@ -182,6 +223,10 @@ def test_a_folder_is_filled_and_gone_on_with(small, target, tokenizer, tmp_path,
     ]
     assert cli.main(["train", "--kind", "n-gram", *asked]) == 0
     told = json.loads((table / "work" / "evaluation.json").read_text())
+    draft = tmp_path / "draft"
+    learned = ["--text", str(out), "--out", str(draft), "--steps", "2", "--head", "40"]
+    assert cli.main(["train", "--target", str(home), "--device", "cpu", *learned]) == 0
+    assert (draft / "README.md").is_file()
     assert told["tokens"] == sum(len(text.ids) - text.start for text in load_texts(out))
 
 
@@ -189,7 +234,6 @@ def test_a_folder_is_filled_and_gone_on_with(small, target, tokenizer, tmp_path,
     ("arguments", "sentence"),
     [
         (["write", "--tokens", "0"], "--tokens must be"),
-        (["train", "--text", "somewhere"], "--text is for"),
         (
             ["train", "--kind", "n-gram", "--text", "nowhere", "--out", "{out}", "--minutes", "5"],
             "nowhere holds no texts",
