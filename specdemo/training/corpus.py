@@ -66,7 +66,7 @@ class Made:
 
 
 class CorpusWriter:
-    """Writes round by round; what a round holds follows from the seed, its number and the rounds before.
+    """Writes round by round; what a round holds follows from the seed, its number and those before.
 
     Args:
         target: A causal language model on its device.
@@ -103,7 +103,7 @@ class CorpusWriter:
         return made
 
     def known(self, made: Sequence[Made]) -> None:
-        """Take note of a round that was written before, so that none of its proposals is used again."""
+        """Take note of an earlier round, so that no conversation is begun as one of its was."""
         if not self._chat:
             return
         for part in made:
@@ -118,7 +118,7 @@ class CorpusWriter:
     def _free(self, rng: random.Random) -> Made:
         """Raw text: half from the token between documents, half from that and some words."""
         vocabulary = self._tokenizer.get_vocab()
-        begin = vocabulary.get(BETWEEN_DOCUMENTS, min(self._eos))
+        begin = vocabulary.get(BETWEEN_DOCUMENTS, min(self._eos, default=0))
         words = [word for kind in topics().values() for word in kind]
         starts = [[begin] for _ in range(FREE // 2)]
         for _ in range(FREE - FREE // 2):

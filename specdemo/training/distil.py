@@ -75,8 +75,8 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
     optimiser = torch.optim.AdamW(
         _trainable(student), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=recipe.weight_decay
     )
-    labels = _Labels(student)
     step, elapsed = _restore(folder, student, optimiser)
+    labels = _Labels(student)  # of the head that the checkpoint may have brought
     batches = _batches(training, recipe)
     for _ in range(step):
         next(batches)

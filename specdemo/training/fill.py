@@ -13,7 +13,7 @@ from specdemo.shipped import EMBEDDED
 from specdemo.training import clock
 from specdemo.training.arithmetic import TargetFiles, chosen, try_writing, writers
 from specdemo.training.corpus import CorpusWriter, Made
-from specdemo.training.text_files import load_made, path_of, paths_of, save_made
+from specdemo.training.text_files import load_made, next_number, own_or_refuse, path_of, paths_of, save_made
 
 LONGEST_STEP_S = 5.0
 """A trial of arithmetics looks at no more rows than take this long."""
@@ -39,6 +39,7 @@ def fill(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"Cannot use {folder}: {error.strerror}; choose another --out.") from error
+    own_or_refuse(folder, target)
     held = [load_made(path) for path in paths_of(folder)]
     there = sum(map(own_tokens, held))
     if there >= tokens:
@@ -53,7 +54,7 @@ def fill(
     writer = CorpusWriter(model, tokenizer, forbidden, seed, progress.wrote)
     for made in held:
         writer.known(made)
-    number = len(held)
+    number = next_number(folder)
     while there < tokens:
         made = writer.round(number)
         save_made(made, path_of(folder, number))

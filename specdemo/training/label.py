@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specdemo.models.layer_views import decoder_layers, hidden_states
+from specdemo.records.limits import UserError
 from specdemo.training.n_grams import WrittenText
 from specdemo.training.shard_timing import ShardTiming
 from specdemo.training.write import KEPT, LabelledSequence, save_whole, shard_path
@@ -27,17 +28,24 @@ def label_texts(
     taps: Sequence[int] = (),
     seconds: float | None = None,
     states_as: torch.dtype | None = None,
+    most: int | None = None,
 ) -> None:
     """Keep ``texts`` with labels in ``folder``, in shards for ``read_text``; finished shards are kept.
 
     Args:
         target: A causal language model on its device.
         texts: Of the target; the same list and seed give the same shards.
-        taps, seconds, states_as: As for ``write_text``; the shard at hand when the time ends is finished.
+        taps, seconds, states_as: As for ``write_text``.
+        most: How many texts, drawn by chance; by default all.
+
+    Raises:
+        UserError: None of the texts has tokens of the target's own behind a prompt.
     """
     folder.mkdir(parents=True, exist_ok=True)
     target.set_attn_implementation("sdpa")
-    shards = list(_shards([text for text in texts if 0 < text.start < len(text.ids)], seed))
+    shards = list(_shards([text for text in texts if 0 < text.start < len(text.ids)], seed, most))
+    if not shards:
+        raise UserError("The texts hold no tokens of the target's own; write some with specdemo write.")
     missing = [number for number in range(len(shards)) if not shard_path(folder, number).exists()]
     timing = ShardTiming(
         folder, "target reads its text", len(shards), len(missing), -(-SHARD // ROWS), seconds
@@ -48,7 +56,8 @@ def label_texts(
         made = []
         for at in range(0, len(shards[number]), ROWS):
             made += _label(target, shards[number][at : at + ROWS], taps)
-            timing.go_on(sum(len(row.output) for row in made[at:]))
+            if not timing.go_on(sum(len(row.output) for row in made[at:])):
+                break
         if states_as is not None:
             made = [row.with_states_as(states_as) for row in made]
         save_whole([vars(row) for row in made], shard_path(folder, number))
@@ -85,10 +94,10 @@ def _labelled(text: WrittenText, logits: Tensor, states: Tensor | None, row: int
     return LabelledSequence(ids, text.start - 1, top.indices.int().cpu(), probs.half().cpu(), kept)
 
 
-def _shards(texts: list[WrittenText], seed: int) -> Iterator[list[WrittenText]]:
+def _shards(texts: list[WrittenText], seed: int, most: int | None) -> Iterator[list[WrittenText]]:
     """Texts alike in length; the order of the shards is one of chance, so that a part of them is like all."""
     rng = random.Random(seed)
-    mixed = rng.sample(texts, len(texts))
+    mixed = rng.sample(texts, len(texts))[:most]
     for at in range(0, len(mixed), WINDOW * SHARD):
         window = sorted(mixed[at : at + WINDOW * SHARD], key=lambda text: len(text.ids))
         found = [window[start : start + SHARD] for start in range(0, len(window), SHARD)]

@@ -29,7 +29,7 @@ $what It proposes; the target decides. On its own it is a poor writer.
 |---|---|
 | Kind | $kind |
 $size\
-| Text | $tokens tokens that the target wrote itself, half of it greedy, after prompts made from templates |
+| Text | $tokens tokens that the target wrote itself, $text |
 | Time | $minutes minutes |
 | Arithmetic | $arithmetic |
 | Held-out text of the same pool | $held_out |
@@ -42,7 +42,7 @@ Evaluated on $prompts prompts it never saw, greedy, k = 4, up to 64 new tokens, 
 | $alpha | $tau | $c | $speedup× | $identical of $prompts |
 $note
 
-Made by `python -m specdemo train --target $source --kind $kind $budget --seed $seed`.
+Made by `python -m specdemo train --target $source --kind $kind$given $budget --seed $seed`.
 The licence is that of the target, $owing.
 """)
 UNMEASURED = """
@@ -54,6 +54,8 @@ WHAT = {
     "feature": ("Feature draft", "A one-layer head that reads the target's hidden states."),
     "n-gram": ("Table of n-grams", "What most often follows one to four tokens in the target's own text."),
 }
+POOLED = "half of it greedy, after prompts made from templates"
+GIVEN = "of many makes, by `specdemo write`"
 LEARNED = """\
 | Head | {head:,} tokens, which cover {coverage:.1%} of the target's own output; any other token has q = 0 |
 """
@@ -114,6 +116,8 @@ def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> 
         precision=pace.writing,
         note="" if pace.calibrated else UNMEASURED,
         budget=budget,
+        text=POOLED if plan.text is None else GIVEN,
+        given="" if plan.text is None else f" --text {plan.text}",
         seed=plan.seed,
     )
     (out / "README.md").write_text(card, encoding="utf-8")

@@ -147,16 +147,18 @@ def _keep_freed_memory() -> None:
 
 def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
     work = out / "work"
-    given = load_texts(Path(plan.text)) if plan.text is not None else None
+    given = load_texts(Path(plan.text), plan.target) if plan.text is not None else None
     _pin(plan, work, resume)
     begun = clock.now() - START_S - seconds_spent(work / "text")
     path = str(embedded_target(printing())) if plan.target == EMBEDDED else plan.target
     files = TargetFiles(path, chosen_device(device))
     pace = pinned_pace(work) or _new_pace(plan, files, work, begun)
     pool = prompt_pool(pace.prompts + EVALUATION_PROMPTS, plan.seed)
+    unseen = pool[pace.prompts :] if given is None else _unseen(plan, path, given)
     if given is None:
         _write(plan, pace, files, pool[: pace.prompts], work)
-    elif plan.kind != N_GRAM:
+    elif plan.kind != N_GRAM and not (work / CHECKPOINT).is_file():
+        # Other texts under a checkpoint would be split, and headed, in another way.
         _label(plan, pace, files, given, work)
     if plan.kind == N_GRAM:
         made = _count(files.plain(), given or _written(work), out)
@@ -166,13 +168,9 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
         made = _learn(plan, pace, files, read_text(work / "text"), out)
     until = _evaluation_end(plan, pace, begun)
     evaluation = evaluate_draft(
-        plan.target, plan.kind, out, pool[pace.prompts :], device, pace.writing, until, pace.calibrated
+        plan.target, plan.kind, out, unseen, device, pace.writing, until, pace.calibrated
     )
-    facts = {
-        **evaluation,
-        **made,
-        "seconds": clock.now() - begun,
-    }
+    facts = {**evaluation, **made, "seconds": clock.now() - begun}
     _write_json(work / "evaluation.json", facts)
     write_card(plan, pace, facts, out)
     return facts
@@ -187,6 +185,18 @@ def _learn(plan: Plan, pace: Pace, files: TargetFiles, text: list, out: Path) ->
     write_curve(out / "work")
     tokens = sum(len(item.output) for item in text)
     return {**asdict(quality), "tokens": tokens, "head": len(student.id_map), "coverage": coverage}
+
+
+def _unseen(plan: Plan, path: str, given: list[WrittenText]) -> list[PoolPrompt]:
+    """Prompts of the pool to evaluate on that begin none of the texts ``given``."""
+    tokenizer = loading(AutoTokenizer.from_pretrained, path)
+    begun = {tuple(text.ids[: text.start].tolist()) for text in given}
+    found = [
+        item
+        for item in prompt_pool(2 * EVALUATION_PROMPTS, plan.seed)
+        if tuple(encode_prompt(tokenizer, item.prompt, mode_for(tokenizer, item))) not in begun
+    ]
+    return found[:EVALUATION_PROMPTS]
 
 
 def _written(work: Path) -> list[WrittenText]:
@@ -223,7 +233,7 @@ def _new_pace(plan: Plan, files: TargetFiles, work: Path, begun: float) -> Pace:
             (work / PLAN).unlink()
         raise
     print(pace.sentence)
-    if plan.minutes is not None:
+    if plan.minutes is not None and plan.text is None:
         print(outlook(pace, plan.minutes, used_s))
     pin_pace(pace, work)
     return pace
@@ -270,7 +280,8 @@ def _pin(plan: Plan, work: Path, resume: bool) -> None:
     if path.exists() and not resume:
         raise UserError(f"{work.parent} holds a training already; add --resume or choose another --out.")
     if path.exists():
-        if json.loads(path.read_text(encoding="utf-8")) != asdict(plan):
+        # A training begun before texts could be given has none.
+        if {"text": None} | json.loads(path.read_text(encoding="utf-8")) != asdict(plan):
             raise UserError(
                 f"{work.parent} holds a training with other settings; repeat them or choose another --out."
             )
@@ -304,6 +315,7 @@ def _label(plan: Plan, pace: Pace, files: TargetFiles, texts: list[WrittenText],
         texts,
         work / "text",
         plan.seed,
+        most=None if plan.steps is None else plan.prompts,
         taps=_taps(plan, target),
         seconds=pace.writing_s,
         states_as=torch.bfloat16,

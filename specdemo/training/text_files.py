@@ -1,5 +1,6 @@
 """Texts written for trainings, on disk: token ids, packed into about a byte for each of the target's own."""
 
+import json
 import lzma
 from collections.abc import Sequence
 from io import BytesIO
@@ -12,6 +13,7 @@ from specdemo.training.corpus import Made
 from specdemo.training.n_grams import WrittenText
 
 SUFFIX = ".npz.xz"
+TARGET = "target.json"
 NARROW = 2**16
 """Vocabularies below it are kept in two bytes a token."""
 
@@ -75,17 +77,48 @@ def paths_of(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"text-*{SUFFIX}"))
 
 
+def next_number(folder: Path) -> int:
+    """The number of the round that comes after all that are there, though some may have been taken out."""
+    numbers = [int(path.name.removeprefix("text-").removesuffix(SUFFIX)) for path in paths_of(folder)]
+    return max(numbers, default=-1) + 1
+
+
+def own_or_refuse(folder: Path, target: str) -> None:
+    """Have ``folder`` hold texts of ``target`` and of no other: ids mean nothing to another one.
+
+    Raises:
+        UserError: It holds another's, or cannot be written.
+    """
+    held = target_of(folder)
+    if held not in (None, target):
+        raise UserError(f"{folder} holds texts of {held}; choose another --out.")
+    try:
+        (folder / TARGET).write_text(json.dumps({"target": target}) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"Cannot write into {folder}: {error.strerror}; choose another --out.") from error
+
+
+def target_of(folder: Path) -> str | None:
+    """Whose texts ``folder`` holds; None where that is not told."""
+    try:
+        return json.loads((folder / TARGET).read_text(encoding="utf-8"))["target"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def path_of(folder: Path, number: int) -> Path:
     """Where the round ``number`` of a corpus is kept."""
     return folder / f"text-{number:04d}{SUFFIX}"
 
 
-def load_texts(folder: Path) -> list[WrittenText]:
-    """All texts in ``folder``.
+def load_texts(folder: Path, target: str) -> list[WrittenText]:
+    """All texts of ``target`` in ``folder``.
 
     Raises:
-        UserError: There are none, or a file is damaged.
+        UserError: There are none, they are another target's, or a file is damaged.
     """
+    if target_of(folder) not in (None, target):
+        raise UserError(f"{folder} holds texts of {target_of(folder)}; write some with this target first.")
     texts = [text for path in paths_of(folder) for part in load_made(path) for text in part.texts]
     if not texts:
         raise UserError(f"{folder} holds no texts; name a folder that specdemo write has filled.")

@@ -15,7 +15,7 @@ from specdemo.training.corpus import REPEATED, CorpusWriter, Made, repeats
 from specdemo.training.label import label_texts
 from specdemo.training.n_grams import WrittenText
 from specdemo.training.proposals import SAME_OPENING, ChatHeaders, PromptFilter
-from specdemo.training.text_files import load_made, load_texts, path_of, save_made
+from specdemo.training.text_files import load_made, load_texts, next_number, own_or_refuse, path_of, save_made
 from specdemo.training.write import read_text, write_text
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -180,19 +180,40 @@ def test_texts_come_back_from_a_file_as_they_were(tmp_path):
     (pool, edit) = load_made(path_of(tmp_path, 0))
     assert (pool.make, pool.ended, edit) == ("pool", [True, False], Made("edit", [], []))
     assert [(text.ids.tolist(), text.start) for text in pool.texts] == [([1, 2, 70_000], 1), ([5], 1)]
-    assert len(load_texts(tmp_path)) == 2
+    assert len(load_texts(tmp_path, "here")) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish"])
 def test_a_file_that_holds_no_texts_is_told(tmp_path, content):
     path_of(tmp_path, 0).write_bytes(content)
     with pytest.raises(UserError, match="holds no texts"):
-        load_texts(tmp_path)
+        load_texts(tmp_path, "here")
+
+
+def test_another_target_s_texts_are_refused(tmp_path):
+    own_or_refuse(tmp_path, "one")
+    own_or_refuse(tmp_path, "one")
+    with pytest.raises(UserError, match="texts of one"):
+        own_or_refuse(tmp_path, "other")
+    with pytest.raises(UserError, match="texts of one"):
+        load_texts(tmp_path, "other")
+
+
+def test_a_round_that_was_taken_out_leaves_the_others_alone(tmp_path):
+    made = [Made("pool", [WrittenText(np.array([1, 2]), 1)], [True])]
+    for number in (0, 1, 3):
+        save_made(made, path_of(tmp_path, number))
+    assert next_number(tmp_path) == 4
+
+
+def test_texts_without_anything_of_the_target_s_own_are_told(target, tmp_path):
+    with pytest.raises(UserError, match="no tokens"):
+        label_texts(target, [WrittenText(np.array([1, 2]), 2)], tmp_path, seed=0)
 
 
 def test_an_empty_folder_is_told(tmp_path):
     with pytest.raises(UserError, match="specdemo write"):
-        load_texts(tmp_path)
+        load_texts(tmp_path, "here")
 
 
 def test_a_folder_is_filled_and_gone_on_with(small, target, tokenizer, tmp_path, capsys):
@@ -226,8 +247,9 @@ def test_a_folder_is_filled_and_gone_on_with(small, target, tokenizer, tmp_path,
     draft = tmp_path / "draft"
     learned = ["--text", str(out), "--out", str(draft), "--steps", "2", "--head", "40"]
     assert cli.main(["train", "--target", str(home), "--device", "cpu", *learned]) == 0
-    assert (draft / "README.md").is_file()
-    assert told["tokens"] == sum(len(text.ids) - text.start for text in load_texts(out))
+    card = (draft / "README.md").read_text()
+    assert f"--text {out}" in card and "specdemo write" in card
+    assert told["tokens"] == sum(len(text.ids) - text.start for text in load_texts(out, str(home)))
 
 
 @pytest.mark.parametrize(

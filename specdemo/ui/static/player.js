@@ -139,7 +139,13 @@ function browserFrames() {
   return {
     now: () => performance.now(),
     request: (callback) => ({ animation: requestAnimationFrame(callback) }),
-    after: (delay, callback) => ({ timer: setTimeout(callback, delay) }),
+    after: (delay, callback) => {
+      const handle = {};
+      // A hidden tab has no frames, so that its run waits to be seen.
+      const seen = () => (document.hidden ? (handle.animation = requestAnimationFrame(callback)) : callback());
+      handle.timer = setTimeout(seen, delay);
+      return handle;
+    },
     cancel: (handle) => {
       cancelAnimationFrame(handle?.animation);
       clearTimeout(handle?.timer);

@@ -28,6 +28,7 @@ export class Plots {
     this.inSight = new Set();
     this.touched = new Set(); // charts of which any part is seen: drawn once, so that none stands empty
     this.sizes = new Map();
+    this.drawnOf = new Map(); // the run whose picture Plotly has drawn
     this.zoomable = new Map(); // the axes Plotly has drawn, which a visitor may have zoomed since
     this.clickedAt = -TAP_MS;
     const isPlaying = () => root.hasAttribute("data-running");
@@ -66,8 +67,12 @@ export class Plots {
     this.pacer.wake();
   }
 
-  /** Plotly may draw again what it has not drawn. */
+  /** Plotly may draw again what it has not drawn; while it may not, what it drew of an earlier run is not shown. */
   wake() {
+    for (const [name, node] of this.nodes) {
+      if (!sharesProcessor() || !this.isDrawn(name)) continue;
+      node.toggleAttribute("data-old", this.drawnOf.get(name) !== this.contents.trace);
+    }
     this.pacer.wake();
   }
 
@@ -140,7 +145,9 @@ export class Plots {
     const again = this.isDrawn(name);
     const figure = this.contents.figure(name);
     this.zoomable.set(name, this.contents.axes.get(name));
+    this.drawnOf.set(name, this.contents.trace);
     await drawFigure(this.plotly, node, figure);
+    node.removeAttribute("data-old");
     this.live.settle(name, !this.stale.has(name));
     if (!again && BY_ROUND.includes(name)) {
       node.on("plotly_click", ({ points }) => this.click(Math.floor(points[0].x) - 1));

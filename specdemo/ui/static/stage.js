@@ -113,7 +113,7 @@ class Stage {
     } else if (!this.live) return; // the rest of a run that a recording has taken the place of
     for (const event of events) this.take(event);
     this.player.wake();
-    if (!this.player.playing) this.redraw(); // else its clock draws, in a moment
+    if (!this.player.playing || this.trace.closed) this.redraw(); // else its clock draws, in a moment
     this.showState();
   }
 

@@ -66,6 +66,13 @@ function fakePage(t, { plotly = true, coarse = false } = {}) {
     querySelectorAll: () => [],
     clicked: [],
     style: {},
+    old: false,
+    toggleAttribute(name, on) {
+      this.old = on;
+    },
+    removeAttribute() {
+      this.old = false;
+    },
     append(canvas) {
       this.canvas = canvas;
     },
@@ -195,17 +202,22 @@ test("Plotly is not asked for before a chart comes near", async (t) => {
 });
 
 test("Plotly waits while the models run on the processor that draws, and then draws all that is due", async (t) => {
-  const { plots, drawn, show } = await readyPage(t);
+  const { page, plots, drawn, show } = await readyPage(t);
   t.after(() => setModelsRun(false));
   globalThis.location = { hostname: "localhost" };
   setModelsRun(true);
   const trace = playable();
   plots.setTrace(trace);
   show(trace, trace.frontier());
+  plots.wake();
   assert.deepEqual(await drawn(), []);
+  const old = () => Object.values(page.nodes).filter((node) => node.old).length;
+  assert.equal(old(), everything.length);
   setModelsRun(false);
   plots.wake();
+  assert.equal(old(), everything.length);
   assert.deepEqual(await drawn(), everything);
+  assert.equal(old(), 0);
 });
 
 test("a chart is drawn when it is in sight of a visible tab, not before", async (t) => {
