@@ -34,8 +34,8 @@ LONGEST_PROMPT = 320
 """Tokens a text is begun after; a longer conversation is not carried on."""
 PROPOSAL_TOKENS, ANSWER_TOKENS, FREE_TOKENS = 96, 224, 320
 """Longest proposed prompt, answer and raw text."""
-PROPOSAL_TEMPERATURES = (0.9, 1.0, 1.1)
-FREE_TEMPERATURES = (0.7, 0.8, 1.0)
+PROPOSAL_TEMPERATURES = (0.7, 0.8, 0.9)
+FREE_TEMPERATURES = (0.6, 0.7, 0.8)
 REPEATED = 24
 """A text that ends in so many tokens which stood in it in a row before is ended."""
 LOOK_EVERY = 16
