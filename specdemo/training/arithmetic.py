@@ -15,9 +15,11 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from specdemo.models.packed_linear import DTYPES, exact_precisions, linear_share, pack_linears
+from specdemo.pairs.embedded import embedded_target, printing
 from specdemo.pairs.model_loader import MOSTLY, loading
 from specdemo.pairs.placement import free_ram
 from specdemo.records.limits import UserError
+from specdemo.shipped import EMBEDDED
 from specdemo.training import clock
 from specdemo.training.batched import BatchedDecoder
 from specdemo.training.distil import BF16, FP32, timed_step
@@ -85,6 +87,11 @@ class TargetFiles:
         """Give the memory back."""
         self._model = None
         gc.collect()
+
+
+def path_of_target(target: str) -> str:
+    """The folder or hub id of ``target``; the embedded one is made ready first."""
+    return str(embedded_target(printing())) if target == EMBEDDED else target
 
 
 def writers(target: PreTrainedModel) -> tuple[str, ...]:

@@ -17,10 +17,11 @@ from transformers import PreTrainedModel
 from specdemo.pairs.pair import encode_prompt, eos_ids_of
 from specdemo.records.trace import Mode
 from specdemo.training.batched import BatchedDecoder
+from specdemo.training.growing_batch import GrowingBatch
 from specdemo.training.n_grams import WrittenText
 from specdemo.training.pool import mode_for, prompt_pool, topics
 from specdemo.training.proposals import EDITS, ChatHeaders, PromptFilter
-from specdemo.training.write import TEMPERATURES, choose
+from specdemo.training.write import TEMPERATURES
 
 ROWS = 256
 """Texts written at once."""
@@ -188,32 +189,20 @@ class CorpusWriter:
         self, prompts: list[Prompt], limit: int, temperatures: Sequence[float], rng: random.Random
     ) -> Iterator[tuple[Prompt, NDArray]]:
         """Each prompt and what was written after it, up to ``limit`` tokens."""
-        decoder = self._decoder
-        generator = torch.Generator(decoder.device).manual_seed(rng.getrandbits(48))
-        warmth = torch.tensor([rng.choice(temperatures) for _ in prompts], device=decoder.device)
-        ends = torch.tensor(sorted(self._eos), device=decoder.device)
-        active = torch.arange(len(prompts), device=decoder.device)
-        running = torch.ones(len(prompts), dtype=torch.bool, device=decoder.device)
+        generator = torch.Generator(self._decoder.device).manual_seed(rng.getrandbits(48))
+        warmth = [rng.choice(temperatures) for _ in prompts]
+        batch = GrowingBatch(self._decoder, prompts, limit, warmth, self._eos, generator)
         written = np.zeros((len(prompts), limit), dtype=np.int32)
         lengths = np.zeros(len(prompts), dtype=int)
-        logits = decoder.begin(prompts, limit)
         for step in range(limit):
-            tokens = choose(logits, logits.argmax(-1), warmth[active], generator)
-            live = running[active]
-            rows = active[live].cpu().numpy()
+            live, tokens = batch.choose(batch.logits.argmax(-1))
+            rows = batch.active[live].cpu().numpy()
             written[rows, step], lengths[rows] = tokens[live].cpu().numpy(), step + 1
             self._wrote(len(rows))
-            running[active[torch.isin(tokens, ends)]] = False
             if step % LOOK_EVERY == LOOK_EVERY - 1:
-                running[[row for row in active.tolist() if repeats(written[row, : step + 1])]] = False
-            left = running[active]
-            if not left.any():
+                batch.end([row for row in batch.active.tolist() if repeats(written[row, : step + 1])])
+            if not batch.advance(SHRINK_AT):
                 break
-            if left.sum() <= SHRINK_AT * len(active):
-                kept = left.nonzero()[:, 0]
-                active, tokens = active[kept], tokens[kept]
-                decoder.keep(kept)
-            logits = decoder.step(tokens)
         for prompt, row, length in zip(prompts, written, lengths, strict=True):
             yield prompt, row[:length]
 

@@ -1,6 +1,8 @@
 """What to say where a training's files cannot be written or read."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from specdemo.pairs.hub import disk_is_full
@@ -36,3 +38,15 @@ def refused(path: Path, error: Exception) -> UserError:
     else:
         to_do = "put that right and run the same command with --resume"
     return UserError(f"Cannot use {getattr(error, 'filename', None) or path}: {reason.rstrip('.')}; {to_do}.")
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Gives a path to write to; then ``path`` holds all of that or, after an error, what it held before."""
+    partial = path.with_suffix(".partial")
+    try:
+        yield partial
+        partial.rename(path)
+    except (OSError, RuntimeError):
+        partial.unlink(missing_ok=True)
+        raise

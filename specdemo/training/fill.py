@@ -6,13 +6,11 @@ from pathlib import Path
 import torch
 from transformers import AutoTokenizer
 
-from specdemo.pairs.embedded import embedded_target, printing
 from specdemo.pairs.model_loader import loading
-from specdemo.records.limits import UserError
-from specdemo.shipped import EMBEDDED
 from specdemo.training import clock
-from specdemo.training.arithmetic import TargetFiles, chosen, try_writing, writers
+from specdemo.training.arithmetic import TargetFiles, chosen, path_of_target, try_writing, writers
 from specdemo.training.corpus import CorpusWriter, Made
+from specdemo.training.pace import Trial
 from specdemo.training.text_files import load_made, next_number, own_or_refuse, path_of, paths_of, save_made
 
 LONGEST_STEP_S = 5.0
@@ -35,21 +33,17 @@ def fill(
     Raises:
         UserError: The target cannot be loaded, or ``folder`` cannot be used.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"Cannot use {folder}: {error.strerror}; choose another --out.") from error
     own_or_refuse(folder, target)
     held = [load_made(path) for path in paths_of(folder)]
     there = sum(map(own_tokens, held))
     if there >= tokens:
         return there
-    path = str(embedded_target(printing())) if target == EMBEDDED else target
+    path = path_of_target(target)
     files = TargetFiles(path, device)
     print("Trying which arithmetic is fastest here.")
-    trial = try_writing(files, writers(files.plain()), (), LONGEST_STEP_S)
-    speeds = {name: max(rows / seconds for rows, seconds in steps.items()) for name, steps in trial.items()}
-    model, tokenizer = files.in_arithmetic(chosen(speeds)), loading(AutoTokenizer.from_pretrained, path)
+    step_s = try_writing(files, writers(files.plain()), (), LONGEST_STEP_S)
+    arithmetic = chosen(Trial(step_s, {}, 0.0, LONGEST_STEP_S).writing)
+    model, tokenizer = files.in_arithmetic(arithmetic), loading(AutoTokenizer.from_pretrained, path)
     progress = _Progress(there, tokens)
     writer = CorpusWriter(model, tokenizer, forbidden, seed, progress.wrote)
     for made in held:

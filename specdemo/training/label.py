@@ -12,7 +12,7 @@ from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.records.limits import UserError
 from specdemo.training.n_grams import WrittenText
 from specdemo.training.shard_timing import ShardTiming
-from specdemo.training.write import KEPT, LabelledSequence, save_whole, shard_path
+from specdemo.training.write import LabelledSequence, labels_of, save_whole, shard_path
 
 SHARD, ROWS = 128, 16
 """Texts in a file, and in a pass: all alike in length, so that little of a pass is padding."""
@@ -87,11 +87,10 @@ def _label(
 
 def _labelled(text: WrittenText, logits: Tensor, states: Tensor | None, row: int) -> LabelledSequence:
     """``logits`` [outputs, V] are those each of the text's own tokens was chosen from."""
-    top = logits.topk(min(KEPT, logits.shape[-1]))
-    probs = (top.values.float() - logits.float().logsumexp(-1, keepdim=True)).exp()
+    top_ids, probs = labels_of(logits)
     kept = states[row, : len(text.ids) - 1].cpu().clone() if states is not None else None
     ids = torch.from_numpy(text.ids).int()
-    return LabelledSequence(ids, text.start - 1, top.indices.int().cpu(), probs.half().cpu(), kept)
+    return LabelledSequence(ids, text.start - 1, top_ids.int().cpu(), probs.cpu(), kept)
 
 
 def _shards(texts: list[WrittenText], seed: int, most: int | None) -> Iterator[list[WrittenText]]:

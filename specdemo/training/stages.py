@@ -18,14 +18,22 @@ from transformers import AutoTokenizer, PreTrainedModel
 
 from specdemo.models.feature_draft import FeatureDraft, default_taps, feature_draft_for, save_feature_draft
 from specdemo.models.reduced_draft import ReducedHeadDraft, save_draft, slice_of_target
-from specdemo.pairs.embedded import embedded_target, mended_target, printing
+from specdemo.pairs.embedded import mended_target, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.model_loader import loading
 from specdemo.pairs.pair import encode_prompt, eos_ids_of
 from specdemo.records.limits import UserError
 from specdemo.shipped import EMBEDDED
 from specdemo.training import clock
-from specdemo.training.arithmetic import Speeds, TargetFiles, learners, try_learning, try_writing, writers
+from specdemo.training.arithmetic import (
+    Speeds,
+    TargetFiles,
+    learners,
+    path_of_target,
+    try_learning,
+    try_writing,
+    writers,
+)
 from specdemo.training.disk import refused
 from specdemo.training.distil import CHECKPOINT, Recipe, distil, frequent_ids
 from specdemo.training.evaluate import evaluate_draft
@@ -150,7 +158,7 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
     given = load_texts(Path(plan.text), plan.target) if plan.text is not None else None
     _pin(plan, work, resume)
     begun = clock.now() - START_S - seconds_spent(work / "text")
-    path = str(embedded_target(printing())) if plan.target == EMBEDDED else plan.target
+    path = path_of_target(plan.target)
     files = TargetFiles(path, chosen_device(device))
     pace = pinned_pace(work) or _new_pace(plan, files, work, begun)
     pool = prompt_pool(pace.prompts + EVALUATION_PROMPTS, plan.seed)

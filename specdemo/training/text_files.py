@@ -10,6 +10,7 @@ import numpy as np
 
 from specdemo.records.limits import UserError
 from specdemo.training.corpus import Made
+from specdemo.training.disk import whole
 from specdemo.training.n_grams import WrittenText
 
 SUFFIX = ".npz.xz"
@@ -37,12 +38,10 @@ def save_made(made: Sequence[Made], path: Path) -> None:
         counts=np.array([len(part.texts) for part in made], np.int32),
         makes=np.array([part.make for part in made], np.str_),
     )
-    partial = path.with_suffix(".partial")
     try:
-        partial.write_bytes(lzma.compress(packed.getvalue()))
-        partial.rename(path)
+        with whole(path) as partial:
+            partial.write_bytes(lzma.compress(packed.getvalue()))
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UserError(
             f"Cannot write {path}: {error.strerror}; free some space or choose another --out."
         ) from error
@@ -84,7 +83,7 @@ def next_number(folder: Path) -> int:
 
 
 def own_or_refuse(folder: Path, target: str) -> None:
-    """Have ``folder`` hold texts of ``target`` and of no other: ids mean nothing to another one.
+    """Make ``folder``, and have it hold texts of ``target`` and of no other: ids mean nothing to another one.
 
     Raises:
         UserError: It holds another's, or cannot be written.
@@ -93,9 +92,10 @@ def own_or_refuse(folder: Path, target: str) -> None:
     if held not in (None, target):
         raise UserError(f"{folder} holds texts of {held}; choose another --out.")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / TARGET).write_text(json.dumps({"target": target}) + "\n", encoding="utf-8")
     except OSError as error:
-        raise UserError(f"Cannot write into {folder}: {error.strerror}; choose another --out.") from error
+        raise UserError(f"Cannot use {folder}: {error.strerror}; choose another --out.") from error
 
 
 def target_of(folder: Path) -> str | None:

@@ -16,7 +16,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specdemo.training.batched import BatchedDecoder
-from specdemo.training.disk import refused
+from specdemo.training.disk import refused, whole
+from specdemo.training.growing_batch import GrowingBatch
 from specdemo.training.shard_timing import ShardTiming
 
 KEPT = 24
@@ -27,6 +28,8 @@ WINDOW_SHARDS = 16
 """Prompts are sorted by length within a window of so many shards, so that little of a batch is padding."""
 GoOn = Callable[[int], bool]
 """Told after every step how many tokens it wrote; whether there is time for another."""
+SHRINK_AT = 0.8
+"""Rows that have ended leave the batch once no more than this share of it goes on."""
 TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 0.8, 1.0)
 """Half of the text is greedy, as half of the visitors' runs are."""
 
@@ -114,12 +117,10 @@ def save_whole(content: object, path: Path) -> None:
     Raises:
         UserError: The disk is full or cannot be written.
     """
-    partial = path.with_suffix(".partial")
     try:
-        torch.save(content, partial)
-        partial.rename(path)
+        with whole(path) as partial:
+            torch.save(content, partial)
     except (OSError, RuntimeError) as error:
-        partial.unlink(missing_ok=True)
         raise refused(path, error) from error
 
 
@@ -133,32 +134,20 @@ def _continue(
     go_on: GoOn,
 ) -> list[LabelledSequence]:
     """One batch from prompt to end or as far as ``go_on`` lets it, each row at a temperature of its own."""
-    generator = torch.Generator(decoder.device).manual_seed(seed)
     rng = random.Random(seed)
-    temperatures = torch.tensor([rng.choice(TEMPERATURES) for _ in prompts], device=decoder.device)
-    ends = torch.tensor(sorted(eos_ids), device=decoder.device)
-    active = torch.arange(len(prompts), device=decoder.device)
-    running = torch.ones(len(prompts), dtype=torch.bool, device=decoder.device)
+    generator = torch.Generator(decoder.device).manual_seed(seed)
+    temperatures = [rng.choice(TEMPERATURES) for _ in prompts]
+    batch = GrowingBatch(decoder, prompts, limit, temperatures, eos_ids, generator)
     steps: list[tuple[Tensor, ...]] = []
     states: list[list[Tensor]] = [[] for _ in prompts]
-    logits = decoder.begin(prompts, limit)
     _collect(states, decoder.states, [(row, len(prompt)) for row, prompt in enumerate(prompts)])
     for _ in range(limit):
-        top = logits.topk(min(KEPT, logits.shape[-1]))
-        tokens = choose(logits, top.indices[:, 0], temperatures[active], generator)
-        probs = (top.values.float() - logits.float().logsumexp(-1, keepdim=True)).exp()
-        live = running[active]
-        steps.append((active[live], tokens[live], top.indices[live].int(), probs[live].half()))
-        running[active[torch.isin(tokens, ends)]] = False
-        left = running[active]
-        if not go_on(len(steps[-1][0])) or not left.any():
+        ids, probs = labels_of(batch.logits)
+        live, tokens = batch.choose(ids[:, 0])
+        steps.append((batch.active[live], tokens[live], ids[live].int(), probs[live]))
+        if not go_on(len(steps[-1][0])) or not batch.advance(SHRINK_AT):
             break
-        if left.sum() <= 0.8 * len(active):
-            rows = left.nonzero()[:, 0]
-            active, tokens = active[rows], tokens[rows]
-            decoder.keep(rows)
-        logits = decoder.step(tokens)
-        _collect(states, decoder.states, [(row, 1) for row in active.tolist()])
+        _collect(states, decoder.states, [(row, 1) for row in batch.active.tolist()])
     return list(_sequences(prompts, steps, states))
 
 
@@ -169,17 +158,13 @@ def _collect(states: list[list[Tensor]], found: Tensor | None, rows: list[tuple[
             states[row].append(own[-positions:].clone())
 
 
-def choose(logits: Tensor, best: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
-    """The argmax ``best`` where the temperature is 0, a sample elsewhere; [rows]."""
-    tokens = best.clone()
-    warm = temperatures.nonzero()[:, 0]
-    if len(warm):
-        cumulative = (logits[warm].float() / temperatures[warm, None]).softmax(-1).cumsum(-1)
-        u = torch.rand(len(warm), 1, generator=generator, device=logits.device)
-        # Scaled by the last entry, because rounding may leave the sum short of 1.
-        drawn = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True)
-        tokens[warm] = drawn[:, 0].clamp_max(logits.shape[-1] - 1)
-    return tokens
+def labels_of(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The ``KEPT`` most probable tokens of ``logits`` [n, V], most probable first, and their probabilities.
+
+    Ids are int64, probabilities those at temperature 1 in float16; both [n, KEPT].
+    """
+    top = logits.topk(min(KEPT, logits.shape[-1]))
+    return top.indices, (top.values.float() - logits.float().logsumexp(-1, keepdim=True)).exp().half()
 
 
 def _sequences(

@@ -22,7 +22,8 @@
         return { left, top, right, bottom };
     };
     // The open settings lie over the page on purpose.
-    const apart = (one, other) => Boolean(one.closest('#more')) !== Boolean(other.closest('#more'));
+    const isOpened = node => Boolean(node.closest('#more > div:not(.wrap)'));
+    const apart = (one, other) => isOpened(one) !== isOpened(other);
     const faults = [];
     const written = [];
     const walker = document.createTreeWalker(ours, NodeFilter.SHOW_TEXT);

@@ -64,26 +64,22 @@ def settings(page: Any, service: Any) -> None:
 
 def learn(page: Any, service: Any) -> None:
     """A lesson, with its stage."""
-    page.click("#tab-learn-button")
-    page.wait_for_selector("#lessons h2")
+    open_tab(page, "learn", "#lessons h2")
 
 
 def play(page: Any, service: Any) -> None:
     """The game before its first turn."""
-    page.click("#tab-play-button")
-    page.wait_for_selector("#play .sd-play")
+    open_tab(page, "play", "#play .sd-play")
 
 
 def proof(page: Any, service: Any) -> None:
     """The proofs before one is asked for."""
-    page.click("#tab-proof-button")
-    page.wait_for_selector("#proof .sd-proof")
+    open_tab(page, "proof", "#proof .sd-proof")
 
 
 def lab(page: Any, service: Any) -> None:
     """The lab before a measurement."""
-    page.click("#tab-lab-button")
-    page.wait_for_selector("#lab .sd-lab")
+    open_tab(page, "lab", "#lab .sd-lab")
 
 
 STAGE_STATES = (idle, running, ended, microscope, third_lane, long_prompt)
@@ -117,6 +113,12 @@ def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
             page.screenshot(path=f"/tmp/matrix/{name}-{font}-{state.__name__}-{theme}.png")
     seen = [f"{name}: {fault}" for name, several in found.items() for fault in several]
     assert not seen, "\n".join(seen)
+
+
+def open_tab(page: Any, name: str, seen: str) -> None:
+    """Press a tab and wait for what it shows."""
+    page.click(f"#tab-{name}-button")
+    page.wait_for_selector(seen)
 
 
 def within(page: Any, part: str, height: int) -> bool:

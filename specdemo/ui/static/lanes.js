@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 import { RoundFlow } from "./flow.js";
-import { sharesProcessor } from "./frames.js";
+import { sharesProcessor } from "./processor.js";
 import { RoundNode } from "./round_node.js";
 import { Sweep } from "./sweep.js";
 import { fill } from "./tokens.js";

@@ -1,6 +1,6 @@
 // The virtual clock: plays, pauses, seeks and steps through a trace at a pace, never past what has arrived. No DOM.
 
-import { sharesProcessor } from "./frames.js";
+import { sharesProcessor } from "./processor.js";
 
 const LONGEST_FRAME_S = 0.1; // a tab that was hidden resumes where it was instead of jumping
 const LIVE_FRAME_MS = 100; // while the models run

@@ -1,7 +1,7 @@
 // The six charts: Python's skeletons filled with what has been played so far, on chart nodes that stay.
 // Only charts in sight are drawn; two of them keep pace with the run by a layer of their own.
 
-import { sharesProcessor } from "./frames.js";
+import { sharesProcessor } from "./processor.js";
 import { LiveCharts } from "./live_charts.js";
 import { LIVE, PlotContents } from "./plot_contents.js";
 import { PlotPacer } from "./plot_pacer.js";
@@ -69,11 +69,10 @@ export class Plots {
 
   /** Plotly may draw again what it has not drawn; while it may not, what it drew of an earlier run is not shown. */
   wake() {
+    if (!sharesProcessor()) return this.pacer.wake();
     for (const [name, node] of this.nodes) {
-      if (!sharesProcessor() || !this.isDrawn(name)) continue;
-      node.toggleAttribute("data-old", this.drawnOf.get(name) !== this.contents.trace);
+      node.toggleAttribute("data-old", this.isDrawn(name) && this.drawnOf.get(name) !== this.contents.trace);
     }
-    this.pacer.wake();
   }
 
   due() {

@@ -4,7 +4,7 @@
 import { Arrival } from "./arrival.js";
 import { learnDrafters } from "./drafters.js";
 import { PHONE_PX, rolesOf } from "./dom.js";
-import { setModelsRun } from "./frames.js";
+import { setModelsRun } from "./processor.js";
 import { Figures } from "./figures.js";
 import { Helps } from "./helps.js";
 import { PageKeys } from "./keys.js";

@@ -1,7 +1,7 @@
 // The target pass over one round: a bar that goes over all of its tokens at once while the pass lasts.
 
 import { element } from "./dom.js";
-import { sharesProcessor } from "./frames.js";
+import { sharesProcessor } from "./processor.js";
 
 const SHORTEST_MS = 60; // a shorter pass would only flicker
 const DRIFT_MS = 90; // further from the clock than this it is set right
