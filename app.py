@@ -13,11 +13,13 @@ import specdemo.service.startup  # noqa: F401  (before any other library)
 from specdemo.pairs.arithmetic import AUTO_PRECISION, PRECISIONS
 from specdemo.records.limits import UserError
 from specdemo.service.hosting import NAMES, Hosting
+from specdemo.service.learning import Learner
 from specdemo.service.queue import Bounds
 from specdemo.shipped import EMBEDDED
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.http.health import with_health
 from specdemo.ui.http.hosts import parse_names
+from specdemo.ui.http.lab_routes import with_learned
 from specdemo.ui.http.visitors import TRUSTED, trust_proxies
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.serving import serve_until_ended
@@ -81,6 +83,12 @@ def settings_parser() -> argparse.ArgumentParser:
     )
     add("--only-pair", action="store_true", help="offer visitors no other models")
     add("--allow-any-model", action="store_true", help="let visitors load any two models of the hub")
+    add(
+        "--learn",
+        action="store_true",
+        help="let the table of n-grams learn, in memory, from what is written for visitors; a draft that is "
+        "shown may then hold a few words written for others",
+    )
     add("--mcp", action="store_true", help="be an MCP server as well")
     return parser
 
@@ -94,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = parse_settings(arguments)
     if settings.trust_proxy is not None or TRUSTED not in os.environ:
         trust_proxies(settings.trust_proxy or "")
+    learner = Learner() if settings.learn else None
     hosting = Hosting(
         pair=settings.pair,
         target=settings.target,
@@ -106,11 +115,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         any_model=settings.allow_any_model,
         only_home=settings.only_pair,
         bounds=Bounds(settings.max_waiting, settings.max_seconds),
+        learner=learner,
     )
     offer = hosting.offered_pairs()
     service = hosting.service(offer)
-    page = build_page(service, hosting.drafters, offer)
+    page = build_page(service, hosting.drafters, offer, learns=settings.learn)
     options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
+    if learner is not None:
+        options = with_learned(options, learner)
     if settings.mcp:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}

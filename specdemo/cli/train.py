@@ -25,6 +25,12 @@ def add_to(commands: Any) -> None:
         metavar="DIR",
         help="learn from what specdemo write wrote, instead of having the target write first",
     )
+    parser.add_argument(
+        "--start",
+        type=Path,
+        metavar="DIR",
+        help="a draft to go on from, instead of parts of the target; it keeps its head and depth",
+    )
     parser.add_argument("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
     budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; reproducible")
@@ -50,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"{flag} must be more than 0.")
     if options.layers < 1:
         raise UserError("--layers must be at least 1.")
+    if options.start and options.kind == "n-gram":
+        raise UserError("A table of n-grams is counted anew; leave out --start.")
     from specdemo.training.stages import Plan, train
 
     plan = Plan(
@@ -61,6 +69,7 @@ def run(options: argparse.Namespace) -> int:
         head=options.head,
         seed=options.seed,
         text=str(options.text) if options.text else None,
+        start=str(options.start) if options.start else None,
     )
     facts = train(plan, options.out, options.device, options.resume)
     figures = f"α {facts['alpha']:.0%}, τ {facts['tau']:.2f}, {facts['speedup']:.2f}× at k = 4"

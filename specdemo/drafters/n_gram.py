@@ -13,6 +13,7 @@ from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import guessed_draft
 from specdemo.engine.rules import PickingRule
+from specdemo.models.learning_table import LearningTable
 from specdemo.models.n_gram import LONGEST, Guess, NGramTable
 from specdemo.records.drafter_kinds import N_GRAM
 
@@ -24,7 +25,7 @@ class NGramDrafter:
         least: Probability below which nothing is put forward.
     """
 
-    def __init__(self, table: NGramTable, device: torch.device, least: float = 0.0):
+    def __init__(self, table: NGramTable | LearningTable, device: torch.device, least: float = 0.0):
         self._table = table
         self._device = device
         self._least = least

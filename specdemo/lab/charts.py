@@ -79,6 +79,11 @@ def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
     return themed(lambda colours: _throughput(points, colours))
 
 
+def learned_chart(alphas: Sequence[tuple[float | None, float | None]]) -> Themed:
+    """α of a table of n-grams over the visits: as it was shipped, and with what it has learned."""
+    return themed(lambda colours: _learned(alphas, colours))
+
+
 def oracle_chart(oracle: OracleLength) -> Themed:
     """How often each draft length would have been the best one of its round."""
     return themed(lambda colours: _oracle(oracle, colours))
@@ -314,6 +319,22 @@ def _oracle(oracle: OracleLength, colours: Palette) -> go.Figure:
     figure.update_layout(barmode="stack", bargap=0.18)
     figure.update_xaxes(axis_of("drafted tokens that paid", colours), dtick=1, tickformat="d", showgrid=False)
     return figure.update_yaxes(axis_of("rounds", colours), tickformat="d", rangemode="tozero")
+
+
+def _learned(alphas: Sequence[tuple[float | None, float | None]], colours: Palette) -> go.Figure:
+    shipped = curve("shipped", "as shipped", "%{y:.0%} as shipped", {"color": colours.muted, "dash": "dot"})
+    learned = curve("learned", "with what was learned", "%{y:.0%} learned", {"color": colours.accepted})
+    visits = list(range(1, len(alphas) + 1))
+    mode = "lines+markers" if len(alphas) == 1 else "lines"
+    figure = go.Figure(
+        [
+            trace.update(x=visits, y=[pair[side] for pair in alphas], mode=mode)
+            for side, trace in enumerate((shipped, learned))
+        ]
+    )
+    figure.update_layout(frame("α of the table of n-grams", colours))
+    figure.update_xaxes(axis_of("run", colours), tickformat="d")
+    return figure.update_yaxes(axis_of("", colours), tickformat=".0%", rangemode="tozero")
 
 
 def _panels(

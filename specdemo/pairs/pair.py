@@ -10,6 +10,7 @@ from specdemo.models.execution import CausalLM, WholeModel, readable_positions
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.layer_views import input_embedding
+from specdemo.models.learning_table import LearningTable
 from specdemo.models.n_gram import NGramTable
 from specdemo.pairs.arithmetic import Arithmetic
 from specdemo.pairs.hardware import hardware_of, passes_of
@@ -33,7 +34,7 @@ class Pair:
         id_map: Target id of each draft output row, shape [H], beside the draft; None where both score the
             same ids.
         feature_draft: The head on the target's states, if there is one for this target.
-        n_gram: The table of what usually follows in the target's text, if there is one.
+        n_gram: The table of what usually follows in the target's text, if there is one; it may be learning.
         target_revision, draft_revision: Commits of models that came from the hub.
         arithmetic: What it computes in and why; None where nobody chose.
         costs: Of its passes.
@@ -48,7 +49,7 @@ class Pair:
     precision: str
     pieces: PieceTable
     feature_draft: FeatureDraft | None = None
-    n_gram: NGramTable | None = None
+    n_gram: NGramTable | LearningTable | None = None
     target_revision: str | None = None
     draft_revision: str | None = None
     arithmetic: Arithmetic | None = None

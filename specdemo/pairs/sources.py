@@ -53,14 +53,19 @@ class Sources:
         return self._folder(self.n_gram, EMBEDDED_N_GRAM)
 
     @property
-    def drafters(self) -> tuple[str, ...]:
-        """The drafter kinds that a visitor of such a pair can choose from."""
+    def parts(self) -> tuple[str, ...]:
+        """What there is beside the target, by the names in ``drafter_kinds``."""
         there = {
             DRAFT: self.draft != NONE,
             FEATURE_DRAFT_HEAD: self.feature_folder is not None,
             N_GRAM_TABLE: self.n_gram_folder is not None,
         }
-        return drafters_with(*(part for part, has in there.items() if has))
+        return tuple(part for part, has in there.items() if has)
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """The drafter kinds that a visitor of such a pair can choose from."""
+        return drafters_with(*self.parts)
 
     def _folder(self, named: str | None, shipped: Path) -> Path | None:
         if named is not None:

@@ -1,7 +1,6 @@
 """From a host's settings to the service behind the page: which pairs there are, how they are loaded."""
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from specdemo.pairs.arithmetic import AUTO_PRECISION, require_precision
@@ -12,8 +11,10 @@ from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import free_memory
 from specdemo.pairs.presets import PRESETS, Preset, fitting, preset_named
 from specdemo.pairs.sources import Sources
+from specdemo.records.drafter_kinds import N_GRAM_TABLE, drafters_with
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import Service, perform
+from specdemo.service.learning import Learner
 from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
@@ -32,6 +33,7 @@ class Hosting:
         any_model: Whether visitors may name any two models of the hub.
         only_home: Whether no other pair is offered at all.
         bounds: How much of the device visitors can have.
+        learner: Of the pair at home, where it is to learn while it serves.
     """
 
     pair: str = EMBEDDED
@@ -45,6 +47,7 @@ class Hosting:
     any_model: bool = False
     only_home: bool = False
     bounds: Bounds = field(default_factory=Bounds)
+    learner: Learner | None = None
 
     @property
     def sources(self) -> Sources:
@@ -66,8 +69,9 @@ class Hosting:
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """The drafter kinds of the pair at home."""
-        return self.sources.drafters
+        """The drafter kinds of the pair at home; whoever learns has a table."""
+        learned = () if self.learner is None else (N_GRAM_TABLE,)
+        return drafters_with(*self.sources.parts, *learned)
 
     def offered_pairs(self) -> OfferedPairs:
         """The pair at home, and beside it the presets that still fit the device.
@@ -98,17 +102,20 @@ class Hosting:
         Nothing is loaded yet, but where the GPU is lent by the call: there the models are placed first.
 
         Raises:
-            UserError: The models could not be placed.
+            UserError: The models could not be placed, or are to learn where nothing is kept between calls.
         """
+        if ZERO_GPU and self.learner is not None:
+            raise UserError("Nothing is kept from call to call on this hardware; start without --learn.")
         if ZERO_GPU:
             return self._service_on_calls(offered)
 
         def load(name: str, progress: Progress) -> Pair:
             # Beside a run of another pair nothing can be measured: a guest's first job does that.
-            loader = assemble_pair
-            if name == offered.home:
-                loader = partial(load_pair, remeasure=self.remeasure, alone=service.alone)
-            return loader(self._sources_of(name, offered), progress=progress)
+            sources = self._sources_of(name, offered)
+            if name != offered.home:
+                return assemble_pair(sources, progress=progress)
+            pair = load_pair(sources, progress=progress, remeasure=self.remeasure, alone=service.alone)
+            return pair if self.learner is None else self.learner.pupil(pair)
 
         service = Service(load, offered, self.bounds)
         return service

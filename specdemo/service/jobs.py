@@ -22,6 +22,7 @@ from specdemo.records.events import Event
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import RunConfig
 from specdemo.service.job_kinds import JobKind
+from specdemo.service.learning import learn_from
 from specdemo.service.lost_device import devices_answer
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.pair_pool import Loader, PairPool, drop_unused
@@ -77,7 +78,9 @@ class _Kind(NamedTuple):
 
 
 def _run(pair: Pair, config: RunConfig, stop: Stop) -> Iterator[Event]:
-    return LiveRun(pair, config, stop).events()
+    live = LiveRun(pair, config, stop)
+    yield from live.events()
+    learn_from(pair, live.run)
 
 
 def _quiz(pair: Pair, number: int, stop: Stop) -> Iterator[Event]:

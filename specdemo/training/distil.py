@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from specdemo.records.limits import UserError
 from specdemo.training import clock
 from specdemo.training.objectives import OBJECTIVES
+from specdemo.training.optimisers import Optimisers, trainable
 from specdemo.training.students import Student
 from specdemo.training.write import LabelledSequence, save_whole
 
@@ -48,6 +50,11 @@ class Recipe:
     checkpoint_every: int = 100
     arithmetic: str = BF16
 
+    @property
+    def muon(self) -> bool:
+        """Whether matrices are moved by Muon, which computes in bf16."""
+        return self.arithmetic == BF16
+
 
 @dataclass(frozen=True)
 class Quality:
@@ -72,10 +79,8 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
     """
     folder.mkdir(parents=True, exist_ok=True)
     held_out, training = _split(sequences, recipe)
-    optimiser = torch.optim.AdamW(
-        _trainable(student), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=recipe.weight_decay
-    )
-    step, elapsed = _restore(folder, student, optimiser)
+    optimisers = Optimisers(student, recipe.learning_rate, recipe.weight_decay, recipe.muon)
+    step, elapsed = _restore(folder, student, optimisers)
     labels = _Labels(student)  # of the head that the checkpoint may have brought
     batches = _batches(training, recipe)
     for _ in range(step):
@@ -84,10 +89,10 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
     left_s = None if recipe.steps is not None else recipe.seconds - elapsed
     meter = clock.Meter("distil", _progress(step, elapsed, recipe), left_s)
     while (progress := _progress(step, clock.now() - begun, recipe)) < 1.0:
-        for group in optimiser.param_groups:
-            group["lr"] = recipe.learning_rate * _schedule(step, progress, recipe)
         batch = [training[i] for i in next(batches)]
-        losses.append(_learn(student, batch, labels, recipe, optimiser))
+        loss = _loss(student, batch, labels, recipe)
+        optimisers.step(loss, _schedule(step, progress, recipe))
+        losses.append(loss.item())
         step, tokens = step + 1, tokens + _tokens(batch)
         elapsed = clock.now() - begun
         meter.show(_progress(step, elapsed, recipe), tokens)
@@ -95,10 +100,10 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
             _log(folder, step=step, loss=sum(losses) / len(losses), seconds=elapsed)
             losses = []
         if step % recipe.checkpoint_every == 0:
-            _save(folder, student, optimiser, step, elapsed)
+            _save(folder, student, optimisers, step, elapsed)
             _log(folder, step=step, **asdict(evaluate(student, held_out, recipe.arithmetic)))
     meter.close(tokens)
-    _save(folder, student, optimiser, step, elapsed)
+    _save(folder, student, optimisers, step, elapsed)
     quality = evaluate(student, held_out, recipe.arithmetic)
     _log(folder, step=step, **asdict(quality))
     return quality
@@ -106,7 +111,7 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
 
 def timed_step(student: Student, batch: list[LabelledSequence], arithmetic: str) -> float:
     """Tokens a second of one step over ``batch`` without the optimiser's; for trials, nothing is learned."""
-    trained, labels = _trainable(student), _Labels(student)
+    trained, labels = trainable(student), _Labels(student)
     begun = clock.now()
     loss = _loss(student, batch, labels, Recipe(steps=1, objective="hybrid", arithmetic=arithmetic))
     torch.autograd.grad(loss, trained, allow_unused=True)
@@ -138,14 +143,18 @@ def evaluate(student: Student, sequences: list[LabelledSequence], arithmetic: st
     )
 
 
-def frequent_ids(sequences: Iterable[LabelledSequence], size: int) -> tuple[Tensor, float]:
-    """The ``size`` most frequent output ids in increasing order, and the share of output they cover."""
+def frequent_ids(sequences: Iterable[LabelledSequence], size: int) -> Tensor:
+    """The ``size`` most frequent output ids in increasing order."""
     counts: Counter[int] = Counter()
     for item in sequences:
         counts.update(item.output.tolist())
-    kept = counts.most_common(size)
-    coverage = sum(count for _, count in kept) / max(1, counts.total())
-    return torch.tensor(sorted(token for token, _ in kept)), coverage
+    return torch.tensor(sorted(token for token, _ in counts.most_common(size)))
+
+
+def coverage(sequences: Iterable[LabelledSequence], id_map: Tensor) -> float:
+    """The share of output tokens that are in ``id_map``."""
+    known = torch.cat([torch.isin(item.output, id_map.cpu()) for item in sequences])
+    return known.float().mean().item()
 
 
 def length_batches(lengths: list[int], tokens: int, generator: torch.Generator) -> Iterator[list[int]]:
@@ -177,22 +186,6 @@ class _Labels:
         p = torch.cat([item.top_probs for item in batch]).float().to(self._device)
         columns = self._column_of[ids.clamp_max(self._size - 1)].masked_fill(ids >= self._size, -1)
         return columns, p * (columns >= 0)
-
-
-def _learn(
-    student: Student,
-    batch: list[LabelledSequence],
-    labels: _Labels,
-    recipe: Recipe,
-    optimiser: torch.optim.Optimizer,
-) -> float:
-    """One step of the optimiser; the loss before it."""
-    loss = _loss(student, batch, labels, recipe)
-    optimiser.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], 1.0)
-    optimiser.step()
-    return loss.item()
 
 
 def _arithmetic(student: Student, arithmetic: str) -> torch.autocast:
@@ -228,13 +221,6 @@ def _split(
     return [sequences[i] for i in order[:rows]], [sequences[i] for i in order[rows:] or order]
 
 
-def _trainable(student: Student) -> list[nn.Parameter]:
-    own = {id(tensor) for tensor in student.own_state().values()}
-    for parameter in student.module.parameters():
-        parameter.requires_grad_(id(parameter) in own)
-    return [parameter for parameter in student.module.parameters() if parameter.requires_grad]
-
-
 def _batches(training: list[LabelledSequence], recipe: Recipe) -> Iterator[list[int]]:
     """Endless batches; each epoch is reordered."""
     generator = torch.Generator().manual_seed(recipe.seed)
@@ -254,21 +240,21 @@ def _schedule(step: int, progress: float, recipe: Recipe) -> float:
     return warm * (0.55 + 0.45 * math.cos(math.pi * progress))
 
 
-def _save(
-    folder: Path, student: Student, optimiser: torch.optim.Optimizer, step: int, elapsed: float
-) -> None:
+def _save(folder: Path, student: Student, optimisers: Optimisers, step: int, elapsed: float) -> None:
     state = {name: tensor.detach() for name, tensor in student.own_state().items()}
-    content = {"student": state, "optimiser": optimiser.state_dict(), "step": step, "elapsed": elapsed}
+    content = {"student": state, "optimisers": optimisers.state(), "step": step, "elapsed": elapsed}
     save_whole(content, folder / CHECKPOINT)
 
 
-def _restore(folder: Path, student: Student, optimiser: torch.optim.Optimizer) -> tuple[int, float]:
+def _restore(folder: Path, student: Student, optimisers: Optimisers) -> tuple[int, float]:
     path = folder / CHECKPOINT
     if not path.is_file():
         return 0, 0.0
     saved = torch.load(path, map_location=student.device)
+    if "optimisers" not in saved:
+        raise UserError(f"{path} is of a training begun by an earlier version; choose another --out.")
     student.module.load_state_dict(saved["student"], strict=False)
-    optimiser.load_state_dict(saved["optimiser"])
+    optimisers.restore(saved["optimisers"])
     _forget_log_after(folder / LOG, saved["step"])
     return saved["step"], saved["elapsed"]
 

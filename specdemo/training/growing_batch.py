@@ -77,9 +77,11 @@ def _drawn(logits: Tensor, best: Tensor, temperatures: Tensor, generator: torch.
     tokens = best.clone()
     warm = temperatures.nonzero()[:, 0]
     if len(warm):
-        cumulative = (logits[warm].float() / temperatures[warm, None]).softmax(-1).cumsum(-1)
+        # In place: a tensor of this size is taken from the system anew each time.
+        cumulative = logits[warm].float().div_(temperatures[warm, None])
+        cumulative.sub_(cumulative.amax(-1, keepdim=True)).exp_().cumsum_(-1)
         u = torch.rand(len(warm), 1, generator=generator, device=logits.device)
-        # Scaled by the last entry, because rounding may leave the sum short of 1.
+        # Scaled by the last entry, since these are no probabilities yet.
         drawn = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True)
         tokens[warm] = drawn[:, 0].clamp_max(logits.shape[-1] - 1)
     return tokens

@@ -29,6 +29,7 @@ $what It proposes; the target decides. On its own it is a poor writer.
 |---|---|
 | Kind | $kind |
 $size\
+$begun\
 | Text | $tokens tokens that the target wrote itself, $text |
 | Time | $minutes minutes |
 | Arithmetic | $arithmetic |
@@ -58,6 +59,9 @@ POOLED = "half of it greedy, after prompts made from templates"
 GIVEN = "of many makes, by `specdemo write`"
 LEARNED = """\
 | Head | {head:,} tokens, which cover {coverage:.1%} of the target's own output; any other token has q = 0 |
+"""
+BEGUN = """\
+| Start | goes on from the draft in {start} |
 """
 COUNTED = """\
 | Table | {entries:,} contexts of one to four tokens, those that gain most |
@@ -102,6 +106,7 @@ def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> 
         source=plan.target,
         kind=plan.kind,
         size=(COUNTED if counted else LEARNED).format(**facts),
+        begun="" if plan.start is None else BEGUN.format(start=plan.start),
         held_out=KNOWN.format(**facts) if counted else _held_out(facts),
         owing="who wrote the text" if counted else "whose weights it starts from",
         tokens=f"{facts['tokens']:,}",
@@ -117,7 +122,9 @@ def write_card(plan: "Plan", pace: "Pace", facts: dict[str, Any], out: Path) -> 
         note="" if pace.calibrated else UNMEASURED,
         budget=budget,
         text=POOLED if plan.text is None else GIVEN,
-        given="" if plan.text is None else f" --text {plan.text}",
+        given="".join(
+            f" --{flag} {folder}" for flag, folder in (("text", plan.text), ("start", plan.start)) if folder
+        ),
         seed=plan.seed,
     )
     (out / "README.md").write_text(card, encoding="utf-8")

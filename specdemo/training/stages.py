@@ -10,14 +10,12 @@ import math
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import AutoTokenizer, PreTrainedModel
 
-from specdemo.models.feature_draft import FeatureDraft, default_taps, feature_draft_for, save_feature_draft
-from specdemo.models.reduced_draft import ReducedHeadDraft, save_draft, slice_of_target
+from specdemo.models.feature_draft import default_taps
 from specdemo.pairs.embedded import mended_target, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.model_loader import loading
@@ -35,7 +33,7 @@ from specdemo.training.arithmetic import (
     writers,
 )
 from specdemo.training.disk import refused
-from specdemo.training.distil import CHECKPOINT, Recipe, distil, frequent_ids
+from specdemo.training.distil import CHECKPOINT, Recipe, coverage, distil, frequent_ids
 from specdemo.training.evaluate import evaluate_draft
 from specdemo.training.label import label_texts
 from specdemo.training.n_grams import WrittenText, calibration, count_n_grams, hits
@@ -52,11 +50,18 @@ from specdemo.training.pace import (
 from specdemo.training.pool import PoolPrompt, mode_for, prompt_pool
 from specdemo.training.report import write_card, write_curve
 from specdemo.training.shard_timing import seconds_spent
-from specdemo.training.students import FeatureStudent, ModelStudent
+from specdemo.training.starts import (
+    FEATURE,
+    MODEL,
+    N_GRAM,
+    AnyStudent,
+    cut_student,
+    save_student,
+    student_from,
+)
 from specdemo.training.text_files import load_texts
 from specdemo.training.write import SHARD, read_text, write_text
 
-MODEL, FEATURE, N_GRAM = "model", "feature", "n-gram"
 PLAN = "plan.json"
 TOKENS_PER_PROMPT = 120
 EPOCHS = 3
@@ -65,14 +70,11 @@ CLOSING_SHARE = 0.02
 """Of ``--minutes``, for what follows learning: a last check, files, the curve, the card."""
 START_S = 5.0
 """What Python takes to load the libraries, about, before any clock of ours runs."""
-UNROLLED_STEPS = 3
 HELD_OUT_EVERY = 20
 """One in so many texts is left out of a first table; half of them say what its chances are worth."""
 EVALUATION_PROMPTS = 24
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Parameters of glibc's ``mallopt``."""
-AnyStudent = ModelStudent | FeatureStudent
-Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Plan:
         head: Size of the draft's vocabulary.
         max_new_tokens: Longest continuation.
         text: A folder of texts to learn from or count, instead of having the target write some.
+        start: A folder with a draft to go on from, whose head and depth it keeps.
     """
 
     target: str
@@ -98,6 +101,7 @@ class Plan:
     max_new_tokens: int = 128
     seed: int = 0
     text: str | None = None
+    start: str | None = None
 
     @property
     def prompts(self) -> int:
@@ -186,13 +190,13 @@ def _train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str,
 
 def _learn(plan: Plan, pace: Pace, files: TargetFiles, text: list, out: Path) -> dict[str, Any]:
     """Distil a draft of ``text`` and save it; how it does on held-out text, and what its head is."""
-    student, coverage = _student_of_text(plan, files.plain(), text)
+    student, covered = _student_of_text(plan, files.plain(), text)
     files.drop()
     quality = distil(student, text, plan.recipe(pace), out / "work")
-    _save(student, out)
+    save_student(student, out)
     write_curve(out / "work")
     tokens = sum(len(item.output) for item in text)
-    return {**asdict(quality), "tokens": tokens, "head": len(student.id_map), "coverage": coverage}
+    return {**asdict(quality), "tokens": tokens, "head": len(student.id_map), "coverage": covered}
 
 
 def _unseen(plan: Plan, path: str, given: list[WrittenText]) -> list[PoolPrompt]:
@@ -256,7 +260,12 @@ def _trial(plan: Plan, files: TargetFiles) -> Trial:
     if plan.kind != N_GRAM:
         head = torch.arange(min(plan.head, text.vocab_size), device=files.place)
         features = len(taps) * text.hidden_size
-        learning = try_learning(_student(plan, target, head), learners(files.place), features)
+        student = (
+            cut_student(plan.kind, target, plan.layers, head, plan.seed)
+            if plan.start is None
+            else student_from(Path(plan.start), plan.kind, target)
+        )
+        learning = try_learning(student, learners(files.place), features)
     names = writers(target)
     del target
     longest_s = longest_step_s(plan.minutes, plan.max_new_tokens)
@@ -288,8 +297,8 @@ def _pin(plan: Plan, work: Path, resume: bool) -> None:
     if path.exists() and not resume:
         raise UserError(f"{work.parent} holds a training already; add --resume or choose another --out.")
     if path.exists():
-        # A training begun before texts could be given has none.
-        if {"text": None} | json.loads(path.read_text(encoding="utf-8")) != asdict(plan):
+        # A training begun before texts or a start could be given has none.
+        if {"text": None, "start": None} | json.loads(path.read_text(encoding="utf-8")) != asdict(plan):
             raise UserError(
                 f"{work.parent} holds a training with other settings; repeat them or choose another --out."
             )
@@ -336,40 +345,12 @@ def _taps(plan: Plan, target: PreTrainedModel) -> tuple[int, ...]:
 
 
 def _student_of_text(plan: Plan, target: PreTrainedModel, text: list) -> tuple[AnyStudent, float]:
-    """An untrained student whose head holds the text's most frequent tokens, and the share they cover."""
-    id_map, coverage = frequent_ids(text, plan.head)
-    return _student(plan, target, id_map.to(target.device)), coverage
-
-
-def _student(plan: Plan, target: PreTrainedModel, id_map: Tensor) -> AnyStudent:
-    """An untrained student in fp32 whose head holds the tokens ``id_map``."""
-    target.set_attn_implementation("sdpa")
-    torch.manual_seed(plan.seed)
-    if plan.kind == MODEL:
-        depth = target.config.get_text_config().num_hidden_layers
-        if plan.layers > depth:
-            raise UserError(f"{plan.target} has {depth} layers; choose --layers from 1 to {depth}.")
-        # The first layers read the text, the last speak the head's language.
-        first = (plan.layers + 1) // 2
-        chosen = [*range(first), *range(depth - (plan.layers - first), depth)]
-        return ModelStudent(_in_fp32(slice_of_target(target, chosen, id_map)))
-    draft = _in_fp32(feature_draft_for(target, id_map))
-    return FeatureStudent(draft, target, UNROLLED_STEPS)
-
-
-def _in_fp32(draft: Draft) -> Draft:
-    """Own weights in fp32 for the optimiser; the borrowed embedding stays the target's."""
-    for tensor in draft.own_state().values():
-        if tensor.is_floating_point():
-            tensor.data = tensor.data.float()
-    return draft
-
-
-def _save(student: AnyStudent, out: Path) -> None:
-    if isinstance(student, ModelStudent):
-        save_draft(student.module, out)
-    else:
-        save_feature_draft(student.module, out)
+    """A student to train on ``text``, and the share of it that its head covers."""
+    if plan.start is not None:
+        student = student_from(Path(plan.start), plan.kind, target)
+        return student, coverage(text, student.id_map)
+    id_map = frequent_ids(text, plan.head).to(target.device)
+    return cut_student(plan.kind, target, plan.layers, id_map, plan.seed), coverage(text, id_map)
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -51,7 +51,10 @@ MOST_SESSIONS = 200
 
 
 def build_page(
-    service: EventSource, drafters: Sequence[str] = limits.DRAFTERS[:1], offered: OfferedPairs | None = None
+    service: EventSource,
+    drafters: Sequence[str] = limits.DRAFTERS[:1],
+    offered: OfferedPairs | None = None,
+    learns: bool = False,
 ) -> gr.Blocks:
     """The whole page around one service.
 
@@ -59,6 +62,7 @@ def build_page(
         service: Decodes.
         drafters: The kinds to choose from, as far as the pair at home has what they need.
         offered: The pairs to choose from.
+        learns: Whether the pair at home learns while it serves, which the lab then shows.
     """
     offered = offered or OfferedPairs()
     run_stops = Stops()
@@ -75,7 +79,7 @@ def build_page(
             with gr.Tab("Is it the same?", id="proof", elem_id="tab-proof", render_children=True):
                 proof_stops = build_proof(service, controls.pair)
             with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
-                lab_stops = build_lab(service, controls.pair)
+                lab_stops = build_lab(service, controls.pair, learns)
         shown = stage.build_stage()
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)

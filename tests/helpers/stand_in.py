@@ -6,6 +6,7 @@ Runs and proofs are replayed, games and quizzes follow a plan, and the lab measu
 import base64
 import copy
 import math
+import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
@@ -39,6 +40,7 @@ from specdemo.records.trace import (
 )
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import checked
+from specdemo.service.learning import Learner
 from specdemo.ui.controls import DEFAULTS
 
 Stop = Callable[[], bool]
@@ -46,6 +48,16 @@ GAME_TEXT = " as soon as possible.\x04"
 """What the target of a game writes; its last letter ends the text."""
 GAME_GUESS = " as so long as it takes"
 """What the draft model of a game proposes, wherever it is asked."""
+
+
+def canned_learner() -> Learner:
+    """What a page has learned after some visits."""
+    learner = Learner()
+    table = learner.pupil(tiny_pair()).n_gram
+    rng = random.Random(0)
+    for _ in range(40):
+        table.learn([rng.choice((1, 1, 2)), *range(10, rng.randrange(30, 60)), rng.randrange(100)], 1)
+    return learner
 
 
 def letters(ids: Iterable[int]) -> dict[int, str]:

@@ -1,6 +1,7 @@
 """Training on a tiny target: a broad pool, the target's own text, a draft that learns, runs that resume."""
 
 import json
+import math
 import random
 import shutil
 from dataclasses import replace
@@ -15,6 +16,7 @@ from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.feature import FeatureDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
+from specdemo.models.draft_files import load_weights
 from specdemo.models.feature_draft import FeatureRuntime, default_taps, feature_draft_for
 from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft, save_draft, slice_of_target
@@ -23,14 +25,16 @@ from specdemo.pairs.load import load_pair
 from specdemo.pairs.sources import NONE, Sources
 from specdemo.records.limits import UserError
 from specdemo.training import arithmetic, clock, stages
+from specdemo.training import batched as batched_module
 from specdemo.training import distil as distil_module
 from specdemo.training import evaluate as evaluate_module
 from specdemo.training import write as write_module
 from specdemo.training.arithmetic import TargetFiles, chosen, try_writing, writers
 from specdemo.training.batched import BatchedDecoder
-from specdemo.training.distil import Recipe, distil, evaluate, frequent_ids, length_batches
+from specdemo.training.distil import Recipe, coverage, distil, evaluate, frequent_ids, length_batches
 from specdemo.training.evaluate import evaluate_draft
 from specdemo.training.objectives import OBJECTIVES
+from specdemo.training.optimisers import Optimisers
 from specdemo.training.pace import Trial
 from specdemo.training.pool import fill, prompt_pool, templates, topics
 from specdemo.training.students import FeatureStudent, ModelStudent
@@ -64,15 +68,15 @@ def text(target, tmp_path_factory):
 
 
 def model_student(target, text):
-    ids, coverage = frequent_ids(text, 40)
-    assert 0.5 < coverage <= 1.0
+    ids = frequent_ids(text, 40)
+    assert 0.5 < coverage(text, ids) <= 1.0
     torch.manual_seed(0)
     return ModelStudent(slice_of_target(target, [1], ids))
 
 
 def feature_student(target, text):
     torch.manual_seed(0)
-    return FeatureStudent(feature_draft_for(target, frequent_ids(text, 40)[0]), target, steps=2)
+    return FeatureStudent(feature_draft_for(target, frequent_ids(text, 40)), target, steps=2)
 
 
 # The prompt pool
@@ -153,6 +157,28 @@ def test_a_trial_step_has_the_width_of_a_real_one_and_the_same_logits(target):
     expected = target(torch.tensor([[5, 6, 1], [7, 8, 2]]), use_cache=False).logits[:, -1]
     torch.testing.assert_close(step, expected, atol=1e-4, rtol=1e-3)
     target.set_attn_implementation(ATTENTION)
+
+
+def test_prompts_of_many_lengths_are_read_in_parts_and_continue_as_each_would_alone(target, monkeypatch):
+    monkeypatch.setattr(batched_module, "PART", 2)
+    prompts = [[5], [6, 7], [8, 9, 10], [11] * 7, [12, 13] * 20]
+    decoder, next_tokens = BatchedDecoder(target, TAPS), torch.tensor([1, 2, 3, 4, 5])
+    with torch.inference_mode():
+        logits, states = decoder.begin(prompts, 4), decoder.states
+        after = decoder.step(next_tokens)
+        decoder.keep(torch.tensor([1, 4]))
+        kept = decoder.step(torch.tensor([7, 8]))
+        target.set_attn_implementation(ATTENTION)
+        for row, prompt in enumerate(prompts):
+            ids = torch.tensor([[*prompt, int(next_tokens[row])]])
+            with hidden_states([target.model.layers[index] for index in TAPS]) as found:
+                alone = target(ids, use_cache=False).logits[0]
+            torch.testing.assert_close(logits[row], alone[-2], atol=1e-4, rtol=1e-3)
+            torch.testing.assert_close(after[row], alone[-1], atol=1e-4, rtol=1e-3)
+            expected = torch.cat(found, -1)[0, : len(prompt)]
+            torch.testing.assert_close(states[row, -len(prompt) :], expected, atol=1e-4, rtol=1e-3)
+        ids = torch.tensor([[*prompts[4], 5, 8]])
+        torch.testing.assert_close(kept[1], target(ids, use_cache=False).logits[0, -1], atol=1e-4, rtol=1e-3)
 
 
 def test_a_full_disk_gets_one_sentence(target, tmp_path, monkeypatch):
@@ -249,11 +275,12 @@ def test_texts_that_no_step_reaches_teach_nothing_and_end_nothing(target, text):
     student = feature_student(target, text)
     first = text[0]
     short = write_module.LabelledSequence(first.ids[:2], 0, first.top_ids[:1], first.top_probs[:1])
-    before = [weight.clone() for weight in distil_module._trainable(student)]
-    optimiser = torch.optim.SGD(distil_module._trainable(student), lr=1.0)
+    optimisers = Optimisers(student, learning_rate=1.0, weight_decay=0.0, muon=True)
+    before = [weight.clone() for weight in optimisers.parameters]
     labels = distil_module._Labels(student)
-    assert distil_module._learn(student, [short], labels, RECIPE, optimiser) == 0.0
-    assert all(map(torch.equal, before, distil_module._trainable(student)))
+    nothing = distil_module._loss(student, [short], labels, RECIPE)
+    optimisers.step(nothing, 1.0)
+    assert nothing.item() == 0.0 and all(map(torch.equal, before, optimisers.parameters))
     long = distil_module._loss(student, [first], labels, RECIPE).item()
     both = distil_module._loss(student, [short, first], labels, RECIPE).item()
     assert both == pytest.approx(long, rel=1e-4)
@@ -261,6 +288,29 @@ def test_texts_that_no_step_reaches_teach_nothing_and_end_nothing(target, text):
 
 class KilledError(Exception):
     """Stands for a kill."""
+
+
+@pytest.mark.parametrize("make", [model_student, feature_student])
+def test_muon_moves_the_matrices_inside_and_adamw_the_rest(target, text, make):
+    student = make(target, text)
+    optimisers = Optimisers(student, learning_rate=1e-3, weight_decay=0.0, muon=True)
+    adamw, muon = ([p for g in o.param_groups for p in g["params"]] for o in optimisers._all)
+    assert {id(p) for p in [*adamw, *muon]} == {id(p) for p in optimisers.parameters}
+    assert any(p is student.module.lm_head.weight for p in adamw) and all(p.ndim == 2 for p in muon)
+    assert len(muon) >= 7, "queries, keys, values, output, gate, up, down"
+    alone = Optimisers(student, learning_rate=1e-3, weight_decay=0.0, muon=False)
+    assert len(alone._all) == 1 and len(alone.parameters) == len(optimisers.parameters)
+
+
+def test_adaptive_is_divergence_far_from_the_target_and_rejection_near_it():
+    p = torch.tensor([[0.7, 0.3]])
+    far = torch.tensor([[1e-4, 1e-4]]).log()
+    torch.testing.assert_close(OBJECTIVES["adaptive"](far, p), OBJECTIVES["kl"](far, p), rtol=0.01, atol=0.0)
+    near = torch.tensor([[0.6, 0.4]])
+    share = math.exp(-3 * 0.9)
+    divergence = -(0.7 * math.log(0.6) + 0.3 * math.log(0.4))
+    expected = torch.tensor([share * divergence + (1 - share) * 0.1])
+    torch.testing.assert_close(OBJECTIVES["adaptive"](near.log(), p), expected)
 
 
 @pytest.mark.parametrize("make", [model_student, feature_student])
@@ -355,6 +405,33 @@ def test_the_command_leaves_a_draft_that_loads_with_card_and_curve(folder, tmp_p
         load_pair(Sources(folder, NONE, feature_draft=str(tmp_path / "d"), device="cpu"))
 
 
+@pytest.mark.parametrize("kind", ["model", "feature"])
+def test_a_training_goes_on_from_a_draft_with_its_head(folder, tmp_path, brief, capsys, kind, monkeypatch):
+    asked = ["--kind", kind, "--steps", "1"]
+    assert train(folder, tmp_path / "first", *asked, "--head", "150") == 0
+    begun = {}
+
+    def seen(student, text, recipe, work):
+        begun.update({name: tensor.clone() for name, tensor in student.own_state().items()})
+        return distil(student, text, recipe, work)
+
+    monkeypatch.setattr(stages, "distil", seen)
+    more = ["--start", str(tmp_path / "first"), "--seed", "5"]
+    assert train(folder, tmp_path / "second", *asked, *more) == 0
+    first, second = (load_weights(tmp_path / name) for name in ("first", "second"))
+    assert torch.equal(first["id_map"], second["id_map"]) and len(first["id_map"]) <= 150
+    for name, tensor in first.items():
+        torch.testing.assert_close(begun[name].float(), tensor.float(), atol=1e-3, rtol=1e-2)
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+    card = (tmp_path / "second" / "README.md").read_text()
+    assert (
+        f"--start {tmp_path / 'first'}" in card and f"goes on from the draft in {tmp_path / 'first'}" in card
+    )
+    other = {"model": "feature", "feature": "model"}[kind]
+    assert train(folder, tmp_path / "third", "--kind", other, "--steps", "1", *more) == 2
+    assert f"name a {other} draft" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "stage",
     [
@@ -388,6 +465,8 @@ def test_a_training_killed_at_any_stage_resumes_to_the_same_weights(
         (["--steps", "2", "--layers", "9"], "has 2 layers; choose --layers from 1 to 2"),
         (["--steps", "2", "--target", "/nowhere"], "Cannot load /nowhere"),
         (["--steps", "2", "--out", "/proc/nowhere"], "Cannot use /proc/nowhere"),
+        (["--steps", "2", "--start", "/nowhere"], "Cannot go on from /nowhere; name a model draft"),
+        (["--kind", "n-gram", "--start", "/nowhere"], "counted anew; leave out --start"),
     ],
 )
 def test_what_the_user_can_put_right_gets_one_sentence(folder, tmp_path, capsys, more, sentence):
@@ -423,10 +502,10 @@ class Machine:
     def slow_pass(self, real):
         names = dict(self.WRITERS)
 
-        def run(decoder, ids, positions):
+        def run(decoder, ids, positions, mask):
             name = names[type(decoder._model.lm_head).__name__]
             self.time += 0.05 + ids.numel() / self.writing[name]
-            return real(decoder, ids, positions)
+            return real(decoder, ids, positions, mask)
 
         return run
 

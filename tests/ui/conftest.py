@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from helpers.pages import PATIENCE_MS, Pages, Visitors
 from helpers.replay import RECORDING, recorded, trace_of
-from helpers.stand_in import StandIn
+from helpers.stand_in import StandIn, canned_learner
 from helpers.visitor import run_to_end
 
 from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
+from specdemo.ui.http.lab_routes import with_learned
 from specdemo.ui.page import build_page, launch_options
 
 FLAGS = [
@@ -58,8 +59,9 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     (folder / f"{RECORDING}.json").write_text(trace, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", folder)
-        page = build_page(replay, Sources().drafters)
-        _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
+        page = build_page(replay, Sources().drafters, learns=True)
+        options = with_learned(launch_options(), canned_learner())
+        _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
         yield address
         page.close()
 

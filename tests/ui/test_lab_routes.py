@@ -2,10 +2,12 @@
 
 import pytest
 from helpers.replay import recorded, trace_of
+from helpers.tiny import tiny_pair
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from specdemo.records.trace import dump
+from specdemo.service.learning import Learner
 from specdemo.ui.http import lab_routes
 
 POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
@@ -43,3 +45,18 @@ def test_a_posted_run_is_placed_and_judged(client):
 def test_what_is_no_run_gets_one_sentence(client):
     response = client.post("/specdemo-lab/run", content="{}")
     assert response.status_code == 400 and response.json()["error"].endswith(".")
+
+
+def test_what_was_learned_is_told_where_the_page_learns(client):
+    assert client.get("/specdemo-lab/learned").status_code == 404
+    learner = Learner()
+    options = lab_routes.with_learned(
+        {"app_kwargs": {"routes": lab_routes.routes()}, "footer_links": []}, learner
+    )
+    assert options["footer_links"] == []
+    learning = TestClient(Starlette(routes=options["app_kwargs"]["routes"]))
+    assert "press Run" in learning.get("/specdemo-lab/learned").json()["sentence"]
+    pair = learner.pupil(tiny_pair())
+    pair.n_gram.learn([1, 2, 3, 1, 2, 4], 1)
+    answer = learning.get("/specdemo-lab/learned").json()
+    assert "5 tokens of 1 run" in answer["sentence"] and set(answer["chart"]) == {"light", "dark"}

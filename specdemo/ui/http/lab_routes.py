@@ -1,8 +1,10 @@
-"""The lab's quick answers over HTTP: theory for chosen numbers, and what it says about a finished run.
+"""The lab's quick answers over HTTP: theory for chosen numbers, what it says about a finished run, and what
+a page that learns has learned.
 
 They wait for no model and in no queue. Keeps nothing of any visitor.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.datastructures import QueryParams
@@ -10,8 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from specdemo.lab.learned import learned_answer
 from specdemo.lab.theory import parse_theory, run_answer, theory_answer
 from specdemo.records.limits import UserError
+from specdemo.service.learning import Learner
 from specdemo.ui.http.traces import json_reply, of_posted_run, refusal
 
 PREFIX = "specdemo-lab"
@@ -20,6 +24,17 @@ PREFIX = "specdemo-lab"
 def routes() -> list[BaseRoute]:
     """Where the browser asks."""
     return [Route(f"/{PREFIX}/theory", _theory), Route(f"/{PREFIX}/run", _run, methods=["POST"])]
+
+
+def with_learned(options: Mapping[str, Any], learner: Learner) -> dict[str, Any]:
+    """``options`` of ``launch()`` with the route to what ``learner`` has learned."""
+
+    def learned(_request: Request) -> Response:
+        return json_reply(learned_answer(learner.visits, learner.contexts))
+
+    app_kwargs = options["app_kwargs"]
+    routes = [*app_kwargs["routes"], Route(f"/{PREFIX}/learned", learned)]
+    return {**options, "app_kwargs": {**app_kwargs, "routes": routes}}
 
 
 def _theory(request: Request) -> Response:

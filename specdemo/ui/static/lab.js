@@ -2,6 +2,7 @@
 // Every figure is the server's; the sections only format.
 
 import { BatchSection, ConditionsSection } from "./lab_conditions.js";
+import { LearnedSection } from "./lab_learned.js";
 import { LastRun } from "./lab_run.js";
 import { SweepSection } from "./lab_sweep.js";
 import { OracleSection, TheorySection } from "./lab_theory.js";
@@ -26,6 +27,7 @@ class Lab {
     const part = (name) => root.querySelector(`[data-section=${name}]`);
     const run = new LastRun(base);
     this.theory = new TheorySection(part("theory"), base, run);
+    this.learned = new LearnedSection(part("learned"), base, settings.learns);
     this.oracle = new OracleSection(part("oracle"), base, run);
     const job = { base, settings, start: (section, request) => this.start(section, request), stop: () => trigger("stop") };
     this.jobs = [

@@ -23,26 +23,28 @@ LAB = "document.querySelector('#lab .sd-lab').lab"
 SCRIPTS = (f"() => {LAB}.values()", f"() => ({LAB}.settle(), [])")
 
 
-def build_lab(service: EventSource, pair: gr.Dropdown) -> Stops:
+def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> Stops:
     """Add the tab's widgets to the page that is being built, and what pressing them does.
 
     Args:
         service: Does the jobs.
         pair: The page's choice of models.
+        learns: Whether there is something learned to be shown.
 
     Returns:
         The wishes to stop a job of this tab, for ``jobs.leaver``.
     """
     stops = Stops()
     inputs = _inputs()
-    shown = component("lab", "lab.js", "mountLab", settings(list(inputs)))
+    shown = component("lab", "lab.js", "mountLab", settings(list(inputs), learns))
     jobs.wire_component(stops, measure_endpoint(service, stops), [*inputs.values(), pair], shown, SCRIPTS)
     return stops
 
 
-def settings(inputs: list[str]) -> dict[str, Any]:
+def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
     """What the tab's JavaScript takes from Python; ``inputs`` is what a request consists of, in order."""
     return {
+        "learns": learns,
         "inputs": inputs,
         "defaults": {"max_new_tokens": NEW_TOKENS, "prompts": PROMPTS, "k": USUAL_K},
         "limits": {"max_new_tokens": MAX_LAB_TOKENS, "prompts": MAX_LAB_PROMPTS},
