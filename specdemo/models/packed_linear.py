@@ -188,6 +188,18 @@ def quantise_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return values.flatten(1).to(torch.int32), scale, low + 8 * scale
 
 
+def as_int4(weight: Tensor) -> Tensor:
+    """The numbers that :class:`Int4Linear` multiplies with in place of ``weight`` [out, in], in its type."""
+    values, scale, offset = quantise_groups(weight)
+    groups = (values.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + offset[..., None]
+    return groups.flatten(1).to(weight.dtype)
+
+
+def takes_int4(weight: Tensor) -> bool:
+    """Whether the int4 kernel's blocks fill ``weight`` [out, in]."""
+    return weight.shape[1] % MULTIPLE == 0 and weight.shape[0] % INT4_ROWS == 0
+
+
 def linear_for(
     weight: Tensor, bias: Tensor | None, precision: str, destination: torch.device | None = None
 ) -> nn.Module:
@@ -197,7 +209,7 @@ def linear_for(
     stays there.
     """
     if (destination or weight.device).type == "cpu":
-        if precision == "int4" and weight.shape[1] % MULTIPLE == 0 and weight.shape[0] % INT4_ROWS == 0:
+        if precision == "int4" and takes_int4(weight):
             return Int4Linear(weight, bias)
         if precision in ("int4", "int8") and weight.shape[1] % MULTIPLE == 0:
             return Int8Linear(weight, bias)

@@ -9,16 +9,16 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from specdemo.records.limits import UserError
 from specdemo.training import clock
 from specdemo.training.objectives import OBJECTIVES
-from specdemo.training.optimisers import Optimisers, trainable
+from specdemo.training.rounding import in_int4
 from specdemo.training.students import Student
 from specdemo.training.write import LabelledSequence, save_whole
 
@@ -26,6 +26,7 @@ BF16, FP32 = "bf16", "fp32"
 """Arithmetic of learning; the student's weights are fp32 in both."""
 CHECKPOINT = "checkpoint.pt"
 LOG = "log.jsonl"
+BETAS = (0.9, 0.95)
 STEP_DECAY = 0.8
 """Weight of each unrolled step relative to the one before, as in EAGLE-3's code."""
 
@@ -34,7 +35,7 @@ STEP_DECAY = 0.8
 class Recipe:
     """Hyperparameters of one distillation; it ends after ``steps`` or, if they are None, ``seconds``.
 
-    ``arithmetic`` is ``BF16`` or ``FP32``.
+    ``arithmetic`` is ``BF16`` or ``FP32``; ``int4`` says whether the draft may run in that on CPU.
     """
 
     steps: int | None
@@ -49,11 +50,11 @@ class Recipe:
     log_every: int = 25
     checkpoint_every: int = 100
     arithmetic: str = BF16
+    int4: bool = False
 
-    @property
-    def muon(self) -> bool:
-        """Whether matrices are moved by Muon, which computes in bf16."""
-        return self.arithmetic == BF16
+    def rounds(self, step: int) -> bool:
+        """Whether a step learns with matrices in int4: every other one, so that both ways are learned."""
+        return self.int4 and step % 2 == 1
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,10 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
     """
     folder.mkdir(parents=True, exist_ok=True)
     held_out, training = _split(sequences, recipe)
-    optimisers = Optimisers(student, recipe.learning_rate, recipe.weight_decay, recipe.muon)
-    step, elapsed = _restore(folder, student, optimisers)
+    optimiser = torch.optim.AdamW(
+        trainable(student), recipe.learning_rate, BETAS, weight_decay=recipe.weight_decay
+    )
+    step, elapsed = _restore(folder, student, optimiser)
     labels = _Labels(student)  # of the head that the checkpoint may have brought
     batches = _batches(training, recipe)
     for _ in range(step):
@@ -90,9 +93,9 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
     meter = clock.Meter("distil", _progress(step, elapsed, recipe), left_s)
     while (progress := _progress(step, clock.now() - begun, recipe)) < 1.0:
         batch = [training[i] for i in next(batches)]
-        loss = _loss(student, batch, labels, recipe)
-        optimisers.step(loss, _schedule(step, progress, recipe))
-        losses.append(loss.item())
+        for group in optimiser.param_groups:
+            group["lr"] = recipe.learning_rate * _schedule(step, progress, recipe)
+        losses.append(_learn(student, batch, labels, recipe, optimiser, recipe.rounds(step)))
         step, tokens = step + 1, tokens + _tokens(batch)
         elapsed = clock.now() - begun
         meter.show(_progress(step, elapsed, recipe), tokens)
@@ -100,10 +103,10 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
             _log(folder, step=step, loss=sum(losses) / len(losses), seconds=elapsed)
             losses = []
         if step % recipe.checkpoint_every == 0:
-            _save(folder, student, optimisers, step, elapsed)
+            _save(folder, student, optimiser, step, elapsed)
             _log(folder, step=step, **asdict(evaluate(student, held_out, recipe.arithmetic)))
     meter.close(tokens)
-    _save(folder, student, optimisers, step, elapsed)
+    _save(folder, student, optimiser, step, elapsed)
     quality = evaluate(student, held_out, recipe.arithmetic)
     _log(folder, step=step, **asdict(quality))
     return quality
@@ -188,6 +191,24 @@ class _Labels:
         return columns, p * (columns >= 0)
 
 
+def _learn(
+    student: Student,
+    batch: list[LabelledSequence],
+    labels: _Labels,
+    recipe: Recipe,
+    optimiser: torch.optim.Optimizer,
+    rounded: bool = False,
+) -> float:
+    """One step of the optimiser, by gradients at ``rounded`` matrices or at the whole; the loss before it."""
+    optimiser.zero_grad()
+    with in_int4(student) if rounded else nullcontext():
+        loss = _loss(student, batch, labels, recipe)
+        loss.backward()
+    nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], 1.0)
+    optimiser.step()
+    return loss.item()
+
+
 def _arithmetic(student: Student, arithmetic: str) -> torch.autocast:
     return torch.autocast(student.device.type, dtype=torch.bfloat16, enabled=arithmetic == BF16)
 
@@ -221,6 +242,14 @@ def _split(
     return [sequences[i] for i in order[:rows]], [sequences[i] for i in order[rows:] or order]
 
 
+def trainable(student: Student) -> list[nn.Parameter]:
+    """The student's own parameters, which from now on are the only ones with a gradient."""
+    own = {id(tensor) for tensor in student.own_state().values()}
+    for parameter in student.module.parameters():
+        parameter.requires_grad_(id(parameter) in own)
+    return [parameter for parameter in student.module.parameters() if parameter.requires_grad]
+
+
 def _batches(training: list[LabelledSequence], recipe: Recipe) -> Iterator[list[int]]:
     """Endless batches; each epoch is reordered."""
     generator = torch.Generator().manual_seed(recipe.seed)
@@ -240,21 +269,21 @@ def _schedule(step: int, progress: float, recipe: Recipe) -> float:
     return warm * (0.55 + 0.45 * math.cos(math.pi * progress))
 
 
-def _save(folder: Path, student: Student, optimisers: Optimisers, step: int, elapsed: float) -> None:
+def _save(
+    folder: Path, student: Student, optimiser: torch.optim.Optimizer, step: int, elapsed: float
+) -> None:
     state = {name: tensor.detach() for name, tensor in student.own_state().items()}
-    content = {"student": state, "optimisers": optimisers.state(), "step": step, "elapsed": elapsed}
+    content = {"student": state, "optimiser": optimiser.state_dict(), "step": step, "elapsed": elapsed}
     save_whole(content, folder / CHECKPOINT)
 
 
-def _restore(folder: Path, student: Student, optimisers: Optimisers) -> tuple[int, float]:
+def _restore(folder: Path, student: Student, optimiser: torch.optim.Optimizer) -> tuple[int, float]:
     path = folder / CHECKPOINT
     if not path.is_file():
         return 0, 0.0
     saved = torch.load(path, map_location=student.device)
-    if "optimisers" not in saved:
-        raise UserError(f"{path} is of a training begun by an earlier version; choose another --out.")
     student.module.load_state_dict(saved["student"], strict=False)
-    optimisers.restore(saved["optimisers"])
+    optimiser.load_state_dict(saved["optimiser"])
     _forget_log_after(folder / LOG, saved["step"])
     return saved["step"], saved["elapsed"]
 

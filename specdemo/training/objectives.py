@@ -30,19 +30,8 @@ def hybrid(log_q: Tensor, p: Tensor) -> Tensor:
     return 0.5 * forward_kl(log_q, p) + 0.5 * negative_log_acceptance(log_q, p)
 
 
-def adaptive(log_q: Tensor, p: Tensor) -> Tensor:
-    """Forward KL where little is accepted yet, total variation where much is ("LK losses", λ = exp(−3α)).
-
-    Total variation is what sampling rejects, 1 − α, but far from the target it has no slope.
-    """
-    alpha = log_q.exp().minimum(p).sum(-1)
-    share = (-3.0 * alpha.detach()).exp()
-    return share * forward_kl(log_q, p) + (1.0 - share) * (1.0 - alpha)
-
-
 OBJECTIVES: dict[str, Objective] = {
     "kl": forward_kl,
     "acceptance": negative_log_acceptance,
     "hybrid": hybrid,
-    "adaptive": adaptive,
 }

@@ -112,10 +112,13 @@ class Plan:
     def recipe(self, pace: Pace) -> Recipe:
         """How the student is trained."""
         rate = 8e-4 if self.kind == MODEL else 2e-3
+        # A draft that was trained before loses at first what a high rate would give it later.
+        rate *= 1.0 if self.start is None else 0.5
         return Recipe(
             steps=self.steps,
             seconds=pace.learning_s,
             objective="hybrid",
+            int4=True,
             batch_tokens=pace.batch_tokens,
             # Adam's steps are noisier over smaller batches, with the root of their size.
             learning_rate=rate * (pace.batch_tokens / Recipe.batch_tokens) ** 0.5,
