@@ -86,8 +86,8 @@ def settings_parser() -> argparse.ArgumentParser:
     add(
         "--learn",
         action="store_true",
-        help="let the table of n-grams learn, in memory, from what is written for visitors; a draft that is "
-        "shown may then hold a few words written for others",
+        help="let the table of n-grams learn, in memory, from what is written for visitors; its drafts "
+        "then show others what that was",
     )
     add("--mcp", action="store_true", help="be an MCP server as well")
     return parser

@@ -9,6 +9,7 @@ from specdemo.records.limits import UserError
 
 DEFAULT_MINUTES = 140.0
 """For two CPU cores."""
+DEFAULT_LAYERS, DEFAULT_HEAD = 2, 12_288
 
 
 def add_to(commands: Any) -> None:
@@ -40,10 +41,10 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
     parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
     parser.add_argument(
-        "--layers", type=int, default=2, metavar="N", help="depth of a draft model (default: %(default)s)"
+        "--layers", type=int, metavar="N", help=f"depth of a draft model (default: {DEFAULT_LAYERS})"
     )
     parser.add_argument(
-        "--head", type=int, default=12_288, metavar="N", help="size of the draft's vocabulary"
+        "--head", type=int, metavar="N", help=f"size of the draft's vocabulary (default: {DEFAULT_HEAD})"
     )
     add_run_options(parser, ["seed"])
 
@@ -51,11 +52,13 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Train and print what the draft is worth; returns 0."""
     minutes = DEFAULT_MINUTES if options.steps is None and options.minutes is None else options.minutes
-    for flag, value in (("--steps", options.steps), ("--minutes", minutes), ("--head", options.head)):
+    sizes = ("--layers", options.layers), ("--head", options.head)
+    for flag, value in (("--steps", options.steps), ("--minutes", minutes), *sizes):
         if value is not None and not value > 0:
             raise UserError(f"{flag} must be more than 0.")
-    if options.layers < 1:
-        raise UserError("--layers must be at least 1.")
+    for flag, value in sizes if options.start else ():
+        if value is not None:
+            raise UserError(f"A draft that is gone on with keeps its head and depth; leave out {flag}.")
     if options.start and options.kind == "n-gram":
         raise UserError("A table of n-grams is counted anew; leave out --start.")
     from specdemo.training.stages import Plan, train
@@ -65,8 +68,8 @@ def run(options: argparse.Namespace) -> int:
         kind=options.kind,
         steps=options.steps,
         minutes=minutes,
-        layers=options.layers,
-        head=options.head,
+        layers=options.layers or DEFAULT_LAYERS,
+        head=options.head or DEFAULT_HEAD,
         seed=options.seed,
         text=str(options.text) if options.text else None,
         start=str(options.start) if options.start else None,

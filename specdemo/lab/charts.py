@@ -79,7 +79,7 @@ def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
     return themed(lambda colours: _throughput(points, colours))
 
 
-def learned_chart(alphas: Sequence[tuple[float | None, float | None]]) -> Themed:
+def learned_chart(alphas: Sequence[tuple[float, float]]) -> Themed:
     """α of a table of n-grams over the visits: as it was shipped, and with what it has learned."""
     return themed(lambda colours: _learned(alphas, colours))
 
@@ -321,7 +321,7 @@ def _oracle(oracle: OracleLength, colours: Palette) -> go.Figure:
     return figure.update_yaxes(axis_of("rounds", colours), tickformat="d", rangemode="tozero")
 
 
-def _learned(alphas: Sequence[tuple[float | None, float | None]], colours: Palette) -> go.Figure:
+def _learned(alphas: Sequence[tuple[float, float]], colours: Palette) -> go.Figure:
     shipped = curve("shipped", "as shipped", "%{y:.0%} as shipped", {"color": colours.muted, "dash": "dot"})
     learned = curve("learned", "with what was learned", "%{y:.0%} learned", {"color": colours.accepted})
     visits = list(range(1, len(alphas) + 1))
@@ -333,7 +333,7 @@ def _learned(alphas: Sequence[tuple[float | None, float | None]], colours: Palet
         ]
     )
     figure.update_layout(frame("α of the table of n-grams", colours))
-    figure.update_xaxes(axis_of("run", colours), tickformat="d")
+    figure.update_xaxes(axis_of("run, of the latest", colours), tickformat="d")
     return figure.update_yaxes(axis_of("", colours), tickformat=".0%", rangemode="tozero")
 
 

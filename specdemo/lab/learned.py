@@ -1,10 +1,11 @@
 """What a page that learns while it serves has learned: acceptance before and after, over its visits."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
 from specdemo.lab.charts import learned_chart
-from specdemo.models.learning_table import Visit, mean_alpha
+from specdemo.models.learning_table import Visit
 
 LATEST = 10
 """Visits a figure is the mean of."""
@@ -15,10 +16,10 @@ def learned_answer(visits: Sequence[Visit], contexts: int) -> dict[str, Any]:
 
     Returns:
         ``before`` and ``after``: α of the table as it was shipped and with what was learned, means over the
-        latest visits, null before the first one; ``sentence``; ``chart``, by theme.
+        latest visits, null before the first one; ``sentence``; ``chart``, by theme, null likewise.
     """
     smoothed = [
-        (mean_alpha(v.before for v in latest), mean_alpha(v.after for v in latest))
+        (fmean(visit.before for visit in latest), fmean(visit.after for visit in latest))
         for latest in (visits[max(0, end - LATEST) : end] for end in range(1, len(visits) + 1))
     ]
     before, after = smoothed[-1] if smoothed else (None, None)
@@ -37,5 +38,6 @@ def _sentence(visits: Sequence[Visit], contexts: int) -> str:
     tokens = sum(visit.tokens for visit in visits)
     return (
         f"{tokens:,} tokens of {runs}; {contexts:,} contexts are kept, in memory alone. "
-        f"α: means of up to {LATEST} runs, each taken before it was learned from."
+        "α here: the share of the target's tokens that the table guesses from those before them, "
+        f"a mean of up to {LATEST} runs, each taken before it was learned from."
     )

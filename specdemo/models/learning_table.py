@@ -6,7 +6,7 @@ believed is counted, too: it is tried, before it is learned, on every token that
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,20 +42,14 @@ class _Sort(NamedTuple):
 
 @dataclass
 class _Score:
-    """Guesses that were compared with the target's token, and those that were it."""
+    """Guesses that were tried, and those that were the target's token."""
 
-    right: float = 0.0
-    compared: float = 0.0
+    right: int = 0
+    tried: int = 0
 
-    def take(self, guess: Guess | None, token: int) -> None:
-        if guess is not None:
-            self.compared += 1
-            self.right += guess.token == token
-
-    @property
-    def alpha(self) -> float | None:
-        """Acceptance rate of the first drafted token, greedy; None where nothing was compared."""
-        return self.right / self.compared if self.compared else None
+    def take(self, token: int | None, right: int) -> None:
+        self.tried += 1
+        self.right += token == right
 
 
 @dataclass(frozen=True)
@@ -63,13 +57,14 @@ class Visit:
     """How the table's guesses did on one text, before that was learned.
 
     Attributes:
-        before: Share of the guesses of the table as it was shipped that were the target's token.
+        before: Share of the target's tokens that the table as it was shipped had guessed from those before:
+            α of a first drafted token, silence counted as wrong.
         after: The same with what was learned from the visits before this one.
-        tokens: Of the text.
+        tokens: How many of the target's there are.
     """
 
-    before: float | None
-    after: float | None
+    before: float
+    after: float
     tokens: int
 
 
@@ -80,6 +75,10 @@ class LearningTable:
 
     Args:
         table: The one to improve.
+
+    Attributes:
+        texts: How many were learned from.
+        vocabulary: How many ids the target has.
     """
 
     def __init__(self, table: NGramTable):
@@ -88,6 +87,7 @@ class LearningTable:
         self._worth: dict[_Sort, _Score] = {}
         self._visits: deque[Visit] = deque(maxlen=MOST_VISITS)
         self._lock = threading.Lock()
+        self.texts = 0
         self.vocabulary = table.vocabulary
 
     def __len__(self) -> int:
@@ -105,7 +105,7 @@ class LearningTable:
         with self._lock:
             return self._after(text)
 
-    def learn(self, text: Sequence[int], start: int) -> Visit:
+    def learn(self, text: Sequence[int], start: int) -> None:
         """Take in a text of ids, of which those from ``start`` on are the target's own."""
         shipped, learned = _Score(), _Score()
         with self._lock:
@@ -113,16 +113,17 @@ class LearningTable:
                 (text[max(0, place - LONGEST) : place], text[place]) for place in range(start, len(text))
             ]
             for context, token in places:
-                shipped.take(self._table.after(context), token)
-                learned.take(self._after(context), token)
+                shipped.take(_token(self._table.after(context)), token)
+                learned.take(_token(self._after(context)), token)
                 self._judge(context, token)
             for context, token in places:
                 for size in range(1, len(context) + 1):
                     self._learn(context[-size:], token)
-            visit = Visit(shipped.alpha, learned.alpha, max(0, len(text) - start))
-            if visit.tokens:
-                self._visits.append(visit)
-        return visit
+            if places:
+                self.texts += 1
+                self._visits.append(
+                    Visit(shipped.right / len(places), learned.right / len(places), len(places))
+                )
 
     def _after(self, text: Sequence[int]) -> Guess | None:
         best = self._table.after(text)
@@ -134,12 +135,12 @@ class LearningTable:
 
     def _chance(self, sort: _Sort) -> float:
         score = self._worth.get(sort, _Score())
-        return (score.right + DOUBT[0]) / (score.compared + DOUBT[1])
+        return (score.right + DOUBT[0]) / (score.tried + DOUBT[1])
 
     def _judge(self, context: Sequence[int], token: int) -> None:
         """Count whether what other texts taught was right: within a text far more is repeated."""
         for size, found in self._known(context):
-            self._worth.setdefault(_sort_of(size, found), _Score()).take(Guess(found.token, 1.0), token)
+            self._worth.setdefault(_sort_of(size, found), _Score()).take(found.token, token)
 
     def _known(self, text: Sequence[int]) -> Iterator[tuple[int, _Context]]:
         """What was learned of the contexts at the end of ``text``, with their sizes, the shortest first."""
@@ -161,10 +162,8 @@ def empty_table(vocabulary: int) -> NGramTable:
     return NGramTable(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint8), vocabulary)
 
 
-def mean_alpha(values: Iterable[float | None]) -> float | None:
-    """The mean of those visits that have one."""
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _token(guess: Guess | None) -> int | None:
+    return None if guess is None else guess.token
 
 
 def _sort_of(size: int, context: _Context) -> _Sort:

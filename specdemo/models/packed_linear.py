@@ -190,7 +190,8 @@ def quantise_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def as_int4(weight: Tensor) -> Tensor:
     """The numbers that :class:`Int4Linear` multiplies with in place of ``weight`` [out, in], in its type."""
-    values, scale, offset = quantise_groups(weight)
+    values, *pair = quantise_groups(weight)
+    scale, offset = (part.bfloat16().float() for part in pair)
     groups = (values.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + offset[..., None]
     return groups.flatten(1).to(weight.dtype)
 

@@ -3,6 +3,7 @@
 Decoding itself is in ``engine``, drafting in ``drafters``. Knows no UI.
 """
 
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from specdemo.engine.drafter import Drafter
 from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for
 from specdemo.engine.speculate import autoregress, never, run_capacity, speculate
 from specdemo.engine.verdicts import TopLists, no_tops
+from specdemo.models.learning_table import LearningTable
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
 from specdemo.pairs.calibrate import measure_draft_step
 from specdemo.pairs.pair import Pair, Stop
@@ -19,7 +21,7 @@ from specdemo.pairs.pass_costs import PassCosts
 from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, Kind
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.race import race
-from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, Rule, RunConfig
 
 
 class Lanes:
@@ -77,7 +79,7 @@ class Lanes:
         calibration = self.calibrate(config, len(prompt_ids))
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
         target = self._verifying(KINDS[config.drafter], calibration.rows, capacity)
-        rule = rule_for(config, self.pair.device)
+        rule = self._rule(config)
         return speculate(
             target,
             self._drafter(config, target, rule),
@@ -160,6 +162,17 @@ class Lanes:
         runtime = self._verifier(self.pair.target, rows, taps=() if head is None else head.config.taps)
         runtime.prepare(capacity, MAX_K + 1)
         return runtime
+
+    def _rule(self, config: RunConfig) -> VerificationRule:
+        """The run's own, which tosses coins that no table of n-grams can know.
+
+        A table that learned from a text holds what that text's coins chose. Were they tossed again, drafts
+        and coins would no longer be independent, and the rejection rule no longer exact.
+        """
+        table = self.pair.n_gram
+        if config.rule is Rule.REJECTION and isinstance(table, LearningTable) and table.texts:
+            config = replace(config, seed=random.Random(f"{config.seed}/{table.texts}").getrandbits(32))
+        return rule_for(config, self.pair.device)
 
     def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
         kind = KINDS[config.drafter]

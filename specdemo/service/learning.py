@@ -1,7 +1,8 @@
 """Learning while serving: what the pair at home writes for its visitors improves its table of n-grams.
 
-Only drafts change by it: what is written is the target's own as ever. But a refused draft that is shown may
-hold a few tokens in a row that the target wrote for somebody else; hosts are told so where they switch it on.
+Only drafts change by it: what is written is the target's own as ever. But drafts are shown, refused ones too,
+and who follows them from word to word can read again what was written for somebody else. Hosts are told so
+where they switch it on.
 """
 
 from dataclasses import replace
@@ -18,10 +19,13 @@ class Learner:
         self._table: LearningTable | None = None
 
     def pupil(self, pair: Pair) -> Pair:
-        """``pair`` with a table that learns: its own, or an empty one where it has none."""
-        if isinstance(pair.n_gram, LearningTable):
-            return pair
-        self._table = LearningTable(pair.n_gram or empty_table(pair.vocab))
+        """``pair`` with a table that learns: its own, or an empty one where it has none.
+
+        Loaded once more, the same pair goes on with what was learned.
+        """
+        if self._table is None:
+            assert not isinstance(pair.n_gram, LearningTable)
+            self._table = LearningTable(pair.n_gram or empty_table(pair.vocab))
         return replace(pair, n_gram=self._table)
 
     @property

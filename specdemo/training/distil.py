@@ -116,8 +116,9 @@ def timed_step(student: Student, batch: list[LabelledSequence], arithmetic: str)
     """Tokens a second of one step over ``batch`` without the optimiser's; for trials, nothing is learned."""
     trained, labels = trainable(student), _Labels(student)
     begun = clock.now()
-    loss = _loss(student, batch, labels, Recipe(steps=1, objective="hybrid", arithmetic=arithmetic))
-    torch.autograd.grad(loss, trained, allow_unused=True)
+    with in_int4(student):
+        loss = _loss(student, batch, labels, Recipe(steps=1, objective="hybrid", arithmetic=arithmetic))
+        torch.autograd.grad(loss, trained, allow_unused=True)
     loss.item()  # after everything that was asked for before
     return _tokens(batch) / max(1e-9, clock.now() - begun)
 

@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 
 from specdemo.models.feature_draft import (
     FeatureDraft,
+    default_taps,
     feature_draft_for,
     load_feature_draft,
     save_feature_draft,
@@ -63,12 +64,22 @@ def student_from(folder: Path, kind: str, target: PreTrainedModel) -> AnyStudent
             student = FeatureStudent(_in_fp32(load_feature_draft(folder, target)), target, UNROLLED_STEPS)
         else:
             student = ModelStudent(_in_fp32(load_draft(folder, target, ATTENTION)))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        _require_fitting(student, target)
+    except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"Cannot go on from {folder}; name a {kind} draft that specdemo train made for this target."
         ) from error
     require_known_ids(student.id_map, target)
     return student
+
+
+def _require_fitting(student: AnyStudent, target: PreTrainedModel) -> None:
+    """Raise ``ValueError`` for a draft of another target's size, or one that reads other layers' states."""
+    text = target.config.get_text_config()
+    config = student.module.config
+    taps = getattr(config, "taps", None)
+    if config.hidden_size != text.hidden_size or taps not in (None, default_taps(text.num_hidden_layers)):
+        raise ValueError(f"made for a target of width {config.hidden_size} that is tapped at {taps}")
 
 
 def save_student(student: AnyStudent, out: Path) -> None:

@@ -108,7 +108,7 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
             temperature: 0 to 2; 0 is greedy
             rule: How drafts are verified; by default greedy at temperature 0 and rejection above
             max_new_tokens: Length of the text in tokens, 1 to 1024
-            seed: Of the random draws; repeats the text, unless k is auto under rejection
+            seed: Of the random draws; repeats the text, unless k is auto or the page learns, under rejection
             top_k: Draw from this many most likely tokens; 0 is all
             top_p: Draw from the most likely tokens that together have this probability; 1 is all
             pair: Which models, where the host offers several; empty for those that are always there

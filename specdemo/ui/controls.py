@@ -193,7 +193,8 @@ def _settings(
     seed = gr.Number(
         DEFAULTS.seed,
         label="Seed",
-        info="repeats a sampled text; not with auto k under rejection, which drafts by measured times",
+        info="repeats a sampled text; under rejection not with auto k, which drafts by measured times, nor "
+        "on a page that learns",
         precision=0,
         minimum=0,
     )

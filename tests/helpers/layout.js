@@ -8,6 +8,13 @@
     const seen = node => node.checkVisibility({ visibilityProperty: true, opacityProperty: true })
         && !node.closest('.sd-sr, .sr-only, .sd-tip, [aria-hidden=true], noscript, script, style');
     const view = { right: document.documentElement.clientWidth, bottom: innerHeight };
+    // The outermost box that a text scrolls in: it is out of sight on purpose there, but the box is not.
+    const scroller = node => {
+        let found = null;
+        for (let at = node; at && at !== document.body; at = at.parentElement)
+            if (scrolls(getComputedStyle(at))) found = at;
+        return found;
+    };
     // What is left of a rectangle once every ancestor has cut it.
     const cut = (rect, node) => {
         let { left, top, right, bottom } = rect;
@@ -36,10 +43,11 @@
         for (const rect of range.getClientRects()) {
             if (rect.width < 1 || rect.height < 1) continue;
             const left = cut(rect, parent);
-            const scrolled = (() => { for (let at = parent; at && at !== document.body; at = at.parentElement)
-                if (scrolls(getComputedStyle(at))) return true; return false; })();
+            const scrolled = scroller(parent);
             if (!scrolled && (left.right < rect.right - 1.5 || left.left > rect.left + 1.5)) faults.push(`cut: ${short(parent)}`);
             if (rect.right > view.right + 1 && !scrolled) faults.push(`beside the page: ${short(parent)}`);
+            const room = scrolled?.getBoundingClientRect();
+            if (room && (room.left < -1 || room.right > view.right + 1)) faults.push(`beside the page: ${short(scrolled)}`);
             if (left.right - left.left < 1 || left.bottom - left.top < 1) continue;
             // The letters, not the leading above and below them.
             const lead = Math.max(0, (rect.height - parseFloat(style.fontSize)) / 2);

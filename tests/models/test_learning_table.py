@@ -1,12 +1,12 @@
 """A table that learns: from what was written, within bounds, believed as far as it proved right."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from specdemo.models import learning_table
-from specdemo.models.learning_table import LearningTable, empty_table, mean_alpha
+from specdemo.models.learning_table import LearningTable, Visit, empty_table
 from specdemo.models.n_gram import NGramTable, key_of
 
 VOCAB = 70_000
@@ -59,21 +59,20 @@ def test_the_shipped_guess_stays_until_a_learned_one_has_proved_better():
 def test_a_visit_is_judged_before_it_is_learned():
     table = LearningTable(shipped(chance=200))
     text = [*SHIPPED_CONTEXT, SHIPPED_TOKEN, 4, 5, 6, 4, 5, 6, 4, 5, 6]
-    first = table.learn(text, 2)
-    assert first.before == first.after == 1.0, "the one guess there was; its own repetitions are not known"
-    assert first.tokens == 10
-    second = table.learn(text, 2)
-    assert second.before == 1.0 and second.after == 1.0
-    assert [visit.tokens for visit in table.visits] == [10, 10]
-    other = table.learn([4, 5, 9], 2)
-    assert (other.before, other.after) == (None, 0.0), "a wrong guess counts"
-    assert mean_alpha(visit.before for visit in table.visits) == 1.0
-    assert mean_alpha([None]) is None
+    table.learn(text, 2)
+    table.learn(text, 2)
+    table.learn([4, 5, 9], 2)
+    first, second, other = table.visits
+    assert first == Visit(0.1, 0.1, 10), "one guess of ten; its own repetitions are not known yet"
+    assert second.before == 0.1 and second.after == 1.0
+    assert other == Visit(0.0, 0.0, 1), "a wrong guess"
+    assert table.texts == 3
 
 
 def test_texts_without_a_token_of_the_targets_are_no_visits():
     table = LearningTable(empty_table(VOCAB))
-    assert table.learn([1, 2], 2).tokens == 0 and table.visits == []
+    table.learn([1, 2], 2)
+    assert table.visits == [] and table.texts == 0
 
 
 def test_chances_say_how_often_such_guesses_were_right():
@@ -100,20 +99,18 @@ def test_contexts_and_visits_are_bounded_and_the_oldest_go(monkeypatch):
     assert table.after([100]) is None and table.after([399]).token == 1399
 
 
-def test_it_learns_while_it_is_asked():
-    table, wrong = LearningTable(empty_table(VOCAB)), []
+def test_many_may_teach_and_ask_at_once(monkeypatch):
+    monkeypatch.setattr(learning_table, "MOST_CONTEXTS", 30)
+    table = LearningTable(empty_table(VOCAB))
 
-    def ask():
-        for _ in range(300):
-            guess = table.after([3, 4])
-            if guess is not None and guess.token != 5:
-                wrong.append(guess)
+    def teach(own):
+        for turn in range(60):
+            first = 1000 * own + 7 * turn
+            table.learn([first, *range(first + 1, first + 7)], 1)
+            guess = table.after([first])
+            assert guess is None or guess.token == first + 1
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for _ in range(50):
-        table.learn([1, 2, 3, 4, 5, 6, 7], 1)
-    for thread in threads:
-        thread.join()
-    assert not wrong and len(table.visits) == 50
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(teach, own) for own in range(4)]:
+            done.result()
+    assert table.texts == 240 and len(table) == 30

@@ -12,6 +12,7 @@ from specdemo.pairs.pair import eos_ids_of
 from specdemo.records.limits import UserError
 from specdemo.training import corpus, fill, label
 from specdemo.training.corpus import REPEATED, CorpusWriter, Made, repeats
+from specdemo.training.growing_batch import _drawn
 from specdemo.training.label import label_texts
 from specdemo.training.n_grams import WrittenText
 from specdemo.training.proposals import SAME_OPENING, ChatHeaders, PromptFilter
@@ -266,3 +267,15 @@ def test_what_cannot_be_is_said_in_a_sentence(arguments, sentence, tmp_path, cap
     filled = [part.format(out=tmp_path / "out") for part in arguments]
     assert cli.main(filled) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_tokens_are_drawn_at_the_temperature_of_their_row():
+    rows, scores = 20_000, torch.tensor([2.0, 1.0, 0.0, -1.0, -60.0])
+    generator = torch.Generator().manual_seed(0)
+    for temperature in (0.0, 0.7, 1.0):
+        logits = scores.expand(rows, -1).bfloat16()
+        drawn = _drawn(logits, logits.argmax(-1), torch.full((rows,), temperature), generator)
+        shares = drawn.bincount(minlength=5) / rows
+        expected = (scores / temperature).softmax(-1) if temperature else torch.tensor([1.0, 0, 0, 0, 0])
+        torch.testing.assert_close(shares, expected, atol=0.015, rtol=0.0)
+        assert logits[0, 0] == 2.0, "logits are read again for labels"
