@@ -6,7 +6,7 @@ believed is counted, too: it is tried, before it is learned, on every token that
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 from specdemo.models.n_gram import LONGEST, Guess, NGramTable, key_of
 
 MOST_CONTEXTS = 100_000
-"""Contexts learned at most, about 25 MB; the one that was met longest ago gives way."""
+"""Contexts learned at most, about 22 MB; the one that was met longest ago gives way."""
 MOST_VISITS = 200
 """Visits whose figures are kept."""
 MOST_TIMES = 4
@@ -103,7 +103,7 @@ class LearningTable:
     def after(self, text: Sequence[int]) -> Guess | None:
         """What follows ``text`` by what was learned or by the table, whichever is more certain."""
         with self._lock:
-            return self._after(text)
+            return self._better(self._table.after(text), self._known(text))
 
     def learn(self, text: Sequence[int], start: int) -> None:
         """Take in a text of ids, of which those from ``start`` on are the target's own."""
@@ -113,9 +113,12 @@ class LearningTable:
                 (text[max(0, place - LONGEST) : place], text[place]) for place in range(start, len(text))
             ]
             for context, token in places:
-                shipped.take(_token(self._table.after(context)), token)
-                learned.take(_token(self._after(context)), token)
-                self._judge(context, token)
+                guess, known = self._table.after(context), list(self._known(context))
+                shipped.take(_token(guess), token)
+                learned.take(_token(self._better(guess, known)), token)
+                # Other texts are judged by, not this one: within a text far more is repeated.
+                for size, found in known:
+                    self._worth.setdefault(_sort_of(size, found), _Score()).take(found.token, token)
             for context, token in places:
                 for size in range(1, len(context) + 1):
                     self._learn(context[-size:], token)
@@ -125,22 +128,17 @@ class LearningTable:
                     Visit(shipped.right / len(places), learned.right / len(places), len(places))
                 )
 
-    def _after(self, text: Sequence[int]) -> Guess | None:
-        best = self._table.after(text)
-        for size, found in self._known(text):
+    def _better(self, guess: Guess | None, known: Iterable[tuple[int, _Context]]) -> Guess | None:
+        """The table's ``guess`` or the surest of what is ``known``, of equals that of the longest context."""
+        for size, found in known:
             chance = self._chance(_sort_of(size, found))
-            if best is None or chance >= best.chance:
-                best = Guess(found.token, chance)
-        return best
+            if guess is None or chance >= guess.chance:
+                guess = Guess(found.token, chance)
+        return guess
 
     def _chance(self, sort: _Sort) -> float:
         score = self._worth.get(sort, _Score())
         return (score.right + DOUBT[0]) / (score.tried + DOUBT[1])
-
-    def _judge(self, context: Sequence[int], token: int) -> None:
-        """Count whether what other texts taught was right: within a text far more is repeated."""
-        for size, found in self._known(context):
-            self._worth.setdefault(_sort_of(size, found), _Score()).take(found.token, token)
 
     def _known(self, text: Sequence[int]) -> Iterator[tuple[int, _Context]]:
         """What was learned of the contexts at the end of ``text``, with their sizes, the shortest first."""

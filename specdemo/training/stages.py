@@ -263,11 +263,7 @@ def _trial(plan: Plan, files: TargetFiles) -> Trial:
     if plan.kind != N_GRAM:
         head = torch.arange(min(plan.head, text.vocab_size), device=files.place)
         features = len(taps) * text.hidden_size
-        student = (
-            cut_student(plan.kind, target, plan.layers, head, plan.seed)
-            if plan.start is None
-            else student_from(Path(plan.start), plan.kind, target)
-        )
+        student = _begun(plan, target) or cut_student(plan.kind, target, plan.layers, head, plan.seed)
         learning = try_learning(student, learners(files.place), features)
     names = writers(target)
     del target
@@ -349,11 +345,16 @@ def _taps(plan: Plan, target: PreTrainedModel) -> tuple[int, ...]:
 
 def _student_of_text(plan: Plan, target: PreTrainedModel, text: list) -> tuple[AnyStudent, float]:
     """A student to train on ``text``, and the share of it that its head covers."""
-    if plan.start is not None:
-        student = student_from(Path(plan.start), plan.kind, target)
-        return student, coverage(text, student.id_map)
-    id_map = frequent_ids(text, plan.head).to(target.device)
-    return cut_student(plan.kind, target, plan.layers, id_map, plan.seed), coverage(text, id_map)
+    student = _begun(plan, target)
+    if student is None:
+        id_map = frequent_ids(text, plan.head).to(target.device)
+        student = cut_student(plan.kind, target, plan.layers, id_map, plan.seed)
+    return student, coverage(text, student.id_map)
+
+
+def _begun(plan: Plan, target: PreTrainedModel) -> AnyStudent | None:
+    """The draft that the training goes on from, if it does."""
+    return None if plan.start is None else student_from(Path(plan.start), plan.kind, target)
 
 
 def _write_json(path: Path, content: Any) -> None:

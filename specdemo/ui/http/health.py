@@ -5,10 +5,10 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import Service, State
+from specdemo.ui.http.own_routes import with_route
 from specdemo.ui.http.traces import json_reply, refusal
 
 PREFIX = "health"
@@ -29,6 +29,4 @@ def with_health(options: Mapping[str, Any], service: Service) -> dict[str, Any]:
             return json_reply({"status": str(state)})
         return refusal(503, UserError(SENTENCES[state]))
 
-    app_kwargs = options["app_kwargs"]
-    routes = [*app_kwargs["routes"], Route(f"/{PREFIX}", health)]
-    return {**options, "app_kwargs": {**app_kwargs, "routes": routes}}
+    return with_route(options, f"/{PREFIX}", health)

@@ -16,6 +16,7 @@ from specdemo.lab.learned import learned_answer
 from specdemo.lab.theory import parse_theory, run_answer, theory_answer
 from specdemo.records.limits import UserError
 from specdemo.service.learning import Learner
+from specdemo.ui.http.own_routes import with_route
 from specdemo.ui.http.traces import json_reply, of_posted_run, refusal
 
 PREFIX = "specdemo-lab"
@@ -32,9 +33,7 @@ def with_learned(options: Mapping[str, Any], learner: Learner) -> dict[str, Any]
     def learned(_request: Request) -> Response:
         return json_reply(learned_answer(learner.visits, learner.contexts))
 
-    app_kwargs = options["app_kwargs"]
-    routes = [*app_kwargs["routes"], Route(f"/{PREFIX}/learned", learned)]
-    return {**options, "app_kwargs": {**app_kwargs, "routes": routes}}
+    return with_route(options, f"/{PREFIX}/learned", learned)
 
 
 def _theory(request: Request) -> Response:
