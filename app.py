@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import specdemo.service.startup  # noqa: F401  (before any other library)
+from specdemo.classroom.rooms import Rooms
 from specdemo.pairs.arithmetic import AUTO_PRECISION, PRECISIONS
 from specdemo.records.limits import UserError
 from specdemo.service.hosting import NAMES, Hosting
@@ -17,6 +18,7 @@ from specdemo.service.learning import Learner
 from specdemo.service.queue import Bounds
 from specdemo.shipped import EMBEDDED
 from specdemo.ui.api_endpoints import with_mcp
+from specdemo.ui.http.class_routes import with_class
 from specdemo.ui.http.health import with_health
 from specdemo.ui.http.hosts import parse_names
 from specdemo.ui.http.lab_routes import with_learned
@@ -121,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     service = hosting.service(offer)
     page = build_page(service, hosting.drafters, offer, learns=settings.learn)
     options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
+    options = with_class(options, Rooms())
     if learner is not None:
         options = with_learned(options, learner)
     if settings.mcp:

@@ -31,6 +31,7 @@ from specdemo.ui.controls import (
 from specdemo.ui.http import guard, lab_routes, traces
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import EventSource, Stops, error_line
+from specdemo.ui.tabs.classroom import build_class
 from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import build_play
 from specdemo.ui.tabs.proof import build_proof
@@ -80,6 +81,8 @@ def build_page(
                 proof_stops = build_proof(service, controls.pair)
             with gr.Tab("Lab", id="lab", elem_id="tab-lab", render_children=True):
                 lab_stops = build_lab(service, controls.pair, learns)
+            with gr.Tab("Class", id="class", elem_id="tab-class", render_children=True):
+                build_class()
         shown = stage.build_stage()
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)

@@ -19,7 +19,7 @@ ARRIVAL = "arrival"
 """The recording that plays for who comes by a plain address: of the prompt that the page starts with."""
 STAGE_SHEETS = ("stage", "lanes", "helps")
 """What the stage needs wherever it is mounted."""
-STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab")
+STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab", "class")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
 """Modules import each other by bare names, so a browser must ask after an update; a 304 costs nothing."""

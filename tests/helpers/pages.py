@@ -79,4 +79,4 @@ class Pages:
         for page in self._open:
             self._visitors.leave(page)
         self._open.clear()
-        assert not faults
+        assert faults == []

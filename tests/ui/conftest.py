@@ -12,9 +12,11 @@ from helpers.replay import RECORDING, recorded, trace_of
 from helpers.stand_in import StandIn, canned_learner
 from helpers.visitor import run_to_end
 
+from specdemo.classroom.rooms import Rooms
 from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
+from specdemo.ui.http.class_routes import with_class
 from specdemo.ui.http.lab_routes import with_learned
 from specdemo.ui.page import build_page, launch_options
 
@@ -60,7 +62,7 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", folder)
         page = build_page(replay, Sources().drafters, learns=True)
-        options = with_learned(launch_options(), canned_learner())
+        options = with_class(with_learned(launch_options(), canned_learner()), Rooms())
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
         yield address
         page.close()

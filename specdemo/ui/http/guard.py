@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
 from specdemo.ui import stage
-from specdemo.ui.http import health, lab_routes, offline, traces
+from specdemo.ui.http import class_routes, health, lab_routes, offline, traces
 from specdemo.ui.http.gradio_internals import page_of, serves_tools
 from specdemo.ui.http.gradio_requests import API, NotFoundError, check_body, check_query, object_in
 from specdemo.ui.http.headers import admitted_headers
@@ -33,13 +33,15 @@ MAX_PATH_CHARS = 500
 MAX_QUERY_CHARS = 60_000
 """A link may hold the longest prompt, percent-encoded; Gradio reads no address of 65,536 characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
-_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX, health.PREFIX))
+_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX, class_routes.PREFIX, health.PREFIX))
 _FETCHED = re.compile(
     rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
     rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
-_POSTED_TO_US = re.compile(rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run")
+_POSTED_TO_US = re.compile(
+    rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|teach|end))?"
+)
 _MCP = re.compile(rf"{API}/mcp(/.*)?")
 _NAMES_THE_HOST = re.compile(r"/|/config/?")
 """What Gradio writes the address into by which it was asked; nobody else is to get it from a cache."""

@@ -19,13 +19,13 @@ from specdemo.records.limits import UserError
 from specdemo.records.trace import Run, dump
 from specdemo.ui import stage
 from specdemo.ui.http.offline import player_page
+from specdemo.ui.http.own_routes import posted
 
 PREFIX = "specdemo-traces"
 AT_ONCE = 2
 """Files unfolded at the same time; each takes a core and some hundred megabytes at worst."""
 MOST_UPLOADS = 8
 """Files held at the same time, from their first byte to the reply; more are told to come back."""
-READING_S = 60.0
 _slots = asyncio.Semaphore(AT_ONCE)
 _uploads = asyncio.Semaphore(MOST_UPLOADS)
 
@@ -76,7 +76,7 @@ async def of_posted_run(request: Request, answer: Callable[[Run], Response]) -> 
         return refusal(503, UserError("Too many files are being sent; please try again in a minute."))
     async with _uploads:
         try:
-            body = await _body(request)
+            body = await posted(request, trace_file.MAX_BYTES)
         except ClientDisconnect:
             return Response(status_code=400)
         except TimeoutError:
@@ -86,21 +86,6 @@ async def of_posted_run(request: Request, answer: Callable[[Run], Response]) -> 
                 return await run_in_threadpool(lambda: answer(trace_file.load(body)))
         except UserError as error:
             return refusal(413 if len(body) > trace_file.MAX_BYTES else 400, error)
-
-
-async def _body(request: Request) -> bytes:
-    """What was sent, but hardly more of it than a trace can be.
-
-    Raises:
-        TimeoutError: It did not arrive in time.
-    """
-    body = bytearray()
-    async with asyncio.timeout(READING_S):
-        async for part in request.stream():
-            body += part
-            if len(body) > trace_file.MAX_BYTES:
-                break
-    return bytes(body)
 
 
 def _player(_request: Request) -> Response:

@@ -40,6 +40,7 @@ class Lessons {
       });
     }
     document.addEventListener("sd-moment", ({ detail }) => this.follow(detail));
+    document.addEventListener("sd-question", () => this.go(this.names.indexOf(QUIZ)));
     this.tickTasks();
     this.go(lessonIn(location.search, this.names), false);
   }

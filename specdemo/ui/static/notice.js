@@ -24,7 +24,7 @@ export class Notice {
   /** Another run: nothing is waited for, nothing has failed. */
   begin() {
     this.isWaiting = false;
-    this.hasFailed = false;
+    this.error = null; // what went wrong, in a sentence
   }
 
   wait({ text, fraction }) {
@@ -34,7 +34,7 @@ export class Notice {
   }
 
   fail(message) {
-    this.hasFailed = true;
+    this.error = message;
     this.roles.error.textContent = message;
   }
 
@@ -49,7 +49,7 @@ export class Notice {
 
   /** What the stage is at: idle, waiting, playing, ended or error; `hasBegun` and `hasEnded` say it of the run. */
   state(hasBegun, hasEnded) {
-    if (this.hasFailed) return "error";
+    if (this.error !== null) return "error";
     if (hasEnded) return "ended";
     return hasBegun ? "playing" : this.isWaiting ? "waiting" : "idle";
   }

@@ -47,6 +47,7 @@ class Quiz {
     this.roles["quiz-restart"].addEventListener("click", () => this.restart());
     this.wireButtons(asking.closest("#quiz"));
     follow((value) => this.feed(value));
+    document.addEventListener("sd-question", ({ detail }) => this.go(detail.index, true));
     questions.forEach((_, index) => this.show(index));
     const open = questions.findIndex((question) => !this.answers.of(question));
     this.go(questionIn(location.search, questions.length) ?? Math.max(open, 0));
@@ -133,6 +134,7 @@ class Quiz {
     const answer = { picked: this.asked[index].picked, place, sides, verdict };
     this.answers.keep(question, answer);
     this.show(index);
+    document.dispatchEvent(new CustomEvent("sd-measured", { detail: { index, verdict } }));
     const { head, words } = verdictWords(answer, question.options);
     this.roles["quiz-live"].textContent = `${head} ${words} ${verdict.why}`;
   }

@@ -2,7 +2,7 @@
 
 import { judge } from "./quiz_answers.js";
 
-export const LETTERS = "ABCD";
+export const LETTERS = "ABCDEF";
 /** What became of a prediction, by what `judge` says. */
 export const HEADS = { right: "As you predicted.", wrong: "Not as you predicted.", close: "No verdict." };
 

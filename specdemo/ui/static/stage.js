@@ -65,6 +65,14 @@ export function mountOffline({ root, text, settings }) {
   if (text.trim()) stage.load(text, null);
 }
 
+/** Called once by a page whose stage shows what another page tells it; gives the stage. */
+export function mountFollowing({ root, base, settings }) {
+  const stage = new Stage(root, { base, ...settings });
+  root.dataset.offline = "true"; // there are no widgets, and runs are not this browser's own
+  stage.roles.hint.textContent = "No run has been shown yet.";
+  return stage;
+}
+
 class Stage {
   constructor(root, settings) {
     learnDrafters(settings.drafters);
@@ -111,10 +119,23 @@ class Stage {
       this.live = true;
       this.comeIntoView();
     } else if (!this.live) return; // the rest of a run that a recording has taken the place of
+    this.takeMore(events);
+  }
+
+  /** More of the run at hand has come. */
+  takeMore(events) {
     for (const event of events) this.take(event);
     this.player.wake();
     if (!this.player.playing || this.trace.closed) this.redraw(); // else its clock draws, in a moment
     this.showState();
+  }
+
+  /** Another page's run begins, shown for a `topic` (see `Topic`); `recording` is its name where it is a shipped one. */
+  beginOf(recording, topic) {
+    this.topic.expect(topic);
+    this.begin();
+    this.recording = recording;
+    if (recording) this.root.dataset.recording = recording;
   }
 
   /** On a phone the stage lies below what started it. */

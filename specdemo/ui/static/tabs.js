@@ -16,12 +16,27 @@ export function tabOpener(name, words) {
   return button;
 }
 
+/** Open the page's tab of that name. */
+export function openTab(name) {
+  buttonOf(name)?.click();
+}
+
+/** Open a question of the quiz, from 0: the lessons and the quiz hear of it, or find it in the address. */
+export function openQuestion(index) {
+  openTab("learn");
+  const url = new URL(location.href);
+  url.searchParams.set("lesson", "quiz");
+  url.searchParams.set("question", index + 1);
+  history.replaceState(history.state, "", url);
+  document.dispatchEvent(new CustomEvent("sd-question", { detail: { index } }));
+}
+
 /** Open the tab that the address names, now and whenever the visitor goes back or on; note each that is opened. */
 export function keepTabInAddress() {
-  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : openTab(); // where the address names none
+  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : tabAtHand(); // where the address names none
   const follow = () => {
     const name = tabIn(location.hash) ?? first;
-    if (name !== openTab()) buttonOf(name)?.click();
+    if (name !== tabAtHand()) buttonOf(name)?.click();
   };
   follow();
   addEventListener("popstate", follow);
@@ -44,7 +59,8 @@ function addressOf(name) {
   return url;
 }
 
-function openTab() {
+/** The tab that is open; undefined where there are none. */
+export function tabAtHand() {
   return document.querySelector("[role=tab][aria-selected=true]")?.id.match(BUTTON_ID)?.[1];
 }
 

@@ -4,6 +4,7 @@ export class Topic {
   constructor(root) {
     this.root = root;
     this.next = {};
+    this.current = {}; // of the run that is shown
   }
 
   /**
@@ -16,7 +17,7 @@ export class Topic {
 
   /** Another run is shown now, in full where nothing else was expected. */
   begin() {
-    const { focus, figures, charts } = this.next;
+    const { focus, figures, charts } = (this.current = this.next);
     this.next = {};
     const { dataset } = this.root;
     for (const [name, value] of Object.entries({ focus, charts })) {

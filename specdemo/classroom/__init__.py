@@ -1,0 +1,1 @@
+"""A class that watches one run together: rooms, what they show, and what their students answer."""

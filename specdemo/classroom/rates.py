@@ -1,0 +1,35 @@
+"""How often something may happen: a bucket that fills at a rate and holds a burst, one for each who asks."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+MOST_KEPT = 10_000
+"""Buckets; of more who ask the one that was silent longest is forgotten."""
+
+
+class Rates:
+    """One bucket a key.
+
+    Args:
+        per_s: What comes in each second.
+        burst: What a full bucket holds.
+        clock: Gives seconds.
+    """
+
+    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: Hashable) -> bool:
+        """Whether it may happen once more; counted if so."""
+        now = self._clock()
+        left, then = self._buckets.pop(key, (float(self._burst), now))
+        left = min(self._burst, left + (now - then) * self._per_s)
+        allowed = left >= 1
+        self._buckets[key] = (left - allowed, now)
+        if len(self._buckets) > MOST_KEPT:
+            self._buckets.popitem(last=False)
+        return allowed

@@ -1,0 +1,262 @@
+"""One class: what its teacher shows, and its students' answers.
+
+The teacher's messages are taken one by one; what may be in each is checked, since a room may be anybody's.
+Everything happens on one event loop. Knows no HTTP.
+"""
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from specdemo.classroom.log import Log
+from specdemo.classroom.question import Phase, Question, parse_question
+from specdemo.classroom.rates import Rates
+from specdemo.classroom.signal import Signal
+from specdemo.classroom.view import parse_opening, parse_view
+from specdemo.records.limits import UserError, require_known
+
+MOST_STUDENTS = 300
+"""Who are there at the same time."""
+MOST_KNOWN = 2_000
+"""Who were ever there: a browser that has forgotten who it was counts anew."""
+BETWEEN_S = 3.0
+"""How long who polls may be away between two questions for news."""
+MOST_QUESTIONS = 200
+ANSWERS_PER_S = 1.0
+ANSWERS_AT_ONCE = 5
+MOST_EVENTS = 20_000
+"""In one message of the teacher's."""
+FULL = f"This class is full; {MOST_STUDENTS} can take part."
+NOT_THE_TEACHER = "Only who has opened this class can do that."
+UNKNOWN = "This class does not know you any more; reload the page to join again."
+
+
+@dataclass
+class Student:
+    """One of those who watch, known by a token.
+
+    Attributes:
+        opened: How many streams they have ever opened: the latest takes the place of those before.
+        streams: How many are open.
+        left: When the last one ended, in seconds of the room's clock.
+    """
+
+    opened: int = 0
+    streams: int = 0
+    left: float = float("-inf")
+
+
+class Room:
+    """One class.
+
+    Args:
+        code: What students type.
+        clock: Gives seconds.
+    """
+
+    def __init__(self, code: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.code = code
+        self.secret = secrets.token_urlsafe(24)
+        self.log = Log()
+        self.changed = Signal()
+        self.ended = False
+        self.questions: list[Question] = []
+        self._asking = False
+        self._clock = clock
+        self._heard = clock()
+        self._students: dict[str, Student] = {}
+        self._most_here = 0
+        self._answers = Rates(ANSWERS_PER_S, ANSWERS_AT_ONCE, clock)
+        self._kinds: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+            "begin": self._begin,
+            "events": self._extend,
+            "view": self._view,
+            "ask": self._ask,
+            "close": self._close_answers,
+            "tell": self._tell,
+            "away": self._put_away,
+        }
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the teacher's page was last heard of."""
+        return self._clock() - self._heard
+
+    @property
+    def here(self) -> int:
+        """How many students are there; who asks for news from time to time is, in between."""
+        since = self._clock() - BETWEEN_S
+        return sum(student.streams > 0 or student.left > since for student in self._students.values())
+
+    @property
+    def question(self) -> Question | None:
+        """The one that is on the page."""
+        return self.questions[-1] if self.questions and self._asking else None
+
+    def require_teacher(self, secret: str) -> None:
+        """Raise ``UserError`` unless this is the room's secret."""
+        if not hmac.compare_digest(secret.encode(), self.secret.encode()):
+            raise UserError(NOT_THE_TEACHER)
+
+    def take(self, messages: object) -> dict[str, Any]:
+        """The teacher's messages in their order; those before a refused one have been taken.
+
+        Returns:
+            How the class is: see :meth:`state`.
+
+        Raises:
+            UserError: One is refused.
+        """
+        self._heard = self._clock()
+        if not isinstance(messages, list):
+            raise UserError("messages must be a list.")
+        try:
+            for message in messages:
+                kind = message.get("type") if isinstance(message, dict) else None
+                take = self._kinds.get(kind) if isinstance(kind, str) else None
+                if take is None:
+                    raise UserError(f"A message must be one of: {', '.join(self._kinds)}.")
+                take({key: value for key, value in message.items() if key != "type"})
+        finally:
+            if messages:
+                self.changed.tell()
+        return self.state()
+
+    def state(self) -> dict[str, Any]:
+        """For the teacher's page: ``students`` who are there, and the ``question`` with what was answered."""
+        return {"students": self.here, "question": self.question.counted() if self.question else None}
+
+    def summary(self) -> dict[str, Any]:
+        """The lesson at its end: most ``students`` at a time, and every question with its answers."""
+        return {"students": self._most_here, "questions": [one.summed_up() for one in self.questions]}
+
+    def join(self) -> str:
+        """A new student's token.
+
+        Raises:
+            UserError: The class is full.
+        """
+        if self.here >= MOST_STUDENTS:
+            raise UserError(FULL)
+        if len(self._students) >= MOST_KNOWN:
+            self._forget_one()
+        token = secrets.token_urlsafe(12)
+        self._students[token] = Student()
+        return token
+
+    @contextmanager
+    def watched_by(self, token: str) -> Iterator[Callable[[], bool]]:
+        """A stream of this student's, open for as long as this lasts; gives whether it still is their latest.
+
+        Raises:
+            UserError: The class does not know them.
+        """
+        student = self._student(token)
+        student.opened += 1
+        student.streams += 1
+        number = student.opened
+        self._most_here = max(self._most_here, self.here)
+        try:
+            yield lambda: student.opened == number
+        finally:
+            student.streams -= 1
+            student.left = self._clock()
+
+    def answer(self, token: str, raw: Mapping[str, Any]) -> None:
+        """Take a student's answer.
+
+        Raises:
+            UserError: It is refused.
+        """
+        self._student(token)
+        if not self._answers.take(token):
+            raise UserError("That is too fast; wait a second.")
+        if self.question is None:
+            raise UserError("No question is asked now; wait for the next.")
+        self.question.answer(token, raw)
+        if not self.question.hidden:
+            self._show_question()
+
+    def given(self, token: str) -> dict[str, Any] | None:
+        """What a student has answered to the question on the page: its number and the ``answer``."""
+        question = self.question
+        if question is None or token not in question.answers:
+            return None
+        return {"question": question.number, "answer": question.answers[token]}
+
+    def knows(self, token: str) -> bool:
+        """Whether a student of this class has this token."""
+        return token in self._students
+
+    def require_known(self, token: str) -> None:
+        """Raise ``UserError`` unless a student has this token."""
+        self._student(token)
+
+    def end(self) -> None:
+        """Tell everybody that the class is over."""
+        self.ended = True
+        self.changed.tell()
+
+    def _begin(self, message: Mapping[str, Any]) -> None:
+        self.log.begin({"type": "begin", **parse_opening(message)})
+
+    def _extend(self, message: Mapping[str, Any]) -> None:
+        require_known(message, ("events",))
+        events = message.get("events")
+        if not isinstance(events, list) or len(events) > MOST_EVENTS:
+            raise UserError(f"events must be a list of at most {MOST_EVENTS:,}.")
+        if not all(isinstance(event, dict) and isinstance(event.get("type"), str) for event in events):
+            raise UserError("Every event must have a type.")
+        self.log.extend({"type": "events", "events": events})
+
+    def _view(self, message: Mapping[str, Any]) -> None:
+        self.log.put("view", {"type": "view", **parse_view(message)})
+
+    def _ask(self, message: Mapping[str, Any]) -> None:
+        if len(self.questions) >= MOST_QUESTIONS:
+            raise UserError(f"A class has {MOST_QUESTIONS} questions at most; start another class.")
+        self.questions.append(parse_question(message, len(self.questions) + 1))
+        self._asking = True
+        self._show_question()
+
+    def _close_answers(self, _message: Mapping[str, Any]) -> None:
+        self._asked().close()
+        self._show_question()
+
+    def _tell(self, message: Mapping[str, Any]) -> None:
+        self._asked().tell(message)
+        self._show_question()
+
+    def _put_away(self, _message: Mapping[str, Any]) -> None:
+        question = self._asked()
+        if question.phase is Phase.OPEN:
+            question.close()
+        self._asking = False
+        self.log.put("question", {"type": "question", "question": None})
+
+    def _asked(self) -> Question:
+        if self.question is None:
+            raise UserError("No question is asked now.")
+        return self.question
+
+    def _show_question(self) -> None:
+        assert self.question is not None
+        self.log.put("question", {"type": "question", "question": self.question.asked()})
+        self.changed.tell()
+
+    def _student(self, token: str) -> Student:
+        student = self._students.get(token)
+        if student is None:
+            raise UserError(UNKNOWN)
+        return student
+
+    def _forget_one(self) -> None:
+        """Of those who are not there, who came first."""
+        for token, student in self._students.items():
+            if not student.streams:
+                del self._students[token]
+                return

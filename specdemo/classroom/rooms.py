@@ -1,0 +1,97 @@
+"""All classes of one server: opened, found by their code, ended when their teacher has gone.
+
+Bounded in number, and in how often one address may open, look for or join them. Nothing of a class is kept
+once it has ended.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Hashable
+
+from specdemo.classroom.rates import Rates
+from specdemo.classroom.room import Room
+from specdemo.records.limits import UserError
+
+MOST_ROOMS = 20
+MOST_OF_ONE = 8
+"""Classes that one address may have open."""
+IDLE_S = 600.0
+"""How long a teacher's page may not be heard of before its class ends."""
+CODE_CHARS = "BCDFGHJKLMNPQRSTVWXZ"
+"""No vowels, so that no code is a word; no digits, which a projector makes letters of."""
+CODE_LENGTH = 5
+JOINS_PER_S, JOINS_AT_ONCE = 20.0, 400
+"""Of one address, which may be a whole school's."""
+MISSES_PER_S, MISSES_AT_ONCE = 0.5, 60
+"""Codes of no class that one address may try: of all three million it would take 74 days."""
+NO_CLASS = "There is no class of that code; check it, or ask your teacher whether the class is over."
+TOO_MANY_JOIN = "Too many are joining from your network; try again in a few seconds."
+
+
+class Rooms:
+    """The classes that are open.
+
+    Args:
+        clock: Gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._rooms: dict[str, tuple[Room, Hashable]] = {}
+        self._joins = Rates(JOINS_PER_S, JOINS_AT_ONCE, clock)
+        self._misses = Rates(MISSES_PER_S, MISSES_AT_ONCE, clock)
+
+    def open(self, address: Hashable) -> Room:
+        """A new class for who asks from this address.
+
+        Raises:
+            UserError: There are too many.
+        """
+        self._end_idle()
+        if sum(owner == address for _, owner in self._rooms.values()) >= MOST_OF_ONE:
+            raise UserError(
+                f"{MOST_OF_ONE} classes were opened from your network; end one before you open the next."
+            )
+        if len(self._rooms) >= MOST_ROOMS:
+            raise UserError("This server has no room for another class; try again later.")
+        code = self._new_code()
+        self._rooms[code] = (Room(code, self._clock), address)
+        return self._rooms[code][0]
+
+    def find(self, code: str, address: Hashable) -> Room:
+        """The class of a code, as people type it.
+
+        Raises:
+            UserError: There is none, or this address has tried too many.
+        """
+        self._end_idle()
+        found = self._rooms.get(code.strip().upper())
+        if found is None:
+            if not self._misses.take(address):
+                raise UserError("Too many codes were tried from your network; wait a minute.")
+            raise UserError(NO_CLASS)
+        return found[0]
+
+    def join(self, room: Room, address: Hashable) -> str:
+        """A new student of that class; their token.
+
+        Raises:
+            UserError: Too many join, or the class is full.
+        """
+        if not self._joins.take(address):
+            raise UserError(TOO_MANY_JOIN)
+        return room.join()
+
+    def end(self, room: Room) -> None:
+        """End a class."""
+        room.end()
+        self._rooms.pop(room.code, None)
+
+    def _end_idle(self) -> None:
+        for room in [room for room, _ in self._rooms.values() if room.silent_s > IDLE_S]:
+            self.end(room)
+
+    def _new_code(self) -> str:
+        while (code := "".join(secrets.choice(CODE_CHARS) for _ in range(CODE_LENGTH))) in self._rooms:
+            pass
+        return code

@@ -1,0 +1,38 @@
+"""The page that a student opens: the stage without Gradio, the lessons to read, and what is asked.
+
+It is the same for every class; which one it is about stands in its address. Where that names none, it asks.
+"""
+
+import json
+from functools import cache
+from string import Template
+
+from specdemo.charts.palette import css_variables
+from specdemo.ui.component import PREFIX, STATIC
+from specdemo.ui.stage import STAGE_SHEETS, settings
+
+SHEETS = (*STAGE_SHEETS, "learn", "class", "class-student")
+
+
+@cache
+def student_page(root: str) -> str:
+    """The whole page.
+
+    Args:
+        root: The way from its address to the folder of the live page, such as ``../``: a proxy may show both
+            anywhere.
+    """
+    files = f"{root}{PREFIX}"
+    return Template(_static("class-student.html")).substitute(
+        palette=css_variables(),
+        sheets="\n".join(f'<link rel="stylesheet" href="{files}/{name}.css">' for name in SHEETS),
+        files=files,
+        root=root,
+        stage=_static("stage.html"),
+        lessons=_static("lessons.html"),
+        settings=json.dumps(settings()).replace("<", r"\u003c"),
+    )
+
+
+def _static(name: str) -> str:
+    return (STATIC / name).read_text(encoding="utf-8")

@@ -1,0 +1,154 @@
+// The teacher's part of a question: ask it, watch the answers come in, close, tell what was measured, sum up.
+
+import { answerBars } from "./class_bars.js";
+import { element } from "./dom.js";
+import { LETTERS } from "./quiz_words.js";
+import { saveFile } from "./share.js";
+import { openQuestion } from "./tabs.js";
+
+export class ClassQuestions {
+  /** `quiz` are the questions of the quiz (`name`, `text`, `setup`, `options`); `say` sends a message to the class. */
+  constructor(roles, quiz, say) {
+    this.roles = roles;
+    this.quiz = quiz;
+    this.say = say;
+    this.fromQuiz = null; // the index of the question that is asked, where it is one of the quiz
+    this.shown = "";
+    for (const [index, { text }] of quiz.entries()) {
+      const option = element("option", "", `${index + 1} of the quiz: ${text}`);
+      option.value = String(index);
+      roles.quiz.append(option);
+    }
+    roles.quiz.addEventListener("change", () => this.fill());
+    roles.form.addEventListener("change", () => this.showKind());
+    roles.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.ask();
+    });
+    document.addEventListener("sd-measured", ({ detail }) => this.measured(detail));
+  }
+
+  get fields() {
+    return this.roles.form.elements;
+  }
+
+  fill() {
+    const chosen = this.quiz[this.roles.quiz.value];
+    if (!chosen) return;
+    this.fields.text.value = `${chosen.text} ${chosen.setup}`.trim();
+    this.fields.kind.value = "choice";
+    this.fields.options.value = chosen.options.join("\n");
+    this.showKind();
+  }
+
+  showKind() {
+    this.roles["options-label"].hidden = this.fields.kind.value === "number";
+  }
+
+  ask() {
+    const { text, kind, options, hidden } = this.fields;
+    const lines = options.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    this.fromQuiz = this.roles.quiz.value === "" ? null : Number(this.roles.quiz.value);
+    this.say({
+      type: "ask",
+      text: text.value,
+      kind: kind.value,
+      options: kind.value === "choice" ? lines : [],
+      hidden: hidden.checked,
+    });
+  }
+
+  /** The quiz has measured what answers one of its questions. */
+  measured({ index, verdict }) {
+    if (this.question && index === this.fromQuiz) this.say({ type: "tell", right: verdict.option, why: verdict.why });
+  }
+
+  /** `question` as the server counts it; null: none is asked. */
+  show(question) {
+    this.question = question;
+    const text = JSON.stringify(question);
+    if (text === this.shown) return; // what one is about to press stays
+    const isSame = question && JSON.parse(this.shown || "null")?.phase === question.phase;
+    this.shown = text;
+    const { asked, form } = this.roles;
+    asked.hidden = !question;
+    form.hidden = Boolean(question);
+    if (!question) return asked.replaceChildren();
+    if (!isSame) this.lay();
+    this.counts.replaceChildren(element("p", "", answeredWords(question)), ...(question.bars ? [answerBars(question)] : []));
+  }
+
+  lay() {
+    const { text, phase, why } = this.question;
+    this.counts = element("div", "");
+    const parts = [element("h2", "", text), this.counts];
+    if (phase === "told") parts.push(element("p", "sd-class-right", rightWords(this.question)), ...(why ? [element("p", "", why)] : []));
+    const buttons = element("p", "sd-class-buttons");
+    if (phase === "open") buttons.append(this.button("Close the answers", { type: "close" }));
+    if (phase === "closed") buttons.append(...this.waysToTell());
+    buttons.append(this.button(phase === "told" ? "Next question" : "Put it away", { type: "away" }));
+    this.roles.asked.replaceChildren(...parts, buttons);
+  }
+
+  button(words, message) {
+    const button = element("button", "sd-button", words);
+    button.type = "button";
+    button.addEventListener("click", () => this.say(message));
+    return button;
+  }
+
+  // A question of the quiz is measured there; of another the teacher says what came out.
+  waysToTell() {
+    if (this.fromQuiz !== null) {
+      const go = element("button", "sd-button sd-class-main", "Measure it in the quiz");
+      go.type = "button";
+      go.addEventListener("click", () => openQuestion(this.fromQuiz));
+      return [go];
+    }
+    const { kind, options } = this.question;
+    if (kind === "choice") return options.map((_, index) => this.button(`${LETTERS[index]} is right`, { type: "tell", right: index }));
+    const field = element("input", "");
+    field.inputMode = "decimal";
+    field.setAttribute("aria-label", "What was measured");
+    const tell = element("button", "sd-button sd-class-main", "That was measured");
+    tell.type = "button";
+    tell.addEventListener("click", () => {
+      const value = Number(field.value.trim().replace(",", "."));
+      if (field.value.trim() && Number.isFinite(value)) this.say({ type: "tell", right: value });
+      else field.focus();
+    });
+    return [field, tell];
+  }
+
+  /** The lesson on one page; `fetchTable()` resolves to its CSV. */
+  sumUp({ students, questions }, fetchTable) {
+    const list = questions.map((question) =>
+      element("li", "", element("h3", "", question.text), answerBars(question), element("p", "", `${answeredWords(question)} ${rightWords(question)}`)),
+    );
+    const save = element("button", "sd-button", "Save as a table (CSV)");
+    save.type = "button";
+    save.addEventListener("click", async () => saveFile("specdemo-class.csv", "text/csv", await fetchTable()));
+    const { summary } = this.roles;
+    const asked = questions.length === 1 ? "1 question was asked" : `${questions.length} questions were asked`;
+    const head = element("p", "", `At most ${students} were here at a time; ${asked}.`);
+    summary.replaceChildren(element("h2", "", "The lesson"), head, element("ol", "", ...list), save);
+    summary.hidden = false;
+    summary.scrollIntoView({ block: "nearest" });
+  }
+
+  clear() {
+    this.show(null);
+    this.roles.summary.hidden = true;
+  }
+}
+
+function answeredWords({ answered }) {
+  return answered === 1 ? "1 answer." : `${answered} answers.`;
+}
+
+function rightWords({ kind, phase, right, options, right_answers: count, answered }) {
+  if (phase !== "told") return "Nothing was measured.";
+  if (right === null) return "No verdict.";
+  const words = kind === "choice" ? `${LETTERS[right]}, “${options[right]}”` : String(right);
+  return `Measured: ${words}. ${count} of ${answered} were right.`;
+}

@@ -1,0 +1,91 @@
+"""What readers of a class get, whenever they come and however slowly they read."""
+
+import json
+import random
+
+import pytest
+
+from specdemo.classroom import log as logs
+from specdemo.classroom.log import Log
+from specdemo.records.limits import UserError
+
+
+def told(frames):
+    return [json.loads(frame.text) for frame in frames]
+
+
+def test_who_comes_late_gets_the_whole_run_and_the_latest_states():
+    log = Log()
+    log.begin({"type": "begin"})
+    log.put("view", {"time": 1})
+    log.extend({"line": 1})
+    log.put("view", {"time": 2})
+    log.extend({"line": 2})
+    assert told(log.after(0)) == [
+        {"id": 1, "type": "begin"},
+        {"id": 3, "line": 1},
+        {"id": 4, "time": 2},
+        {"id": 5, "line": 2},
+    ]
+
+
+def test_a_new_run_takes_the_place_of_the_one_before_also_for_who_missed_its_beginning():
+    log = Log()
+    log.begin({"run": 1})
+    log.extend({"line": 1})
+    log.begin({"run": 2})
+    log.extend({"line": 2})
+    for after in (0, 1, 2):
+        assert told(log.after(after)) == [{"id": 3, "run": 2}, {"id": 4, "line": 2}]
+    assert told(log.after(3)) == [{"id": 4, "line": 2}]
+    assert log.after(4) == []
+
+
+def test_readers_at_any_pace_have_the_same_run_and_states_in_the_end():
+    rng = random.Random(0)
+    log, readers = Log(), {name: {"after": 0, "run": [], "states": {}} for name in range(20)}
+    for step in range(400):
+        kind = rng.choice(["begin", "line", "line", "line", "view", "question"])
+        if kind == "begin" or log.last == 0:
+            log.begin({"type": "begin", "run": step})
+        elif kind == "line":
+            log.extend({"type": "line", "line": step})
+        else:
+            log.put(kind, {"type": kind, "value": step})
+        for name in rng.sample(range(20), 5) if step < 399 else range(20):
+            reader = readers[name]
+            for frame in log.after(reader["after"]):
+                message = json.loads(frame.text)
+                assert message["id"] > reader["after"]
+                reader["after"] = message["id"]
+                if message["type"] == "begin":
+                    reader["run"] = [message["run"]]
+                elif message["type"] == "line":
+                    reader["run"].append(message["line"])
+                else:
+                    reader["states"][message["type"]] = message["value"]
+    assert all(reader == readers[0] for reader in readers.values())
+    assert set(readers[0]["states"]) == {"view", "question"}
+
+
+def test_a_run_has_an_end_of_bytes_and_the_log_goes_on(monkeypatch):
+    monkeypatch.setattr(logs, "MOST_BYTES", 100)
+    log = Log()
+    log.begin({"type": "begin"})
+    with pytest.raises(UserError, match="too long"):
+        log.extend({"line": "x" * 100})
+    log.extend({"line": "x"})
+    log.begin({"type": "begin"})
+    log.extend({"line": "y" * 40})
+
+
+def test_lines_need_a_run():
+    with pytest.raises(UserError, match="no run yet"):
+        Log().extend({"line": 1})
+
+
+def test_text_stays_on_one_line():
+    log = Log()
+    log.put("view", {"text": "a\nb\u2028c\r"})
+    [frame] = log.after(0)
+    assert len(frame.text.splitlines()) == 1

@@ -1,0 +1,294 @@
+"""A teacher's page and students' pages in a real browser: who sees what when, and what they can do."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from helpers.accessible import assert_accessible
+from helpers.stand_in import planted
+from helpers.visitor import WIDER, clock, open_round, plain_text, press, run_to_end, scrub, stage_state
+from playwright.sync_api import expect
+
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.records.trace import SPECULATIVE
+
+COST = next(number for number, question in enumerate(QUESTIONS) if question.name == "cost")
+NO_STREAMS = "window.EventSource = class { close() {} }"
+"""A proxy that hands no stream on before its end."""
+
+
+@pytest.fixture
+def teacher(open_page: Callable[..., Any]) -> Iterator[Any]:
+    """A teacher's page with an open class."""
+    page = open_page()
+    open_class(page)
+    yield page
+    if page.locator(".sd-class[data-state=open]").count():
+        go(page, "class")
+        for _ in range(2):
+            press(page, "end")
+        page.wait_for_selector(".sd-class[data-state=none]")
+
+
+@pytest.fixture
+def student(teacher: Any, patient_page: Callable[..., Any]) -> Callable[..., Any]:
+    """``student(**options)``: the page of one who has opened the class's link; fails on an error in it."""
+
+    def come(script: str = "", **options: Any) -> Any:
+        page = patient_page(reduced_motion="reduce", **options)
+        page.on("pageerror", lambda error: pytest.fail(str(error)))
+        if script:
+            page.add_init_script(script)
+        page.goto(teacher.text_content(".sd-class-link"))
+        page.wait_for_selector(".sd-student:is([data-state=following], [data-state=over])")
+        return page
+
+    return come
+
+
+def open_class(page: Any) -> None:
+    """Open the tab and a class in it."""
+    go(page, "class")
+    page.wait_for_selector(".sd-class[data-ready]")
+    press(page, "open")
+    page.wait_for_selector(".sd-class[data-state=open]")
+
+
+def go(page: Any, tab: str) -> None:
+    """Open a tab."""
+    page.click(f"#tab-{tab}-button")
+
+
+def ask(page: Any, text: str = "Faster?", options: str = "yes\nno") -> None:
+    """Ask the class a question of one's own."""
+    go(page, "class")
+    page.fill(".sd-class textarea[name=text]", text)
+    page.fill(".sd-class textarea[name=options]", options)
+    page.click("text=Ask the class")
+
+
+def same(one: Any, other: Any) -> None:
+    """Wait until both stages show the same, token by token and figure by figure."""
+    expected = stage_state(one)
+    for _ in range(200):
+        if stage_state(other) == expected:
+            return
+        other.wait_for_timeout(50)
+    assert stage_state(other) == expected
+
+
+def test_a_student_sees_the_run_its_clock_and_the_opened_round(teacher, student):
+    watching = student(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    go(teacher, "run")
+    run_to_end(teacher)
+    same(teacher, watching)
+    assert plain_text(watching, SPECULATIVE) == plain_text(teacher, SPECULATIVE) != ""
+    scrub(teacher, 0.05)
+    expect(watching.locator("[data-role=scrub]")).to_have_value("0.05")
+    same(teacher, watching)
+    press(teacher, "round-on")
+    same(teacher, watching)
+    rounds = teacher.evaluate("document.querySelector('[data-role=rounds]').ariaValueMax")
+    open_round(teacher, 1, int(rounds))
+    expect(watching.locator("[data-role=microscope]")).to_be_visible()
+    title = teacher.text_content("[data-role=microscope-title]")
+    expect(watching.locator("[data-role=microscope-title]")).to_have_text(title)
+    press(teacher, "microscope-close")
+    expect(watching.locator("[data-role=microscope]")).to_be_hidden()
+    assert not watching.evaluate("document.documentElement.scrollWidth > innerWidth")
+
+
+def test_who_comes_late_gets_the_run_so_far_and_where_its_clock_stands(teacher, student):
+    go(teacher, "run")
+    run_to_end(teacher)
+    scrub(teacher, 0.1)
+    same(teacher, student())
+
+
+def test_the_pace_and_a_playing_clock_are_the_teachers(teacher, student):
+    watching = student()
+    go(teacher, "run")
+    run_to_end(teacher)
+    teacher.check(".sd-pace input[value='0.05']", force=True)
+    press(teacher, "to-start", "play")
+    expect(watching.locator(".sd-pace input[value='0.05']")).to_be_checked()
+    watching.wait_for_function("Number(document.querySelector('[data-role=scrub]').value) > 0.01")
+    press(teacher, "play")
+    same(teacher, watching)
+    assert 0 < clock(watching) == clock(teacher)
+
+
+def test_a_student_may_look_elsewhere_and_come_back_with_one_press(teacher, student):
+    watching = student()
+    go(teacher, "run")
+    run_to_end(teacher)
+    same(teacher, watching)
+    press(watching, "to-start")
+    expect(watching.locator(".sd-student")).to_have_attribute("data-state", "apart")
+    scrub(teacher, 0.2)
+    watching.wait_for_timeout(700)
+    assert clock(watching) == 0
+    press(watching, "back")
+    expect(watching.locator(".sd-student")).to_have_attribute("data-state", "following")
+    same(teacher, watching)
+    watching.focus("[data-role=rounds]")
+    watching.keyboard.press("Enter")  # opens a round of their own, by keyboard only
+    expect(watching.locator("[data-role=microscope]")).to_be_visible()
+    expect(watching.locator(".sd-student")).to_have_attribute("data-state", "apart")
+    go(teacher, "run")
+    run_to_end(teacher)  # another run is watched by all
+    expect(watching.locator(".sd-student")).to_have_attribute("data-state", "following")
+    same(teacher, watching)
+
+
+def test_lesson_and_tab_are_told(teacher, student):
+    watching = student()
+    go(teacher, "learn")
+    teacher.wait_for_selector(".sd-learn[data-at]")
+    teacher.click("[data-go=next]")
+    expect(watching.locator("[data-lesson='2']")).to_be_visible()
+    expect(watching.locator("[data-lesson='1']")).to_be_hidden()
+    expect(watching.locator(".sd-do button").first).to_be_hidden()
+    go(teacher, "lab")
+    expect(watching.locator("[data-role=where]")).to_contain_text("“Lab”")
+    expect(watching.locator("[data-lesson='2']")).to_be_hidden()
+
+
+def test_a_refused_run_is_told_to_the_class(teacher, student, service):
+    watching = student()
+    go(teacher, "run")
+    teacher.fill("#prompt textarea", " ")
+    teacher.click("#run")
+    words = teacher.locator(".sd-error")
+    expect(words).to_be_visible()
+    expect(watching.locator(".sd-error")).to_have_text(words.text_content())
+
+
+def test_a_question_of_ones_own_from_asking_to_summing_up(teacher, student):
+    phone = student(viewport={"width": 390, "height": 844})
+    keyboard = student()
+    ask(teacher)
+    options = phone.locator(".sd-asked-option")
+    expect(options).to_have_count(2)
+    options.nth(1).click()
+    keyboard.wait_for_selector(".sd-asked-option")
+    keyboard.focus(".sd-asked-option >> nth=0")
+    keyboard.keyboard.press("Space")
+    expect(keyboard.locator(".sd-asked-told")).to_contain_text("Your answer: A, “yes”")
+    expect(teacher.locator("[data-role=asked]")).to_contain_text("2 answers")
+    assert teacher.locator("[data-role=asked] .sd-answers").count() == 0  # not before the close
+    phone.reload()
+    expect(phone.locator(".sd-asked-option[aria-pressed=true]")).to_contain_text("no")
+    teacher.click("text=Close the answers")
+    expect(phone.locator(".sd-answers b")).to_have_text(["1", "1"])
+    teacher.click("text=A is right")
+    expect(keyboard.locator(".sd-asked-told")).to_contain_text(
+        "You were right. Measured: A, “yes”. 1 of 2 were right."
+    )
+    expect(phone.locator(".sd-asked-told")).to_contain_text("Not as you said.")
+    assert not phone.evaluate(WIDER.replace("main *", "body *"), 390)
+    teacher.click("text=Next question")
+    expect(phone.locator(".sd-asked")).to_be_hidden()
+    press(teacher, "sum-up")
+    expect(teacher.locator("[data-role=summary]")).to_contain_text("1 of 2 were right.")
+    with teacher.expect_download() as download:
+        teacher.click("text=Save as a table")
+    assert "Faster?" in download.value.path().read_text(encoding="utf-8")
+
+
+def test_a_number_may_be_asked_and_typed(teacher, student):
+    watching = student()
+    teacher.check(".sd-class input[value=number]")
+    expect(teacher.locator(".sd-class textarea[name=options]")).to_be_hidden()
+    teacher.fill(".sd-class textarea[name=text]", "How many times as fast?")
+    teacher.click("text=Ask the class")
+    watching.fill(".sd-asked input", "much")
+    watching.keyboard.press("Enter")
+    expect(watching.locator(".sd-asked-told")).to_have_text("Type a number, such as 1.5.")
+    watching.fill(".sd-asked input", "1,5")
+    watching.keyboard.press("Enter")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("Your answer: 1.5.")
+    teacher.click("text=Close the answers")
+    teacher.fill("[data-role=asked] input", "1.45")
+    teacher.click("text=That was measured")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("You were right. Measured: 1.45.")
+
+
+def test_a_question_of_the_quiz_is_answered_by_its_measurement(teacher, student, service):
+    service.outcomes = {"cost": (planted(speedup=1.7), planted(speedup=0.9))}
+    watching = student()
+    teacher.select_option(".sd-class [data-role=quiz]", str(COST))
+    teacher.click("text=Ask the class")
+    watching.click(".sd-asked-option >> nth=2")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("Your answer: C")
+    teacher.click("text=Close the answers")
+    teacher.click("text=Measure it in the quiz")
+    teacher.check(f"[data-question='{COST + 1}'] input[value='0']")
+    teacher.click("#quiz-run")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("You were right.")
+    go(teacher, "class")
+    expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
+
+
+def test_the_teachers_reload_keeps_the_class(teacher, student):
+    watching = student()
+    code = teacher.text_content(".sd-class-code")
+    ask(teacher)
+    teacher.reload()
+    go(teacher, "class")
+    teacher.wait_for_selector(".sd-class[data-state=open]")
+    assert teacher.text_content(".sd-class-code") == code
+    expect(teacher.locator("[data-role=here]")).to_have_text("1 student is here.")
+    teacher.click("text=Close the answers")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("closed")
+
+
+def test_where_streams_are_kept_back_news_is_asked_for(teacher, student):
+    watching = student(NO_STREAMS)
+    go(teacher, "run")
+    run_to_end(teacher)
+    same(teacher, watching)
+    scrub(teacher, 0.1)
+    same(teacher, watching)
+
+
+def test_a_class_that_is_over_says_so_and_keeps_what_was_shown(teacher, student):
+    watching = student()
+    go(teacher, "run")
+    run_to_end(teacher)
+    same(teacher, watching)
+    go(teacher, "class")
+    press(teacher, "end")
+    assert teacher.locator(".sd-class[data-state=open]").count()  # a slip does not end it
+    press(teacher, "end")
+    expect(teacher.locator(".sd-class [data-role=told]")).to_have_text("The class is over.")
+    expect(watching.locator("[data-role=where]")).to_contain_text("The class is over.")
+    assert plain_text(watching, SPECULATIVE)
+    expect(teacher.locator(".sd-class-chip")).to_have_count(0)
+
+
+def test_a_wrong_code_is_asked_for_again(teacher, patient_page, url):
+    page = patient_page()
+    page.goto(f"{url}specdemo-class/zzzzzz")
+    expect(page.locator("[data-role=refused]")).to_contain_text("no class of that code")
+    page.fill("input[name=code]", teacher.text_content(".sd-class-code").lower())
+    page.click("text=Join")
+    page.wait_for_selector(".sd-student[data-state=following]")
+    page.goto(f"{url}specdemo-class")
+    expect(page.locator("input[name=code]")).to_be_visible()
+
+
+def test_both_pages_are_accessible(teacher, student):
+    watching = student()
+    assert_accessible(teacher, ".sd-class")
+    ask(teacher)
+    watching.click(".sd-asked-option >> nth=0")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("Your answer")
+    assert_accessible(teacher, ".sd-class")
+    assert_accessible(watching, "body")
+    teacher.click("text=Close the answers")
+    teacher.click("text=B is right")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("Not as you said")
+    press(teacher, "sum-up")
+    assert_accessible(teacher, ".sd-class")
+    assert_accessible(watching, "body")
