@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from specdemo.bench.bench import shipped_prompts
 from specdemo.engine.speculate import never
@@ -23,9 +21,7 @@ from specdemo.lab.plans import configs_for
 from specdemo.lab.points import ThroughputPoint
 from specdemo.lab.request import PROMPTS
 from specdemo.lab.sweeps import Setting, measure_setting
-from specdemo.models.execution import CausalLM, CursorLayer, PlainExecution
-from specdemo.models.fused_llama import FusedLlama
-from specdemo.models.reduced_draft import ReducedHeadDraft
+from specdemo.models.batch import Batch, batch_of
 from specdemo.models.runtime import CAPACITY_STEP
 from specdemo.pairs.calibrate import medians_in_turns
 from specdemo.pairs.pair import Pair, Stop
@@ -131,57 +127,3 @@ def _seconds(one: Callable[[], Tensor]) -> float:
     begin = time.perf_counter()
     one()[-1, -1, 0].item()
     return time.perf_counter() - begin
-
-
-class Batch(Protocol):
-    """One model over the caches of several texts of equal length."""
-
-    def run(self, ids: Tensor, start: int) -> Tensor:
-        """Append ``ids`` [rows, n] at position ``start`` of every text: logits [rows, n, V]."""
-        ...
-
-
-def batch_of(model: CausalLM, rows: int, capacity: int) -> Batch:
-    """``model`` over ``rows`` caches of ``capacity`` positions."""
-    if isinstance(model, FusedLlama):
-        return FusedBatch(model, rows, capacity)
-    return PlainBatch(model, rows, capacity)
-
-
-class PlainBatch:
-    """Any causal language model of transformers."""
-
-    @torch.inference_mode()
-    def __init__(self, model: PreTrainedModel | ReducedHeadDraft, rows: int, capacity: int):
-        self._model = model
-        execution = PlainExecution(model)
-        self._cache = execution.open(capacity)
-        # A first pass makes buffers for one text; every text gets a copy.
-        first = torch.zeros(1, dtype=torch.long, device=next(model.parameters()).device)
-        execution.run(first, 0, self._cache, 1, ())
-        self._layers = [layer for layer in self._cache.layers if isinstance(layer, CursorLayer)]
-        for layer in self._layers:
-            assert layer.keys is not None and layer.values is not None, "made by that pass"
-            layer.keys, layer.values = (buffer.repeat(rows, 1, 1, 1) for buffer in (layer.keys, layer.values))
-
-    @torch.inference_mode()
-    def run(self, ids: Tensor, start: int) -> Tensor:
-        """One forward pass."""
-        self._layers[0].cursor.length = start
-        return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True).logits
-
-
-class FusedBatch:
-    """A Llama-type model on the short path: products over all texts at once, attention text by text."""
-
-    @torch.inference_mode()
-    def __init__(self, model: FusedLlama, rows: int, capacity: int):
-        self._model = model
-        self._cache = model.open(capacity, rows)
-
-    @torch.inference_mode()
-    def run(self, ids: Tensor, start: int) -> Tensor:
-        """One pass."""
-        places = self._cache.places[start : start + ids.shape[1]]
-        logits, _ = self._model(ids.flatten(), places, self._cache, ids.numel())
-        return logits.unflatten(0, ids.shape)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from specdemo.models.fused_llama import FusedLlama, LlamaCache
+from specdemo.models.fused_llama import FusedLlama, KeysAndValues, LlamaCache
 
 MOST_FREE = 6
 """Caches kept for later runs; the one that was free longest goes first."""
@@ -114,6 +114,10 @@ class GraphedExecution:
     def pass_at(self, ids: Tensor, places: Tensor, cache: Lease) -> Tensor:
         """A pass as a recording may contain it, every row scored."""
         return self._model(ids, places, cache.recorded.cache, len(ids))[0]
+
+    def layers(self, cache: Lease) -> list[KeysAndValues]:
+        """The recorded cache's."""
+        return cache.recorded.cache.layers
 
     def first(self, depth: int) -> "_FirstLayers":
         """The first layers over caches of the whole model, not recorded."""

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.cuda_graphs import GraphedExecution
-from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.fused_llama import FusedLlama, KeysAndValues
 from specdemo.models.layer_views import decoder_layers, first_layers, hidden_states
 from specdemo.models.reduced_draft import ReducedHeadDraft
 from specdemo.models.traced import TracedExecution
@@ -42,6 +42,10 @@ class Execution(Protocol):
         self, ids: Tensor, start: int, cache: Any, rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
         """Append ``ids`` [n] at ``start``: logits of the last ``rows`` positions, states behind ``taps``."""
+        ...
+
+    def layers(self, cache: Any) -> list[KeysAndValues]:
+        """The whole buffers of every layer of a cache that a pass has been made over."""
         ...
 
     def first(self, depth: int) -> "Execution":
@@ -84,6 +88,10 @@ class PlainExecution:
         # Of a model in parts the last ones may be on other devices than the first.
         states = [state.to(ids.device) for state in found]
         return output.logits[0].to(ids.device), torch.cat(states, -1)[0] if states else None
+
+    def layers(self, cache: "_CursorCache") -> list[KeysAndValues]:
+        """What transformers' passes wrote."""
+        return [(layer.keys, layer.values) for layer in cache.layers if isinstance(layer, CursorLayer)]
 
     def first(self, depth: int) -> "PlainExecution":
         """The first layers, by a view of the model that shares them."""

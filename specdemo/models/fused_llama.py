@@ -30,6 +30,8 @@ STACKS = (LlamaModel, MistralModel, Qwen2Model)
 LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer)
 STEADY_ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Ways to rotate that do not change with the length of the text."""
+KeysAndValues = tuple[Tensor, Tensor]
+"""What a cache holds of one layer, each [texts, kv_heads, positions, d]."""
 
 
 @dataclass
@@ -47,6 +49,11 @@ class LlamaCache:
     cos: Tensor
     sin: Tensor
     places: Tensor
+
+    @property
+    def layers(self) -> list[KeysAndValues]:
+        """The buffers of each layer."""
+        return list(zip(self.keys, self.values, strict=True))
 
 
 class FusedLlama(nn.Module):

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from specdemo.models.fused_llama import FusedLlama, LlamaCache
+from specdemo.models.fused_llama import FusedLlama, KeysAndValues, LlamaCache
 
 EXAMPLE_ROWS = 2
 """Tokens of the pass that is traced."""
@@ -55,6 +55,10 @@ class TracedExecution:
             return self._model(ids, places, cache, rows, taps)
         logits, *states = whole(ids, places, cache.keys, cache.values, cache.cos, cache.sin, cache.places)
         return logits, states[0] if states else None
+
+    def layers(self, cache: LlamaCache) -> list[KeysAndValues]:
+        """The cache's own."""
+        return cache.layers
 
     def first(self, depth: int) -> "TracedExecution":
         """The first layers, by a view of the model that shares them."""

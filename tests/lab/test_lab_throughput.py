@@ -1,60 +1,22 @@
-"""Batched passes compute what single ones do, and their costs go into the theory as they are."""
+"""The costs of batched passes go into the theory as they are measured."""
 
 import dataclasses
 
 import pytest
 import torch
-from helpers.tiny import tiny_llama, tiny_pair
+from helpers.tiny import tiny_pair
 
 from specdemo.lab.sweeps import measure_setting
 from specdemo.lab.throughput import (
     REPEATS,
-    FusedBatch,
-    PlainBatch,
     ThroughputPlan,
-    batch_of,
     median_seconds,
     throughput,
 )
-from specdemo.models.fused_llama import FusedLlama
-from specdemo.models.reduced_draft import slice_of_target
 from specdemo.records.limits import UserError
 from specdemo.records.theory import expected_tokens
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-ROWS, CAPACITY = 3, 64
-
-
-def texts(count: int, vocab: int = 50) -> torch.Tensor:
-    """Different texts of one length, [ROWS, count]."""
-    return torch.randint(vocab, (ROWS, count), generator=torch.Generator().manual_seed(0))
-
-
-def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
-    with torch.inference_mode():
-        return torch.stack([model(row[None], use_cache=False).logits[0] for row in ids])
-
-
-@pytest.mark.parametrize("kind", [PlainBatch, FusedBatch])
-def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
-    model = tiny_llama(50, seed=1, dtype=torch.float32)
-    ids = texts(9)
-    wanted = plain_logits(model, ids)
-    runner = FusedLlama(model, "fp32", "fp32") if kind is FusedBatch else model
-    batch = batch_of(runner, ROWS, CAPACITY)
-    assert type(batch) is kind
-    got = [batch.run(ids[:, :4], 0), batch.run(ids[:, 4:5], 4)]
-    batch.run(texts(3), 5)  # thrown away: the next pass writes over it
-    got.append(batch.run(ids[:, 5:], 5))
-    torch.testing.assert_close(torch.cat(got, 1), wanted, rtol=1e-4, atol=1e-4)
-
-
-def test_a_draft_with_a_reduced_head_can_be_batched():
-    target = tiny_llama(50, seed=1, dtype=torch.float32)
-    draft = slice_of_target(target, [0, 1], torch.arange(0, 50, 2))
-    ids = texts(5)
-    got = batch_of(draft, ROWS, CAPACITY).run(ids, 0)
-    torch.testing.assert_close(got, plain_logits(target, ids)[..., ::2], rtol=1e-4, atol=1e-4)
 
 
 def test_costs_are_medians_after_a_first_pass_that_does_not_count(monkeypatch):
