@@ -77,8 +77,7 @@ class Lanes:
     def speculative(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
         """A fresh speculative decoder; errors as for :meth:`calibrate`."""
         calibration = self.calibrate(config, len(prompt_ids))
-        capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
-        target = self._verifying(KINDS[config.drafter], calibration.rows, capacity)
+        target = self.verifier(config, len(prompt_ids))
         rule = self._rule(config)
         return speculate(
             target,
@@ -91,6 +90,12 @@ class Lanes:
             rule,
             self._tops,
         )
+
+    def verifier(self, config: RunConfig, prompt_tokens: int) -> ModelRuntime:
+        """The target as :meth:`speculative` runs it, nothing read yet; errors as for :meth:`calibrate`."""
+        rows = self.calibrate(config, prompt_tokens).rows
+        capacity = run_capacity(prompt_tokens, config.max_new_tokens)
+        return self._verifying(KINDS[config.drafter], rows, capacity)
 
     def baseline(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
         """A fresh decoder of the target alone."""

@@ -16,10 +16,10 @@ Nothing is kept between turns: the next one asks with this one's ``written`` and
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from specdemo.play.score import Score
-from specdemo.records.drafter_kinds import KINDS
+from specdemo.play.words import Name, count, name_of, quoted, share
 from specdemo.records.events import Event, PiecesOf, ids_in
 from specdemo.records.limits import (
     MAX_DRAFT_CHARS,
@@ -36,23 +36,7 @@ ONE = "one"
 TWO = "two"
 MODEL = "model"
 DRAFTERS = (ONE, TWO, MODEL)
-
-
-class Name(NamedTuple):
-    """What a drafter is called: by itself, and within a sentence."""
-
-    title: str
-    inside: str
-
-
 MOST_COUNTED = 1_000_000
-_UNSEEN = {"\n": "a line break", "\t": "a tab", "": "nothing"}
-
-
-def _name_of(drafter: str) -> Name:
-    """What the drafter beside the players is called, by its kind."""
-    inside = KINDS[drafter].who.format(draft="the draft model")
-    return Name(inside.removeprefix("the ").capitalize(), inside)
 
 
 @dataclass(frozen=True)
@@ -83,10 +67,26 @@ def parse_turn(raw: Mapping[str, Any]) -> TurnRequest:
     """
     require_known(raw, ("text", "draft", "second_draft", "written", "scores"))
     text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
-    drafts = {ONE: _draft(raw.get("draft"))}
+    drafts = {ONE: parse_draft(raw.get("draft"))}
     if raw.get("second_draft") not in (None, ""):
-        drafts[TWO] = _draft(raw["second_draft"])
+        drafts[TWO] = parse_draft(raw["second_draft"])
     return TurnRequest(text, drafts, _written(raw.get("written")), _scores(raw.get("scores")))
+
+
+def parse_draft(value: object) -> str:
+    """An untrusted draft as text.
+
+    Raises:
+        UserError: It is no text, too long, blank, or not to be read.
+    """
+    if not isinstance(value, str):
+        raise UserError("The draft must be text.")
+    if len(value) > MAX_DRAFT_CHARS:
+        raise UserError(f"The draft has {len(value):,} characters; shorten it to {MAX_DRAFT_CHARS:,}.")
+    if not value.strip(" "):
+        raise UserError("The draft is empty; type the next few words.")
+    require_readable("draft", value)
+    return value
 
 
 class TurnLog:
@@ -112,7 +112,7 @@ class TurnLog:
         self._names = {
             ONE: Name("You", "you") if len(request.drafts) == 1 else Name("Player 1", "player 1"),
             TWO: Name("Player 2", "player 2"),
-            MODEL: _name_of(drafter),
+            MODEL: name_of(drafter),
         }
         self._pieces_of = pieces_of
         self._text_of = text_of
@@ -172,33 +172,21 @@ class TurnLog:
             told += f"; instead of {self._quoted(wrong)} the target writes {self._quoted(right)}"
         if cut := self._cuts[player].strip():
             told += (
-                f". The end, “{inside_sentence(cut)}”, was cut: a draft has {_count(total, 'token')} at most"
+                f". The end, “{inside_sentence(cut)}”, was cut: a draft has {count(total, 'token')} at most"
             )
         return f"{told}."
 
     def _quoted(self, token: int) -> str:
-        text = self._text_of([token])
-        return f"“{inside_sentence(text.strip())}”" if text.strip() else _UNSEEN.get(text[:1], "a space")
+        return quoted(self._text_of([token]))
 
     def _closing(self, tokens: int) -> str:
         """How the game stands, as its last sentence would say it."""
         one, *others = self._scores
-        rates = [f"{self._names[one].title}: {_share(self._scores[one])} accepted"]
-        rates += [f"{self._names[other].inside}: {_share(self._scores[other])}" for other in others]
-        passes = _count(self._scores[one].rounds, "target pass", "target passes")
-        text = _count(tokens, "token")
+        rates = [f"{self._names[one].title}: {share(self._scores[one].alpha)} accepted"]
+        rates += [f"{self._names[other].inside}: {share(self._scores[other].alpha)}" for other in others]
+        passes = count(self._scores[one].rounds, "target pass", "target passes")
+        text = count(tokens, "token")
         return f"{', '.join(rates)}. {text} in {passes}; alone the target needs {tokens:,}."
-
-
-def _draft(value: object) -> str:
-    if not isinstance(value, str):
-        raise UserError("The draft must be text.")
-    if len(value) > MAX_DRAFT_CHARS:
-        raise UserError(f"The draft has {len(value):,} characters; shorten it to {MAX_DRAFT_CHARS:,}.")
-    if not value.strip(" "):
-        raise UserError("The draft is empty; type the next few words.")
-    require_readable("draft", value)
-    return value
 
 
 def _written(value: object) -> tuple[int, ...]:
@@ -224,11 +212,3 @@ def _scores(value: object) -> dict[str, Score]:
         if counts["accepted"] > counts["compared"]:
             raise wrong
     return {player: Score(**counts) for player, counts in scores.items()}
-
-
-def _share(score: Score) -> str:
-    return "nothing" if score.alpha is None else f"{score.alpha:.0%}"
-
-
-def _count(number: int, singular: str, plural: str | None = None) -> str:
-    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"

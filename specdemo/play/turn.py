@@ -36,13 +36,13 @@ def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[
     for player, draft in request.drafts.items():
         if stop():
             return
-        config = _config(request.text, len(scripts[player]), drafter=SCRIPTED, script=draft)
-        round_ = _round(pair, config, prompt_ids)
+        config = one_round_config(request.text, len(scripts[player]), drafter=SCRIPTED, script=draft)
+        round_ = one_round(pair, config, prompt_ids)
         yield log.judged(player, round_, cut=pair.pieces.text(scripts[player][len(round_.drafted) :]))
     if stop():
         return
-    config = _config(request.text, max(map(len, scripts.values())), drafter=pair.default_drafter)
-    yield log.judged(MODEL, _round(pair, config, prompt_ids))
+    config = one_round_config(request.text, max(map(len, scripts.values())), drafter=pair.default_drafter)
+    yield log.judged(MODEL, one_round(pair, config, prompt_ids))
     yield log.end()
 
 
@@ -56,12 +56,13 @@ def _text_so_far(pair: Pair, request: TurnRequest) -> list[int]:
     return [*opening, *request.written]
 
 
-def _config(text: str, tokens: int, **drafter: str) -> RunConfig:
+def one_round_config(text: str, tokens: int, **drafter: str) -> RunConfig:
     """A greedy run of one round, which drafts ``tokens`` tokens, or as many as may be."""
     request = {"prompt": text, "mode": Mode.RAW, "max_new_tokens": MAX_K + 1, "baseline": False}
     return parse_config({**request, "k": min(tokens, MAX_K), **drafter})
 
 
-def _round(pair: Pair, config: RunConfig, prompt_ids: list[int]) -> Round:
+def one_round(pair: Pair, config: RunConfig, prompt_ids: list[int]) -> Round:
+    """The first round of a run, as its speculative lane has it; errors as there."""
     [round_] = Lanes(pair, top_fives).speculative(config, prompt_ids, stop=lambda: True)
     return round_

@@ -21,6 +21,7 @@ MAX_TOP_K = 1_000
 MAX_SEED = 2**32 - 1
 MAX_SCRIPT_CHARS = MAX_PROMPT_CHARS
 MAX_DRAFT_CHARS = 400
+MAX_CLASS_DRAFTS = 300
 MAX_LAB_TOKENS = 96
 MAX_LAB_PROMPTS = 6
 """Of each point of the lab: with both at their highest a sweep holds the device for some minutes."""

@@ -12,6 +12,8 @@ from specdemo.lab.request import parse_lab
 from specdemo.pairs.embedded import Progress
 from specdemo.pairs.live import LiveRun
 from specdemo.pairs.pair import Pair
+from specdemo.play.class_drafts import judge_class
+from specdemo.play.class_request import parse_class
 from specdemo.play.game import parse_turn
 from specdemo.play.turn import play_turn
 from specdemo.proof.events import proof_events
@@ -95,6 +97,7 @@ KINDS: Mapping[JobKind, _Kind] = {
     JobKind.RUN: _Kind(parse_config, _run),
     JobKind.PROVE: _Kind(parse_proof, proof_events),
     JobKind.PLAY: _Kind(parse_turn, play_turn),
+    JobKind.CLASS: _Kind(parse_class, judge_class),
     JobKind.QUIZ: _Kind(_question, _quiz),
     JobKind.MEASURE: _Kind(parse_lab, lab_events),
 }

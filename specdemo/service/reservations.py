@@ -15,7 +15,7 @@ from specdemo.service.job_kinds import JobKind
 
 MEASURING_S = 20
 """For what is measured inside a call where nothing is known yet: padding, pass costs, graphs."""
-SECONDS = {JobKind.PLAY: 10, JobKind.QUIZ: 40, JobKind.PROVE: 70, JobKind.MEASURE: 100}
+SECONDS = {JobKind.PLAY: 10, JobKind.CLASS: 20, JobKind.QUIZ: 40, JobKind.PROVE: 70, JobKind.MEASURE: 100}
 """Of the kinds of job whose length does not follow from the request."""
 TOKENS_PER_S = 15
 """Of all lanes together, at the slowest that is to be expected there."""

@@ -28,6 +28,7 @@ JOBS = [
     ("run", RUN | {"drafter": "early-exit"}),
     ("run", RUN | {"drafter": "prompt-lookup"}),
     ("play", {"text": "abc", "draft": "de"}),
+    ("class", {"text": "abc", "drafts": ["de", "f"]}),
     ("prove", DISTRIBUTION),
     ("prove", DISTRIBUTION | {"rule": "no-residual"}),
 ]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from specdemo.lab.request import parse_lab
 from specdemo.lab.theory import parse_theory
+from specdemo.play.class_request import parse_class
 from specdemo.play.game import parse_turn
 from specdemo.proof.request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
@@ -28,6 +29,7 @@ PARSERS: dict[str, tuple[Any, dict[str, Any]]] = {
         {**GOOD, "k": 4, "seed": 1, "script": "", "rule": "greedy", "drafter": "draft-model"},
     ),
     "play": (parse_turn, TURN),
+    "class": (parse_class, {"text": "abc", "drafts": [" d", " e", " d"]}),
     "prove": (parse_proof, PROOF),
     "prove by audit": (parse_proof, {"proof": "shared-noise", "prompts": 2, "temperature": 0.5}),
     "measure": (parse_lab, {**LAB, "prompt": "abc", "mode": "raw", "seed": 1}),
@@ -169,7 +171,7 @@ def test_every_parser_takes_or_refuses_anything_in_one_sentence(name, data):
 
 
 TEXTS = [("run", "prompt"), ("play", "text"), ("play", "draft"), ("play", "second_draft")]
-TEXTS += [("prove", "prompt"), ("measure", "prompt")]
+TEXTS += [("class", "text"), ("prove", "prompt"), ("measure", "prompt")]
 
 
 @pytest.mark.parametrize("code", [0, 1, 8, 0x0B, 0x0C, 0x0E, 0x1B, 0x1F, 0x7F, 0x80, 0x85, 0x9F])

@@ -3,6 +3,7 @@
 import pytest
 
 from specdemo.records.trace import Calibration
+from specdemo.service.job_kinds import JobKind
 from specdemo.service.reservations import (
     LEAST_S,
     MARGIN,
@@ -99,7 +100,7 @@ def test_what_was_never_asked_for_is_judged_by_how_quick_the_rest_was():
     assert known.seconds_for("prove", prove) == 73, "never more than was thought at first"
 
 
-@pytest.mark.parametrize("kind", ["run", "play", "quiz", "prove", "measure"])
+@pytest.mark.parametrize("kind", list(JobKind))
 @pytest.mark.parametrize("raw", [{}, {"max_new_tokens": "x", "prompts": None, "draws": float("nan")}])
 def test_every_kind_gets_some_time_whatever_is_missing(kind, raw):
     known = Reservations()

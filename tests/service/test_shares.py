@@ -14,7 +14,7 @@ from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.shares import MOST_EACH, Visitor
 
-KINDS = ("run", "play", "quiz", "prove", "measure")
+KINDS = ("run", "play", "class", "quiz", "prove", "measure")
 SHARE = (
     r"^One job of a kind and 3 in all may wait or run for each {}; wait for one to end, or stop it first\.$"
 )

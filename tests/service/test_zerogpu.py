@@ -60,10 +60,11 @@ def test_every_kind_of_job_is_done_inside_calls(service, lender):
     jobs = [
         service.events(JobKind.PROVE, {"proof": "greedy", "prompts": 1}, never),
         service.events(JobKind.PLAY, {"text": "abc", "draft": "x"}, never),
+        service.events(JobKind.CLASS, {"text": "abc", "drafts": ["x", "y"]}, never),
         service.events(JobKind.MEASURE, {"experiment": "overhead", "max_new_tokens": 4, "prompts": 1}, never),
     ]
     for job in jobs:
-        assert list(job)[-1]["type"] in ("end", "turn")
+        assert list(job)[-1]["type"] in ("end", "turn", "class-judged")
     assert len(lender.processes) == len(jobs)
 
 
@@ -116,7 +117,9 @@ def test_the_time_asked_for_follows_the_request(service, lender):
         < seconds_for(JobKind.RUN, {})
     )
     assert seconds_for(JobKind.RUN, {"max_new_tokens": 1e9}) == seconds_for(JobKind.RUN, {})
-    assert seconds_for(JobKind.PLAY, {}) < seconds_for(JobKind.MEASURE, {}) <= 120
+    kinds = (JobKind.PLAY, JobKind.CLASS, JobKind.QUIZ, JobKind.PROVE, JobKind.MEASURE)
+    asked = [seconds_for(kind, {}) for kind in kinds]
+    assert asked == sorted(set(asked)) and asked[-1] <= 120
 
 
 def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pair, lender, monkeypatch):
