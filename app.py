@@ -8,6 +8,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 import specdemo.service.startup  # noqa: F401  (before any other library)
 from specdemo.classroom.rooms import Rooms
@@ -16,8 +17,10 @@ from specdemo.records.limits import UserError
 from specdemo.service.hosting import NAMES, Hosting
 from specdemo.service.learning import Learner
 from specdemo.service.queue import Bounds
+from specdemo.service.startup import ZERO_GPU
 from specdemo.shipped import EMBEDDED
 from specdemo.ui.api_endpoints import with_mcp
+from specdemo.ui.http.class_judge import judge_with
 from specdemo.ui.http.class_routes import with_class
 from specdemo.ui.http.health import with_health
 from specdemo.ui.http.hosts import parse_names
@@ -123,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     service = hosting.service(offer)
     page = build_page(service, hosting.drafters, offer, learns=settings.learn)
     options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
-    options = with_class(options, Rooms())
+    options = with_class(options, Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service)))
     if learner is not None:
         options = with_learned(options, learner)
     if settings.mcp:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from specdemo.classroom.games import Games, Judge
 from specdemo.classroom.log import Log
 from specdemo.classroom.question import Phase, Question, parse_question
 from specdemo.classroom.rates import Rates
@@ -32,6 +33,7 @@ MOST_EVENTS = 20_000
 """In one message of the teacher's."""
 FULL = f"This class is full; {MOST_STUDENTS} can take part."
 NOT_THE_TEACHER = "Only who has opened this class can do that."
+TOO_FAST = "That is too fast; wait a second."
 UNKNOWN = "This class does not know you any more; reload the page to join again."
 
 
@@ -56,14 +58,18 @@ class Room:
     Args:
         code: What students type.
         clock: Gives seconds.
+        judge: Judges what the class drafts; None where nothing can.
     """
 
-    def __init__(self, code: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, code: str, clock: Callable[[], float] = time.monotonic, judge: Judge | None = None
+    ) -> None:
         self.code = code
         self.secret = secrets.token_urlsafe(24)
         self.log = Log()
         self.changed = Signal()
         self.ended = False
+        self.games = Games(self.log, self.changed.tell, judge)
         self.questions: list[Question] = []
         self._asking = False
         self._clock = clock
@@ -79,6 +85,8 @@ class Room:
             "close": self._close_answers,
             "tell": self._tell,
             "away": self._put_away,
+            "play": self.games.begin,
+            "played": lambda _message: self.games.put_away(),
         }
 
     @property
@@ -127,12 +135,22 @@ class Room:
         return self.state()
 
     def state(self) -> dict[str, Any]:
-        """For the teacher's page: ``students`` who are there, and the ``question`` with what was answered."""
-        return {"students": self.here, "question": self.question.counted() if self.question else None}
+        """For the teacher's page: ``students`` who are there, the ``question`` with what was answered, and
+        how the ``game`` stands."""
+        game = self.games.at_hand
+        return {
+            "students": self.here,
+            "question": self.question.counted() if self.question else None,
+            "game": game.counted() if game else None,
+        }
 
     def summary(self) -> dict[str, Any]:
-        """The lesson at its end: most ``students`` at a time, and every question with its answers."""
-        return {"students": self._most_here, "questions": [one.summed_up() for one in self.questions]}
+        """The lesson at its end: most ``students`` at a time, every question with its answers, every game."""
+        return {
+            "students": self._most_here,
+            "questions": [one.summed_up() for one in self.questions],
+            "games": self.games.summed_up(),
+        }
 
     def join(self) -> str:
         """A new student's token.
@@ -174,12 +192,23 @@ class Room:
         """
         self._student(token)
         if not self._answers.take(token):
-            raise UserError("That is too fast; wait a second.")
+            raise UserError(TOO_FAST)
         if self.question is None:
             raise UserError("No question is asked now; wait for the next.")
         self.question.answer(token, raw)
         if not self.question.hidden:
             self._show_question()
+
+    def draft(self, token: str, raw: Mapping[str, Any]) -> int:
+        """Take a student's draft; its number in the game.
+
+        Raises:
+            UserError: It is refused.
+        """
+        self._student(token)
+        if not self._answers.take(token):
+            raise UserError(TOO_FAST)
+        return self.games.take(token, raw)
 
     def given(self, token: str) -> dict[str, Any] | None:
         """What a student has answered to the question on the page: its number and the ``answer``."""
@@ -187,6 +216,14 @@ class Room:
         if question is None or token not in question.answers:
             return None
         return {"question": question.number, "answer": question.answers[token]}
+
+    def drafted(self, token: str) -> dict[str, Any] | None:
+        """What a student has written in the game on the page: the ``game``, the ``draft``, its ``number``."""
+        game = self.games.at_hand
+        if game is None or token not in game.drafts:
+            return None
+        number = game.number_of(token)
+        return {"game": game.number, "number": number, "draft": game.drafts[token].text}
 
     def knows(self, token: str) -> bool:
         """Whether a student of this class has this token."""
@@ -199,6 +236,7 @@ class Room:
     def end(self) -> None:
         """Tell everybody that the class is over."""
         self.ended = True
+        self.games.end()
         self.changed.tell()
 
     def _begin(self, message: Mapping[str, Any]) -> None:

@@ -6,8 +6,9 @@ once it has ended.
 
 import secrets
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
+from specdemo.classroom.games import Judge
 from specdemo.classroom.rates import Rates
 from specdemo.classroom.room import Room
 from specdemo.records.limits import UserError
@@ -33,15 +34,22 @@ class Rooms:
 
     Args:
         clock: Gives seconds.
+        judge_for: Gives who judges what a class drafts, by the address of its teacher and its code; None
+            where nothing can.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        judge_for: Callable[[str, str], Judge] | None = None,
+    ) -> None:
         self._clock = clock
-        self._rooms: dict[str, tuple[Room, Hashable]] = {}
+        self._judge_for = judge_for
+        self._rooms: dict[str, tuple[Room, str]] = {}
         self._joins = Rates(JOINS_PER_S, JOINS_AT_ONCE, clock)
         self._misses = Rates(MISSES_PER_S, MISSES_AT_ONCE, clock)
 
-    def open(self, address: Hashable) -> Room:
+    def open(self, address: str) -> Room:
         """A new class for who asks from this address.
 
         Raises:
@@ -55,10 +63,11 @@ class Rooms:
         if len(self._rooms) >= MOST_ROOMS:
             raise UserError("This server has no room for another class; try again later.")
         code = self._new_code()
-        self._rooms[code] = (Room(code, self._clock), address)
+        judge = self._judge_for(address, code) if self._judge_for else None
+        self._rooms[code] = (Room(code, self._clock, judge), address)
         return self._rooms[code][0]
 
-    def find(self, code: str, address: Hashable) -> Room:
+    def find(self, code: str, address: str) -> Room:
         """The class of a code, as people type it.
 
         Raises:
@@ -72,7 +81,7 @@ class Rooms:
             raise UserError(NO_CLASS)
         return found[0]
 
-    def join(self, room: Room, address: Hashable) -> str:
+    def join(self, room: Room, address: str) -> str:
         """A new student of that class; their token.
 
         Raises:

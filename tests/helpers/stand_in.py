@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from helpers.replay import Event, proved, recorded
@@ -19,6 +20,8 @@ from helpers.tiny import tiny_pair
 from specdemo.lab.events import lab_events
 from specdemo.lab.request import LabRequest
 from specdemo.pairs.pair import Pair
+from specdemo.play.class_request import ClassRequest
+from specdemo.play.class_results import ClassResults, class_judged
 from specdemo.play.game import MODEL, ONE, TurnLog, TurnRequest
 from specdemo.proof.request import Proof, ProofRequest
 from specdemo.quiz.question import Outcome
@@ -109,6 +112,10 @@ def _measured_pair() -> Pair:
     return tiny_pair()
 
 
+_LETTERS: Any = SimpleNamespace(encoded=letters, text=text_of, specials=frozenset())
+"""A piece table of ASCII letters."""
+
+
 class StandIn:
     """Stands in for ``jobs.Service``: checks requests the same way, then replays ``replayed``."""
 
@@ -138,6 +145,7 @@ class StandIn:
             JobKind.RUN: self._run,
             JobKind.PROVE: self._prove,
             JobKind.PLAY: self._play,
+            JobKind.CLASS: self._class,
             JobKind.QUIZ: self._quiz,
             JobKind.MEASURE: self._measure,
         }
@@ -189,6 +197,23 @@ class StandIn:
             round_ = edited_by_target(draft[:MAX_K], len(request.written))
             yield log.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
         yield log.end()
+
+    def _class(self, request: ClassRequest, stop: Stop) -> Iterator[Event]:
+        """The drafts of a class judged by the target of a game."""
+        self._pace(stop)
+        if self.fault:
+            raise UserError(self.fault)
+        distinct = list(dict.fromkeys(request.drafts))
+        yield class_judged(
+            ClassResults(
+                drafts=[distinct.index(draft) for draft in request.drafts],
+                rounds=[edited_by_target(draft[:MAX_K], 0) for draft in distinct],
+                cuts=[draft[MAX_K:] for draft in distinct],
+                model=edited_by_target(GAME_GUESS[:MAX_K], 0),
+                drafter="draft-model",
+            ),
+            _LETTERS,
+        )
 
     def _quiz(self, number: int, stop: Stop) -> Iterator[Event]:
         """Yield the events of a question as if its sides had come out as ``outcomes`` has them."""

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from specdemo.classroom.rooms import Rooms
 from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
+from specdemo.ui.http.class_judge import judge_with
 from specdemo.ui.http.class_routes import with_class
 from specdemo.ui.http.lab_routes import with_learned
 from specdemo.ui.page import build_page, launch_options
@@ -62,7 +64,9 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", folder)
         page = build_page(replay, Sources().drafters, learns=True)
-        options = with_class(with_learned(launch_options(), canned_learner()), Rooms())
+        options = with_class(
+            with_learned(launch_options(), canned_learner()), Rooms(judge_for=partial(judge_with, replay))
+        )
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
         yield address
         page.close()

@@ -230,6 +230,47 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement(teacher, student,
     expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
 
 
+def test_the_class_is_the_draft_and_everybody_sees_what_the_target_keeps(teacher, student):
+    phone = student(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    keyboard = student()
+    teacher.fill(".sd-class-game textarea[name=text]", "Please answer")
+    teacher.fill(".sd-class-game input[name=seconds]", "6")
+    teacher.check(".sd-class-game input[name=names]")
+    teacher.click("text=Let them write")
+    phone.fill(".sd-game-form textarea", "as soon as you can")
+    phone.fill(".sd-game-form input", "Ana")
+    phone.click(".sd-game-form button")
+    expect(phone.locator(".sd-game .sd-asked-told")).to_contain_text("Sent.")
+    keyboard.wait_for_selector(".sd-game-form textarea")
+    keyboard.focus(".sd-game-form textarea")
+    keyboard.keyboard.type("nothing")  # sent when the time is over
+    expect(teacher.locator(".sd-game-count")).to_have_text("1 draft")
+    for page in (phone, keyboard, teacher):
+        expect(page.locator(".sd-game-results")).to_be_visible()
+    expect(teacher.locator(".sd-game-count")).to_have_text("2 drafts")
+    expect(teacher.locator(".sd-game-best")).to_have_text("Kept longest: Ana.")
+    own = phone.locator(".sd-game-drafts").first
+    expect(own.locator("b")).to_have_text("12 of 12")
+    statuses = (
+        keyboard.locator(".sd-game-drafts")
+        .first.locator(".sd-token")
+        .evaluate_all(
+            "all => all.map(one => [one.textContent, one.dataset.status, 'rejected' in one.dataset])"
+        )
+    )
+    accepted, rejected, corrected, *discarded = statuses
+    assert accepted == [" ", "accepted", False]
+    assert rejected == ["n", "discarded", True] and corrected == ["a", "corrected", False]
+    assert {status for _, status, _ in discarded} == {"discarded"}
+    assert_accessible(phone, "body")
+    assert_accessible(teacher, ".sd-class")
+    assert not phone.evaluate(WIDER.replace("main *", "body *"), 390)
+    teacher.click("text=Another beginning")
+    expect(phone.locator(".sd-game")).to_be_hidden()
+    press(teacher, "sum-up")
+    expect(teacher.locator("[data-role=summary]")).to_contain_text("The class was the draft")
+
+
 def test_the_teachers_reload_keeps_the_class(teacher, student):
     watching = student()
     code = teacher.text_content(".sd-class-code")

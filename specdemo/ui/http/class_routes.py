@@ -63,7 +63,9 @@ class ClassRoutes:
             Route(f"{at}/events", self._of_class(_events)),
             Route(f"{at}/news", self._of_class(_news)),
             Route(f"{at}/answer", self._of_class(_answer), methods=["POST"]),
+            Route(f"{at}/draft", self._of_class(_draft), methods=["POST"]),
             Route(f"{at}/teach", self._of_class(_teach), methods=["POST"]),
+            Route(f"{at}/game", self._of_class(_game)),
             Route(f"{at}/summary", self._of_class(_summary)),
             Route(f"{at}/end", self._of_class(self._end), methods=["POST"]),
         ]
@@ -95,8 +97,12 @@ class ClassRoutes:
         """A student who was here before stays who they are; anybody else is new."""
         known = (await _sent(request, MOST_SAID)).get("student")
         if isinstance(known, str) and room.knows(known):
-            return json_reply({"student": known, "given": room.given(known)})
-        return json_reply({"student": self._rooms.join(room, _address(request)), "given": None})
+            student = known
+        else:
+            student = self._rooms.join(room, _address(request))
+        return json_reply(
+            {"student": student, "given": room.given(student), "drafted": room.drafted(student)}
+        )
 
     async def _end(self, request: Request, room: Room) -> Response:
         room.require_teacher(request.headers.get(SECRET, ""))
@@ -110,10 +116,21 @@ async def _teach(request: Request, room: Room) -> Response:
 
 
 async def _answer(request: Request, room: Room) -> Response:
-    said = await _sent(request, MOST_SAID)
-    student = said.pop("student", "")
-    room.answer(student if isinstance(student, str) else "", said)
+    student, said = await _said(request)
+    room.answer(student, said)
     return json_reply({})
+
+
+async def _draft(request: Request, room: Room) -> Response:
+    student, said = await _said(request)
+    return json_reply({"number": room.draft(student, said)})
+
+
+async def _game(request: Request, room: Room) -> Response:
+    """The game on the page, for the teacher's: what everybody has been told of it."""
+    room.require_teacher(request.headers.get(SECRET, ""))
+    game = room.games.at_hand
+    return json_reply(game.told() if game else None)
 
 
 async def _summary(request: Request, room: Room) -> Response:
@@ -183,6 +200,13 @@ async def _sent(request: Request, most: int) -> dict[str, Any]:
     if len(body) > most:
         raise TooLargeError(f"That is too large; at most {most:,} bytes are taken.")
     return object_in(body)
+
+
+async def _said(request: Request) -> tuple[str, dict[str, Any]]:
+    """Whose token came with what a student says, and the rest of it."""
+    said = await _sent(request, MOST_SAID)
+    student = said.pop("student", "")
+    return (student if isinstance(student, str) else "", said)
 
 
 def _student(request: Request, room: Room) -> str:

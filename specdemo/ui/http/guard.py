@@ -40,7 +40,7 @@ _FETCHED = re.compile(
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
 _POSTED_TO_US = re.compile(
-    rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|teach|end))?"
+    rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
 )
 _MCP = re.compile(rf"{API}/mcp(/.*)?")
 _NAMES_THE_HOST = re.compile(r"/|/config/?")

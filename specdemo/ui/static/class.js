@@ -1,5 +1,6 @@
 // The tab "Class": opens a class, shows the way in, and has the page's stage followed for as long as it lasts.
 
+import { ClassGames } from "./class_games.js";
 import { ClassQuestions } from "./class_questions.js";
 import { Relay } from "./class_relay.js";
 import { element, rolesOf } from "./dom.js";
@@ -26,10 +27,12 @@ class ClassTab {
     this.roles = rolesOf(root);
     this.waiting = []; // messages of the questions, on their way with the next beat
     const { open, "copy-link": copy, end, "sum-up": sumUp } = this.roles;
+    this.roles.plan.href = new URL("lesson-plan.html", base).href;
     open.addEventListener("click", () => this.try(() => this.open()));
     copy.addEventListener("click", () => this.try(() => this.copy()));
     end.addEventListener("click", () => this.try(() => this.end()));
     sumUp.addEventListener("click", () => this.try(() => this.sumUp()));
+    this.games = new ClassGames(this.roles, (message) => this.say(message), () => this.ask(this.at("game")));
     document.addEventListener("sd-moment", () => this.beat());
     this.questions = new ClassQuestions(this.roles, questions, (message) => this.say(message));
     root.dataset.ready = "true";
@@ -53,7 +56,7 @@ class ClassTab {
     roles.local.hidden = !LOCAL.includes(new URL(room.link).hostname);
     this.chip ??= this.makeChip();
     this.relay = null;
-    this.showState({ students: 0, question: null });
+    this.showState({ students: 0, question: null, game: null });
     this.later(0);
   }
 
@@ -119,11 +122,12 @@ class ClassTab {
     throw Object.assign(new Error(told.error ?? "The server could not be reached."), { status: response.status });
   }
 
-  showState({ students, question }) {
+  showState({ students, question, game }) {
     const there = students === 1 ? "1 student is here" : `${students} students are here`;
     this.roles.here.textContent = `${there}.`;
     this.chip.textContent = `Class ${this.room.code} · ${students}`;
     this.questions.show(question);
+    this.games.show(game).catch((error) => this.tell(error.message));
   }
 
   async copy() {
@@ -163,6 +167,7 @@ class ClassTab {
     this.chip.remove();
     this.chip = null;
     this.questions.clear();
+    this.games.clear();
     this.tell(words);
   }
 

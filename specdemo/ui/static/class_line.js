@@ -27,11 +27,17 @@ export class ClassLine {
     await this.post("answer", { student: this.token, ...answer });
   }
 
+  /** Gives the draft's number. */
+  async draft(draft) {
+    const { number } = await this.post("draft", { student: this.token, ...draft });
+    return number;
+  }
+
   async join() {
-    const { student, given } = await this.post("join", { student: recallToken(this.address) });
+    const { student, ...known } = await this.post("join", { student: recallToken(this.address) });
     this.token = student;
     keepToken(this.address, student);
-    this.onMessage({ type: "given", given });
+    this.onMessage({ type: "given", ...known });
   }
 
   async post(path, content) {

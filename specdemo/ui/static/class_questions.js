@@ -121,7 +121,7 @@ export class ClassQuestions {
   }
 
   /** The lesson on one page; `fetchTable()` resolves to its CSV. */
-  sumUp({ students, questions }, fetchTable) {
+  sumUp({ students, questions, games }, fetchTable) {
     const list = questions.map((question) =>
       element("li", "", element("h3", "", question.text), answerBars(question), element("p", "", `${answeredWords(question)} ${rightWords(question)}`)),
     );
@@ -131,7 +131,9 @@ export class ClassQuestions {
     const { summary } = this.roles;
     const asked = questions.length === 1 ? "1 question was asked" : `${questions.length} questions were asked`;
     const head = element("p", "", `At most ${students} were here at a time; ${asked}.`);
-    summary.replaceChildren(element("h2", "", "The lesson"), head, element("ol", "", ...list), save);
+    const played = games.map(({ text, sentence }) => element("li", "", element("h3", "", text), element("p", "", sentence)));
+    const drafted = played.length ? [element("h2", "", "The class was the draft"), element("ol", "", ...played)] : [];
+    summary.replaceChildren(element("h2", "", "The lesson"), head, element("ol", "", ...list), ...drafted, save);
     summary.hidden = false;
     summary.scrollIntoView({ block: "nearest" });
   }

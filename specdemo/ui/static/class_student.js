@@ -1,6 +1,7 @@
 // A student's page: joins the class its address names, shows what the teacher shows, and answers what is asked.
 
 import { Asked } from "./class_asked.js";
+import { Drafting } from "./class_draft.js";
 import { ClassLine, ClassRefusal } from "./class_line.js";
 import { TeachersView } from "./class_view.js";
 import { rolesOf } from "./dom.js";
@@ -31,6 +32,7 @@ class StudentPage {
     this.lessons = [...this.roles.lessons.querySelectorAll("[data-lesson]")];
     this.view = new TeachersView(stage, { onLeave: () => this.showWhere() });
     this.asked = new Asked(this.roles.asked, (answer) => this.line.answer(answer));
+    this.drafting = new Drafting(this.roles.game, (draft) => this.line.draft(draft));
     this.roles.back.addEventListener("click", () => this.comeBack());
     this.roles.join.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -67,8 +69,12 @@ class StudentPage {
       stage.beginOf(message.recording, message.topic);
     } else if (message.type === "events") stage.takeMore(message.events);
     else if (message.type === "view") this.show(message);
-    else if (message.type === "given") this.asked.recall(message.given);
+    else if (message.type === "given") {
+      this.asked.recall(message.given);
+      this.drafting.recall(message.drafted);
+    }
     else if (message.type === "question") this.asked.show(message.question);
+    else if (message.type === "game") this.drafting.show(message.game);
     else if (message.type === "end") this.end();
   }
 
@@ -100,6 +106,7 @@ class StudentPage {
     this.roles.back.hidden = true;
     this.roles.where.textContent = "The class is over. What was shown stays until you close the page.";
     this.asked.show(null);
+    this.drafting.show(null);
     this.view.leave();
     this.roles.back.hidden = true;
   }

@@ -1,0 +1,108 @@
+"""The games of one class, one at a time: the clock that ends each, and the judging behind it.
+
+Everything happens on one event loop. Knows no HTTP and no models.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from specdemo.classroom.game import GRACE_S, Game, Phase, parse_game
+from specdemo.classroom.log import Log
+from specdemo.records.limits import UserError
+
+Judge = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Takes what ``Game.request`` gives, gives a ``class-judged`` event; raises ``UserError``."""
+MOST_GAMES = 100
+NOBODY = "Nobody has written anything; start another."
+NO_JUDGE = "Here no class can draft: the device is lent by the call."
+
+
+class Games:
+    """Plays one game after the other.
+
+    Args:
+        log: Where everybody is told.
+        tell: Wakes who reads it.
+        judge: Judges; None where nothing can.
+    """
+
+    def __init__(self, log: Log, tell: Callable[[], None], judge: Judge | None) -> None:
+        self._log = log
+        self._tell = tell
+        self._judge = judge
+        self._played: list[Game] = []
+        self._shown: Game | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._judging: asyncio.Task[None] | None = None
+
+    @property
+    def at_hand(self) -> Game | None:
+        """The one that is on the page."""
+        return self._shown
+
+    def begin(self, raw: Mapping[str, Any]) -> None:
+        """Begin a game.
+
+        Raises:
+            UserError: It cannot be played, or another is on.
+        """
+        if self._judge is None:
+            raise UserError(NO_JUDGE)
+        if self._shown is not None and self._shown.phase in (Phase.OPEN, Phase.JUDGING):
+            raise UserError("A game is on; wait for its end.")
+        if len(self._played) >= MOST_GAMES:
+            raise UserError(f"A class plays {MOST_GAMES} games at most; start another class.")
+        game = parse_game(raw, len(self._played) + 1)
+        self._played.append(game)
+        self._show(game)
+        end = game.seconds + GRACE_S
+        self._timer = asyncio.get_running_loop().call_later(end, self._end_writing, game)
+
+    def take(self, student: str, raw: Mapping[str, Any]) -> int:
+        """A student's draft; its number.
+
+        Raises:
+            UserError: It is refused.
+        """
+        if self._shown is None:
+            raise UserError("No game is on now; wait for the next.")
+        return self._shown.take(student, raw)
+
+    def put_away(self) -> None:
+        """Show no game any more; one that is on is not judged."""
+        self.end()
+        self._shown = None
+        self._log.put("game", {"type": "game", "game": None})
+
+    def end(self) -> None:
+        """Stop the clock and who judges."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._judging is not None:
+            self._judging.cancel()
+
+    def summed_up(self) -> list[dict[str, Any]]:
+        """Every game that was judged, for the page at the end of a lesson."""
+        return [game.summed_up() for game in self._played if game.results is not None]
+
+    def _end_writing(self, game: Game) -> None:
+        self._timer = None
+        game.phase = Phase.JUDGING
+        self._show(game)
+        self._judging = asyncio.get_running_loop().create_task(self._have_judged(game))
+
+    async def _have_judged(self, game: Game) -> None:
+        assert self._judge is not None
+        try:
+            if not game.drafts:
+                raise UserError(NOBODY)
+            game.judged(await self._judge(game.request()))
+        except UserError as error:
+            game.fail(str(error))
+        self._show(game)
+
+    def _show(self, game: Game) -> None:
+        self._shown = game
+        self._log.put("game", {"type": "game", "game": game.told()})
+        self._tell()
