@@ -1,10 +1,9 @@
 """The class is the draft: every student writes the next words, and the target judges all of them.
 
 What a game asks, takes and tells; who judges is its caller's business. Drafts have numbers instead of names,
-so that each student finds their own and nobody another's; nicknames show only where the teacher wants them.
+so that each student finds their own. Everybody's are shown, with nicknames, only where the teacher wants it.
 """
 
-import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +20,8 @@ GRACE_S = 1.5
 MOST_NAME_CHARS = 16
 MOST_NAMED = 5
 """Students whose nicknames are shown: of those whose draft was kept longest."""
-_NAME = re.compile(r"[\w.'-]+( [\w.'-]+)*")
+_KEPT = ("L", "M", "N")
+_MARKS = " -_.'"
 
 
 class Phase(StrEnum):
@@ -49,7 +49,7 @@ class Game:
         number: Of the game, from 1, in its room.
         text: The beginning that is drafted behind.
         seconds: How long one may write.
-        names: Whether nicknames of the best are shown.
+        open_drafts: Whether everybody sees all drafts, and the nicknames of the best.
         drafts: By student, in the order of their first draft; numbers count it from 1.
         results: What the target made of them, for everybody.
         error: Why it could not be judged, in a sentence.
@@ -58,11 +58,12 @@ class Game:
     number: int
     text: str
     seconds: int = USUAL_SECONDS
-    names: bool = False
+    open_drafts: bool = False
     phase: Phase = Phase.OPEN
     drafts: dict[str, Draft] = field(default_factory=dict)
     results: Mapping[str, Any] | None = None
     error: str | None = None
+    _verdicts: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, student: str, raw: Mapping[str, Any]) -> int:
         """Take a student's draft in place of the one before; its number.
@@ -90,10 +91,18 @@ class Game:
 
     def judged(self, event: Mapping[str, Any]) -> None:
         """Take the target's verdicts, a ``class-judged`` event of ``play.class_results``."""
+        results = compact(event)
+        self._verdicts = [results["verdicts"][index] for index in event["drafts"]]
         best = [list(self.drafts.values())[index].name for index in event["longest"]]
-        shown = [name for name in best if name][:MOST_NAMED] if self.names else []
-        self.results = compact(event) | {"best": shown}
-        self.phase = Phase.TOLD
+        results["best"] = [name for name in best if name][:MOST_NAMED] if self.open_drafts else []
+        if not self.open_drafts:
+            results["verdicts"] = []
+        self.results, self.phase = results, Phase.TOLD
+
+    def verdict_on(self, student: str) -> dict[str, Any] | None:
+        """What became of one student's draft; None before it is known, or where there is none."""
+        number = self.number_of(student)
+        return self._verdicts[number - 1] if number and self.results else None
 
     def fail(self, sentence: str) -> None:
         """It could not be judged."""
@@ -105,6 +114,7 @@ class Game:
             "number": self.number,
             "text": self.text,
             "seconds": self.seconds,
+            "open_drafts": self.open_drafts,
             "phase": self.phase,
             "count": len(self.drafts) if self.phase is not Phase.OPEN else None,
             "results": self.results,
@@ -126,34 +136,35 @@ class Game:
 
 
 def parse_game(raw: Mapping[str, Any], number: int) -> Game:
-    """A game as the teacher asks for it: ``text``, ``seconds``, ``names``.
+    """A game as the teacher asks for it: ``text``, ``seconds``, ``open_drafts``.
 
     Raises:
         UserError: It cannot be played.
     """
-    require_known(raw, ("text", "seconds", "names"))
+    require_known(raw, ("text", "seconds", "open_drafts"))
     text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
     seconds = integer(raw, "seconds", USUAL_SECONDS, LEAST_SECONDS, MOST_SECONDS)
-    return Game(number, text, seconds, flag(raw, "names", False))
+    return Game(number, text, seconds, flag(raw, "open_drafts", False))
 
 
 def nickname(value: object) -> str:
-    """A nickname that may stand on a projector: letters, digits and few marks; empty where there is none.
+    """A nickname that may stand on a projector: of what was typed the letters, digits and few marks.
 
-    Raises:
-        UserError: It is no such name.
+    A name that cannot be shown must not cost the draft it comes with, so nothing is refused.
     """
-    if value in (None, ""):
+    if not isinstance(value, str):
         return ""
-    name = unicodedata.normalize("NFKC", value).strip() if isinstance(value, str) else ""
-    if len(name) > MOST_NAME_CHARS or not _NAME.fullmatch(name):
-        raise UserError(f"A nickname has at most {MOST_NAME_CHARS} letters and digits; change it.")
-    return name
+    kept = [char for char in unicodedata.normalize("NFKC", value[: 4 * MOST_NAME_CHARS]) if _is_shown(char)]
+    return " ".join("".join(kept).split())[:MOST_NAME_CHARS]
+
+
+def _is_shown(char: str) -> bool:
+    return char in _MARKS or unicodedata.category(char)[0] in _KEPT
 
 
 def compact(event: Mapping[str, Any]) -> dict[str, Any]:
     """Of a ``class-judged`` event what is drawn: two hundred students get it, and it has every top five."""
-    kept = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "drafts", "target")
+    kept = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "target")
     verdicts = [
         {**_drawn(one["round"]), "count": one["count"], "cut": one["cut"]} for one in event["verdicts"]
     ]

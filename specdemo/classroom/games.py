@@ -4,6 +4,8 @@ Everything happens on one event loop. Knows no HTTP and no models.
 """
 
 import asyncio
+import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -11,11 +13,13 @@ from specdemo.classroom.game import GRACE_S, Game, Phase, parse_game
 from specdemo.classroom.log import Log
 from specdemo.records.limits import UserError
 
-Judge = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Takes what ``Game.request`` gives, gives a ``class-judged`` event; raises ``UserError``."""
+Judge = Callable[[Mapping[str, Any], Callable[[], bool]], Awaitable[Mapping[str, Any]]]
+"""Of what ``Game.request`` gives, asking whether to stop, a ``class-judged`` event; raises ``UserError``."""
 MOST_GAMES = 100
 NOBODY = "Nobody has written anything; start another."
-NO_JUDGE = "Here no class can draft: the device is lent by the call."
+NO_JUDGE = "On this server the game is off: its GPU is lent for one run at a time."
+FAULT = "Judging failed inside the program; let them write again."
+_log = logging.getLogger(__name__)
 
 
 class Games:
@@ -34,6 +38,7 @@ class Games:
         self._played: list[Game] = []
         self._shown: Game | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._until = 0.0
         self._judging: asyncio.Task[None] | None = None
 
     @property
@@ -56,8 +61,16 @@ class Games:
         game = parse_game(raw, len(self._played) + 1)
         self._played.append(game)
         self._show(game)
-        end = game.seconds + GRACE_S
-        self._timer = asyncio.get_running_loop().call_later(end, self._end_writing, game)
+        loop = asyncio.get_running_loop()
+        self._until = loop.time() + game.seconds
+        self._timer = loop.call_at(self._until + GRACE_S, self._end_writing, game)
+
+    def writing(self) -> dict[str, Any] | None:
+        """The ``game`` that is written for, by its number, and the seconds ``left``; None where none is."""
+        if self._shown is None or self._shown.phase is not Phase.OPEN:
+            return None
+        left = max(0.0, self._until - asyncio.get_running_loop().time())
+        return {"game": self._shown.number, "left": left}
 
     def take(self, student: str, raw: Mapping[str, Any]) -> int:
         """A student's draft; its number.
@@ -76,7 +89,7 @@ class Games:
         self._log.put("game", {"type": "game", "game": None})
 
     def end(self) -> None:
-        """Stop the clock and who judges."""
+        """Stop the clock, and whoever judges at their next look."""
         if self._timer is not None:
             self._timer.cancel()
         if self._judging is not None:
@@ -94,12 +107,18 @@ class Games:
 
     async def _have_judged(self, game: Game) -> None:
         assert self._judge is not None
+        ended = threading.Event()
         try:
             if not game.drafts:
                 raise UserError(NOBODY)
-            game.judged(await self._judge(game.request()))
+            game.judged(await self._judge(game.request(), ended.is_set))
         except UserError as error:
             game.fail(str(error))
+        except Exception:
+            _log.exception("A class's drafts could not be judged")
+            game.fail(FAULT)
+        finally:
+            ended.set()  # called off: who judges must not hold the device for nobody
         self._show(game)
 
     def _show(self, game: Game) -> None:

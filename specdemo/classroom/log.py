@@ -17,10 +17,22 @@ TOO_LONG = "This run is too long to be shared with a class; shorten it."
 
 
 class Frame(NamedTuple):
-    """One message. ``text`` is its JSON on one line, which has ``id``, its number, as well."""
+    """One message, encoded once for all who read it.
+
+    Attributes:
+        id: Its number.
+        data: Its JSON on one line, which has ``id`` as well.
+        event: The same as a server-sent event.
+    """
 
     id: int
-    text: str
+    data: bytes
+    event: bytes
+
+
+def frame_of(number: int, data: bytes) -> Frame:
+    """A message of that number."""
+    return Frame(number, data, b"id: %d\ndata: %s\n\n" % (number, data))
 
 
 class Log:
@@ -57,10 +69,6 @@ class Log:
         """The state of that name is this from now on."""
         self._states[name] = self._frame(message)
 
-    def drop(self, name: str) -> None:
-        """Those who come later hear nothing of this state."""
-        self._states.pop(name, None)
-
     def after(self, number: int) -> list[Frame]:
         """What has changed since the message of that number, by number; for 0 all there is."""
         before, last, frames = self._read
@@ -72,12 +80,12 @@ class Log:
 
     def _append(self, message: Mapping[str, Any]) -> None:
         frame = self._frame(message)
-        if self._run_bytes + len(frame.text) > MOST_BYTES:
+        if self._run_bytes + len(frame.data) > MOST_BYTES:
             raise UserError(TOO_LONG)
         self._run.append(frame)
-        self._run_bytes += len(frame.text)
+        self._run_bytes += len(frame.data)
 
     def _frame(self, message: Mapping[str, Any]) -> Frame:
-        text = json.dumps({"id": self._last + 1, **message}, separators=(",", ":"))
+        data = json.dumps({"id": self._last + 1, **message}, separators=(",", ":")).encode()
         self._last += 1
-        return Frame(self._last, text)
+        return frame_of(self._last, data)

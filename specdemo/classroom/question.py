@@ -4,7 +4,6 @@ Counts are by student: who answers again before the close has changed their mind
 """
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,8 @@ NEAR = 0.1
 """A number counts as right within this share of the one that was measured."""
 ROUNDING = 1e-9
 BARS = 8
+OUTER = 0.05
+"""Share of the answers at either end that the outer bars are for."""
 """Of numbers; a choice has one for each option."""
 
 
@@ -139,14 +140,11 @@ class Question:
 
     def summed_up(self) -> dict[str, Any]:
         """For the page at the end of a lesson, and its table."""
-        answers = self.answers.values()
-        typical = statistics.median(answers) if answers and self.kind is Kind.NUMBER else None
         return {
             **self.counted(),
             "bars": self.bars(),
             "right": self.right,
             "right_answers": self.right_answers,
-            "median": typical,
         }
 
     def _value(self, raw: Mapping[str, Any]) -> float:
@@ -187,18 +185,25 @@ def _text(name: str, value: object, most: int) -> str:
 
 
 def _histogram(values: list[float]) -> list[dict[str, Any]]:
-    """At most ``BARS`` bars of equal width from the least to the greatest value; ``values`` are sorted."""
-    if not values:
-        return []
-    low, high = values[0], values[-1]
-    distinct = sorted(set(values))
+    """At most ``BARS`` bars; ``values`` are sorted.
+
+    Where there are more different ones, the bars between the outer two are of equal width and hold the middle
+    of the answers: one that is a slip, or a joke, would else press all others into one bar.
+    """
+    distinct = Counter(values)
     if len(distinct) <= BARS:
-        counts = Counter(values)
-        return [{"label": f"{value:g}", "count": counts[value]} for value in distinct]
-    width = (high - low) / BARS
-    places = Counter(min(BARS - 1, int((value - low) / width)) for value in values)
-    edges = [low + place * width for place in range(BARS + 1)]
-    return [
-        {"label": f"{edges[place]:.3g} to {edges[place + 1]:.3g}", "count": places[place]}
-        for place in range(BARS)
-    ]
+        return [{"label": f"{value:g}", "count": distinct[value]} for value in sorted(distinct)]
+    low, high = (values[round(share * (len(values) - 1))] for share in (OUTER, 1 - OUTER))
+    inner = BARS - 2
+    width = (high - low) / inner or 1.0
+    edges = [low + place * width for place in range(inner + 1)]
+
+    def place_of(value: float) -> int:
+        if not low <= value <= high:
+            return 0 if value < low else BARS - 1
+        return 1 + min(inner - 1, int((value - low) / width))
+
+    places = Counter(map(place_of, values))
+    middle = [f"{edges[place]:.3g} to {edges[place + 1]:.3g}" for place in range(inner)]
+    labels = [f"less than {low:.3g}", *middle, f"more than {high:.3g}"]
+    return [{"label": label, "count": places[place]} for place, label in enumerate(labels)]

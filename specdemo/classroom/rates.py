@@ -4,6 +4,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
+from specdemo.records.limits import UserError
+
+
+class TooOftenError(UserError):
+    """It may happen again a little later."""
+
+
 MOST_KEPT = 10_000
 """Buckets; of more who ask the one that was silent longest is forgotten."""
 

@@ -15,10 +15,11 @@ from typing import Any
 from specdemo.classroom.games import Games, Judge
 from specdemo.classroom.log import Log
 from specdemo.classroom.question import Phase, Question, parse_question
-from specdemo.classroom.rates import Rates
+from specdemo.classroom.rates import Rates, TooOftenError
+from specdemo.classroom.shown_run import ShownRun
 from specdemo.classroom.signal import Signal
-from specdemo.classroom.view import parse_opening, parse_view
-from specdemo.records.limits import UserError, require_known
+from specdemo.classroom.view import parse_view
+from specdemo.records.limits import UserError, integer
 
 MOST_STUDENTS = 300
 """Who are there at the same time."""
@@ -29,12 +30,23 @@ BETWEEN_S = 3.0
 MOST_QUESTIONS = 200
 ANSWERS_PER_S = 1.0
 ANSWERS_AT_ONCE = 5
-MOST_EVENTS = 20_000
-"""In one message of the teacher's."""
+READS_PER_S, READS_AT_ONCE = 4.0, 20
+"""Of one student: streams that are opened, and questions for news."""
+MOST_STREAMS = 3
+"""Of one student: a tab that was duplicated is the same student."""
+IDLE_S = 600.0
+"""How long a teacher's page may not be heard of before its class ends."""
+MOST_NUMBER = 2**53
 FULL = f"This class is full; {MOST_STUDENTS} can take part."
+OVER = "The class is over."
+OTHER_WINDOW = "Another window of yours shows this class now; reload this one to take it back."
 NOT_THE_TEACHER = "Only who has opened this class can do that."
 TOO_FAST = "That is too fast; wait a second."
 UNKNOWN = "This class does not know you any more; reload the page to join again."
+
+
+class OtherWindowError(UserError):
+    """Another window of the teacher's shows the class now."""
 
 
 @dataclass
@@ -42,12 +54,10 @@ class Student:
     """One of those who watch, known by a token.
 
     Attributes:
-        opened: How many streams they have ever opened: the latest takes the place of those before.
         streams: How many are open.
         left: When the last one ended, in seconds of the room's clock.
     """
 
-    opened: int = 0
     streams: int = 0
     left: float = float("-inf")
 
@@ -68,7 +78,10 @@ class Room:
         self.secret = secrets.token_urlsafe(24)
         self.log = Log()
         self.changed = Signal()
-        self.ended = False
+        self._ended = False
+        self._run = ShownRun(self.log)
+        self._window: object = None
+        self._done = 0
         self.games = Games(self.log, self.changed.tell, judge)
         self.questions: list[Question] = []
         self._asking = False
@@ -77,9 +90,10 @@ class Room:
         self._students: dict[str, Student] = {}
         self._most_here = 0
         self._answers = Rates(ANSWERS_PER_S, ANSWERS_AT_ONCE, clock)
+        self._reads = Rates(READS_PER_S, READS_AT_ONCE, clock)
         self._kinds: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
-            "begin": self._begin,
-            "events": self._extend,
+            "begin": self._run.begin,
+            "events": self._run.extend,
             "view": self._view,
             "ask": self._ask,
             "close": self._close_answers,
@@ -90,15 +104,14 @@ class Room:
         }
 
     @property
-    def silent_s(self) -> float:
-        """Seconds since the teacher's page was last heard of."""
-        return self._clock() - self._heard
+    def over(self) -> bool:
+        """Whether it was ended, or its teacher's page was not heard of for ``IDLE_S``."""
+        return self._ended or self._clock() - self._heard > IDLE_S
 
     @property
     def here(self) -> int:
         """How many students are there; who asks for news from time to time is, in between."""
-        since = self._clock() - BETWEEN_S
-        return sum(student.streams > 0 or student.left > since for student in self._students.values())
+        return sum(map(self._is_here, self._students.values()))
 
     @property
     def question(self) -> Question | None:
@@ -110,25 +123,28 @@ class Room:
         if not hmac.compare_digest(secret.encode(), self.secret.encode()):
             raise UserError(NOT_THE_TEACHER)
 
-    def take(self, messages: object) -> dict[str, Any]:
+    def take(self, post: Mapping[str, Any]) -> dict[str, Any]:
         """The teacher's messages in their order; those before a refused one have been taken.
+
+        Args:
+            post: ``messages``, and by which ``window`` of the teacher's they are sent; the latest that came
+                with ``first`` is heard. A message with a ``number`` is taken once, however often it comes.
 
         Returns:
             How the class is: see :meth:`state`.
 
         Raises:
             UserError: One is refused.
+            OtherWindowError: Another window is heard.
         """
-        self._heard = self._clock()
+        self._require_open()
+        self._hear(post.get("window"), post.get("first") is True)
+        messages = post.get("messages")
         if not isinstance(messages, list):
             raise UserError("messages must be a list.")
         try:
             for message in messages:
-                kind = message.get("type") if isinstance(message, dict) else None
-                take = self._kinds.get(kind) if isinstance(kind, str) else None
-                if take is None:
-                    raise UserError(f"A message must be one of: {', '.join(self._kinds)}.")
-                take({key: value for key, value in message.items() if key != "type"})
+                self._take(message)
         finally:
             if messages:
                 self.changed.tell()
@@ -167,19 +183,21 @@ class Room:
         return token
 
     @contextmanager
-    def watched_by(self, token: str) -> Iterator[Callable[[], bool]]:
-        """A stream of this student's, open for as long as this lasts; gives whether it still is their latest.
+    def watched_by(self, token: str) -> Iterator[None]:
+        """A stream of this student's, open for as long as this lasts.
 
         Raises:
-            UserError: The class does not know them.
+            UserError: The class does not know them, is full, or they have opened too many.
         """
         student = self._student(token)
-        student.opened += 1
+        if not self._reads.take(token) or student.streams >= MOST_STREAMS:
+            raise TooOftenError(TOO_FAST)
+        if not self._is_here(student) and self.here >= MOST_STUDENTS:
+            raise UserError(FULL)
         student.streams += 1
-        number = student.opened
         self._most_here = max(self._most_here, self.here)
         try:
-            yield lambda: student.opened == number
+            yield
         finally:
             student.streams -= 1
             student.left = self._clock()
@@ -190,9 +208,10 @@ class Room:
         Raises:
             UserError: It is refused.
         """
+        self._require_open()
         self._student(token)
         if not self._answers.take(token):
-            raise UserError(TOO_FAST)
+            raise TooOftenError(TOO_FAST)
         if self.question is None:
             raise UserError("No question is asked now; wait for the next.")
         self.question.answer(token, raw)
@@ -205,9 +224,10 @@ class Room:
         Raises:
             UserError: It is refused.
         """
+        self._require_open()
         self._student(token)
         if not self._answers.take(token):
-            raise UserError(TOO_FAST)
+            raise TooOftenError(TOO_FAST)
         return self.games.take(token, raw)
 
     def given(self, token: str) -> dict[str, Any] | None:
@@ -216,6 +236,20 @@ class Room:
         if question is None or token not in question.answers:
             return None
         return {"question": question.number, "answer": question.answers[token]}
+
+    def writing(self) -> dict[str, Any] | None:
+        """The ``game`` that students write for, by its number, and the seconds ``left``; or None."""
+        return self.games.writing()
+
+    def own_verdict(self, token: str) -> dict[str, Any] | None:
+        """What the target made of this student's draft in the game on the page.
+
+        Raises:
+            UserError: The class does not know them.
+        """
+        self._student(token)
+        game = self.games.at_hand
+        return game.verdict_on(token) if game else None
 
     def drafted(self, token: str) -> dict[str, Any] | None:
         """What a student has written in the game on the page: the ``game``, the ``draft``, its ``number``."""
@@ -235,21 +269,27 @@ class Room:
 
     def end(self) -> None:
         """Tell everybody that the class is over."""
-        self.ended = True
+        self._ended = True
         self.games.end()
         self.changed.tell()
 
-    def _begin(self, message: Mapping[str, Any]) -> None:
-        self.log.begin({"type": "begin", **parse_opening(message)})
+    def _hear(self, window: object, first: bool) -> None:
+        if first and window != self._window:
+            self._window, self._done = window, 0
+        if window != self._window:
+            raise OtherWindowError(OTHER_WINDOW)
+        self._heard = self._clock()
 
-    def _extend(self, message: Mapping[str, Any]) -> None:
-        require_known(message, ("events",))
-        events = message.get("events")
-        if not isinstance(events, list) or len(events) > MOST_EVENTS:
-            raise UserError(f"events must be a list of at most {MOST_EVENTS:,}.")
-        if not all(isinstance(event, dict) and isinstance(event.get("type"), str) for event in events):
-            raise UserError("Every event must have a type.")
-        self.log.extend({"type": "events", "events": events})
+    def _take(self, message: object) -> None:
+        kind = message.get("type") if isinstance(message, dict) else None
+        take = self._kinds.get(kind) if isinstance(kind, str) else None
+        if take is None or not isinstance(message, dict):
+            raise UserError(f"A message must be one of: {', '.join(self._kinds)}.")
+        number = integer(message, "number", 0, 0, MOST_NUMBER)
+        if number and number <= self._done:
+            return
+        take({key: value for key, value in message.items() if key not in ("type", "number")})
+        self._done = max(self._done, number)
 
     def _view(self, message: Mapping[str, Any]) -> None:
         self.log.put("view", {"type": "view", **parse_view(message)})
@@ -285,6 +325,13 @@ class Room:
         assert self.question is not None
         self.log.put("question", {"type": "question", "question": self.question.asked()})
         self.changed.tell()
+
+    def _require_open(self) -> None:
+        if self.over:
+            raise UserError(OVER)
+
+    def _is_here(self, student: Student) -> bool:
+        return student.streams > 0 or student.left > self._clock() - BETWEEN_S
 
     def _student(self, token: str) -> Student:
         student = self._students.get(token)

@@ -9,15 +9,13 @@ import time
 from collections.abc import Callable
 
 from specdemo.classroom.games import Judge
-from specdemo.classroom.rates import Rates
+from specdemo.classroom.rates import Rates, TooOftenError
 from specdemo.classroom.room import Room
 from specdemo.records.limits import UserError
 
 MOST_ROOMS = 20
 MOST_OF_ONE = 8
 """Classes that one address may have open."""
-IDLE_S = 600.0
-"""How long a teacher's page may not be heard of before its class ends."""
 CODE_CHARS = "BCDFGHJKLMNPQRSTVWXZ"
 """No vowels, so that no code is a word; no digits, which a projector makes letters of."""
 CODE_LENGTH = 5
@@ -77,7 +75,7 @@ class Rooms:
         found = self._rooms.get(code.strip().upper())
         if found is None:
             if not self._misses.take(address):
-                raise UserError("Too many codes were tried from your network; wait a minute.")
+                raise TooOftenError("Too many codes were tried from your network; wait a minute.")
             raise UserError(NO_CLASS)
         return found[0]
 
@@ -88,7 +86,7 @@ class Rooms:
             UserError: Too many join, or the class is full.
         """
         if not self._joins.take(address):
-            raise UserError(TOO_MANY_JOIN)
+            raise TooOftenError(TOO_MANY_JOIN)
         return room.join()
 
     def end(self, room: Room) -> None:
@@ -97,7 +95,7 @@ class Rooms:
         self._rooms.pop(room.code, None)
 
     def _end_idle(self) -> None:
-        for room in [room for room, _ in self._rooms.values() if room.silent_s > IDLE_S]:
+        for room in [room for room, _ in self._rooms.values() if room.over]:
             self.end(room)
 
     def _new_code(self) -> str:

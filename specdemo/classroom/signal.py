@@ -25,11 +25,12 @@ class Signal:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(max(loop.time(), self._latest + self._gap_s), self._wake)
 
-    async def wait(self, within_s: float) -> None:
-        """Until readers are woken the next time, or that long."""
+    async def wait(self, within_s: float) -> bool:
+        """Until readers are woken the next time, or that long; whether they were woken."""
         told = self._told
         with suppress(TimeoutError):
             await asyncio.wait_for(told.wait(), within_s)
+        return told.is_set()
 
     def _wake(self) -> None:
         self._timer = None

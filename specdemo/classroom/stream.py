@@ -2,43 +2,43 @@
 
 from collections.abc import AsyncIterator
 
-from specdemo.classroom.log import Frame
+from specdemo.classroom.log import Frame, frame_of
 from specdemo.classroom.room import Room
 
 SIGN_OF_LIFE_S = 10.0
 """How long a stream may be silent: proxies close what says nothing, and who has left is found by writing."""
 POLL_S = 20.0
 """How long a question for news waits for some; proxies often end a request after 30."""
-END = Frame(2**53 - 1, '{"type":"end"}')
+END = frame_of(2**53 - 1, b'{"type":"end"}')
 """The last message of every class."""
 
 
-async def messages(room: Room, token: str, after: int) -> AsyncIterator[list[Frame]]:
-    """Everything behind the message of that number, as it comes; an empty list is a sign of life.
-
-    The first list comes at once. Ends with the class, or when the same student has opened another stream.
+async def messages(room: Room, token: str, after: int) -> AsyncIterator[Frame | None]:
+    """Everything behind the message of that number, as it comes; None is a sign of life. Ends with the class.
 
     Raises:
-        UserError: The class does not know this student.
+        UserError: The class does not know this student, or is full.
     """
-    with room.watched_by(token) as is_latest:
-        while True:
-            new = [END] if room.ended else room.log.after(after)
-            yield new
-            if room.ended or not is_latest():
-                return
-            after = new[-1].id if new else after
-            if not room.log.after(after):  # else more has come while this was sent
-                await room.changed.wait(SIGN_OF_LIFE_S)
+    with room.watched_by(token):
+        while not room.over:
+            new = room.log.after(after)
+            for frame in new:
+                yield frame
+                after = frame.id
+            if new:
+                continue  # more may have come while this was sent
+            if not await room.changed.wait(SIGN_OF_LIFE_S):
+                yield None
+        yield END
 
 
 async def news(room: Room, token: str, after: int) -> list[Frame]:
     """What has come behind the message of that number, waiting for it if need be; empty after ``POLL_S``.
 
     Raises:
-        UserError: The class does not know this student.
+        UserError: The class does not know this student, or is full.
     """
     with room.watched_by(token):
-        if not room.ended and not room.log.after(after):
+        if not room.over and not room.log.after(after):
             await room.changed.wait(POLL_S)
-        return [END] if room.ended else room.log.after(after)
+        return [END] if room.over else room.log.after(after)

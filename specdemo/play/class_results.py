@@ -140,11 +140,11 @@ def _agreement(results: ClassResults, pieces: PieceTable) -> str:
 
 
 def _longest(results: ClassResults) -> str:
-    """Which draft was kept longest, counted from 1, or how many were."""
+    """How much was kept of the draft, or the drafts, of which most was."""
     longest = results.longest
     if not longest:
         return "The target kept no draft's first token."
     tokens = count(results.rounds[results.drafts[longest[0]]].accepted, "token")
     if len(longest) == 1:
-        return f"Kept longest: draft {longest[0] + 1}, {tokens}."
+        return f"Kept longest: one draft, {tokens}."
     return f"Kept longest: {len(longest):,} drafts, {tokens} of each."

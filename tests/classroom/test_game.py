@@ -22,7 +22,7 @@ def judged(request):
     return event
 
 
-async def judge(request):
+async def judge(request, _stop):
     return judged(request)
 
 
@@ -64,9 +64,9 @@ def test_every_draft_gets_its_number_and_its_verdict(short):
     game = games.at_hand
     assert [game.number_of(student) for student in "abcd"] == [1, 2, 3, 0]
     results = game.told()["results"]
-    assert results["drafts"] == [0, 1, 2]
-    kept = [sum(token["status"] == "accepted" for token in one["drafted"]) for one in results["verdicts"]]
-    assert kept == [4, 1, 8]
+    own = [game.verdict_on(student) for student in "abc"]
+    assert results["verdicts"] == [] and game.verdict_on("d") is None
+    assert [sum(token["status"] == "accepted" for token in one["drafted"]) for one in own] == [4, 1, 8]
     assert [summed["count"] for summed in games.summed_up()] == [3]
 
 
@@ -85,10 +85,6 @@ def test_behind_the_time_nothing_is_taken(short):
         of(1, "x" * 401),
         of(1, None),
         of(1, "a\x00"),
-        of(1, name="<b>x</b>"),
-        of(1, name="x" * 17),
-        of(1, name="a\u202eb"),
-        of(1, name=7),
         of(1, more=1),
     ],
 )
@@ -99,14 +95,38 @@ def test_what_is_no_draft_is_refused_in_a_sentence(message):
     assert game.drafts == {}
 
 
-@pytest.mark.parametrize("name", ["Ana", "Élodie B.", "李雷", "x_1", "O'Neil-2", " Ana ", "", None])
+@pytest.mark.parametrize("name", ["Ana", "Élodie B.", "李雷", "x_1", "O'Neil-2", " Ana ", "प्रिया", "", None])
 def test_names_of_all_alphabets_are_names(name):
     assert nickname(name) == (name or "").strip()
 
 
 @pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        ("<b>x</b>", "bxb"),
+        ("x" * 99, "x" * 16),
+        ("a\u202eb", "ab"),
+        ("a\n\n b", "a b"),
+        (7, ""),
+        ("🎉", ""),
+        ("ﬁ", "fi"),
+    ],
+)
+def test_of_a_name_is_shown_what_may_be(typed, shown):
+    assert nickname(typed) == shown
+
+
+@pytest.mark.parametrize(
     "settings",
-    [{"text": ""}, {"text": 1}, {"seconds": 4}, {"seconds": 121}, {"seconds": "9"}, {"names": 1}, {"x": 1}],
+    [
+        {"text": ""},
+        {"text": 1},
+        {"seconds": 4},
+        {"seconds": 121},
+        {"seconds": "9"},
+        {"open_drafts": 1},
+        {"x": 1},
+    ],
 )
 def test_what_cannot_be_played_is_refused_in_a_sentence(settings):
     with pytest.raises(UserError, match=r"\.$"):
@@ -119,9 +139,9 @@ def test_names_are_of_the_best_and_only_where_they_are_wanted(short):
         ("b", of(1, " as soon", name="Bo")),
         ("c", of(1, " as soon")),
     )
-    assert played(*drafts, names=True).at_hand.told()["results"]["best"] == ["Bo"]
+    assert played(*drafts, open_drafts=True).at_hand.told()["results"]["best"] == ["Bo"]
     assert played(*drafts).at_hand.told()["results"]["best"] == []
-    assert "Ana" not in str(played(*drafts, names=True).at_hand.told())
+    assert "Ana" not in str(played(*drafts, open_drafts=True).at_hand.told())
 
 
 def test_nobody_sees_a_draft_before_the_time_is_over():
@@ -133,10 +153,15 @@ def test_nobody_sees_a_draft_before_the_time_is_over():
 
 
 def test_a_game_that_cannot_be_judged_says_why_and_another_may_begin(short):
-    async def busy(_request):
+    async def busy(_request, _stop):
         raise UserError("Too many are waiting.")
 
     assert played(("a", of(1)), judge=busy).at_hand.told()["error"] == "Too many are waiting."
+
+    async def broken(_request, _stop):
+        raise KeyError("a fault")
+
+    assert "failed inside" in played(("a", of(1)), judge=broken).at_hand.told()["error"]
     assert "Nobody has written" in played().at_hand.told()["error"]
 
 
@@ -150,7 +175,7 @@ def test_one_game_at_a_time_and_none_without_a_judge():
         games.begin(GAME)
         assert games.at_hand.number == 2
         games.end()
-        with pytest.raises(UserError, match="no class can draft"):
+        with pytest.raises(UserError, match="the game is off"):
             Games(Log(), lambda: None, None).begin(GAME)
 
     asyncio.run(work())
@@ -160,7 +185,7 @@ def test_a_game_that_was_called_off_is_not_judged(short):
     async def work():
         asked = []
 
-        async def counting(request):
+        async def counting(request, _stop):
             asked.append(request)
             return judged(request)
 
@@ -174,10 +199,44 @@ def test_a_game_that_was_called_off_is_not_judged(short):
     asyncio.run(work())
 
 
+def test_who_judges_is_told_to_stop_when_the_game_is_called_off(short):
+    async def work():
+        stops = []
+
+        async def slow(_request, stop):
+            stops.append(stop)
+            await asyncio.sleep(20)
+
+        games = Games(Log(), lambda: None, slow)
+        games.begin(GAME)
+        games.take("a", of(1))
+        while not stops:
+            await asyncio.sleep(0.01)
+        assert not stops[0]()
+        games.put_away()
+        await asyncio.sleep(0)
+        assert stops[0]()
+
+    asyncio.run(work())
+
+
+def test_who_comes_late_is_told_how_long_is_left():
+    async def work():
+        games = Games(Log(), lambda: None, judge)
+        assert games.writing() is None
+        games.begin(GAME)
+        await asyncio.sleep(0.2)
+        writing = games.writing()
+        assert writing["game"] == 1 and 4 < writing["left"] < 4.9
+        games.end()
+
+    asyncio.run(work())
+
+
 def test_a_class_takes_drafts_of_its_own_students_only_and_not_too_fast():
     async def work():
         room = Room("BCDFG", judge=judge)
-        room.take([{"type": "play", **GAME}])
+        room.take({"window": 1, "first": True, "messages": [{"type": "play", **GAME}]})
         token = room.join()
         with pytest.raises(UserError, match="does not know you"):
             room.draft("forged", of(1))

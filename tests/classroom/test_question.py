@@ -101,15 +101,19 @@ def test_numbers_within_a_tenth_are_right():
     question = numbers(0.9, 1.1, 1.0, 1.11, 0.89, 2)
     question.tell({"right": 1.0})
     assert question.right_answers == 3
-    assert question.summed_up()["median"] == pytest.approx(1.05)
 
 
-def test_many_different_numbers_are_counted_in_bars_of_equal_width():
+def test_many_different_numbers_are_counted_in_bars_of_equal_width_and_the_outer_ones():
     bars = numbers(*range(81)).bars()
-    assert len(bars) == 8
-    assert sum(bar["count"] for bar in bars) == 81
-    assert bars[0]["label"] == "0 to 10"
-    assert bars[-1]["count"] == 11  # with the greatest
+    assert [bar["label"] for bar in bars[:2]] == ["less than 4", "4 to 16"]
+    assert [bar["count"] for bar in bars] == [4, 12, 12, 12, 12, 12, 13, 4]
+
+
+def test_one_slip_does_not_press_all_others_into_one_bar():
+    bars = numbers(*(1 + index / 50 for index in range(50)), 1e9).bars()
+    assert bars[-1] == {"label": "more than 1.96", "count": 2}
+    assert sum(bar["count"] for bar in bars) == 51
+    assert max(bar["count"] for bar in bars) <= 12
 
 
 def test_few_numbers_have_a_bar_each():

@@ -1,15 +1,19 @@
 """One class: who may steer it, who is there, and what its students answer."""
 
 import asyncio
+import json
 
 import pytest
 
 from specdemo.classroom import room as rooms_module
-from specdemo.classroom.room import Room
-from specdemo.classroom.rooms import CODE_CHARS, IDLE_S, JOINS_AT_ONCE, MOST_OF_ONE, MOST_ROOMS, Rooms
+from specdemo.classroom.room import IDLE_S, OtherWindowError, Room
+from specdemo.classroom.rooms import CODE_CHARS, JOINS_AT_ONCE, MOST_OF_ONE, MOST_ROOMS, Rooms
+from specdemo.classroom.shown_run import UnknownRunError
 from specdemo.classroom.stream import END, messages, news
 from specdemo.records.limits import UserError
 
+BEGIN = {"type": "begin", "run": 1}
+ROUND = {"type": "round"}
 ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "no"]}
 
 
@@ -28,12 +32,14 @@ def in_loop(work):
     return asyncio.run(asyncio.wait_for(work(), 20))
 
 
-def taken(*sent, room=None):
-    async def work():
-        made = room or Room("BCDFG")
-        return made, made.take(list(sent))
+def post(*sent, window="one", first=True):
+    """What a teacher's page posts."""
+    return {"window": window, "first": first, "messages": list(sent)}
 
-    return in_loop(work)
+
+def part(first, *events, run=1):
+    """Events of a run, the first of which has that number."""
+    return {"type": "events", "run": run, "from": first, "events": list(events)}
 
 
 def test_only_the_secret_makes_a_teacher():
@@ -62,10 +68,14 @@ def test_only_the_secret_makes_a_teacher():
         {"type": "view", "time": 0, "round": 1.5},
         {"type": "view", "time": 0, "tab": "javascript:alert(1)"},
         {"type": "view", "time": 0, "playing": 1},
-        {"type": "events", "events": {}},
-        {"type": "events", "events": [1]},
-        {"type": "events", "events": [{"type": 1}]},
-        {"type": "events", "events": [{"type": "round"}]},  # of no run
+        part(0, run=None) | {"events": {}},
+        part(0, 1),
+        part(0, {"type": 1}),
+        part(0, ROUND),  # of no run
+        part(-1, ROUND),
+        part(0, ROUND) | {"more": 1},
+        {**BEGIN, "number": "x"},
+        {**BEGIN, "run": "x"},
         {"type": "close"},
         {"type": "tell", "right": 0},
         {"type": "away"},
@@ -75,7 +85,7 @@ def test_what_is_no_message_is_refused_in_a_sentence_and_changes_nothing(message
     async def work():
         room = Room("BCDFG")
         with pytest.raises(UserError, match=r"\.$"):
-            room.take([message])
+            room.take(post(message))
         assert room.log.last == 0
 
     in_loop(work)
@@ -85,7 +95,7 @@ def test_what_came_before_a_refused_message_has_been_taken():
     async def work():
         room = Room("BCDFG")
         with pytest.raises(UserError):
-            room.take([{"type": "begin"}, {"type": "shout"}])
+            room.take(post({"type": "begin", "run": 1}, {"type": "shout"}))
         assert room.log.last == 1
 
     in_loop(work)
@@ -94,16 +104,16 @@ def test_what_came_before_a_refused_message_has_been_taken():
 def test_an_answer_is_one_students_and_shows_to_the_teacher():
     async def work():
         room = Room("BCDFG")
-        room.take([ASK])
+        room.take(post(ASK))
         token = room.join()
         with pytest.raises(UserError, match="does not know you"):
             room.answer("forged", {"question": 1, "answer": 0})
         room.answer(token, {"question": 1, "answer": 0})
         room.answer(token, {"question": 1, "answer": 1})
         assert room.given(token) == {"question": 1, "answer": 1}
-        room.take([{"type": "close"}])
+        room.take(post({"type": "close"}))
         assert [bar["count"] for bar in room.state()["question"]["bars"]] == [0, 1]
-        room.take([{"type": "tell", "right": 1}, {"type": "away"}])
+        room.take(post({"type": "tell", "right": 1}, {"type": "away"}))
         assert room.state()["question"] is None
         assert room.given(token) is None
         with pytest.raises(UserError, match="No question"):
@@ -118,7 +128,7 @@ def test_answers_may_not_come_faster_than_a_hand():
     async def work():
         clock = Clock()
         room = Room("BCDFG", clock)
-        room.take([ASK])
+        room.take(post(ASK))
         token, other = room.join(), room.join()
         for _ in range(5):
             room.answer(token, {"question": 1, "answer": 0})
@@ -131,19 +141,35 @@ def test_answers_may_not_come_faster_than_a_hand():
     in_loop(work)
 
 
+def test_behind_the_end_nothing_is_taken():
+    async def work():
+        room = Room("BCDFG")
+        token = room.join()
+        room.end()
+        for refused in (
+            lambda: room.take(post(ASK)),
+            lambda: room.answer(token, {}),
+            lambda: room.draft(token, {}),
+        ):
+            with pytest.raises(UserError, match="over"):
+                refused()
+
+    in_loop(work)
+
+
 def test_everything_is_read_in_order_and_once_and_the_end_is_told():
     async def work():
         room = Room("BCDFG")
-        room.take([{"type": "begin"}])
+        room.take(post(BEGIN))
         token, read = room.join(), []
 
         async def reader():
-            async for new in messages(room, token, 0):
-                read.extend(new)
+            async for frame in messages(room, token, 0):
+                read.append(frame)
 
         reading = asyncio.create_task(reader())
-        for _ in range(20):
-            room.take([{"type": "events", "events": [{"type": "round"}]}])
+        for number in range(20):
+            room.take(post(part(number, ROUND)))
             await asyncio.sleep(0.02)
         assert room.here == 1
         room.end()
@@ -162,7 +188,7 @@ def test_news_waits_until_there_is_some_and_ends_with_the_class(monkeypatch):
         waiting = asyncio.create_task(news(room, token, 0))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        room.take([{"type": "begin"}])
+        room.take(post(BEGIN))
         assert [frame.id for frame in await waiting] == [1]
         assert [frame.id for frame in await news(room, token, 0)] == [1]
         waiting = asyncio.create_task(news(room, token, 1))
@@ -173,18 +199,71 @@ def test_news_waits_until_there_is_some_and_ends_with_the_class(monkeypatch):
     in_loop(work)
 
 
-def test_a_second_stream_takes_the_place_of_a_students_first():
+def test_a_student_may_have_few_streams_at_a_time():
     async def work():
         room = Room("BCDFG")
+        room.take(post(BEGIN))
         token = room.join()
-        first, second = messages(room, token, 0), messages(room, token, 0)
-        await anext(first)
-        await anext(second)
+        streams = [messages(room, token, 0) for _ in range(rooms_module.MOST_STREAMS)]
+        for stream in streams:
+            await anext(stream)
         assert room.here == 1
-        room.take([{"type": "begin"}])
-        assert len(await anext(second)) == 1
-        with pytest.raises(StopAsyncIteration):
-            await anext(first)
+        with pytest.raises(UserError, match="too fast"):
+            await anext(messages(room, token, 0))
+        await streams[0].aclose()
+        await anext(messages(room, token, 0))
+
+    in_loop(work)
+
+
+def test_a_student_may_not_ask_for_everything_again_and_again():
+    async def work():
+        room = Room("BCDFG", Clock())
+        room.take(post(BEGIN))
+        token = room.join()
+        for _ in range(rooms_module.READS_AT_ONCE):
+            await news(room, token, 0)
+        with pytest.raises(UserError, match="too fast"):
+            await news(room, token, 0)
+
+    in_loop(work)
+
+
+def test_what_is_sent_twice_is_told_once():
+    async def work():
+        room = Room("BCDFG")
+        room.take(post(BEGIN, part(0, ROUND, ROUND), {**ASK, "number": 1}))
+        room.take(post(part(0, ROUND, ROUND, {"type": "end"}), {**ASK, "number": 1}))
+        told = [json.loads(frame.data) for frame in room.log.after(0)]
+        events = [event["type"] for message in told for event in message.get("events", [])]
+        assert events == ["round", "round", "end"]
+        assert len(room.questions) == 1
+
+    in_loop(work)
+
+
+@pytest.mark.parametrize("message", [part(3, ROUND), part(0, ROUND, run=2)])
+def test_what_goes_on_from_what_was_never_told_is_told_so(message):
+    async def work():
+        room = Room("BCDFG")
+        room.take(post(BEGIN, part(0, ROUND)))
+        with pytest.raises(UnknownRunError):
+            room.take(post(message))
+
+    in_loop(work)
+
+
+def test_of_two_windows_the_latest_is_heard():
+    async def work():
+        room = Room("BCDFG")
+        room.take(post(BEGIN))
+        room.take(post(BEGIN, window="two"))
+        with pytest.raises(OtherWindowError):
+            room.take(post(BEGIN, first=False))
+        room.take(post(BEGIN, window="two", first=False))
+        room.take(post(BEGIN))  # reloaded
+        with pytest.raises(OtherWindowError):
+            room.take(post(window="two", first=False))
 
     in_loop(work)
 
@@ -194,6 +273,7 @@ def test_who_leaves_is_counted_no_more_and_may_come_back(monkeypatch):
         clock = Clock()
         room = Room("BCDFG", clock)
         token = room.join()
+        room.take(post(BEGIN))
         stream = messages(room, token, 0)
         await anext(stream)
         assert room.here == 1
@@ -212,12 +292,16 @@ def test_a_class_is_full_at_some_point_but_not_for_who_is_there(monkeypatch):
 
     async def work():
         room = Room("BCDFG")
+        room.take(post(BEGIN))
+        late = room.join()
         tokens = [room.join(), room.join()]
         streams = [messages(room, token, 0) for token in tokens]
         for stream in streams:
             await anext(stream)
         with pytest.raises(UserError, match="full"):
             room.join()
+        with pytest.raises(UserError, match="full"):
+            await anext(messages(room, late, 0))
         await anext(messages(room, tokens[0], 0))
 
     in_loop(work)
@@ -228,6 +312,7 @@ def test_only_so_many_are_remembered_and_never_those_who_are_there_forgotten(mon
 
     async def work():
         room = Room("BCDFG")
+        room.take(post(BEGIN))
         there = room.join()
         stream = messages(room, there, 0)
         await anext(stream)
@@ -245,12 +330,16 @@ def test_a_class_ends_when_its_teacher_has_not_been_heard_of():
     room = rooms.open("teacher")
     clock.now += IDLE_S - 1
     assert rooms.find(room.code.lower() + " ", "student") is room
-    taken(room=room)
+    in_loop(lambda: _taken(room))
     clock.now += IDLE_S - 1
     assert rooms.find(room.code, "student") is room
     clock.now += 2
     in_loop(lambda: _refused(lambda: rooms.find(room.code, "student"), "no class of that code"))
-    assert room.ended
+    assert room.over
+
+
+async def _taken(room):
+    room.take(post())
 
 
 async def _refused(work, words):

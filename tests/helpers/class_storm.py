@@ -45,7 +45,7 @@ class Student:
             while line := await reader.readline():
                 if line.startswith(b"data: "):
                     self._take(line[6:])
-                    if self.types[-1] == "end":
+                    if self.types[-1:] == ["end"]:
                         return
         finally:
             writer.close()
@@ -54,7 +54,9 @@ class Student:
         # Its number and type stand in front; to parse the rest two hundred times would be most of the work.
         now = time.perf_counter()
         kind = data[data.index(b'"type":"') + 8 :].partition(b'"')[0].decode()
-        number = int(data[6:].partition(b",")[0]) if data.startswith(b'{"id":') else 2**53
+        number = int(data[6:].partition(b",")[0]) if data.startswith(b'{"id":') else 0
+        if kind == "here":
+            return
         self.seen.append((number, now))
         self.types.append(kind)
 
@@ -75,7 +77,7 @@ class Teacher:
 
     async def tell(self, *messages: dict[str, Any]) -> dict[str, Any]:
         """Send messages; how the class is."""
-        return await self.post("teach", {"messages": messages})
+        return await self.post("teach", {"window": 1, "first": True, "messages": messages})
 
     async def post(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
         """Post as the teacher; raises for a refusal."""
@@ -89,6 +91,11 @@ class Teacher:
         return Student(reply.raise_for_status().json()["student"])
 
 
+def part(first: int, *events: dict[str, Any]) -> dict[str, Any]:
+    """Events of the first run, the first of which has that number."""
+    return {"type": "events", "run": 1, "from": first, "events": list(events)}
+
+
 def lateness(sent: dict[int, float], students: Sequence[Student]) -> list[float]:
     """Sorted seconds from when each message was sent to when each student had it."""
     return sorted(when - sent[number] for one in students for number, when in one.seen if number in sent)
@@ -98,7 +105,7 @@ async def lesson(url: str, students: int, messages: int, gap_s: float) -> tuple[
     """A class that is shown ``messages`` parts of a run, ``gap_s`` apart: lateness, and the students."""
     teacher = Teacher(url)
     await teacher.open()
-    await teacher.tell({"type": "begin"})
+    await teacher.tell({"type": "begin", "run": 1})
     everybody = [await teacher.student() for _ in range(students)]
     watching = [asyncio.create_task(one.watch(url, teacher.code)) for one in everybody]
     while (await teacher.tell())["students"] < students:
@@ -106,7 +113,7 @@ async def lesson(url: str, students: int, messages: int, gap_s: float) -> tuple[
     sent: dict[int, float] = {}
     for number in range(messages):
         sent[number + 2] = time.perf_counter()
-        await teacher.tell({"type": "events", "events": [{"type": "round", "padding": "x" * 2000}]})
+        await teacher.tell(part(number, {"type": "round", "padding": "x" * 2000}))
         await asyncio.sleep(gap_s)
     await teacher.post("end", {})
     await asyncio.gather(*watching)

@@ -120,7 +120,7 @@ def test_the_target_s_text_goes_as_far_as_any_round_reached():
             "q",
             "The class, 3 drafts: 71% accepted, the draft model: 0%.",
             " Most agreed on “aq”, of which the target keeps “a”.",
-            " Kept longest: draft 3, 3 tokens.",
+            " Kept longest: one draft, 3 tokens.",
         ),
         (
             ["q", "q"],
@@ -134,7 +134,7 @@ def test_the_target_s_text_goes_as_far_as_any_round_reached():
             "a",
             "The class, 2 drafts: 50% accepted, the draft model: 100%.",
             " No token was the first of most drafts.",
-            " Kept longest: draft 1, 1 token.",
+            " Kept longest: one draft, 1 token.",
         ),
         (
             ["q"],

@@ -7,8 +7,9 @@ import json
 
 import httpx
 import pytest
-from helpers.class_storm import PREFIX, Student, Teacher, lesson
+from helpers.class_storm import PREFIX, Student, Teacher, lesson, part
 
+BEGIN = {"type": "begin", "run": 1}
 ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "=no"]}
 
 
@@ -67,9 +68,9 @@ def test_everybody_gets_everything_in_order_also_who_comes_late_or_asks_for_news
     async def work(teacher):
         early = await teacher.student()
         watching = asyncio.create_task(early.watch(url, teacher.code))
-        await teacher.tell({"type": "begin", "recording": "capital"})
+        await teacher.tell({**BEGIN, "recording": "capital"})
         for number in range(5):
-            await teacher.tell({"type": "events", "events": [{"type": "round", "number": number}]})
+            await teacher.tell(part(number, {"type": "round", "number": number}))
         await teacher.tell({"type": "view", "time": 1.5, "playing": True, "pace": "fit"}, ASK)
         late = await teacher.student()
         news = await teacher.http.get(at(teacher, f"news?student={late.token}&after=0"))
@@ -88,10 +89,10 @@ def test_everybody_gets_everything_in_order_also_who_comes_late_or_asks_for_news
 def test_who_vanishes_and_comes_back_loses_nothing(url):
     async def work(teacher):
         students = [await teacher.student() for _ in range(10)]
-        await teacher.tell({"type": "begin"})
+        await teacher.tell(BEGIN)
         watching = [asyncio.create_task(one.watch(url, teacher.code)) for one in students]
         for number in range(30):
-            await teacher.tell({"type": "events", "events": [{"type": "round"}]})
+            await teacher.tell(part(number, {"type": "round"}))
             await asyncio.sleep(0.03)
             if number == 10:
                 for task in watching[:5]:
@@ -115,7 +116,12 @@ def test_answers_are_counted_and_summed_up(url):
             said = {"student": student.token, "question": 1, "answer": answer}
             assert (await teacher.http.post(at(teacher, "answer"), json=said)).status_code == 200
         again = await teacher.http.post(at(teacher, "join"), json={"student": students[0].token})
-        assert again.json() == {"student": students[0].token, "given": {"question": 1, "answer": 0}}
+        assert again.json() == {
+            "student": students[0].token,
+            "given": {"question": 1, "answer": 0},
+            "drafted": None,
+            "writing": None,
+        }
         state = await teacher.tell({"type": "tell", "right": 1, "why": "Measured."})
         assert [bar["count"] for bar in state["question"]["bars"]] == [1, 2]
         headers = {"x-class-secret": teacher.secret}
@@ -132,7 +138,7 @@ def test_a_student_can_neither_steer_nor_read_nor_end_the_class(url):
     async def work(teacher):
         student = await teacher.student()
         for secret in ({}, {"x-class-secret": student.token}, {"x-class-secret": "x" * 32}):
-            for path, content in (("teach", {"messages": [{"type": "begin"}]}), ("end", {})):
+            for path, content in (("teach", {"window": 1, "first": True, "messages": [BEGIN]}), ("end", {})):
                 asked = teacher.http.post(at(teacher, path), json=content, headers=secret)
                 await refused(asked, 400, "Only who has opened this class")
             await refused(
@@ -151,7 +157,7 @@ def test_hostile_students_are_refused_in_a_sentence_and_the_class_goes_on(url):
     async def work(teacher):
         good = await teacher.student()
         watching = asyncio.create_task(good.watch(url, teacher.code))
-        await teacher.tell({"type": "begin"}, ASK)
+        await teacher.tell(BEGIN, ASK)
         post = teacher.http.post
         forged = {"student": "forged", "question": 1, "answer": 0}
         await refused(post(at(teacher, "answer"), json=forged), 400, "does not know you")
@@ -173,14 +179,16 @@ def test_hostile_students_are_refused_in_a_sentence_and_the_class_goes_on(url):
         for after in ("-1", "1e3", "x", "9" * 17, "%00"):
             path = at(teacher, f"events?student={good.token}&after={after}")
             await refused(teacher.http.get(path), 400, "after must be")
-        await refused(teacher.http.get(at(teacher, "events?student=forged")), 400, "does not know you")
+        for path in ("events", "news", "own"):
+            asked = teacher.http.get(at(teacher, f"{path}?student=forged"))
+            await refused(asked, 400, "does not know you")
         await refused(post(f"/{PREFIX}/ZZZZZZ/join", json={}), 404, "no class of that code")
         foreign = {"origin": "https://evil.example"}
         await refused(post(at(teacher, "join"), json={}, headers=foreign), 403, "other sites")
         assert (await post(at(teacher, "answer"), json=mine)).status_code == 200
         assert (await teacher.tell({"type": "close"}))["question"]["answered"] == 1
         await refused(post(at(teacher, "answer"), json=mine), 400, "closed")
-        await teacher.tell({"type": "events", "events": [{"type": "round"}]})
+        await teacher.tell(part(0, {"type": "round"}))
         while "events" not in good.types:
             await asyncio.sleep(0.02)
         watching.cancel()
@@ -190,17 +198,21 @@ def test_hostile_students_are_refused_in_a_sentence_and_the_class_goes_on(url):
 
 def test_a_run_that_is_too_long_is_refused_and_the_next_is_shown(url):
     async def work(teacher):
-        await teacher.tell({"type": "begin"})
-        line = {"type": "round", "padding": "x" * 3_000_000}
-        await teacher.tell({"type": "events", "events": [line]})
         headers = {"x-class-secret": teacher.secret}
-        more = {"messages": [{"type": "events", "events": [line, line]}]}
-        await refused(teacher.http.post(at(teacher, "teach"), json=more, headers=headers), 413, "too large")
-        more = {"messages": [{"type": "events", "events": [line]}, {"type": "events", "events": [line]}]}
-        await refused(teacher.http.post(at(teacher, "teach"), json=more, headers=headers), 413, "too large")
-        more = {"messages": [{"type": "events", "events": [line]}]}
-        await refused(teacher.http.post(at(teacher, "teach"), json=more, headers=headers), 400, "too long")
-        await teacher.tell({"type": "begin"}, {"type": "events", "events": [line]})
+        line = {"type": "round", "padding": "x" * 900_000}
+        await teacher.tell(BEGIN)
+        for number in range(6):
+            await teacher.tell(part(number, line))
+
+        async def refused_part(message, status, words):
+            more = {"window": 1, "first": True, "messages": [message]}
+            asked = teacher.http.post(at(teacher, "teach"), json=more, headers=headers)
+            await refused(asked, status, words)
+
+        await refused_part(part(6, line, line), 413, "too large")
+        await refused_part(part(6, line), 400, "too long")
+        await refused_part(part(8, line), 409, "never told")
+        await teacher.tell({**BEGIN, "run": 1}, part(0, line))
 
     in_class(url, work)
 
@@ -220,13 +232,13 @@ def test_joins_without_end_leave_those_who_are_there_alone(url):
     async def work(teacher):
         good: Student = await teacher.student()
         watching = asyncio.create_task(good.watch(url, teacher.code))
-        await teacher.tell({"type": "begin"})
+        await teacher.tell(BEGIN)
         joins = [teacher.http.post(at(teacher, "join"), json={}) for _ in range(1000)]
         statuses = [reply.status_code for reply in await asyncio.gather(*joins)]
-        assert set(statuses) == {200, 400}
+        assert set(statuses) == {200, 429}
         again = await teacher.http.post(at(teacher, "join"), json={"student": good.token})
         assert again.json()["student"] == good.token
-        await teacher.tell({"type": "events", "events": [{"type": "round"}]})
+        await teacher.tell(part(0, {"type": "round"}))
         while "events" not in good.types:
             await asyncio.sleep(0.02)
         watching.cancel()

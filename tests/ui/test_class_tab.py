@@ -114,8 +114,9 @@ def test_the_pace_and_a_playing_clock_are_the_teachers(teacher, student):
     expect(watching.locator(".sd-pace input[value='0.05']")).to_be_checked()
     watching.wait_for_function("Number(document.querySelector('[data-role=scrub]').value) > 0.01")
     press(teacher, "play")
+    expect(watching.locator("[data-role=scrub]")).to_have_value(teacher.input_value("[data-role=scrub]"))
+    assert clock(watching) > 0
     same(teacher, watching)
-    assert 0 < clock(watching) == clock(teacher)
 
 
 def test_a_student_may_look_elsewhere_and_come_back_with_one_press(teacher, student):
@@ -188,7 +189,7 @@ def test_a_question_of_ones_own_from_asking_to_summing_up(teacher, student):
     expect(phone.locator(".sd-asked-told")).to_contain_text("Not as you said.")
     assert not phone.evaluate(WIDER.replace("main *", "body *"), 390)
     teacher.click("text=Next question")
-    expect(phone.locator(".sd-asked")).to_be_hidden()
+    expect(phone.locator("[data-role=asked]")).to_be_hidden()
     press(teacher, "sum-up")
     expect(teacher.locator("[data-role=summary]")).to_contain_text("1 of 2 were right.")
     with teacher.expect_download() as download:
@@ -235,7 +236,7 @@ def test_the_class_is_the_draft_and_everybody_sees_what_the_target_keeps(teacher
     keyboard = student()
     teacher.fill(".sd-class-game textarea[name=text]", "Please answer")
     teacher.fill(".sd-class-game input[name=seconds]", "6")
-    teacher.check(".sd-class-game input[name=names]")
+    teacher.check(".sd-class-game input[name=drafts]")
     teacher.click("text=Let them write")
     phone.fill(".sd-game-form textarea", "as soon as you can")
     phone.fill(".sd-game-form input", "Ana")
@@ -248,7 +249,7 @@ def test_the_class_is_the_draft_and_everybody_sees_what_the_target_keeps(teacher
     for page in (phone, keyboard, teacher):
         expect(page.locator(".sd-game-results")).to_be_visible()
     expect(teacher.locator(".sd-game-count")).to_have_text("2 drafts")
-    expect(teacher.locator(".sd-game-best")).to_have_text("Kept longest: Ana.")
+    expect(teacher.locator(".sd-game-best")).to_have_text("By Ana.")
     own = phone.locator(".sd-game-drafts").first
     expect(own.locator("b")).to_have_text("12 of 12")
     statuses = (
@@ -266,7 +267,7 @@ def test_the_class_is_the_draft_and_everybody_sees_what_the_target_keeps(teacher
     assert_accessible(teacher, ".sd-class")
     assert not phone.evaluate(WIDER.replace("main *", "body *"), 390)
     teacher.click("text=Another beginning")
-    expect(phone.locator(".sd-game")).to_be_hidden()
+    expect(phone.locator(".sd-student > .sd-game")).to_be_hidden()
     press(teacher, "sum-up")
     expect(teacher.locator("[data-role=summary]")).to_contain_text("The class was the draft")
 

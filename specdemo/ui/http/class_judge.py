@@ -8,6 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from specdemo.classroom.games import Judge
 from specdemo.records.limits import UserError
 from specdemo.service.job_kinds import JobKind
+from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
 from specdemo.ui.streams import EventSource
 
@@ -18,14 +19,14 @@ def judge_with(service: EventSource, address: str, code: str) -> Judge:
     """Who judges for the class of that code, which counts as one visitor from its teacher's address."""
     visitor = Visitor(address, f"class {code}")
 
-    def judged(request: Mapping[str, Any]) -> Mapping[str, Any]:
-        events = service.events(JobKind.CLASS, request, lambda: False, None, visitor)
+    def judged(request: Mapping[str, Any], stop: Stop) -> Mapping[str, Any]:
+        events = service.events(JobKind.CLASS, request, stop, None, visitor)
         told = [event for event in events if event["type"] == "class-judged"]
         if not told:
             raise UserError(SILENT)
         return told[-1]
 
-    async def judge(request: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await run_in_threadpool(judged, request)
+    async def judge(request: Mapping[str, Any], stop: Stop) -> Mapping[str, Any]:
+        return await run_in_threadpool(judged, request, stop)
 
     return judge

@@ -7,7 +7,7 @@ but who has opened the room.
 
 import csv
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,10 +16,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from specdemo.classroom.room import Room
+from specdemo.classroom.rates import TooOftenError
+from specdemo.classroom.room import OtherWindowError, Room
 from specdemo.classroom.rooms import Rooms
+from specdemo.classroom.shown_run import UnknownRunError
 from specdemo.classroom.stream import messages, news
 from specdemo.records.limits import UserError, show
+from specdemo.records.trace import dump
 from specdemo.ui import stage
 from specdemo.ui.http.class_page import student_page
 from specdemo.ui.http.gradio_requests import object_in
@@ -28,11 +31,14 @@ from specdemo.ui.http.traces import json_reply, refusal
 
 PREFIX = "specdemo-class"
 SECRET = "x-class-secret"
-MOST_TAUGHT = 4_000_000
-"""Bytes of one post of the teacher's page, which sends a recorded run as a whole."""
+MOST_TAUGHT = 1_000_000
+"""Bytes of one post of the teacher's page, which sends a long run in parts."""
 MOST_SAID = 4_000
 """Bytes of one post of a student's page."""
 MOST_ADDRESS_CHARS = 300
+PART = 2**16
+"""Bytes that are handed to a connection at once."""
+HERE = b'data: {"type":"here"}\n\n'
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Answer = Callable[[Request, Room], Awaitable[Response]]
 
@@ -44,6 +50,9 @@ def with_class(options: Mapping[str, Any], rooms: Rooms) -> dict[str, Any]:
 
 class TooLargeError(UserError):
     """What was sent has more bytes than are taken."""
+
+
+_STATUS = {TooLargeError: 413, TooOftenError: 429, UnknownRunError: 409, OtherWindowError: 409}
 
 
 class ClassRoutes:
@@ -63,6 +72,7 @@ class ClassRoutes:
             Route(f"{at}/events", self._of_class(_events)),
             Route(f"{at}/news", self._of_class(_news)),
             Route(f"{at}/answer", self._of_class(_answer), methods=["POST"]),
+            Route(f"{at}/own", self._of_class(_own)),
             Route(f"{at}/draft", self._of_class(_draft), methods=["POST"]),
             Route(f"{at}/teach", self._of_class(_teach), methods=["POST"]),
             Route(f"{at}/game", self._of_class(_game)),
@@ -77,7 +87,7 @@ class ClassRoutes:
             try:
                 room = self._rooms.find(request.path_params["code"], _address(request))
             except UserError as error:
-                return refusal(404, error)
+                return refusal(_STATUS.get(type(error), 404), error)
             return await _told(lambda: answer(request, room))
 
         return answered
@@ -100,9 +110,8 @@ class ClassRoutes:
             student = known
         else:
             student = self._rooms.join(room, _address(request))
-        return json_reply(
-            {"student": student, "given": room.given(student), "drafted": room.drafted(student)}
-        )
+        said = {"given": room.given(student), "drafted": room.drafted(student), "writing": room.writing()}
+        return json_reply({"student": student, **said})
 
     async def _end(self, request: Request, room: Room) -> Response:
         room.require_teacher(request.headers.get(SECRET, ""))
@@ -112,7 +121,7 @@ class ClassRoutes:
 
 async def _teach(request: Request, room: Room) -> Response:
     room.require_teacher(request.headers.get(SECRET, ""))
-    return json_reply(room.take((await _sent(request, MOST_TAUGHT)).get("messages")))
+    return json_reply(room.take(await _sent(request, MOST_TAUGHT)))
 
 
 async def _answer(request: Request, room: Room) -> Response:
@@ -124,6 +133,11 @@ async def _answer(request: Request, room: Room) -> Response:
 async def _draft(request: Request, room: Room) -> Response:
     student, said = await _said(request)
     return json_reply({"number": room.draft(student, said)})
+
+
+async def _own(request: Request, room: Room) -> Response:
+    """What became of a student's own draft."""
+    return json_reply(room.own_verdict(_student(request, room)))
 
 
 async def _game(request: Request, room: Room) -> Response:
@@ -142,22 +156,38 @@ async def _summary(request: Request, room: Room) -> Response:
 
 
 async def _events(request: Request, room: Room) -> Response:
-    """Server-sent events, each a message with its number, from behind the one the browser has last seen."""
+    """Server-sent events, each a message with its number, from behind the one the page has last seen."""
     token = _student(request, room)
-    after = _number(request.headers.get("last-event-id") or request.query_params.get("after", "0"))
+    after = _number(request.query_params.get("after", "0"))
 
     async def lines() -> AsyncIterator[bytes]:
-        async for new in messages(room, token, after):
-            told = "".join(f"id: {frame.id}\ndata: {frame.text}\n\n" for frame in new)
-            yield told.encode() or b": here\n\n"
+        yield HERE  # that streams come through at all, a page has to know at once
+        try:
+            async for frame in messages(room, token, after):
+                for part in _parts(frame.event if frame else b": here\n\n"):
+                    yield part
+        except UserError as error:
+            yield f"data: {dump({'type': 'refused', 'error': str(error)})}\n\n".encode()
 
     return StreamingResponse(lines(), media_type="text/event-stream", headers=_STREAM_HEADERS)
 
 
 async def _news(request: Request, room: Room) -> Response:
     token, after = _student(request, room), _number(request.query_params.get("after", "0"))
-    lines = "".join(f"{frame.text}\n" for frame in await news(room, token, after))
-    return Response(lines, media_type="application/x-ndjson", headers=_STREAM_HEADERS)
+    new = await news(room, token, after)
+
+    async def lines() -> AsyncIterator[bytes]:
+        for frame in new:
+            for part in _parts(frame.data):
+                yield part
+            yield b"\n"
+
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=_STREAM_HEADERS)
+
+
+def _parts(data: bytes) -> Iterator[bytes]:
+    """So little at a time that a connection which nobody reads holds hardly more than that."""
+    return (data[start : start + PART] for start in range(0, len(data), PART))
 
 
 def _page(request: Request) -> Response:
@@ -188,7 +218,7 @@ async def _told(answer: Callable[[], Awaitable[Response]]) -> Response:
     try:
         return await answer()
     except UserError as error:
-        return refusal(413 if isinstance(error, TooLargeError) else 400, error)
+        return refusal(_STATUS.get(type(error), 400), error)
     except ClientDisconnect:
         return Response(status_code=400)
     except TimeoutError:

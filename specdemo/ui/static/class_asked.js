@@ -1,8 +1,8 @@
 // The question a class is asked, on a student's page: an answer that can be changed until the close, then what came out.
 
-import { element } from "./dom.js";
+import { element, replaceParts } from "./dom.js";
 import { answerBars } from "./class_bars.js";
-import { LETTERS } from "./quiz_words.js";
+import { LETTERS, numberIn } from "./quiz_words.js";
 
 const ROUNDING = 1e-9;
 
@@ -24,7 +24,8 @@ export class Asked {
     if (!question) return;
     if (question.number !== number) this.picked = this.given?.question === question.number ? this.given.answer : null;
     if (question.number !== number || question.phase !== phase) this.lay(); // else what is being typed stays
-    this.told.textContent = this.stateWords();
+    const words = this.stateWords();
+    if (words !== this.told.textContent) this.told.textContent = words; // it is read out
     this.counts.replaceChildren(...(question.bars ? [answerBars(question)] : []));
     this.root.dataset.outcome = this.outcome ?? "";
     for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
@@ -42,7 +43,7 @@ export class Asked {
     this.told.setAttribute("role", "status");
     this.counts = element("div", "");
     const answer = phase === "open" ? this.form() : this.chosen();
-    this.root.replaceChildren(element("h2", "", text), answer, this.counts, this.told, ...(why ? [element("p", "", why)] : []));
+    replaceParts(this.root, element("h2", "", text), answer, this.counts, this.told, ...(why ? [element("p", "", why)] : []));
   }
 
   get outcome() {
@@ -57,9 +58,9 @@ export class Asked {
     else form.append(...this.numberField());
     form.addEventListener("submit", (event) => {
       event.preventDefault();
-      const typed = form.querySelector("input").value.trim().replace(",", ".");
-      if (typed !== "" && Number.isFinite(Number(typed))) this.answer(Number(typed));
-      else this.tell("Type a number, such as 1.5.");
+      const typed = numberIn(form.querySelector("input").value);
+      if (typed === null) this.tell("Type a number, such as 1.5.");
+      else this.answer(typed);
     });
     return form;
   }
@@ -91,8 +92,10 @@ export class Asked {
   }
 
   async answer(answer) {
+    const { number } = this.question;
     try {
-      await this.send({ question: this.question.number, answer });
+      await this.send({ question: number, answer });
+      if (this.question?.number !== number) return; // the next is asked already
       this.picked = answer;
       this.show(this.question);
     } catch (error) {

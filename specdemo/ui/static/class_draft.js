@@ -1,23 +1,28 @@
 // The game on a student's page: write the next words until the time is over, then see what the target keeps.
 
 import { gameResults } from "./class_results.js";
-import { element } from "./dom.js";
+import { element, replaceParts } from "./dom.js";
+import { recallInTab, rememberInTab } from "./memory.js";
 
 const NAME_KEY = "specdemo-nickname";
 const LAST_MS = 300; // so much before the end what stands there is sent
 
 export class Drafting {
-  /** `send({ game, draft, name })` resolves to the draft's number. */
-  constructor(root, send) {
+  /** `send({ game, draft, name })` resolves to the draft's number, `ownVerdict()` to what became of one's own draft. */
+  constructor(root, { send, ownVerdict }) {
     this.root = root;
     this.send = send;
+    this.ownVerdict = ownVerdict;
     this.game = null;
-    this.number = 0;
+    this.before = {};
   }
 
-  /** What was written before the page was loaded anew: `{ game, number, draft }`, or null. */
-  recall(drafted) {
-    this.drafted = drafted;
+  /**
+   * What is known of who joins again: `drafted` (`{ game, draft }`) and `writing` (`{ game, left }`, in seconds), or
+   * null.
+   */
+  recall({ drafted, writing }) {
+    this.before = { drafted, writing, at: performance.now() };
   }
 
   /** `game` as the server tells it; null: none is on. */
@@ -26,39 +31,47 @@ export class Drafting {
     this.game = game;
     this.root.hidden = !game;
     if (!game) return this.stopClock();
-    if (game.number !== known?.number) this.number = this.drafted?.game === game.number ? this.drafted.number : 0;
     if (game.number === known?.number && game.phase === known.phase) return;
     this.stopClock();
-    const title = element("h2", "", "The class is the draft");
-    const opening = element("p", "sd-game-opening", game.text);
     this.told = element("p", "sd-asked-told");
     this.told.setAttribute("role", "status");
-    this.root.replaceChildren(title, opening, ...this.parts(), this.told);
+    const title = element("h2", "", "The class is the draft");
+    replaceParts(this.root, title, element("p", "sd-game-opening", game.text), ...this.parts(), this.told);
   }
 
   parts() {
     const { phase, results, error } = this.game;
     if (phase === "open") return this.form();
-    if (phase === "told") return [gameResults(results, this.number)];
+    if (phase === "told") return [this.results(results)];
     return [element("p", "", phase === "failed" ? error : "The time is over. The target reads all drafts…")];
+  }
+
+  results(results) {
+    const holder = element("div", "", gameResults(results, null));
+    const showOwn = (own) => holder.replaceChildren(gameResults(results, own));
+    this.ownVerdict().then(showOwn, () => {}); // without it there is the class's
+    return holder;
   }
 
   form() {
     const words = element("textarea", "");
     words.rows = 2;
     words.maxLength = 200;
-    words.value = (this.drafted?.game === this.game.number && this.drafted.draft.trim()) || "";
+    const { drafted } = this.before;
+    words.value = (drafted?.game === this.game.number && drafted.draft.trim()) || "";
+    this.sent = undefined;
     words.setAttribute("aria-label", "The next words");
     words.placeholder = "the next words";
     const name = element("input", "");
     name.maxLength = 16;
     name.setAttribute("aria-label", "A nickname, if you like");
-    name.placeholder = "nickname (not needed)";
-    name.value = recallName();
+    name.placeholder = "nickname, if you like";
+    name.value = recallInTab(NAME_KEY) ?? "";
     const send = element("button", "sd-button", "Send");
     send.type = "submit";
     this.clock = element("b", "sd-game-clock");
-    const form = element("form", "sd-game-form", words, name, send, this.clock);
+    const seen = this.game.open_drafts ? "Everybody will see what is written, with the nicknames of the best." : "Only you will see what you write, unless most write the same.";
+    const form = element("form", "sd-game-form", words, ...(this.game.open_drafts ? [name] : []), send, this.clock, element("small", "", seen));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       this.sendDraft(words, name);
@@ -73,7 +86,8 @@ export class Drafting {
   }
 
   startClock(words, name) {
-    const end = performance.now() + 1000 * this.game.seconds;
+    const { writing, at } = this.before;
+    const end = writing?.game === this.game.number ? at + 1000 * writing.left : performance.now() + 1000 * this.game.seconds;
     const tick = () => {
       const left = end - performance.now();
       this.clock.textContent = `${Math.max(0, Math.ceil(left / 1000))} s`;
@@ -92,11 +106,13 @@ export class Drafting {
   async sendDraft(words, name) {
     const written = words.value;
     if (!written.trim()) return this.tell("Write the next few words first.");
-    const draft = /\s$/.test(this.game.text) ? written.trimStart() : ` ${written.trim()}`;
+    const { number, text } = this.game;
+    const draft = /\s$/.test(text) ? written.trimStart() : ` ${written.trim()}`;
     try {
-      this.number = await this.send({ game: this.game.number, draft, name: name.value.trim() });
+      await this.send({ game: number, draft, name: name.value.trim() });
+      if (this.game?.number !== number || this.game.phase !== "open") return; // it has gone on meanwhile
       this.sent = written;
-      rememberName(name.value.trim());
+      rememberInTab(NAME_KEY, name.value.trim());
       this.tell("Sent. You can change it until the time is over.");
     } catch (error) {
       this.tell(error.message);
@@ -105,21 +121,5 @@ export class Drafting {
 
   tell(words) {
     this.told.textContent = words;
-  }
-}
-
-function recallName() {
-  try {
-    return sessionStorage.getItem(NAME_KEY) ?? "";
-  } catch {
-    return "";
-  }
-}
-
-function rememberName(name) {
-  try {
-    sessionStorage.setItem(NAME_KEY, name);
-  } catch {
-    // Then it is typed again.
   }
 }

@@ -1,11 +1,20 @@
 // The line between a student's page and the class: joins, hears what is shown, answers. Knows nothing of what it means.
 
-const TOKEN_KEY = "specdemo-class";
-const SILENT_MS = 6000; // a stream that says nothing for so long at its start is kept back by a proxy
-const RETRY_MS = 2000;
+import { recallInTab, rememberInTab } from "./memory.js";
 
-/** What the server refuses, in its own sentence. */
-export class ClassRefusal extends Error {}
+const KEY = "specdemo-class";
+const SILENT_MS = 6000; // a stream that does not even begin within that is kept back by a proxy
+const RETRY_MS = 2000;
+const POLL_GAP_MS = 300;
+const OVER = 404;
+
+/** What the server refuses, in its own sentence, with the reply's `status`. */
+export class ClassRefusal extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
 
 export class ClassLine {
   /** `onMessage` gets every message once, in order; `onState` whether the line is open. */
@@ -15,12 +24,18 @@ export class ClassLine {
     this.onState = onState;
     this.last = 0;
     this.isOver = false;
+    this.hear = () => this.listen();
   }
 
-  /** Join and listen; rejects with a `ClassRefusal` where there is no such class. */
+  /** Join and listen, however long the network takes; rejects with a `ClassRefusal` where there is no such class. */
   async open() {
-    await this.join();
-    this.listen();
+    try {
+      await this.join();
+    } catch (error) {
+      if (error.status === OVER) throw error;
+      return this.again();
+    }
+    this.hear();
   }
 
   async answer(answer) {
@@ -33,16 +48,24 @@ export class ClassLine {
     return number;
   }
 
+  /** What became of one's own draft; null where there is none. */
+  async ownVerdict() {
+    return told(await fetch(`${this.address}/own?student=${encodeURIComponent(this.token)}`));
+  }
+
   async join() {
-    const { student, ...known } = await this.post("join", { student: recallToken(this.address) });
+    const { student, ...known } = await this.post("join", { student: recallInTab(this.key) });
     this.token = student;
-    keepToken(this.address, student);
+    rememberInTab(this.key, student);
     this.onMessage({ type: "given", ...known });
   }
 
+  get key() {
+    return `${KEY} ${this.address}`;
+  }
+
   async post(path, content) {
-    const response = await fetch(`${this.address}/${path}`, { method: "POST", body: JSON.stringify(content) });
-    return told(response);
+    return told(await fetch(`${this.address}/${path}`, { method: "POST", body: JSON.stringify(content) }));
   }
 
   at(path) {
@@ -51,23 +74,25 @@ export class ClassLine {
 
   listen() {
     const source = new EventSource(this.at("events"));
-    // Some proxies hand a stream on only when it has ended: then news is asked for.
-    const silent = setTimeout(() => {
+    const close = () => {
+      clearTimeout(silent);
       source.close();
-      this.poll();
+    };
+    // Some proxies hand a stream on only when it has ended: then news is asked for, from now on.
+    const silent = setTimeout(() => {
+      close();
+      this.hear = () => this.poll();
+      this.hear();
     }, SILENT_MS);
-    source.onopen = () => this.onState(true);
     source.onmessage = ({ data }) => {
       clearTimeout(silent);
+      this.onState(true);
       this.take(JSON.parse(data));
-      if (this.isOver) source.close();
+      if (this.isOver) close();
     };
     source.onerror = () => {
-      clearTimeout(silent);
-      source.close();
-      if (this.isOver) return;
-      this.onState(false);
-      this.again(() => this.listen());
+      close();
+      if (!this.isOver) this.again();
     };
   }
 
@@ -78,29 +103,29 @@ export class ClassLine {
       const lines = (await response.text()).split("\n").filter(Boolean);
       this.onState(true);
       for (const line of lines) this.take(JSON.parse(line));
-      if (!this.isOver) setTimeout(() => this.poll());
+      if (!this.isOver) setTimeout(() => this.poll(), POLL_GAP_MS);
     } catch {
-      this.onState(false);
-      this.again(() => this.poll());
+      this.again();
     }
   }
 
   // Join anew first: the server may have forgotten who this is, and says whether the class is over.
-  again(listen) {
+  again() {
+    this.onState(false);
     const attempt = async () => {
       try {
         await this.join();
-        listen();
+        this.hear();
       } catch (error) {
-        if (error instanceof ClassRefusal && error.status === 404) this.take({ type: "end" });
-        else this.again(listen);
+        if (error.status === OVER) this.take({ type: "end" });
+        else this.again();
       }
     };
     setTimeout(attempt, RETRY_MS * (0.5 + Math.random())); // not all of a class at once
   }
 
   take(message) {
-    if (message.id !== undefined && message.id <= this.last) return;
+    if (message.type === "here" || message.id <= this.last) return;
     this.last = message.id ?? this.last;
     this.isOver = message.type === "end";
     this.onMessage(message);
@@ -110,24 +135,5 @@ export class ClassLine {
 async function told(response) {
   const content = await response.json().catch(() => ({}));
   if (response.ok) return content;
-  const refusal = new ClassRefusal(content.error ?? "The class could not be reached; reload the page.");
-  refusal.status = response.status;
-  throw refusal;
-}
-
-// Of this tab only: two tabs are two students.
-function recallToken(address) {
-  try {
-    return sessionStorage.getItem(`${TOKEN_KEY} ${address}`);
-  } catch {
-    return null;
-  }
-}
-
-function keepToken(address, token) {
-  try {
-    sessionStorage.setItem(`${TOKEN_KEY} ${address}`, token);
-  } catch {
-    // Whoever reloads is another student then.
-  }
+  throw new ClassRefusal(content.error ?? "The class could not be reached; reload the page.", response.status);
 }

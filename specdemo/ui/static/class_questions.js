@@ -1,8 +1,8 @@
 // The teacher's part of a question: ask it, watch the answers come in, close, tell what was measured, sum up.
 
 import { answerBars } from "./class_bars.js";
-import { element } from "./dom.js";
-import { LETTERS } from "./quiz_words.js";
+import { element, replaceParts } from "./dom.js";
+import { LETTERS, numberIn } from "./quiz_words.js";
 import { saveFile } from "./share.js";
 import { openQuestion } from "./tabs.js";
 
@@ -12,7 +12,6 @@ export class ClassQuestions {
     this.roles = roles;
     this.quiz = quiz;
     this.say = say;
-    this.fromQuiz = null; // the index of the question that is asked, where it is one of the quiz
     this.shown = "";
     for (const [index, { text }] of quiz.entries()) {
       const option = element("option", "", `${index + 1} of the quiz: ${text}`);
@@ -35,7 +34,7 @@ export class ClassQuestions {
   fill() {
     const chosen = this.quiz[this.roles.quiz.value];
     if (!chosen) return;
-    this.fields.text.value = `${chosen.text} ${chosen.setup}`.trim();
+    this.fields.text.value = wordsOf(chosen);
     this.fields.kind.value = "choice";
     this.fields.options.value = chosen.options.join("\n");
     this.showKind();
@@ -48,7 +47,6 @@ export class ClassQuestions {
   ask() {
     const { text, kind, options, hidden } = this.fields;
     const lines = options.value.split("\n").map((line) => line.trim()).filter(Boolean);
-    this.fromQuiz = this.roles.quiz.value === "" ? null : Number(this.roles.quiz.value);
     this.say({
       type: "ask",
       text: text.value,
@@ -58,9 +56,15 @@ export class ClassQuestions {
     });
   }
 
+  /** The index of the question that is asked, where it is one of the quiz in its own words; else -1. */
+  get inQuiz() {
+    const { text, options } = this.question;
+    return this.quiz.findIndex((one) => wordsOf(one) === text && one.options.join("\n") === options.join("\n"));
+  }
+
   /** The quiz has measured what answers one of its questions. */
   measured({ index, verdict }) {
-    if (this.question && index === this.fromQuiz) this.say({ type: "tell", right: verdict.option, why: verdict.why });
+    if (this.question && index === this.inQuiz) this.say({ type: "tell", right: verdict.option, why: verdict.why });
   }
 
   /** `question` as the server counts it; null: none is asked. */
@@ -87,7 +91,7 @@ export class ClassQuestions {
     if (phase === "open") buttons.append(this.button("Close the answers", { type: "close" }));
     if (phase === "closed") buttons.append(...this.waysToTell());
     buttons.append(this.button(phase === "told" ? "Next question" : "Put it away", { type: "away" }));
-    this.roles.asked.replaceChildren(...parts, buttons);
+    replaceParts(this.roles.asked, ...parts, buttons);
   }
 
   button(words, message) {
@@ -99,10 +103,11 @@ export class ClassQuestions {
 
   // A question of the quiz is measured there; of another the teacher says what came out.
   waysToTell() {
-    if (this.fromQuiz !== null) {
+    const index = this.inQuiz;
+    if (index >= 0) {
       const go = element("button", "sd-button sd-class-main", "Measure it in the quiz");
       go.type = "button";
-      go.addEventListener("click", () => openQuestion(this.fromQuiz));
+      go.addEventListener("click", () => openQuestion(index));
       return [go];
     }
     const { kind, options } = this.question;
@@ -113,9 +118,9 @@ export class ClassQuestions {
     const tell = element("button", "sd-button sd-class-main", "That was measured");
     tell.type = "button";
     tell.addEventListener("click", () => {
-      const value = Number(field.value.trim().replace(",", "."));
-      if (field.value.trim() && Number.isFinite(value)) this.say({ type: "tell", right: value });
-      else field.focus();
+      const value = numberIn(field.value);
+      if (value === null) field.focus();
+      else this.say({ type: "tell", right: value });
     });
     return [field, tell];
   }
@@ -142,6 +147,11 @@ export class ClassQuestions {
     this.show(null);
     this.roles.summary.hidden = true;
   }
+}
+
+/** A question of the quiz in one paragraph. */
+function wordsOf({ text, setup }) {
+  return `${text} ${setup}`.trim();
 }
 
 function answeredWords({ answered }) {

@@ -3,6 +3,8 @@
 
 const SYNC_MS = 2000; // while it plays, a student's clock is set at least so often
 const MOST_APART_S = 0.3; // of real time
+const MOST_CHARACTERS = 300_000; // of the events in one message; the server takes a million bytes
+const NOTHING = { trace: null, run: 0, events: 0, error: null, view: null, at: 0 };
 
 export class Relay {
   /** `stage` is what is shown; `place()` gives the page's `{ tab, lesson }`; `now()` milliseconds. */
@@ -10,29 +12,60 @@ export class Relay {
     this.stage = stage;
     this.place = place;
     this.now = now;
-    this.told = { trace: null, events: 0, error: null, view: null, at: 0 };
+    this.unshared = null; // a run that the class cannot be shown
+    this.tellAnew();
   }
 
-  /** `{ messages, taken }`: what is new since the last `taken()`. */
+  /** The class has not been told of the run at hand, whatever was thought. */
+  tellAnew() {
+    this.told = NOTHING;
+    this.runs = (this.runs ?? 0) + 1;
+  }
+
+  /** The class cannot be shown this run, and sees none until the next. */
+  giveUp() {
+    this.unshared = this.stage.trace;
+    this.tellAnew();
+  }
+
+  /** `{ messages, taken }`: what is new since the last `taken()`; a long run comes in parts. */
   news() {
     const { stage, told } = this;
     const messages = [];
     const next = { ...told };
-    if (stage.trace !== told.trace) {
-      messages.push({ type: "begin", recording: stage.recording, topic: stage.topic.current });
-      Object.assign(next, { trace: stage.trace, events: 0, error: null });
-    }
-    const events = stage.trace.events.slice(next.events);
+    const isUnshared = stage.trace === this.unshared;
+    const shown = isUnshared ? [] : stage.trace.events;
     const { error } = stage.notice;
-    if (error !== next.error && error !== null) events.push({ type: "error", message: error });
-    Object.assign(next, { events: stage.trace.events.length, error });
-    if (events.length) messages.push({ type: "events", events });
+    if (stage.trace !== told.trace && (told.trace || shown.length || error !== null || isUnshared)) {
+      if (told.trace) this.runs += 1;
+      messages.push({ type: "begin", run: this.runs, recording: stage.recording, topic: stage.topic.current });
+      Object.assign(next, { trace: stage.trace, run: this.runs, events: 0, error: null });
+    }
+    if (next.trace) messages.push(...this.part(next, shown, error));
     const view = this.view();
     if (messages.length || this.isNews(view)) {
       messages.push({ type: "view", ...view });
       Object.assign(next, { view, at: this.now() });
     }
     return { messages, taken: () => (this.told = next) };
+  }
+
+  // Events of the run that have not been told, as many as one message holds; a failure counts as one, once.
+  part(next, shown, error) {
+    const events = [];
+    let characters = 0;
+    let end = next.events;
+    for (; end < shown.length && characters < MOST_CHARACTERS; end += 1) {
+      events.push(shown[end]);
+      characters += JSON.stringify(shown[end]).length;
+    }
+    const from = next.events;
+    if (error !== null && error !== next.error && end === shown.length) {
+      events.push({ type: "error", message: error });
+      next.error = error;
+    }
+    next.events = end;
+    return events.length ? [{ type: "events", run: next.run, from, events }] : [];
   }
 
   view() {

@@ -5,21 +5,20 @@ import { Pieces, tokenSpan } from "./tokens.js";
 
 const MOST_SHOWN = 12;
 
-/** `results` as the server tells them; `own` is the number of the draft to be marked, 0 for none. */
+/** `results` as the server tells them; `own` is the verdict on one's own draft, null where there is none. */
 export function gameResults(results, own) {
   const pieces = new Pieces();
   pieces.add(results.pieces, results.specials);
-  const mine = own ? results.drafts[own - 1] : null;
   const parts = [figuresOf(results), element("p", "sd-game-sentence", results.sentence)];
-  if (results.best.length) parts.push(element("p", "sd-game-best", `Kept longest: ${results.best.join(", ")}.`));
-  if (mine !== null) parts.push(heading("Yours"), list([row(results.verdicts[mine], pieces, "")]));
+  if (results.best.length) parts.push(element("p", "sd-game-best", `By ${results.best.join(", ")}.`));
+  if (own) parts.push(heading("Yours"), list([row(own, pieces, "")]));
   parts.push(heading("The target writes"), plain(results.target, pieces));
   parts.push(heading(results.model_name), list([row(results.model, pieces, "")]));
-  const ranked = results.verdicts.map((verdict) => [kept(verdict), verdict]).sort(([a, one], [b, other]) => b - a || other.count - one.count);
-  parts.push(heading(ranked.length > MOST_SHOWN ? `The ${MOST_SHOWN} drafts kept longest` : "The class"));
-  parts.push(list(ranked.slice(0, MOST_SHOWN).map(([, verdict]) => row(verdict, pieces, verdict.count > 1 ? `× ${verdict.count}` : ""))));
-  const node = element("div", "sd-game-results", ...parts);
-  return node;
+  const ranked = results.verdicts.map((verdict) => [kept(verdict), verdict]).filter(([count]) => count);
+  ranked.sort(([count, one], [others, other]) => others - count || other.count - one.count);
+  const best = ranked.slice(0, MOST_SHOWN).map(([, verdict]) => row(verdict, pieces, verdict.count > 1 ? `× ${verdict.count}` : ""));
+  if (best.length) parts.push(heading("The drafts kept longest"), list(best));
+  return element("div", "sd-game-results", ...parts);
 }
 
 function figuresOf({ alpha, model_alpha: modelAlpha, model_name: name, tau }) {
@@ -60,7 +59,7 @@ function row(round, pieces, note) {
     words.append(made.span);
   };
   for (const token of [...drafted.slice(0, upright), ...(emission ? [emission] : []), ...drafted.slice(upright)]) put(token);
-  if (round.cut) words.append(element("span", "sd-game-cut", ` (cut: “${round.cut.trim()}”)`));
+  if (round.cut) words.append(element("span", "sd-game-cut", " (its end was cut)"));
   return element("li", "", words, element("b", "", `${kept(round)} of ${drafted.length}`), element("i", "", note));
 }
 

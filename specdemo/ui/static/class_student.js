@@ -2,12 +2,13 @@
 
 import { Asked } from "./class_asked.js";
 import { Drafting } from "./class_draft.js";
-import { ClassLine, ClassRefusal } from "./class_line.js";
+import { ClassLine } from "./class_line.js";
 import { TeachersView } from "./class_view.js";
 import { rolesOf } from "./dom.js";
 import { mountFollowing } from "./stage.js";
 
 const TAB_WORDS = { play: "Play", proof: "Is it the same?", lab: "Lab", class: "Class" };
+const LOST = "The connection is lost; trying again…";
 
 /** `home` is the address of the live page, `base` that of its files. */
 export function mountStudent({ root, base, home, settings }) {
@@ -20,7 +21,8 @@ export function mountStudent({ root, base, home, settings }) {
 
 /** The class's code in the path of an address; null where it names none. */
 export function codeIn(path) {
-  return path.match(/\/specdemo-class\/([A-Za-z]+)$/)?.[1].toUpperCase() ?? null;
+  const named = path.match(/\/specdemo-class\/([^/]+)$/)?.[1];
+  return named ? decodeURIComponent(named).trim().toUpperCase() : null;
 }
 
 class StudentPage {
@@ -29,10 +31,11 @@ class StudentPage {
     this.home = home;
     this.stage = stage;
     this.roles = rolesOf(root);
+    this.lost = LOST; // what is said while there is no line
     this.lessons = [...this.roles.lessons.querySelectorAll("[data-lesson]")];
     this.view = new TeachersView(stage, { onLeave: () => this.showWhere() });
     this.asked = new Asked(this.roles.asked, (answer) => this.line.answer(answer));
-    this.drafting = new Drafting(this.roles.game, (draft) => this.line.draft(draft));
+    this.drafting = new Drafting(this.roles.game, { send: (draft) => this.line.draft(draft), ownVerdict: () => this.line.ownVerdict() });
     this.roles.back.addEventListener("click", () => this.comeBack());
     this.roles.join.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -50,14 +53,13 @@ class StudentPage {
 
   async join(code) {
     this.roles.code.textContent = `· class ${code}`;
-    this.line = new ClassLine(new URL(`specdemo-class/${code}`, this.home), {
+    this.line = new ClassLine(new URL(`specdemo-class/${encodeURIComponent(code)}`, this.home), {
       onMessage: (message) => this.take(message),
       onState: (connected) => this.showWhere(connected),
     });
     try {
       await this.line.open();
     } catch (error) {
-      if (!(error instanceof ClassRefusal)) throw error;
       this.askForCode(error.message);
     }
   }
@@ -65,16 +67,17 @@ class StudentPage {
   take(message) {
     const { stage, view } = this;
     if (message.type === "begin") {
-      view.come(); // what one looked at is gone
+      view.begin(); // what one looked at is gone
       stage.beginOf(message.recording, message.topic);
     } else if (message.type === "events") stage.takeMore(message.events);
     else if (message.type === "view") this.show(message);
     else if (message.type === "given") {
       this.asked.recall(message.given);
-      this.drafting.recall(message.drafted);
+      this.drafting.recall(message);
     }
     else if (message.type === "question") this.asked.show(message.question);
     else if (message.type === "game") this.drafting.show(message.game);
+    else if (message.type === "refused") this.refused(message.error);
     else if (message.type === "end") this.end();
   }
 
@@ -85,6 +88,11 @@ class StudentPage {
     this.tab = message.tab;
     this.view.take(message);
     this.showWhere();
+  }
+
+  // The class is full, or this page is open too often; the line tries again by itself.
+  refused(sentence) {
+    this.lost = sentence;
   }
 
   comeBack() {
@@ -98,7 +106,9 @@ class StudentPage {
     const { view } = this;
     this.root.dataset.state = connected ? (view.follows ? "following" : "apart") : "away";
     this.roles.back.hidden = view.follows;
-    this.roles.where.textContent = whereWords(connected, view.follows, this.tab);
+    if (connected) this.lost = LOST;
+    const words = connected ? whereWords(view.follows, this.tab) : this.lost;
+    if (words !== this.roles.where.textContent) this.roles.where.textContent = words; // it is read out
   }
 
   end() {
@@ -112,8 +122,7 @@ class StudentPage {
   }
 }
 
-function whereWords(connected, follows, tab) {
-  if (!connected) return "The connection is lost; trying again…";
+function whereWords(follows, tab) {
   if (!follows) return "You look around by yourself.";
   return tab in TAB_WORDS ? `Your teacher is at “${TAB_WORDS[tab]}”; look at the projector.` : "You see what your teacher shows.";
 }

@@ -13,7 +13,6 @@ export class TeachersView {
     this.onLeave = onLeave;
     this.follows = true;
     this.latest = null;
-    this.round = null;
     const own = (event) => event.isTrusted && event.target.closest(OWN_WAYS) && this.leave();
     for (const kind of ["click", "input"]) stage.root.addEventListener(kind, own, true);
     document.addEventListener("keydown", (event) => this.key(event), true);
@@ -31,6 +30,12 @@ export class TeachersView {
     this.onLeave();
   }
 
+  /** Another run is shown; how it is looked at is told next. */
+  begin() {
+    this.follows = true;
+    this.latest = null;
+  }
+
   /** Back to what the teacher shows. */
   come() {
     this.follows = true;
@@ -46,7 +51,8 @@ export class TeachersView {
     const { player, selection, transport } = this.stage;
     if (String(transport.pace) !== pace) transport.setPace(pace);
     const shown = selection.microscope.open ? selection.index : null;
-    if (round !== shown) {
+    const isWriting = document.activeElement?.closest(".sd-asked"); // the page must not move then
+    if (round !== shown && !isWriting) {
       if (round === null) selection.clear();
       else selection.open(round);
     }

@@ -15,3 +15,12 @@ export function element(tag, className, ...children) {
 export function rolesOf(root) {
   return Object.fromEntries([...root.querySelectorAll("[data-role]")].map((node) => [node.dataset.role, node]));
 }
+
+/** Put these in the place of all that `root` holds; whoever had the focus in there finds it on the first of them. */
+export function replaceParts(root, first, ...others) {
+  const hadFocus = root.contains(document.activeElement);
+  root.replaceChildren(first, ...others);
+  if (!hadFocus) return;
+  first.tabIndex = -1;
+  first.focus({ preventScroll: true });
+}
