@@ -6,7 +6,7 @@ For one event loop only, on which everything of a room happens.
 import asyncio
 from contextlib import suppress
 
-GAP_S = 0.1
+GAP_S = 0.2
 """Between two wakings: two hundred readers are two hundred messages, on a machine that also decodes."""
 
 

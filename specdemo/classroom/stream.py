@@ -13,23 +13,20 @@ END = frame_of(2**53 - 1, b'{"type":"end"}')
 """The last message of every class."""
 
 
-async def messages(room: Room, token: str, after: int) -> AsyncIterator[Frame | None]:
-    """Everything behind the message of that number, as it comes; None is a sign of life. Ends with the class.
+async def messages(room: Room, token: str, after: int) -> AsyncIterator[list[Frame]]:
+    """Everything behind the message of that number, as it comes; nothing is a sign of life. Ends with the class.
 
     Raises:
         UserError: The class does not know this student, or is full.
     """
     with room.watched_by(token):
         while not room.over:
-            new = room.log.after(after)
-            for frame in new:
-                yield frame
-                after = frame.id
-            if new:
-                continue  # more may have come while this was sent
-            if not await room.changed.wait(SIGN_OF_LIFE_S):
-                yield None
-        yield END
+            if new := room.log.after(after):
+                after = new[-1].id
+                yield new  # and look again: more may have come while this was sent
+            elif not await room.changed.wait(SIGN_OF_LIFE_S):
+                yield []
+        yield [END]
 
 
 async def news(room: Room, token: str, after: int) -> list[Frame]:

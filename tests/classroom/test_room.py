@@ -164,8 +164,8 @@ def test_everything_is_read_in_order_and_once_and_the_end_is_told():
         token, read = room.join(), []
 
         async def reader():
-            async for frame in messages(room, token, 0):
-                read.append(frame)
+            async for new in messages(room, token, 0):
+                read.extend(new)
 
         reading = asyncio.create_task(reader())
         for number in range(20):

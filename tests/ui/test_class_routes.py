@@ -86,19 +86,22 @@ def test_everybody_gets_everything_in_order_also_who_comes_late_or_asks_for_news
     in_class(url, work)
 
 
-def test_who_vanishes_and_comes_back_loses_nothing(url):
+@pytest.mark.parametrize(("count", "gone"), [(10, 5), pytest.param(200, 50, marks=pytest.mark.slow)])
+def test_who_vanishes_and_comes_back_loses_nothing(url, count, gone):
     async def work(teacher):
-        students = [await teacher.student() for _ in range(10)]
+        students = [await teacher.student() for _ in range(count)]
         await teacher.tell(BEGIN)
         watching = [asyncio.create_task(one.watch(url, teacher.code)) for one in students]
         for number in range(30):
             await teacher.tell(part(number, {"type": "round"}))
             await asyncio.sleep(0.03)
             if number == 10:
-                for task in watching[:5]:
+                for task in watching[:gone]:
                     task.cancel()
             if number == 20:
-                watching[:5] = [asyncio.create_task(one.watch(url, teacher.code)) for one in students[:5]]
+                watching[:gone] = [
+                    asyncio.create_task(one.watch(url, teacher.code)) for one in students[:gone]
+                ]
         while any(len(one.seen) < 31 for one in students):
             await asyncio.sleep(0.02)
         assert all([number for number, _ in one.seen] == list(range(1, 32)) for one in students)

@@ -163,8 +163,8 @@ async def _events(request: Request, room: Room) -> Response:
     async def lines() -> AsyncIterator[bytes]:
         yield HERE  # that streams come through at all, a page has to know at once
         try:
-            async for frame in messages(room, token, after):
-                for part in _parts(frame.event if frame else b": here\n\n"):
+            async for new in messages(room, token, after):
+                for part in _parts(b"".join(frame.event for frame in new) or b": here\n\n"):
                     yield part
         except UserError as error:
             yield f"data: {dump({'type': 'refused', 'error': str(error)})}\n\n".encode()
