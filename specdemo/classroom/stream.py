@@ -14,7 +14,7 @@ END = frame_of(2**53 - 1, b'{"type":"end"}')
 
 
 async def messages(room: Room, token: str, after: int) -> AsyncIterator[list[Frame]]:
-    """Everything behind the message of that number, as it comes; nothing is a sign of life. Ends with the class.
+    """Everything behind the message of that number, as it comes; an empty list is a sign of life.
 
     Raises:
         UserError: The class does not know this student, or is full.

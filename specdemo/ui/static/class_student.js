@@ -82,7 +82,7 @@ class StudentPage {
   }
 
   show(message) {
-    const lesson = message.tab === "learn" ? message.lesson : null;
+    const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null; // that one is answered here
     this.roles.lessons.hidden = lesson === null;
     for (const page of this.lessons) page.toggleAttribute("data-current", page.dataset.lesson === lesson);
     this.tab = message.tab;
