@@ -82,6 +82,17 @@ class Games:
             raise UserError("No game is on now; wait for the next.")
         return self._shown.take(student, raw)
 
+    def drafted(self, student: str) -> dict[str, Any] | None:
+        """What a student has written in the ``game`` on the page, by its number: the ``draft``."""
+        game = self._shown
+        if game is None or student not in game.drafts:
+            return None
+        return {"game": game.number, "draft": game.drafts[student].text}
+
+    def verdict_on(self, student: str) -> dict[str, Any] | None:
+        """What the target made of a student's draft in the game on the page."""
+        return self._shown.verdict_on(student) if self._shown else None
+
     def put_away(self) -> None:
         """Show no game any more; one that is on is not judged."""
         self.end()

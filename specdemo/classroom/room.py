@@ -7,59 +7,28 @@ Everything happens on one event loop. Knows no HTTP.
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from specdemo.classroom.games import Games, Judge
 from specdemo.classroom.log import Log
-from specdemo.classroom.question import Phase, Question, parse_question
-from specdemo.classroom.rates import Rates, TooOftenError
+from specdemo.classroom.questions import Questions
 from specdemo.classroom.shown_run import ShownRun
 from specdemo.classroom.signal import Signal
+from specdemo.classroom.students import Students
 from specdemo.classroom.view import parse_view
 from specdemo.records.limits import UserError, integer
 
-MOST_STUDENTS = 300
-"""Who are there at the same time."""
-MOST_KNOWN = 2_000
-"""Who were ever there: a browser that has forgotten who it was counts anew."""
-BETWEEN_S = 3.0
-"""How long who polls may be away between two questions for news."""
-MOST_QUESTIONS = 200
-ANSWERS_PER_S = 1.0
-ANSWERS_AT_ONCE = 5
-READS_PER_S, READS_AT_ONCE = 4.0, 20
-"""Of one student: streams that are opened, and questions for news."""
-MOST_STREAMS = 3
-"""Of one student: a tab that was duplicated is the same student."""
 IDLE_S = 600.0
 """How long a teacher's page may not be heard of before its class ends."""
 MOST_NUMBER = 2**53
-FULL = f"This class is full; {MOST_STUDENTS} can take part."
 OVER = "The class is over."
 OTHER_WINDOW = "Another window of yours shows this class now; reload this one to take it back."
-NOT_THE_TEACHER = "Only who has opened this class can do that."
-TOO_FAST = "That is too fast; wait a second."
-UNKNOWN = "This class does not know you any more; reload the page to join again."
+NOT_THE_TEACHER = "Only the page that has opened this class can do that."
 
 
 class OtherWindowError(UserError):
     """Another window of the teacher's shows the class now."""
-
-
-@dataclass
-class Student:
-    """One of those who watch, known by a token.
-
-    Attributes:
-        streams: How many are open.
-        left: When the last one ended, in seconds of the room's clock.
-    """
-
-    streams: int = 0
-    left: float = float("-inf")
 
 
 class Room:
@@ -69,6 +38,12 @@ class Room:
         code: What students type.
         clock: Gives seconds.
         judge: Judges what the class drafts; None where nothing can.
+
+    Attributes:
+        secret: By which the teacher's page is known.
+        log: What is shown.
+        changed: Wakes who reads it.
+        students, questions, games: The parts of the class.
     """
 
     def __init__(
@@ -78,27 +53,23 @@ class Room:
         self.secret = secrets.token_urlsafe(24)
         self.log = Log()
         self.changed = Signal()
-        self._ended = False
-        self._run = ShownRun(self.log)
-        self._window: object = None
-        self._done = 0
+        self.students = Students(clock)
+        self.questions = Questions(self.log, self.changed.tell)
         self.games = Games(self.log, self.changed.tell, judge)
-        self.questions: list[Question] = []
-        self._asking = False
         self._clock = clock
         self._heard = clock()
-        self._students: dict[str, Student] = {}
-        self._most_here = 0
-        self._answers = Rates(ANSWERS_PER_S, ANSWERS_AT_ONCE, clock)
-        self._reads = Rates(READS_PER_S, READS_AT_ONCE, clock)
+        self._ended = False
+        self._window: object = None
+        self._done = 0
+        run = ShownRun(self.log)
         self._kinds: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
-            "begin": self._run.begin,
-            "events": self._run.extend,
+            "begin": run.begin,
+            "events": run.extend,
             "view": self._view,
-            "ask": self._ask,
-            "close": self._close_answers,
-            "tell": self._tell,
-            "away": self._put_away,
+            "ask": self.questions.ask,
+            "close": lambda _message: self.questions.close(),
+            "tell": self.questions.tell_right,
+            "away": lambda _message: self.questions.put_away(),
             "play": self.games.begin,
             "played": lambda _message: self.games.put_away(),
         }
@@ -107,16 +78,6 @@ class Room:
     def over(self) -> bool:
         """Whether it was ended, or its teacher's page was not heard of for ``IDLE_S``."""
         return self._ended or self._clock() - self._heard > IDLE_S
-
-    @property
-    def here(self) -> int:
-        """How many students are there; who asks for news from time to time is, in between."""
-        return sum(map(self._is_here, self._students.values()))
-
-    @property
-    def question(self) -> Question | None:
-        """The one that is on the page."""
-        return self.questions[-1] if self.questions and self._asking else None
 
     def require_teacher(self, secret: str) -> None:
         """Raise ``UserError`` unless this is the room's secret."""
@@ -153,125 +114,51 @@ class Room:
     def state(self) -> dict[str, Any]:
         """For the teacher's page: ``students`` who are there, the ``question`` with what was answered, and
         how the ``game`` stands."""
-        game = self.games.at_hand
+        question, game = self.questions.at_hand, self.games.at_hand
         return {
-            "students": self.here,
-            "question": self.question.counted() if self.question else None,
+            "students": self.students.here,
+            "question": question.counted() if question else None,
             "game": game.counted() if game else None,
         }
 
     def summary(self) -> dict[str, Any]:
         """The lesson at its end: most ``students`` at a time, every question with its answers, every game."""
         return {
-            "students": self._most_here,
-            "questions": [one.summed_up() for one in self.questions],
+            "students": self.students.most_here,
+            "questions": self.questions.summed_up(),
             "games": self.games.summed_up(),
         }
 
-    def join(self) -> str:
-        """A new student's token.
+    def known_of(self, student: str) -> dict[str, Any]:
+        """What somebody who joins is told: what they have ``given`` and ``drafted`` before, if they were
+        here, and the game there is still time ``writing`` for."""
+        return {
+            "given": self.questions.given(student),
+            "drafted": self.games.drafted(student),
+            "writing": self.games.writing(),
+        }
 
-        Raises:
-            UserError: The class is full.
-        """
-        if self.here >= MOST_STUDENTS:
-            raise UserError(FULL)
-        if len(self._students) >= MOST_KNOWN:
-            self._forget_one()
-        token = secrets.token_urlsafe(12)
-        self._students[token] = Student()
-        return token
-
-    @contextmanager
-    def watched_by(self, token: str) -> Iterator[None]:
-        """A stream of this student's, open for as long as this lasts.
-
-        Raises:
-            UserError: The class does not know them, is full, or they have opened too many.
-        """
-        student = self._student(token)
-        if not self._reads.take(token) or student.streams >= MOST_STREAMS:
-            raise TooOftenError(TOO_FAST)
-        if not self._is_here(student) and self.here >= MOST_STUDENTS:
-            raise UserError(FULL)
-        student.streams += 1
-        self._most_here = max(self._most_here, self.here)
-        try:
-            yield
-        finally:
-            student.streams -= 1
-            student.left = self._clock()
-
-    def answer(self, token: str, raw: Mapping[str, Any]) -> None:
-        """Take a student's answer.
-
-        Raises:
-            UserError: It is refused.
-        """
+    def answer(self, student: str, raw: Mapping[str, Any]) -> None:
+        """Take a student's answer; raises ``UserError`` where it is refused."""
         self._require_open()
-        self._student(token)
-        if not self._answers.take(token):
-            raise TooOftenError(TOO_FAST)
-        if self.question is None:
-            raise UserError("No question is asked now; wait for the next.")
-        self.question.answer(token, raw)
-        if not self.question.hidden:
-            self._show_question()
+        self.students.let_speak(student)
+        self.questions.answer(student, raw)
 
-    def draft(self, token: str, raw: Mapping[str, Any]) -> int:
-        """Take a student's draft; its number in the game.
-
-        Raises:
-            UserError: It is refused.
-        """
+    def draft(self, student: str, raw: Mapping[str, Any]) -> int:
+        """Take a student's draft; its number in the game. Raises ``UserError`` where it is refused."""
         self._require_open()
-        self._student(token)
-        if not self._answers.take(token):
-            raise TooOftenError(TOO_FAST)
-        return self.games.take(token, raw)
-
-    def given(self, token: str) -> dict[str, Any] | None:
-        """What a student has answered to the question on the page: its number and the ``answer``."""
-        question = self.question
-        if question is None or token not in question.answers:
-            return None
-        return {"question": question.number, "answer": question.answers[token]}
-
-    def writing(self) -> dict[str, Any] | None:
-        """The ``game`` that students write for, by its number, and the seconds ``left``; or None."""
-        return self.games.writing()
-
-    def own_verdict(self, token: str) -> dict[str, Any] | None:
-        """What the target made of this student's draft in the game on the page.
-
-        Raises:
-            UserError: The class does not know them.
-        """
-        self._student(token)
-        game = self.games.at_hand
-        return game.verdict_on(token) if game else None
-
-    def drafted(self, token: str) -> dict[str, Any] | None:
-        """What a student has written in the game on the page: the ``game``, the ``draft``, its ``number``."""
-        game = self.games.at_hand
-        if game is None or token not in game.drafts:
-            return None
-        number = game.number_of(token)
-        return {"game": game.number, "number": number, "draft": game.drafts[token].text}
-
-    def knows(self, token: str) -> bool:
-        """Whether a student of this class has this token."""
-        return token in self._students
-
-    def require_known(self, token: str) -> None:
-        """Raise ``UserError`` unless a student has this token."""
-        self._student(token)
+        self.students.let_speak(student)
+        return self.games.take(student, raw)
 
     def end(self) -> None:
         """Tell everybody that the class is over."""
         self._ended = True
         self.games.end()
         self.changed.tell()
+
+    def _require_open(self) -> None:
+        if self.over:
+            raise UserError(OVER)
 
     def _hear(self, window: object, first: bool) -> None:
         if first and window != self._window:
@@ -293,55 +180,3 @@ class Room:
 
     def _view(self, message: Mapping[str, Any]) -> None:
         self.log.put("view", {"type": "view", **parse_view(message)})
-
-    def _ask(self, message: Mapping[str, Any]) -> None:
-        if len(self.questions) >= MOST_QUESTIONS:
-            raise UserError(f"A class has {MOST_QUESTIONS} questions at most; start another class.")
-        self.questions.append(parse_question(message, len(self.questions) + 1))
-        self._asking = True
-        self._show_question()
-
-    def _close_answers(self, _message: Mapping[str, Any]) -> None:
-        self._asked().close()
-        self._show_question()
-
-    def _tell(self, message: Mapping[str, Any]) -> None:
-        self._asked().tell(message)
-        self._show_question()
-
-    def _put_away(self, _message: Mapping[str, Any]) -> None:
-        question = self._asked()
-        if question.phase is Phase.OPEN:
-            question.close()
-        self._asking = False
-        self.log.put("question", {"type": "question", "question": None})
-
-    def _asked(self) -> Question:
-        if self.question is None:
-            raise UserError("No question is asked now.")
-        return self.question
-
-    def _show_question(self) -> None:
-        assert self.question is not None
-        self.log.put("question", {"type": "question", "question": self.question.asked()})
-        self.changed.tell()
-
-    def _require_open(self) -> None:
-        if self.over:
-            raise UserError(OVER)
-
-    def _is_here(self, student: Student) -> bool:
-        return student.streams > 0 or student.left > self._clock() - BETWEEN_S
-
-    def _student(self, token: str) -> Student:
-        student = self._students.get(token)
-        if student is None:
-            raise UserError(UNKNOWN)
-        return student
-
-    def _forget_one(self) -> None:
-        """Of those who are not there, who came first."""
-        for token, student in self._students.items():
-            if not student.streams:
-                del self._students[token]
-                return

@@ -87,7 +87,7 @@ class Rooms:
         """
         if not self._joins.take(address):
             raise TooOftenError(TOO_MANY_JOIN)
-        return room.join()
+        return room.students.join()
 
     def end(self, room: Room) -> None:
         """End a class."""

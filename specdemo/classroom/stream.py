@@ -19,7 +19,7 @@ async def messages(room: Room, token: str, after: int) -> AsyncIterator[list[Fra
     Raises:
         UserError: The class does not know this student, or is full.
     """
-    with room.watched_by(token):
+    with room.students.watching(token):
         while not room.over:
             if new := room.log.after(after):
                 after = new[-1].id
@@ -35,7 +35,7 @@ async def news(room: Room, token: str, after: int) -> list[Frame]:
     Raises:
         UserError: The class does not know this student, or is full.
     """
-    with room.watched_by(token):
+    with room.students.watching(token):
         if not room.over and not room.log.after(after):
             await room.changed.wait(POLL_S)
         return [END] if room.over else room.log.after(after)

@@ -237,11 +237,11 @@ def test_a_class_takes_drafts_of_its_own_students_only_and_not_too_fast():
     async def work():
         room = Room("BCDFG", judge=judge)
         room.take({"window": 1, "first": True, "messages": [{"type": "play", **GAME}]})
-        token = room.join()
+        token = room.students.join()
         with pytest.raises(UserError, match="does not know you"):
             room.draft("forged", of(1))
         assert room.draft(token, of(1)) == 1
-        assert room.drafted(token) == {"game": 1, "number": 1, "draft": " as soon"}
+        assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
         for _ in range(4):
             room.draft(token, of(1))
         with pytest.raises(UserError, match="too fast"):

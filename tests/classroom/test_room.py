@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from specdemo.classroom import room as rooms_module
+from specdemo.classroom import students as students_module
 from specdemo.classroom.room import IDLE_S, OtherWindowError, Room
 from specdemo.classroom.rooms import CODE_CHARS, JOINS_AT_ONCE, MOST_OF_ONE, MOST_ROOMS, Rooms
 from specdemo.classroom.shown_run import UnknownRunError
@@ -46,7 +46,7 @@ def test_only_the_secret_makes_a_teacher():
     room = Room("BCDFG")
     room.require_teacher(room.secret)
     for secret in ("", "BCDFG", room.secret[:-1], room.secret + "x", "ü"):
-        with pytest.raises(UserError, match="Only who has opened"):
+        with pytest.raises(UserError, match="has opened this class"):
             room.require_teacher(secret)
 
 
@@ -105,17 +105,17 @@ def test_an_answer_is_one_students_and_shows_to_the_teacher():
     async def work():
         room = Room("BCDFG")
         room.take(post(ASK))
-        token = room.join()
+        token = room.students.join()
         with pytest.raises(UserError, match="does not know you"):
             room.answer("forged", {"question": 1, "answer": 0})
         room.answer(token, {"question": 1, "answer": 0})
         room.answer(token, {"question": 1, "answer": 1})
-        assert room.given(token) == {"question": 1, "answer": 1}
+        assert room.known_of(token)["given"] == {"question": 1, "answer": 1}
         room.take(post({"type": "close"}))
         assert [bar["count"] for bar in room.state()["question"]["bars"]] == [0, 1]
         room.take(post({"type": "tell", "right": 1}, {"type": "away"}))
         assert room.state()["question"] is None
-        assert room.given(token) is None
+        assert room.known_of(token)["given"] is None
         with pytest.raises(UserError, match="No question"):
             room.answer(token, {"question": 1, "answer": 0})
         [summed] = room.summary()["questions"]
@@ -129,7 +129,7 @@ def test_answers_may_not_come_faster_than_a_hand():
         clock = Clock()
         room = Room("BCDFG", clock)
         room.take(post(ASK))
-        token, other = room.join(), room.join()
+        token, other = room.students.join(), room.students.join()
         for _ in range(5):
             room.answer(token, {"question": 1, "answer": 0})
         with pytest.raises(UserError, match="too fast"):
@@ -144,7 +144,7 @@ def test_answers_may_not_come_faster_than_a_hand():
 def test_behind_the_end_nothing_is_taken():
     async def work():
         room = Room("BCDFG")
-        token = room.join()
+        token = room.students.join()
         room.end()
         for refused in (
             lambda: room.take(post(ASK)),
@@ -161,7 +161,7 @@ def test_everything_is_read_in_order_and_once_and_the_end_is_told():
     async def work():
         room = Room("BCDFG")
         room.take(post(BEGIN))
-        token, read = room.join(), []
+        token, read = room.students.join(), []
 
         async def reader():
             async for new in messages(room, token, 0):
@@ -171,7 +171,7 @@ def test_everything_is_read_in_order_and_once_and_the_end_is_told():
         for number in range(20):
             room.take(post(part(number, ROUND)))
             await asyncio.sleep(0.02)
-        assert room.here == 1
+        assert room.students.here == 1
         room.end()
         await reading
         assert [frame.id for frame in read] == [*range(1, 22), END.id]
@@ -184,7 +184,7 @@ def test_news_waits_until_there_is_some_and_ends_with_the_class(monkeypatch):
 
     async def work():
         room = Room("BCDFG")
-        token = room.join()
+        token = room.students.join()
         waiting = asyncio.create_task(news(room, token, 0))
         await asyncio.sleep(0.05)
         assert not waiting.done()
@@ -203,11 +203,11 @@ def test_a_student_may_have_few_streams_at_a_time():
     async def work():
         room = Room("BCDFG")
         room.take(post(BEGIN))
-        token = room.join()
-        streams = [messages(room, token, 0) for _ in range(rooms_module.MOST_STREAMS)]
+        token = room.students.join()
+        streams = [messages(room, token, 0) for _ in range(students_module.MOST_STREAMS)]
         for stream in streams:
             await anext(stream)
-        assert room.here == 1
+        assert room.students.here == 1
         with pytest.raises(UserError, match="too fast"):
             await anext(messages(room, token, 0))
         await streams[0].aclose()
@@ -220,8 +220,8 @@ def test_a_student_may_not_ask_for_everything_again_and_again():
     async def work():
         room = Room("BCDFG", Clock())
         room.take(post(BEGIN))
-        token = room.join()
-        for _ in range(rooms_module.READS_AT_ONCE):
+        token = room.students.join()
+        for _ in range(students_module.READS_AT_ONCE):
             await news(room, token, 0)
         with pytest.raises(UserError, match="too fast"):
             await news(room, token, 0)
@@ -237,7 +237,7 @@ def test_what_is_sent_twice_is_told_once():
         told = [json.loads(frame.data) for frame in room.log.after(0)]
         events = [event["type"] for message in told for event in message.get("events", [])]
         assert events == ["round", "round", "end"]
-        assert len(room.questions) == 1
+        assert len(room.questions.summed_up()) == 1
 
     in_loop(work)
 
@@ -272,34 +272,34 @@ def test_who_leaves_is_counted_no_more_and_may_come_back(monkeypatch):
     async def work():
         clock = Clock()
         room = Room("BCDFG", clock)
-        token = room.join()
+        token = room.students.join()
         room.take(post(BEGIN))
         stream = messages(room, token, 0)
         await anext(stream)
-        assert room.here == 1
+        assert room.students.here == 1
         await stream.aclose()
-        clock.now += rooms_module.BETWEEN_S + 0.1
-        assert room.here == 0
+        clock.now += students_module.BETWEEN_S + 0.1
+        assert room.students.here == 0
         assert room.summary()["students"] == 1
-        assert room.knows(token)
+        assert room.students.knows(token)
 
     in_loop(work)
 
 
 def test_a_class_is_full_at_some_point_but_not_for_who_is_there(monkeypatch):
-    monkeypatch.setattr(rooms_module, "MOST_STUDENTS", 2)
-    monkeypatch.setattr(rooms_module, "FULL", "This class is full.")
+    monkeypatch.setattr(students_module, "MOST_STUDENTS", 2)
+    monkeypatch.setattr(students_module, "FULL", "This class is full.")
 
     async def work():
         room = Room("BCDFG")
         room.take(post(BEGIN))
-        late = room.join()
-        tokens = [room.join(), room.join()]
+        late = room.students.join()
+        tokens = [room.students.join(), room.students.join()]
         streams = [messages(room, token, 0) for token in tokens]
         for stream in streams:
             await anext(stream)
         with pytest.raises(UserError, match="full"):
-            room.join()
+            room.students.join()
         with pytest.raises(UserError, match="full"):
             await anext(messages(room, late, 0))
         await anext(messages(room, tokens[0], 0))
@@ -308,18 +308,18 @@ def test_a_class_is_full_at_some_point_but_not_for_who_is_there(monkeypatch):
 
 
 def test_only_so_many_are_remembered_and_never_those_who_are_there_forgotten(monkeypatch):
-    monkeypatch.setattr(rooms_module, "MOST_KNOWN", 3)
+    monkeypatch.setattr(students_module, "MOST_KNOWN", 3)
 
     async def work():
         room = Room("BCDFG")
         room.take(post(BEGIN))
-        there = room.join()
+        there = room.students.join()
         stream = messages(room, there, 0)
         await anext(stream)
-        gone = room.join()
+        gone = room.students.join()
         for _ in range(5):
-            room.join()
-        assert room.knows(there) and not room.knows(gone)
+            room.students.join()
+        assert room.students.knows(there) and not room.students.knows(gone)
 
     in_loop(work)
 
@@ -393,7 +393,7 @@ def test_a_thousand_joins_a_second_are_refused_and_those_who_are_known_are_not()
             except UserError as error:
                 assert "Too many are joining" in str(error)
         assert JOINS_AT_ONCE <= joined <= JOINS_AT_ONCE + 21
-        assert room.knows(token)
+        assert room.students.knows(token)
         rooms.join(room, "another school")
 
     in_loop(work)

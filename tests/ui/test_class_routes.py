@@ -143,9 +143,9 @@ def test_a_student_can_neither_steer_nor_read_nor_end_the_class(url):
         for secret in ({}, {"x-class-secret": student.token}, {"x-class-secret": "x" * 32}):
             for path, content in (("teach", {"window": 1, "first": True, "messages": [BEGIN]}), ("end", {})):
                 asked = teacher.http.post(at(teacher, path), json=content, headers=secret)
-                await refused(asked, 400, "Only who has opened this class")
+                await refused(asked, 400, "has opened this class")
             await refused(
-                teacher.http.get(at(teacher, "summary"), headers=secret), 400, "Only who has opened"
+                teacher.http.get(at(teacher, "summary"), headers=secret), 400, "has opened this class"
             )
         assert (await teacher.http.get(at(teacher, "teach"))).status_code == 405
         await teacher.tell(ASK)

@@ -106,12 +106,11 @@ class ClassRoutes:
     async def _join(self, request: Request, room: Room) -> Response:
         """A student who was here before stays who they are; anybody else is new."""
         known = (await _sent(request, MOST_SAID)).get("student")
-        if isinstance(known, str) and room.knows(known):
+        if isinstance(known, str) and room.students.knows(known):
             student = known
         else:
             student = self._rooms.join(room, _address(request))
-        said = {"given": room.given(student), "drafted": room.drafted(student), "writing": room.writing()}
-        return json_reply({"student": student, **said})
+        return json_reply({"student": student, **room.known_of(student)})
 
     async def _end(self, request: Request, room: Room) -> Response:
         room.require_teacher(request.headers.get(SECRET, ""))
@@ -137,7 +136,7 @@ async def _draft(request: Request, room: Room) -> Response:
 
 async def _own(request: Request, room: Room) -> Response:
     """What became of a student's own draft."""
-    return json_reply(room.own_verdict(_student(request, room)))
+    return json_reply(room.games.verdict_on(_student(request, room)))
 
 
 async def _game(request: Request, room: Room) -> Response:
@@ -241,7 +240,7 @@ async def _said(request: Request) -> tuple[str, dict[str, Any]]:
 
 def _student(request: Request, room: Room) -> str:
     token = request.query_params.get("student", "")
-    room.require_known(token)
+    room.students.require_known(token)
     return token
 
 

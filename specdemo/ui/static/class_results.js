@@ -11,6 +11,7 @@ export function gameResults(results, own) {
   pieces.add(results.pieces, results.specials);
   const parts = [figuresOf(results), element("p", "sd-game-sentence", results.sentence)];
   if (results.best.length) parts.push(element("p", "sd-game-best", `By ${results.best.join(", ")}.`));
+  if (results.agreed.length) parts.push(heading("Most of the class agreed on"), list([row({ drafted: results.agreed, emission: null, cut: "" }, pieces, `× ${results.agreed[0].count}`)]));
   if (own) parts.push(heading("Yours"), list([row(own, pieces, "")]));
   parts.push(heading("The target writes"), plain(results.target, pieces));
   parts.push(heading(results.model_name), list([row(results.model, pieces, "")]));
