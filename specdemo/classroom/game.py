@@ -21,6 +21,7 @@ MOST_NAME_CHARS = 16
 MOST_NAMED = 5
 """Students whose nicknames are shown: of those whose draft was kept longest."""
 _KEPT = ("L", "M", "N")
+_FOR_ALL = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "target")
 _MARKS = " -_.'"
 
 
@@ -91,16 +92,25 @@ class Game:
 
     def judged(self, event: Mapping[str, Any]) -> None:
         """Take the target's verdicts, a ``class-judged`` event of ``play.class_results``."""
-        results = compact(event)
-        self._verdicts = [results["verdicts"][index] for index in event["drafts"]]
+        verdicts = [
+            {**_drawn(one["round"]), "count": one["count"], "cut": one["cut"]} for one in event["verdicts"]
+        ]
+        self._verdicts = [
+            {**verdicts[index], "pieces": _pieces(event, verdicts[index])} for index in event["drafts"]
+        ]
         best = [list(self.drafts.values())[index].name for index in event["longest"]]
-        results["best"] = [name for name in best if name][:MOST_NAMED] if self.open_drafts else []
-        if not self.open_drafts:
-            results["verdicts"] = []
-        self.results, self.phase = results, Phase.TOLD
+        shown = verdicts if self.open_drafts else []
+        self.results = {
+            **{key: event[key] for key in _FOR_ALL},
+            "best": [name for name in best if name][:MOST_NAMED] if self.open_drafts else [],
+            "verdicts": shown,
+            "model": _drawn(event["model"]),
+            "pieces": _pieces(event, _drawn(event["model"]), *shown),
+        }
+        self.phase = Phase.TOLD
 
     def verdict_on(self, student: str) -> dict[str, Any] | None:
-        """What became of one student's draft; None before it is known, or where there is none."""
+        """What became of a student's draft, with its ``pieces``; None before that is known, or with none."""
         number = self.number_of(student)
         return self._verdicts[number - 1] if number and self.results else None
 
@@ -162,24 +172,18 @@ def _is_shown(char: str) -> bool:
     return char in _MARKS or unicodedata.category(char)[0] in _KEPT
 
 
-def compact(event: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a ``class-judged`` event what is drawn: two hundred students get it, and it has every top five."""
-    kept = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "target")
-    verdicts = [
-        {**_drawn(one["round"]), "count": one["count"], "cut": one["cut"]} for one in event["verdicts"]
-    ]
-    model = _drawn(event["model"])
-    shown = {token["id"] for round_ in (*verdicts, model) for token in round_["drafted"]}
-    shown |= {round_["emission"]["id"] for round_ in (*verdicts, model) if round_["emission"]}
-    shown |= set(event["target"])
-    pieces = {token: piece for token, piece in event["pieces"].items() if int(token) in shown}
-    return {**{key: event[key] for key in kept}, "verdicts": verdicts, "model": model, "pieces": pieces}
-
-
 def _drawn(round_: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a round what is drawn: two hundred students get it, and it has every top five."""
     drafted = [{key: token[key] for key in ("id", "status", "rejected")} for token in round_["drafted"]]
     emission = round_["emission"]
     return {
         "drafted": drafted,
         "emission": emission and {"id": emission["id"], "status": emission["status"]},
     }
+
+
+def _pieces(event: Mapping[str, Any], *rounds: Mapping[str, Any]) -> dict[Any, str]:
+    """The bytes of these rounds' tokens, of those most agreed on and of the target's."""
+    ids = {token["id"] for round_ in rounds for token in (*round_["drafted"], round_["emission"]) if token}
+    ids |= {token["id"] for token in event["agreed"]} | set(event["target"])
+    return {token: piece for token, piece in event["pieces"].items() if int(token) in ids}

@@ -6,7 +6,7 @@ import pytest
 from helpers.stand_in import StandIn
 
 from specdemo.classroom import games as games_module
-from specdemo.classroom.game import Phase, compact, nickname, parse_game
+from specdemo.classroom.game import Phase, nickname, parse_game
 from specdemo.classroom.games import Games
 from specdemo.classroom.log import Log
 from specdemo.classroom.room import Room
@@ -252,8 +252,16 @@ def test_a_class_takes_drafts_of_its_own_students_only_and_not_too_fast():
     asyncio.run(work())
 
 
-def test_what_is_told_to_all_is_what_is_drawn():
-    told = compact(judged({"text": "Please answer", "drafts": [" as soon", " nothing"]}))
+def test_what_is_told_to_all_is_what_is_drawn(short):
+    drafts = (("a", of(1, " as soon")), ("b", of(1, " quizzes")))
+    told = played(*drafts, open_drafts=True).at_hand.told()["results"]
     assert {key for one in told["verdicts"] for key in one} == {"drafted", "emission", "count", "cut"}
     drawn = {token["id"] for one in told["verdicts"] for token in one["drafted"]}
     assert drawn <= {int(token) for token in told["pieces"]}
+
+
+def test_of_drafts_that_are_not_open_nothing_is_told_to_others(short):
+    game = played(("a", of(1, " as soon")), ("b", of(1, " quizzes"))).at_hand
+    told = game.told()["results"]
+    assert told["verdicts"] == [] and not {*b"qz"} & {int(token) for token in told["pieces"]}
+    assert {*b"qz"} <= {int(token) for token in game.verdict_on("b")["pieces"]}

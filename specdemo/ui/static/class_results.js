@@ -8,11 +8,11 @@ const MOST_SHOWN = 12;
 /** `results` as the server tells them; `own` is the verdict on one's own draft, null where there is none. */
 export function gameResults(results, own) {
   const pieces = new Pieces();
-  pieces.add(results.pieces, results.specials);
+  pieces.add({ ...results.pieces, ...own?.pieces }, results.specials);
   const parts = [figuresOf(results), element("p", "sd-game-sentence", results.sentence)];
   if (results.best.length) parts.push(element("p", "sd-game-best", `By ${results.best.join(", ")}.`));
-  if (results.agreed.length) parts.push(heading("Most of the class agreed on"), list([row({ drafted: results.agreed, emission: null, cut: "" }, pieces, `× ${results.agreed[0].count}`)]));
   if (own) parts.push(heading("Yours"), list([row(own, pieces, "")]));
+  if (results.agreed.length) parts.push(heading("Most of the class agreed on"), list([row({ drafted: results.agreed, emission: null, cut: "" }, pieces, `× ${results.agreed[0].count}`)]));
   parts.push(heading("The target writes"), plain(results.target, pieces));
   parts.push(heading(results.model_name), list([row(results.model, pieces, "")]));
   const ranked = results.verdicts.map((verdict) => [kept(verdict), verdict]).filter(([count]) => count);
