@@ -303,7 +303,7 @@ def test_a_class_that_is_over_says_so_and_keeps_what_was_shown(teacher, student)
     press(teacher, "end")
     assert teacher.locator(".sd-class[data-state=open]").count()  # a slip does not end it
     press(teacher, "end")
-    expect(teacher.locator(".sd-class [data-role=told]")).to_have_text("The class is over.")
+    expect(teacher.locator(".sd-class [data-role=said]")).to_have_text("The class is over.")
     expect(watching.locator("[data-role=where]")).to_contain_text("The class is over.")
     assert plain_text(watching, SPECULATIVE)
     expect(teacher.locator(".sd-class-chip")).to_have_count(0)

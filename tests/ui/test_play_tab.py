@@ -20,7 +20,7 @@ SMALLEST = """() => Math.min(...[...document.querySelectorAll('.sd-play *')]
         child.nodeType === Node.TEXT_NODE && child.textContent.trim()) && !node.closest('.sd-chip, i'))
     .map(node => parseFloat(getComputedStyle(node).fontSize)))"""
 OPENING = OPENINGS[0].text
-TABS = ["Run", "Learn", "Play", "Is it the same?", "Lab"]
+TABS = ["Run", "Learn", "Play", "Is it the same?", "Lab", "Class"]
 
 
 def scores(page: Any) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ from specdemo.records.events import replay_events
 from specdemo.records.trace import dump
 from specdemo.records.trace_file import MAX_BYTES
 from specdemo.ui import stage
-from specdemo.ui.http import traces
+from specdemo.ui.http import own_routes, traces
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
@@ -96,7 +96,7 @@ def test_reading_stops_at_the_limit():
         return {"type": "http.request", "body": b" " * 1_000_000, "more_body": True}
 
     request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    body = asyncio.run(traces._body(request))
+    body = asyncio.run(own_routes.posted(request, MAX_BYTES))
     assert MAX_BYTES < len(body) == taken <= MAX_BYTES + 1_000_000
 
 
@@ -159,7 +159,7 @@ def test_the_page_knows_what_is_too_large():
 
 
 def test_a_file_that_trickles_in_is_given_up(monkeypatch):
-    monkeypatch.setattr(traces, "READING_S", 0.05)
+    monkeypatch.setattr(own_routes, "READING_S", 0.05)
     response = posted({"type": "http.request", "body": b"{", "more_body": True})
     assert response.status_code == 408
     assert told(response) == "The file took too long to arrive; send it again."

@@ -204,7 +204,7 @@ class ClassTab {
   }
 
   tell(words) {
-    this.roles.told.textContent = words;
+    this.roles.said.textContent = words;
   }
 }
 

@@ -19,8 +19,8 @@ export class ClassQuestions {
       roles.quiz.append(option);
     }
     roles.quiz.addEventListener("change", () => this.fill());
-    roles.form.addEventListener("change", () => this.showKind());
-    roles.form.addEventListener("submit", (event) => {
+    roles["ask-form"].addEventListener("change", () => this.showKind());
+    roles["ask-form"].addEventListener("submit", (event) => {
       event.preventDefault();
       this.ask();
     });
@@ -28,7 +28,7 @@ export class ClassQuestions {
   }
 
   get fields() {
-    return this.roles.form.elements;
+    return this.roles["ask-form"].elements;
   }
 
   fill() {
@@ -74,7 +74,7 @@ export class ClassQuestions {
     if (text === this.shown) return; // what one is about to press stays
     const isSame = question && JSON.parse(this.shown || "null")?.phase === question.phase;
     this.shown = text;
-    const { asked, form } = this.roles;
+    const { asked, "ask-form": form } = this.roles;
     asked.hidden = !question;
     form.hidden = Boolean(question);
     if (!question) return asked.replaceChildren();

@@ -1,0 +1,198 @@
+"""Drafts that learn from a tiny target: labels, objectives, rounding, batches, runs killed and resumed."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers.tiny import config_for
+from helpers.tiny_training import KilledError, random_prompts
+
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.feature import FeatureDrafter
+from specdemo.engine.speculate import speculate
+from specdemo.models.attention import ATTENTION
+from specdemo.models.feature_draft import FeatureRuntime, feature_draft_for
+from specdemo.models.packed_linear import Int4Linear, takes_int4
+from specdemo.models.reduced_draft import is_reduced_draft, load_draft, save_draft, slice_of_target
+from specdemo.models.runtime import ModelRuntime
+from specdemo.training import distil as distil_module
+from specdemo.training import write as write_module
+from specdemo.training.distil import Recipe, coverage, distil, evaluate, frequent_ids, length_batches
+from specdemo.training.objectives import OBJECTIVES
+from specdemo.training.rounding import in_int4
+from specdemo.training.students import FeatureStudent, ModelStudent
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
+RECIPE = Recipe(steps=80, batch_tokens=512, learning_rate=1e-2, warmup_steps=10, held_out=0.2)
+LONG = {"steps": 500}
+
+
+def model_student(target, text):
+    ids = frequent_ids(text, 40)
+    assert 0.5 < coverage(text, ids) <= 1.0
+    torch.manual_seed(0)
+    return ModelStudent(slice_of_target(target, [1], ids))
+
+
+def feature_student(target, text):
+    torch.manual_seed(0)
+    return FeatureStudent(feature_draft_for(target, frequent_ids(text, 40)), target, steps=2)
+
+
+def test_what_the_head_cannot_say_has_no_share_in_the_labels(target, text):
+    student = model_student(target, text)
+    columns, p = distil_module._Labels(student).of(text[:8])
+    ids = torch.cat([item.top_ids for item in text[:8]]).long()
+    said = torch.isin(ids, student.id_map)
+    assert said.any() and not said.all()
+    assert torch.equal(student.id_map[columns[said]], ids[said])
+    assert (columns[~said] == -1).all() and (p[~said] == 0).all() and (p[said] > 0).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "agreement", "overlap"),
+    [({}, 2.0, 1.6), pytest.param(LONG, 3.0, 2.0, marks=pytest.mark.slow)],
+    ids=["brief", "long"],
+)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_raises_agreement_far_above_the_untrained_draft(
+    target, text, tmp_path, objective, changes, agreement, overlap
+):
+    student = model_student(target, text)
+    before = evaluate(student, text[:32])
+    after = distil(student, text, replace(RECIPE, objective=objective, **changes), tmp_path)
+    assert after.agreement[0] > agreement * before.agreement[0]
+    assert after.overlap[0] > overlap * before.overlap[0]
+
+
+def alpha(make_lane):
+    """Acceptance rate over a dozen prompts of a lane that ``make_lane`` starts on a prompt and a config."""
+    config = config_for(k=3, max_new_tokens=24)
+    rounds = [r for prompt in random_prompts(12, seed=9) for r in make_lane(prompt, config)]
+    return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "times", "least"),
+    [({}, 2.0, 0.0), pytest.param(LONG, 3.0, 0.2, marks=pytest.mark.slow)],
+    ids=["brief", "long"],
+)
+def test_the_acceptance_rate_of_a_trained_draft_model_rises(target, text, tmp_path, changes, times, least):
+    student = model_student(target, text)
+    draft = student.module
+    draft.model.set_attn_implementation(ATTENTION)
+
+    def lane(prompt, config):
+        drafter = DraftModelDrafter(ModelRuntime(draft, id_map=draft.id_map))
+        return speculate(ModelRuntime(target), drafter, prompt, config)
+
+    before = alpha(lane)
+    distil(student, text, replace(RECIPE, **changes), tmp_path)
+    assert alpha(lane) > max(least, times * before)
+
+
+@pytest.mark.parametrize(
+    ("changes", "times", "least"),
+    [({"steps": 120}, 1.3, 0.0), pytest.param(LONG, 1.8, 0.2, marks=pytest.mark.slow)],
+    ids=["brief", "long"],
+)
+def test_the_acceptance_rate_of_a_trained_feature_draft_rises(target, text, tmp_path, changes, times, least):
+    student = feature_student(target, text)
+
+    def lane(prompt, config):
+        host = ModelRuntime(target, taps=student.module.config.taps)
+        return speculate(host, FeatureDrafter(FeatureRuntime(student.module), host), prompt, config)
+
+    before = alpha(lane)
+    quality = distil(student, text, replace(RECIPE, **changes), tmp_path)
+    assert len(quality.agreement) == 2, "one figure per unrolled step"
+    assert alpha(lane) > max(least, times * before)
+
+
+def test_states_made_now_equal_those_kept_with_the_text(target, text):
+    student = feature_student(target, text)
+    batch = text[:6]
+    bare = [write_module.LabelledSequence(i.ids, i.start, i.top_ids, i.top_probs) for i in batch]
+    for kept, made in zip(student.predict(batch), student.predict(bare), strict=True):
+        torch.testing.assert_close(kept.log_q, made.log_q, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("make", [model_student, feature_student])
+def test_rounded_matrices_are_those_that_run_and_the_whole_ones_come_back(target, text, make):
+    student = make(target, text)
+    linears = [module for module in student.module.modules() if type(module) is torch.nn.Linear]
+    linears = [linear for linear in linears if takes_int4(linear.weight)]
+    whole = [linear.weight.detach().clone() for linear in linears]
+    inputs = [torch.randn(4, linear.in_features).bfloat16() for linear in linears]
+    with in_int4(student):
+        for linear, value in zip(linears, inputs, strict=True):
+            rounded = linear.weight.bfloat16()
+            assert all(len(row.unique()) <= 16 for row in linear.weight.unflatten(1, (-1, 32)).flatten(0, 1))
+            run = Int4Linear(linear.weight.detach().bfloat16())(value)
+            torch.testing.assert_close(run, value @ rounded.T, atol=0.05, rtol=0.05)
+        distil_module._loss(student, text[:4], distil_module._Labels(student), RECIPE).backward()
+    assert linears and all(torch.equal(a.weight, b) for a, b in zip(linears, whole, strict=True))
+    assert all(linear.weight.grad is not None for linear in linears)
+    with pytest.raises(KilledError), in_int4(student):
+        raise KilledError
+    assert all(torch.equal(a.weight, b) for a, b in zip(linears, whole, strict=True))
+
+
+def test_every_other_step_learns_rounded_where_the_draft_may_run_so():
+    rounds = [replace(RECIPE, int4=True).rounds(step) for step in range(6)]
+    assert rounds == [False, True] * 3 and not any(RECIPE.rounds(step) for step in range(6))
+
+
+def test_texts_that_no_step_reaches_teach_nothing_and_end_nothing(target, text):
+    student = feature_student(target, text)
+    first = text[0]
+    short = write_module.LabelledSequence(first.ids[:2], 0, first.top_ids[:1], first.top_probs[:1])
+    weights = distil_module.trainable(student)
+    before = [weight.clone() for weight in weights]
+    optimiser, labels = torch.optim.SGD(weights, lr=1.0), distil_module._Labels(student)
+    assert distil_module._learn(student, [short], labels, RECIPE, optimiser) == 0.0
+    assert all(map(torch.equal, before, weights))
+    long = distil_module._loss(student, [first], labels, RECIPE).item()
+    both = distil_module._loss(student, [short, first], labels, RECIPE).item()
+    assert both == pytest.approx(long, rel=1e-4)
+
+
+@pytest.mark.parametrize("make", [model_student, feature_student])
+def test_a_killed_distillation_resumes_to_the_same_weights(target, text, tmp_path, make, monkeypatch):
+    recipe = replace(RECIPE, steps=40, checkpoint_every=10)
+    whole, killed, resumed = make(target, text), make(target, text), make(target, text)
+    distil(whole, text[:150], recipe, tmp_path / "whole")
+    real, calls = distil_module._loss, iter(range(10**6))
+
+    def dying(*arguments):
+        if next(calls) == 27:
+            raise KilledError
+        return real(*arguments)
+
+    monkeypatch.setattr(distil_module, "_loss", dying)
+    with pytest.raises(KilledError):
+        distil(killed, text[:150], recipe, tmp_path / "halves")
+    distil(resumed, text[:150], recipe, tmp_path / "halves")
+    logged = [json.loads(line) for line in (tmp_path / "halves" / "log.jsonl").read_text().splitlines()]
+    assert [entry["step"] for entry in logged if "agreement" in entry] == [10, 20, 30, 40, 40]
+    for name, tensor in whole.own_state().items():
+        assert torch.equal(tensor, resumed.own_state()[name]), name
+
+
+def test_a_saved_draft_loads_without_its_embedding(target, text, tmp_path):
+    draft = model_student(target, text).module
+    save_draft(draft, tmp_path)
+    assert is_reduced_draft(tmp_path) and not is_reduced_draft(tmp_path / "nowhere")
+    loaded = load_draft(tmp_path, target, ATTENTION)
+    assert loaded.model.get_input_embeddings() is target.get_input_embeddings()
+    ids = torch.tensor([[1, 2, 3]])
+    expected = draft(ids, use_cache=False).logits
+    torch.testing.assert_close(loaded(ids, use_cache=False).logits, expected, atol=0.05, rtol=0.05)
+
+
+def test_batches_hold_every_sequence_once_within_the_budget():
+    lengths = [5, 9, 30, 3, 12, 7, 22]
+    batches = list(length_batches(lengths, 40, torch.Generator().manual_seed(0)))
+    assert sorted(i for batch in batches for i in batch) == list(range(7))
+    assert all(len(batch) * max(lengths[i] for i in batch) <= 40 for batch in batches)
