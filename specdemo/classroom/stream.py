@@ -26,7 +26,7 @@ async def messages(room: Room, token: str, after: int) -> AsyncIterator[list[Fra
                 yield new  # and look again: more may have come while this was sent
             elif not await room.changed.wait(SIGN_OF_LIFE_S):
                 yield []
-        yield [END]
+        yield _last(room, after)
 
 
 async def news(room: Room, token: str, after: int) -> list[Frame]:
@@ -38,4 +38,9 @@ async def news(room: Room, token: str, after: int) -> list[Frame]:
     with room.students.watching(token):
         if not room.over and not room.log.after(after):
             await room.changed.wait(POLL_S)
-        return [END] if room.over else room.log.after(after)
+        return _last(room, after) if room.over else room.log.after(after)
+
+
+def _last(room: Room, after: int) -> list[Frame]:
+    """What was told just before the end, and the end."""
+    return [*room.log.after(after), END]
