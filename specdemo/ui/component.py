@@ -12,6 +12,13 @@ import gradio as gr
 
 STATIC = Path(__file__).parent / "static"
 PREFIX = "specdemo-static"
+DRESS = """<script>
+const darkly = matchMedia("(prefers-color-scheme: dark)");
+const dress = () => document.body.classList.toggle("dark", darkly.matches);
+darkly.addEventListener("change", dress);
+dress();
+</script>"""
+"""Has a page without Gradio follow the browser's theme; first in its body."""
 
 
 def component(
@@ -31,7 +38,7 @@ def component(
     given = f"element, props, watch, trigger, base, settings: {passed}"
     return gr.HTML(
         value="",
-        html_template=(STATIC / f"{name}.html").read_text(encoding="utf-8"),
+        html_template=static_text(f"{name}.html"),
         js_on_load=(
             f"const base = new URL('{PREFIX}/', document.baseURI);"
             f"import(new URL('{module}', base))"
@@ -41,3 +48,13 @@ def component(
         elem_id=name,
         label=label,
     )
+
+
+def static_text(name: str) -> str:
+    """One of the static files."""
+    return (STATIC / name).read_text(encoding="utf-8")
+
+
+def inline_json(value: Any) -> str:
+    """``value`` as JSON that may stand inside a script element."""
+    return json.dumps(value).replace("<", r"\u003c")

@@ -3,12 +3,11 @@
 It is the same for every class; which one it is about stands in its address. Where that names none, it asks.
 """
 
-import json
 from functools import cache
 from string import Template
 
 from specdemo.charts.palette import css_variables
-from specdemo.ui.component import PREFIX, STATIC
+from specdemo.ui.component import DRESS, PREFIX, inline_json, static_text
 from specdemo.ui.stage import STAGE_SHEETS, settings
 
 SHEETS = (*STAGE_SHEETS, "learn", "class", "class-student")
@@ -23,16 +22,13 @@ def student_page(root: str) -> str:
             anywhere.
     """
     files = f"{root}{PREFIX}"
-    return Template(_static("class-student.html")).substitute(
+    return Template(static_text("class-student.html")).substitute(
+        dress=DRESS,
         palette=css_variables(),
         sheets="\n".join(f'<link rel="stylesheet" href="{files}/{name}.css">' for name in SHEETS),
         files=files,
         root=root,
-        stage=_static("stage.html"),
-        lessons=_static("lessons.html"),
-        settings=json.dumps(settings()).replace("<", r"\u003c"),
+        stage=static_text("stage.html"),
+        lessons=static_text("lessons.html"),
+        settings=inline_json(settings()),
     )
-
-
-def _static(name: str) -> str:
-    return (STATIC / name).read_text(encoding="utf-8")

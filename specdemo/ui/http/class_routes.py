@@ -36,6 +36,7 @@ MOST_TAUGHT = 1_000_000
 MOST_SAID = 4_000
 """Bytes of one post of a student's page."""
 MOST_ADDRESS_CHARS = 300
+NO_ADDRESS = "address must be that of the page, as the browser shows it."
 PART = 2**16
 """Bytes that are handed to a connection at once."""
 HERE = b'data: {"type":"here"}\n\n'
@@ -254,13 +255,13 @@ def _base(raw: Mapping[str, Any]) -> str:
     """The page's address, as the teacher's browser has it; ends with a slash."""
     address = raw.get("address")
     if not isinstance(address, str) or len(address) > MOST_ADDRESS_CHARS:
-        raise UserError("address must be that of the page, as the browser shows it.")
+        raise UserError(NO_ADDRESS)
     try:
         parts = urlsplit(address)
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname or not address.isprintable():
-        raise UserError("address must be that of the page, as the browser shows it.")
+        raise UserError(NO_ADDRESS)
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}/"
 
 

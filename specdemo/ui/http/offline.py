@@ -4,14 +4,14 @@ It is the stage of the live page, its style and modules inlined. The run stands 
 script element that no browser executes; the live page fills it in and saves the file.
 """
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
 from string import Template
 
 from specdemo.charts.palette import css_variables
-from specdemo.ui.stage import PLOTLY_JS, STAGE_SHEETS, STATIC, settings
+from specdemo.ui.component import DRESS, STATIC, inline_json, static_text
+from specdemo.ui.stage import PLOTLY_JS, STAGE_SHEETS, settings
 
 ENTRY = "stage.js"
 POLICY = "; ".join(
@@ -50,12 +50,7 @@ body > h1 { font-size: 24px; font-weight: 750; letter-spacing: -.01em; margin: 0
 </head>
 <body>
 <script type="application/x-ndjson" id="specdemo-events">$events</script>
-<script>
-const darkly = matchMedia("(prefers-color-scheme: dark)");
-const dress = () => document.body.classList.toggle("dark", darkly.matches);
-darkly.addEventListener("change", dress);
-dress();
-</script>
+$dress
 <h1>Speculative decoding, a recorded run</h1>
 $stage
 <script>$plotly</script>
@@ -80,13 +75,14 @@ def player_page(events: str = "") -> str:
     """
     return _PAGE.substitute(
         policy=POLICY,
-        style="\n".join([css_variables(), *(_static(f"{name}.css") for name in STAGE_SHEETS)]),
+        dress=DRESS,
+        style="\n".join([css_variables(), *(static_text(f"{name}.css") for name in STAGE_SHEETS)]),
         events=events.replace("<", r"\u003c"),
-        stage=_static("stage.html"),
+        stage=static_text("stage.html"),
         plotly=_inline(PLOTLY_JS.read_text(encoding="utf-8")),
         modules=_inline(bundle(STATIC, ENTRY)),
         entry=ENTRY,
-        settings=json.dumps(settings()).replace("<", r"\u003c"),
+        settings=inline_json(settings()),
     )
 
 
@@ -152,7 +148,3 @@ def _body(name: str, source: str) -> str:
 def _inline(script: str) -> str:
     """JavaScript that may stand inside a script element; the escapes hold in strings and patterns."""
     return re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE).replace("<!--", r"<\x21--")
-
-
-def _static(name: str) -> str:
-    return (STATIC / name).read_text(encoding="utf-8")

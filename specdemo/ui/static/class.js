@@ -3,7 +3,7 @@
 import { ClassGames } from "./class_games.js";
 import { ClassQuestions } from "./class_questions.js";
 import { Relay } from "./class_relay.js";
-import { element, rolesOf } from "./dom.js";
+import { element, rolesOf, write } from "./dom.js";
 import { forgetInTab, recallInTab, rememberInTab } from "./memory.js";
 import { stageOfPage } from "./stage.js";
 import { openTab, tabAtHand } from "./tabs.js";
@@ -141,9 +141,9 @@ class ClassTab {
 
   showState({ students, question, game }) {
     const there = students === 1 ? "1 student is here" : `${students} students are here`;
-    this.roles.here.textContent = `${there}.`;
+    write(this.roles.here, `${there}.`);
     if (!this.chip.isConnected) document.querySelector(".sd-tools")?.prepend(this.chip);
-    this.chip.textContent = `Class ${this.room.code} · ${students}`;
+    write(this.chip, `Class ${this.room.code} · ${students}`);
     this.questions.show(question);
     this.games.show(game).catch((error) => this.tell(error.message));
   }

@@ -1,8 +1,9 @@
 // The question a class is asked, on a student's page: an answer that can be changed until the close, then what came out.
 
-import { element, replaceParts } from "./dom.js";
+import { element, replaceParts, write } from "./dom.js";
 import { answerBars } from "./class_bars.js";
-import { LETTERS, numberIn } from "./quiz_words.js";
+import { answerWords, measuredWords, numberIn } from "./class_words.js";
+import { LETTERS } from "./quiz_words.js";
 
 const ROUNDING = 1e-9;
 
@@ -24,8 +25,7 @@ export class Asked {
     if (!question) return;
     if (question.number !== number) this.picked = this.given?.question === question.number ? this.given.answer : null;
     if (question.number !== number || question.phase !== phase) this.lay(); // else what is being typed stays
-    const words = this.stateWords();
-    if (words !== this.told.textContent) this.told.textContent = words; // it is read out
+    write(this.told, this.stateWords());
     this.counts.replaceChildren(...(question.bars ? [answerBars(question)] : []));
     this.root.dataset.outcome = this.outcome ?? "";
     for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
@@ -83,12 +83,7 @@ export class Asked {
   }
 
   chosen() {
-    return element("p", "sd-asked-chosen", this.picked === null ? "" : `Your answer: ${this.words(this.picked)}.`);
-  }
-
-  words(answer) {
-    const { kind, options } = this.question;
-    return kind === "choice" ? `${LETTERS[answer]}, “${options[answer]}”` : String(answer);
+    return element("p", "sd-asked-chosen", this.picked === null ? "" : `Your answer: ${answerWords(this.question, this.picked)}.`);
   }
 
   async answer(answer) {
@@ -108,11 +103,10 @@ export class Asked {
   }
 
   stateWords() {
-    const { phase, right, answered, right_answers: rightAnswers } = this.question;
-    if (phase === "open") return this.picked === null ? "" : `Your answer: ${this.words(this.picked)}. You can change it until the answers are closed.`;
+    const { phase, answered } = this.question;
+    if (phase === "open") return this.picked === null ? "" : `Your answer: ${answerWords(this.question, this.picked)}. You can change it until the answers are closed.`;
     if (phase === "closed") return `The answers are closed (${answered}). Now it is measured.`;
-    if (right === null) return "No verdict.";
     const own = { right: "✓ You were right. ", wrong: "✗ Not as you said. " }[this.outcome] ?? "";
-    return `${own}Measured: ${this.words(right)}. ${rightAnswers} of ${answered} were right.`;
+    return own + measuredWords(this.question);
   }
 }

@@ -2,7 +2,8 @@
 
 import { answerBars } from "./class_bars.js";
 import { element, replaceParts } from "./dom.js";
-import { LETTERS, numberIn } from "./quiz_words.js";
+import { measuredWords, numberIn } from "./class_words.js";
+import { LETTERS } from "./quiz_words.js";
 import { saveFile } from "./share.js";
 import { openQuestion } from "./tabs.js";
 
@@ -158,9 +159,6 @@ function answeredWords({ answered }) {
   return answered === 1 ? "1 answer." : `${answered} answers.`;
 }
 
-function rightWords({ kind, phase, right, options, right_answers: count, answered }) {
-  if (phase !== "told") return "Nothing was measured.";
-  if (right === null) return "No verdict.";
-  const words = kind === "choice" ? `${LETTERS[right]}, “${options[right]}”` : String(right);
-  return `Measured: ${words}. ${count} of ${answered} were right.`;
+function rightWords(question) {
+  return question.phase === "told" ? measuredWords(question) : "Nothing was measured.";
 }

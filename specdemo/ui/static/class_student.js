@@ -4,7 +4,7 @@ import { Asked } from "./class_asked.js";
 import { Drafting } from "./class_draft.js";
 import { ClassLine } from "./class_line.js";
 import { TeachersView } from "./class_view.js";
-import { rolesOf } from "./dom.js";
+import { rolesOf, write } from "./dom.js";
 import { mountFollowing } from "./stage.js";
 
 const TAB_WORDS = { play: "Play", proof: "Is it the same?", lab: "Lab", class: "Class" };
@@ -68,7 +68,8 @@ class StudentPage {
     const { stage, view } = this;
     if (message.type === "begin") {
       view.begin(); // what one looked at is gone
-      stage.beginOf(message.recording, message.topic);
+      stage.topic.expect(message.topic);
+      stage.beginOf(message.recording);
     } else if (message.type === "events") stage.takeMore(message.events);
     else if (message.type === "view") this.show(message);
     else if (message.type === "given") {
@@ -108,7 +109,7 @@ class StudentPage {
     this.roles.back.hidden = view.follows;
     if (connected) this.lost = LOST;
     const words = connected ? whereWords(view.follows, this.tab) : this.lost;
-    if (words !== this.roles.where.textContent) this.roles.where.textContent = words; // it is read out
+    write(this.roles.where, words);
   }
 
   end() {

@@ -24,3 +24,8 @@ export function replaceParts(root, first, ...others) {
   first.tabIndex = -1;
   first.focus({ preventScroll: true });
 }
+
+/** Have `node` say these words; where it says them already nothing is laid out anew, or read out again. */
+export function write(node, words) {
+  if (node.textContent !== words) node.textContent = words;
+}

@@ -1,50 +1,35 @@
-// What a visitor chose, kept from visit to visit, or in a tab as long as that is open. Storage may be denied (private windows); the page works without it.
+// What a visitor chose, kept from visit to visit, or in a tab as long as it is open. Storage may be denied (private
+// windows); the page works without it.
 
 export function recall(key) {
-  try {
-    return localStorage.getItem(key);
-  } catch {
-    return null;
-  }
+  return tried(() => localStorage.getItem(key));
 }
 
 export function remember(key, value) {
-  try {
-    localStorage.setItem(key, value);
-  } catch {
-    // See recall.
-  }
+  tried(() => localStorage.setItem(key, value));
 }
 
 export function forget(key) {
-  try {
-    localStorage.removeItem(key);
-  } catch {
-    // See recall.
-  }
+  tried(() => localStorage.removeItem(key));
 }
 
 /** What this tab has kept, as it was given; null where there is nothing. */
 export function recallInTab(key) {
-  try {
-    return JSON.parse(sessionStorage.getItem(key));
-  } catch {
-    return null;
-  }
+  return tried(() => JSON.parse(sessionStorage.getItem(key)));
 }
 
 export function rememberInTab(key, value) {
-  try {
-    sessionStorage.setItem(key, JSON.stringify(value));
-  } catch {
-    // See recall.
-  }
+  tried(() => sessionStorage.setItem(key, JSON.stringify(value)));
 }
 
 export function forgetInTab(key) {
+  tried(() => sessionStorage.removeItem(key));
+}
+
+function tried(act) {
   try {
-    sessionStorage.removeItem(key);
+    return act();
   } catch {
-    // See recall.
+    return null;
   }
 }

@@ -3,12 +3,6 @@
 import { judge } from "./quiz_answers.js";
 
 export const LETTERS = "ABCDEF";
-/** The number that was typed, with a point or a comma; null where it is none. */
-export function numberIn(typed) {
-  const text = typed.trim().replace(",", ".");
-  return text !== "" && Number.isFinite(Number(text)) ? Number(text) : null;
-}
-
 /** What became of a prediction, by what `judge` says. */
 export const HEADS = { right: "As you predicted.", wrong: "Not as you predicted.", close: "No verdict." };
 

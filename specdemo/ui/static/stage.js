@@ -130,9 +130,8 @@ class Stage {
     this.showState();
   }
 
-  /** Another page's run begins, shown for a `topic` (see `Topic`); `recording` is its name where it is a shipped one. */
-  beginOf(recording, topic) {
-    this.topic.expect(topic);
+  /** A run begins that was made elsewhere; `recording` is its name where it is a shipped one. */
+  beginOf(recording) {
     this.begin();
     this.recording = recording;
     if (recording) this.root.dataset.recording = recording;
@@ -147,10 +146,8 @@ class Stage {
 
   /** Play a finished run from its events; `recording` is its name where it is a shipped one. */
   load(text, recording) {
-    this.begin();
-    this.recording = recording;
+    this.beginOf(recording);
     for (const event of parseEvents(text)) this.take(event);
-    if (recording) this.root.dataset.recording = recording;
     // On arrival they stand there already, and a page from a file has no widgets.
     if (recording !== this.arrival.name && !this.root.dataset.offline && this.trace.start) this.reuse.offer(this.trace.start.run);
     this.player.play();
