@@ -6,16 +6,21 @@
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import specdemo.service.startup  # noqa: F401  (before any other library)
 from specdemo.classroom.rooms import Rooms
+from specdemo.cluster.service import cluster_service, plan_for
 from specdemo.pairs.arithmetic import AUTO_PRECISION, PRECISIONS
 from specdemo.records.limits import UserError
+from specdemo.service.event_source import EventSource
 from specdemo.service.hosting import NAMES, Hosting
+from specdemo.service.jobs import Service
 from specdemo.service.learning import Learner
+from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
 from specdemo.shipped import EMBEDDED
@@ -28,6 +33,8 @@ from specdemo.ui.http.lab_routes import with_learned
 from specdemo.ui.http.visitors import TRUSTED, trust_proxies
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.serving import serve_until_ended
+from specdemo.watch.servers import parse_servers
+from specdemo.watch.service import Watching, with_servers
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -95,6 +102,27 @@ def settings_parser() -> argparse.ArgumentParser:
         "then show others what that was",
     )
     add("--mcp", action="store_true", help="be an MCP server as well")
+    add(
+        "--watch", default="", metavar="NAME=URL", help="servers that visitors may watch, separated by commas"
+    )
+    add(
+        "--watch-alone",
+        default="",
+        metavar="NAME=URL",
+        help="where the same models answer without drafts, by the same names, for the race",
+    )
+    add(
+        "--cluster", metavar="ADDRESS", help="run the models on a Ray cluster: auto, or host:6379 of its head"
+    )
+    add(
+        "--replicas",
+        default="1",
+        metavar="N",
+        help="copies of the models there: 2, 1..4 as the queue asks for, or by pair as "
+        "embedded=2,smollm2-1.7b=1 (default: %(default)s)",
+    )
+    add("--replica-cpus", type=float, metavar="N", help="cores of each (default: an even share)")
+    add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each (default: none)")
     return parser
 
 
@@ -122,9 +150,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bounds=Bounds(settings.max_waiting, settings.max_seconds),
         learner=learner,
     )
-    offer = hosting.offered_pairs()
-    service = hosting.service(offer)
-    page = build_page(service, hosting.drafters, offer, learns=settings.learn)
+    offer, service, close = service_for(settings, hosting)
+    source: EventSource = service
+    if servers := parse_servers(settings.watch, settings.watch_alone):
+        source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
+    page = build_page(source, hosting.drafters, offer, learns=settings.learn)
     options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
     options = with_class(options, Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service)))
     if learner is not None:
@@ -133,7 +163,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
     service.load()
-    return serve_until_ended(page, service, {**address, **options})
+    try:
+        return serve_until_ended(page, service, {**address, **options})
+    finally:
+        close()
+
+
+def service_for(
+    settings: argparse.Namespace, hosting: Hosting
+) -> tuple[OfferedPairs, Service, Callable[[], None]]:
+    """What visitors may ask for, who does it, and what to call when the page has ended.
+
+    On a cluster SIGHUP puts new replicas in the place of all, one after the other.
+
+    Raises:
+        UserError: The settings do not go together.
+    """
+    if settings.cluster is None:
+        offer = hosting.offered_pairs()
+        return offer, hosting.service(offer), lambda: None
+    resources = settings.replica_cpus, settings.replica_gpus
+    plan, offer = plan_for(hosting, settings.cluster, settings.replicas, *resources)
+    service, link = cluster_service(plan, offer, hosting.bounds)
+    signal.signal(signal.SIGHUP, lambda _signal, _frame: link.restart())
+    return offer, service, link.close
 
 
 if __name__ == "__main__":

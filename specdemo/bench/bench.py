@@ -7,9 +7,10 @@ are written as they finish and an interrupted bench resumes.
 
 import json
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,10 @@ FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
 
 Setting = tuple[str, float, str, int | Literal["auto"]]
 """Drafter, temperature, rule and draft length of a row."""
+
+
+Row = dict[str, Any]
+"""What was measured of one setting on one prompt; plain data."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,10 @@ class Settings:
             for drafter in self.drafters
             for k in self.ks
         ]
+
+
+Group = tuple[Prompt, float]
+"""A prompt and a temperature: what is measured at once."""
 
 
 def shipped_prompts(limit: int | None = None) -> list[Prompt]:
@@ -123,18 +132,35 @@ class Bench:
             settings.configs(prompt, temperature)
         self._settings = settings
         self._out = out
-        self._rows: list[dict[str, Any]] = []
+        self._rows: list[Row] = []
         self._resume()
 
-    def run(self, pair: Pair) -> None:
-        """Measure what is missing, writing the file after every prompt."""
-        facts = environment(pair)
+    @property
+    def missing(self) -> list[Group]:
+        """What is still to be measured, in order."""
         done = {(row["id"], row["temperature"]) for row in self._rows}
-        missing = [group for group in self._groups if (group[0].id, group[1]) not in done]
-        progress = tqdm(missing, desc="bench", unit="prompt", initial=len(self._groups) - len(missing))
-        progress.total = len(self._groups)
-        for prompt, temperature in progress:
-            self._rows += list(self._measure(pair, prompt, temperature))
+        return [group for group in self._groups if (group[0].id, group[1]) not in done]
+
+    def run(self, pair: Pair) -> None:
+        """Measure what is missing, one after the other."""
+        works = self.works()
+        self.fill((work(pair) for work in works), environment(pair))
+
+    def works(self) -> list[Callable[[Pair], list[Row]]]:
+        """A piece of work for each group that is missing: gives its rows on a pair. Can be pickled."""
+        return [partial(measured_rows, self._settings, *group) for group in self.missing]
+
+    def fill(self, measured: Iterable[list[Row]], facts: dict[str, Any]) -> None:
+        """Take in the rows of what is missing as they come, writing the file after each group.
+
+        Args:
+            measured: What :meth:`works` gave, in their order.
+            facts: What measured them, as :func:`environment` has it.
+        """
+        done = len(self._groups) - len(self.missing)
+        progress = tqdm(measured, desc="bench", unit="prompt", initial=done, total=len(self._groups))
+        for rows in progress:
+            self._rows += rows
             self._save(facts)
         self._save(facts)
 
@@ -143,15 +169,6 @@ class Bench:
         head = f"{'drafter':<15}{'k':>5}{'T':>5}  {'category':<12}{'n':>3}{'speedup':>9}{'quartiles':>13}"
         head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'alone':>8}  identical"
         return "\n".join([head, *map(_table_line, self._summary())])
-
-    def _measure(self, pair: Pair, prompt: Prompt, temperature: float) -> Iterator[dict[str, Any]]:
-        configs = self._settings.configs(prompt, temperature)
-        prompt_ids = pair.prompt_ids(configs[0])
-        lanes = Lanes(pair)
-        repeats = [measure(lanes, configs, prompt_ids) for _ in range(self._settings.repeats)]
-        for config, *totals in zip(configs, *repeats, strict=True):
-            calibration = lanes.calibrate(config, len(prompt_ids))
-            yield _row(pair, prompt, config, _medians(totals), calibration)
 
     def _resume(self) -> None:
         if not self._out.exists():
@@ -183,6 +200,18 @@ class Bench:
             for category in sorted({row["category"] for row in rows}):
                 found.append(_summarise([row for row in rows if row["category"] == category], category))
         return found
+
+
+def measured_rows(settings: Settings, prompt: Prompt, temperature: float, pair: Pair) -> list[Row]:
+    """Race every setting on one prompt at one temperature; a row for each."""
+    configs = settings.configs(prompt, temperature)
+    prompt_ids = pair.prompt_ids(configs[0])
+    lanes = Lanes(pair)
+    repeats = [measure(lanes, configs, prompt_ids) for _ in range(settings.repeats)]
+    return [
+        _row(pair, prompt, config, _medians(totals), lanes.calibrate(config, len(prompt_ids)))
+        for config, *totals in zip(configs, *repeats, strict=True)
+    ]
 
 
 def save_text(path: Path, text: str) -> None:
@@ -241,9 +270,7 @@ def _medians(totals: list[Totals]) -> dict[str, Any]:
     return figures
 
 
-def _row(
-    pair: Pair, prompt: Prompt, config: RunConfig, figures: dict[str, Any], calibration
-) -> dict[str, Any]:
+def _row(pair: Pair, prompt: Prompt, config: RunConfig, figures: dict[str, Any], calibration) -> Row:
     return {
         "engine": "specdemo",
         "drafter": config.drafter,
@@ -260,7 +287,7 @@ def _row(
     }
 
 
-def _setting(row: dict[str, Any]) -> Setting:
+def _setting(row: Row) -> Setting:
     return row["drafter"], row["temperature"], row["rule"], row["k"]
 
 
@@ -270,7 +297,7 @@ def _order(setting: Setting) -> tuple[str, float, str, int]:
     return drafter, temperature, rule, MAX_K + 1 if k == AUTO else k
 
 
-def _summarise(rows: list[dict[str, Any]], category: str) -> dict[str, Any]:
+def _summarise(rows: list[Row], category: str) -> dict[str, Any]:
     drafter, temperature, rule, k = _setting(rows[0])
     summary: dict[str, Any] = {
         "drafter": drafter,

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,7 @@ def _llama_cpp(models: PeerModels) -> Iterator[Peer]:
 
 
 def _xllamacpp(models: PeerModels) -> Iterator[Peer]:
-    import xllamacpp  # pyright: ignore[reportMissingImports]
-
+    xllamacpp: Any = import_module("xllamacpp")
     library = versioned("xllamacpp")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

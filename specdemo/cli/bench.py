@@ -7,11 +7,13 @@ from typing import Any
 
 from specdemo.cli.options import (
     SAMPLED_RULE,
+    add_cluster_options,
     add_pair_options,
     add_run_options,
     draft_length,
     listed,
     loaded_pair,
+    team,
 )
 from specdemo.records.limits import UserError
 from specdemo.records.trace import RunConfig
@@ -37,6 +39,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--peers", action="store_true", help="compare with other libraries, greedily, on CPU")
     parser.add_argument("--gguf", type=Path, metavar="FILE", help="target for llama.cpp (default: embedded)")
     add_pair_options(parser)
+    add_cluster_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -56,7 +59,11 @@ def run(options: argparse.Namespace) -> int:
     )
     prompts = read_prompts(options.prompts, options.limit)
     bench = Bench(prompts, settings, options.out)
-    bench.run(loaded_pair(options))
+    if options.cluster:
+        with team(options) as replicas:
+            bench.fill(replicas.all(bench.works()), replicas.facts)
+    else:
+        bench.run(loaded_pair(options))
     print(bench.table())
     return 0
 
@@ -67,8 +74,8 @@ def _with_peers(options: argparse.Namespace) -> int:
     from specdemo.bench.peers import available_peers, peer_models
 
     ks = listed(options.k, draft_length, "--k")
-    if len(ks) > 1 or options.temperature != "0" or options.rule or options.repeats > 1:
-        raise UserError("With --peers everything runs greedily, once, at one --k; leave the rest out.")
+    if len(ks) > 1 or options.temperature != "0" or options.rule or options.repeats > 1 or options.cluster:
+        raise UserError("With --peers everything runs here, greedily, once, at one --k; leave the rest out.")
     settings = PeerSettings(
         drafters=listed(options.drafters, str, "--drafters"),
         k=ks[0],

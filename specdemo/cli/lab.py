@@ -1,12 +1,22 @@
 """``specdemo lab``: measure what sets the speedup, one condition at a time."""
 
 import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import SAMPLED_RULE, add_pair_options, add_run_options, loaded_pair, write
+from specdemo.cli.options import (
+    SAMPLED_RULE,
+    add_cluster_options,
+    add_pair_options,
+    add_run_options,
+    loaded_pair,
+    team,
+    write,
+)
 from specdemo.lab.conditions import CONDITIONS
-from specdemo.lab.points import EXPERIMENTS, points_csv, points_json
+from specdemo.lab.points import EXPERIMENTS, SWEEPS, points_csv, points_json
 from specdemo.lab.request import RUN_SETTINGS
 from specdemo.records.limits import UserError, parse_config
 
@@ -25,6 +35,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--rule", **SAMPLED_RULE)
     parser.add_argument("--limit", type=int, metavar="N", help="write N of the shipped prompts per point")
     add_pair_options(parser)
+    add_cluster_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -39,14 +50,34 @@ def run(options: argparse.Namespace) -> int:
     # Refused before anything is loaded; which rule goes with which temperature is the experiment's to say.
     parse_config({"prompt": "-", **{name: request[name] for name in RUN_SETTINGS if name in request}})
     prompts = None if options.limit is None else shipped_prompts(options.limit)
-    planned = experiment(options.experiment, loaded_pair(options), request, prompts)
-    points = []
-    try:
-        for point in planned.points:
-            print(point, flush=True)
-            points.append(point)
-    finally:
-        if options.out:
-            table = points_csv(points) if options.out.suffix == ".csv" else points_json(points, planned.about)
-            write(options.out, table)
+    if options.cluster:
+        _spread(options, request, prompts)
+    else:
+        planned = experiment(options.experiment, loaded_pair(options), request, prompts)
+        _tell(planned.points, planned.about, options.out)
     return 0
+
+
+def _spread(options: argparse.Namespace, request: Mapping[str, Any], prompts: Sequence[Any] | None) -> None:
+    """Measure a sweep's points on several replicas."""
+    from specdemo.lab.experiments import planned_sweep
+    from specdemo.lab.sweeps import measured_on
+
+    if options.experiment not in SWEEPS:
+        raise UserError(f"--cluster spreads sweeps, not {options.experiment}; leave it out.")
+    with team(options) as replicas:
+        plan, about = replicas.one(partial(planned_sweep, options.experiment, prompts, request))
+        points = replicas.all([partial(measured_on, setting) for setting in plan.settings])
+        _tell(points, {**about, **replicas.facts}, options.out)
+
+
+def _tell(points: Iterable[Any], about: Mapping[str, Any], out: Path | None) -> None:
+    """Print points as they come; all that came are written."""
+    measured = []
+    try:
+        for point in points:
+            print(point, flush=True)
+            measured.append(point)
+    finally:
+        if out:
+            write(out, points_csv(measured) if out.suffix == ".csv" else points_json(measured, about))

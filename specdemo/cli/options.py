@@ -117,18 +117,53 @@ def loaded_pair(options: argparse.Namespace) -> Any:
     """
     from specdemo.pairs.embedded import printing
     from specdemo.pairs.load import load_pair
+
+    return load_pair(_sources(options), progress=printing(), remeasure=options.remeasure)
+
+
+def add_cluster_options(parser: argparse.ArgumentParser) -> None:
+    """Add what :func:`team` reads."""
+    parser.add_argument(
+        "--cluster",
+        metavar="ADDRESS",
+        help="spread over replicas on a Ray cluster: auto, or its head's host:6379",
+    )
+    parser.add_argument("--replicas", type=int, default=2, metavar="N", help="there (default: %(default)s)")
+    parser.add_argument("--replica-cpus", type=float, metavar="N", help="cores of each")
+    parser.add_argument("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each")
+
+
+def team(options: argparse.Namespace) -> Any:
+    """The replicas that were asked for, a context manager (``cluster.spread.Team``).
+
+    Raises:
+        UserError: Ray is not installed, or an option is out of bounds.
+    """
+    from specdemo.cluster.link import require_ray
+    from specdemo.cluster.plan import Plan, parse_replicas
+
+    require_ray()
+    from specdemo.cluster.spread import Team
+
+    name = EMBEDDED
+    counts = parse_replicas(str(options.replicas), name)
+    shares = options.replica_cpus, options.replica_gpus
+    plan = Plan(options.cluster, counts, {name: _sources(options)}, *shares, remeasure=options.remeasure)
+    return Team(plan)
+
+
+def _sources(options: argparse.Namespace) -> Any:
     from specdemo.pairs.presets import preset_named
     from specdemo.pairs.sources import Sources
 
     named = preset_named(options.pair).sources if options.pair else Sources(options.target, options.draft)
-    sources = replace(
+    return replace(
         named,
         feature_draft=options.feature_draft,
         n_gram=options.n_gram,
         device=options.device,
         precision=options.precision,
     )
-    return load_pair(sources, progress=printing(), remeasure=options.remeasure)
 
 
 def listed(text: str, kind: Callable[[str], Any], flag: str) -> list:

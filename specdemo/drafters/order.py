@@ -87,6 +87,8 @@ def drafter_for(order: Order) -> Drafter:
 
 def make(order: Order) -> Drafter:
     """A fresh drafter on the device of what it is made of; errors as for :func:`drafter_for`."""
+    if not order.kind.module:
+        raise UserError("Only a server that is watched has a drafter of its own; choose another drafter.")
     needed = order.kind.required
     if needed and getattr(order.parts, needed) is None:
         raise UserError(f"This pair has no {NEEDED_NAMES[needed]}; choose another drafter.")

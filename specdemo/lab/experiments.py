@@ -10,7 +10,7 @@ from specdemo.lab.contrasts import contrast_plan, contrasts
 from specdemo.lab.perturbed import require_draft_model
 from specdemo.lab.plans import Request, sweep_plan
 from specdemo.lab.points import CONTRASTS, THROUGHPUT, TITLES, Point
-from specdemo.lab.sweeps import Setting, sweep
+from specdemo.lab.sweeps import Setting, SweepPlan, sweep
 from specdemo.lab.throughput import ThroughputPlan, throughput
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import DRAFT_MODEL
@@ -68,11 +68,22 @@ def experiment(
         batches = ThroughputPlan(k=request.get("k", RunConfig.k))
         about = {"experiment": name} | environment(pair) | {"capacity": batches.capacity}
         return Experiment(TITLES[name], "", (), throughput(pair, batches, stop), len(batches.rows), about)
-    sweeping = sweep_plan(name, pair, prompts, request)
-    about = _about(name, pair, sweeping.settings)
+    sweeping, about = planned_sweep(name, prompts, request, pair)
     points = sweep(pair, sweeping, stop)
     spots = tuple((setting.x, setting.label) for setting in sweeping.settings)
     return Experiment(sweeping.title, sweeping.axis, spots, points, len(spots), about)
+
+
+def planned_sweep(
+    name: str, prompts: Sequence[Prompt] | None, request: Request, pair: Pair
+) -> tuple[SweepPlan, dict[str, Any]]:
+    """A sweep and what is said about it, as a piece of work that can be sent to wherever a pair is.
+
+    Raises:
+        UserError: As for :func:`experiment`.
+    """
+    sweeping = sweep_plan(name, pair, prompts, request)
+    return sweeping, _about(name, pair, sweeping.settings)
 
 
 def _about(name: str, pair: Pair, settings: Sequence[Setting]) -> dict[str, Any]:

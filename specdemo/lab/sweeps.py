@@ -85,6 +85,11 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
     return _point(setting, totals, costs)
 
 
+def measured_on(setting: Setting, pair: Pair) -> SweepPoint | None:
+    """:func:`measure_setting` as a piece of work that can be sent to wherever a pair is."""
+    return measure_setting(pair, setting)
+
+
 def _point(setting: Setting, totals: list[Totals], costs: list[Calibration]) -> SweepPoint:
     def median(name: str) -> float | None:
         return _median([getattr(item, name) for item in totals])

@@ -19,7 +19,7 @@ class Kind(NamedTuple):
         label: On the menus of the page.
         about: What it does and what that is good for, in a sentence for the menus.
         who: Who drafts, within a sentence; ``{draft}`` stands for the draft model by its name.
-        module: Of ``specdemo.drafters``; its ``make`` makes one for a run.
+        module: Of ``specdemo.drafters``; its ``make`` makes one for a run. Empty where none can be made here.
         needs: The field of ``Pair`` it is made of, if any.
         computes: Whether it makes passes of its own: one that does not costs nothing, and puts its tokens
             forward as certain.
@@ -55,6 +55,8 @@ class Kind(NamedTuple):
 
 DRAFT_MODEL, FEATURE_DRAFT, EARLY_EXIT = "draft-model", "feature-draft", "early-exit"
 PROMPT_LOOKUP, N_GRAM, SCRIPTED = "prompt-lookup", "n-gram", "scripted"
+SERVER = "server"
+"""Whatever drafts for a server that is watched: of its runs alone, and nothing that could be made here."""
 _COPIED, _WRITTEN = "it was copied from earlier text", "a script wrote it"
 _USUAL = "it is what usually follows in the target's own text"
 _NO_REPEAT, _UNKNOWN = "the text repeats nothing that could be copied", "no word of it is in the table"
@@ -133,6 +135,7 @@ _TABLE = (
         "early_exit",
     ),
     Kind(SCRIPTED, "script", "", "a script", "scripted", computes=False, source=_WRITTEN, offered=False),
+    Kind(SERVER, "the server's own", "", "the server's own drafter", "", offered=False),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
 

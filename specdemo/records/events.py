@@ -17,10 +17,13 @@ from typing import Any
 
 from specdemo.records.figures import Tally, Totals, without_early_speedup
 from specdemo.records.race import race
-from specdemo.records.sentences import badge, closing_sentence, departure_sentence
-from specdemo.records.trace import SPECULATIVE, Lane, Round, Run, dump
+from specdemo.records.sentences import badge, closing_sentence, departure_sentence, pieces_sentence
+from specdemo.records.trace import SPECULATIVE, Finish, Lane, Round, Run, Watched, dump
 
 Event = dict[str, Any]
+
+OF_ROUNDS = ("passes", "baseline_passes", "passes_saved", "tau", "alpha_compared", "alpha_drafted")
+"""Figures that only rounds give."""
 
 PiecesOf = Callable[[Iterable[int]], Mapping[int, str]]
 
@@ -57,7 +60,7 @@ class RunLog:
             "type": "round",
             "lane": lane,
             "round": asdict(round_),
-            "totals": asdict(self._totals()),
+            "totals": shown_figures(self._totals(), self._blank.watched),
             "pieces": pieces,
         }
 
@@ -69,12 +72,17 @@ class RunLog:
         verdict = badge(totals, config.rule)
         return {
             "type": "end",
-            "sentence": closing_sentence(totals, finish, config, self._blank.calibration),
+            "sentence": self._closing(totals, finish),
             "badge": verdict and verdict._asdict(),
             "departure": departure_sentence(totals, config.rule),
-            "totals": asdict(totals),
+            "totals": shown_figures(totals, self._blank.watched),
             "finish": finish,
         }
+
+    def _closing(self, totals: Totals, finish: Finish | None) -> str:
+        if self._blank.watched is not None and not self._blank.watched.rounds:
+            return pieces_sentence(totals, finish)
+        return closing_sentence(totals, finish, self._blank.config, self._blank.calibration)
 
     @property
     def run(self) -> Run:
@@ -84,12 +92,18 @@ class RunLog:
             lanes={name: Lane(tuple(rounds)) for name, rounds in self._rounds.items()},
             pieces=self._pieces,
             specials=tuple(token for token in self._specials if token in self._pieces),
-            totals=asdict(self._tally.totals()),
+            totals=shown_figures(self._tally.totals(), self._blank.watched),
         )
 
     def _totals(self) -> Totals:
         """The figures so far, as they are shown."""
         return without_early_speedup(self._tally.totals())
+
+
+def shown_figures(totals: Totals, watched: Watched | None) -> dict[str, Any]:
+    """Figures as plain data; those of rounds are None where a watched server does not tell its rounds."""
+    figures = asdict(totals)
+    return figures if watched is None or watched.rounds else figures | dict.fromkeys(OF_ROUNDS)
 
 
 def replay_events(run: Run) -> Iterator[Event]:

@@ -16,6 +16,8 @@ from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 MAX_PROMPT_CHARS = 8_000
 MAX_NEW_TOKENS = 1_024
 MAX_K = 12
+MAX_WATCHED_K = 128
+"""Of a watched server's rounds, which are as long as its host set them."""
 MAX_TEMPERATURE = 2.0
 MAX_TOP_K = 1_000
 MAX_SEED = 2**32 - 1

@@ -52,6 +52,13 @@ def closing_sentence(
     return " ".join(sentences)
 
 
+def pieces_sentence(totals: Totals, finish: Finish | None) -> str:
+    """What happened where a watched server does not tell its rounds."""
+    stopped = "Stopped early. " if finish is Finish.STOPPED else ""
+    speed = f" ({_times(totals)})" if totals.speedup is not None else ""
+    return f"{stopped}{_count(totals.tokens, 'piece')} of text in {totals.seconds:.2f} s{speed}."
+
+
 def badge(totals: Totals, rule: Rule) -> Badge | None:
     """The badge beside the closing sentence; None where no baseline ran."""
     if not totals.baseline_tokens:

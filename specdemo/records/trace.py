@@ -13,6 +13,10 @@ from typing import Any, Final, Literal, NamedTuple
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 
 TRACE_VERSION = 1
+WATCHED_VERSION = 2
+"""Of the traces of watched servers, which lack what others have."""
+UNTOLD = 0
+"""The id of a token of which a watched server tells only that it was there."""
 
 SPECULATIVE = "speculative"
 BASELINE = "baseline"
@@ -98,7 +102,7 @@ class Token:
     Attributes:
         id: Token id in the target's vocabulary.
         q, p: Its probability under the draft and the target as the rule used them: after
-            temperature, top-k and top-p; under greedy 1 or 0.
+            temperature, top-k and top-p; under greedy 1 or 0. None where a watched server does not tell.
         raw_q, raw_p: Under greedy, the probabilities at temperature 1, for the reader's eye.
         accept_prob: min(1, p/q) under rejection, 1 or 0 under greedy, None under shared noise.
         u: The uniform draw it was compared with (rejection, compared tokens only).
@@ -110,8 +114,8 @@ class Token:
     """
 
     id: int
-    q: float
-    p: float
+    q: float | None
+    p: float | None
     status: Status
     compared: bool
     rejected: bool
@@ -132,7 +136,8 @@ class Emission:
         id: Token id.
         status: ``corrected`` after a rejection, else ``bonus``.
         prob: Its probability under the distribution it was drawn from (the residual after a
-            rejection under the rejection rule, else p); 1 under greedy.
+            rejection under the rejection rule, else p); 1 under greedy. None where a watched server does
+            not tell.
         raw_prob: Under greedy, its probability at temperature 1.
         noise: Its Gumbel noise (shared noise only).
         residual_mass: Σ (p − q)+ at the rejection (rejection rule only) = 1 − Σ min(p, q).
@@ -143,7 +148,7 @@ class Emission:
 
     id: int
     status: Status
-    prob: float
+    prob: float | None
     raw_prob: float | None = None
     noise: float | None = None
     residual_mass: float | None = None
@@ -164,7 +169,8 @@ class Round:
         draft_steps: Passes of a draft (model, head or exit) made for them; 0 for copied tokens.
         emission: The target's own token; None when an accepted end-of-sequence token ended the run.
         draft_s, verify_s, other_s: Seconds spent drafting, in the target pass, and in the rest of
-            the decode loop (warping, verdict, bookkeeping, transfers). Display work is in none.
+            the decode loop (warping, verdict, bookkeeping, transfers). Display work is in none. A watched
+            server does not tell how it spent its seconds: all are ``other_s`` there.
         prefill_s: Seconds of prompt processing before the first round, 0 after.
         finish: Why the lane ended with this round, None while it goes on.
     """
@@ -248,6 +254,23 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """What is known of the server that wrote a run, where it was not this program.
+
+    Attributes:
+        engine: Which server program it is.
+        server: What the host calls it; never its address.
+        silent: What it does not tell, a sentence each.
+        rounds: Whether it tells its rounds; where it does not, each round is but a piece of text.
+    """
+
+    engine: str
+    server: str
+    silent: tuple[str, ...] = ()
+    rounds: bool = True
+
+
+@dataclass(frozen=True)
 class Run:
     """One run as saved: replayable with no model and no tokeniser.
 
@@ -256,6 +279,8 @@ class Run:
         specials: Ids among ``pieces`` that are control tokens, shown as chips.
         totals: The figures of ``figures.Totals`` at the end of the run.
         arithmetic: Why the models computed in ``precision``, a sentence; empty where nobody chose.
+        watched: The server that wrote it, None where this program did. Its ids are the run's own: numbers of
+            pieces of text in the order in which they came, ``UNTOLD`` for tokens that were not told.
     """
 
     config: RunConfig
@@ -272,6 +297,7 @@ class Run:
     totals: Mapping[str, Any] = field(default_factory=dict)
     version: int = TRACE_VERSION
     arithmetic: str = ""
+    watched: Watched | None = None
 
     def to_json(self) -> str:
         """The run as one line of JSON."""

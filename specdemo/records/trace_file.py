@@ -8,18 +8,26 @@ trusted but folded again. No torch.
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
-from specdemo.records.events import ids_in
+from specdemo.records.events import ids_in, shown_figures
 from specdemo.records.figures import fold
-from specdemo.records.limits import MAX_K, MAX_NEW_TOKENS, MAX_PROMPT_CHARS, UserError, parse_config
+from specdemo.records.limits import (
+    MAX_K,
+    MAX_NEW_TOKENS,
+    MAX_PROMPT_CHARS,
+    MAX_WATCHED_K,
+    UserError,
+    parse_config,
+)
 from specdemo.records.strict_json import MisfitError, Rebuilder, at
 from specdemo.records.trace import (
     BASELINE,
     DRAFT,
     SPECULATIVE,
     TRACE_VERSION,
+    WATCHED_VERSION,
     Alternative,
     Calibration,
     Emission,
@@ -46,12 +54,13 @@ LONGEST = {
     "rows": 256,
     "lanes": 3,
     "rounds": MAX_NEW_TOKENS,
-    "drafted": MAX_K,
+    "drafted": MAX_WATCHED_K,
     "draft_top": MAX_TOP,
     "target_top": MAX_TOP,
     "top": MAX_TOP,
     "pieces": MAX_VOCABULARY,
     "specials": MAX_VOCABULARY,
+    "silent": 8,
 }
 ONE = 1.001
 """What a probability summed up in floating point may reach."""
@@ -73,7 +82,7 @@ def load(data: str | bytes) -> Run:
     except MisfitError as fault:
         raise UserError(f"This trace is damaged: {fault}.") from fault
     totals = fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
-    return replace(run, totals=asdict(totals))
+    return replace(run, totals=shown_figures(totals, run.watched))
 
 
 def _parse(data: str | bytes) -> dict[str, Any]:
@@ -91,10 +100,16 @@ def _parse(data: str | bytes) -> dict[str, Any]:
     version = raw.get("version") if type(raw) is dict else None
     if type(version) is not int:
         raise UserError("This file is not a specdemo trace; choose one that was saved from a run.")
-    if version > TRACE_VERSION:
+    if version > WATCHED_VERSION:
         raise UserError(f"This trace has version {version}, made by a newer specdemo; update this one.")
     if version < TRACE_VERSION:
-        raise UserError(f"This trace has version {version}; this program reads version {TRACE_VERSION}.")
+        raise UserError(
+            f"This trace has version {version}; this program reads versions from {TRACE_VERSION} on."
+        )
+    if (version == WATCHED_VERSION) != (raw.get("watched") is not None):
+        raise UserError(
+            "This trace is damaged: its version is not that of a watched server's runs, or it is."
+        )
     return raw
 
 
@@ -164,6 +179,8 @@ def _check_lane(lane: Lane, name: str, run: Run) -> None:
         if round_.drafted and name != SPECULATIVE:
             raise MisfitError("must be empty in this lane", f"{where}.drafted")
         at(where, _check_round, round_)
+        if run.watched is None:
+            at(where, _check_told, round_)
         position += len(round_.emitted)
     if position - start > run.config.max_new_tokens:
         raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens the run asked for")
@@ -179,6 +196,18 @@ def _check_round(round_: Round) -> None:
         seconds = getattr(round_, name)
         if seconds and seconds < SHORTEST_S:
             raise MisfitError("must be 0 or a positive number of seconds", f".{name}")
+
+
+def _check_told(round_: Round) -> None:
+    """What this program tells of its own rounds, and a watched server need not."""
+    if len(round_.drafted) > MAX_K:
+        raise MisfitError(f"has {len(round_.drafted)} entries; at most {MAX_K} are allowed", ".drafted")
+    for index, token in enumerate(round_.drafted):
+        for name in ("q", "p"):
+            if getattr(token, name) is None:
+                raise MisfitError("is missing", f".drafted[{index}].{name}")
+    if round_.emission and round_.emission.prob is None:
+        raise MisfitError("is missing", ".emission.prob")
 
 
 def _check_verdicts(round_: Round) -> None:

@@ -13,7 +13,7 @@ from specdemo.pairs.presets import PRESETS, Preset, fitting, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import N_GRAM_TABLE, drafters_with
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import Service, perform
+from specdemo.service.jobs import Service, local_service, perform
 from specdemo.service.learning import Learner
 from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
 from specdemo.service.queue import Bounds
@@ -50,6 +50,14 @@ class Hosting:
     learner: Learner | None = None
 
     @property
+    def home(self) -> tuple[str, str]:
+        """Name and title of the pair at home."""
+        preset = self._preset
+        if preset is not None:
+            return preset.name, preset.title
+        return OWN, " with ".join(Path(name).name for name in (self.sources.target, self.sources.draft))
+
+    @property
     def sources(self) -> Sources:
         """The pair at home.
 
@@ -83,18 +91,15 @@ class Hosting:
         """
         require_precision(self.precision)
         any_model = self.any_model and not ZERO_GPU
-        home = self._preset
-        if home is None:
-            title = " with ".join(Path(name).name for name in (self.sources.target, self.sources.draft))
-            return OfferedPairs(OWN, {OWN: title}, any_model)
-        titles = {home.name: home.title}
-        if not (self.only_home or ZERO_GPU):
+        name, title = self.home
+        titles, home = {name: title}, self._preset
+        if home is not None and not (self.only_home or ZERO_GPU):
             place = chosen_device(self.device)
             # On a GPU that is bf16, or fp32 where the GPU is too old for large models anyway.
             counted = "bf16" if self.precision == AUTO_PRECISION and place.type != "cpu" else self.precision
             free = free_memory(str(place)) - home.needed_bytes(counted)
             titles |= {preset.name: preset.title for preset in fitting(free, counted)}
-        return OfferedPairs(home.name, titles, any_model)
+        return OfferedPairs(name, titles, any_model)
 
     def service(self, offered: OfferedPairs) -> Service:
         """The service around the offered pairs.
@@ -111,21 +116,26 @@ class Hosting:
 
         def load(name: str, progress: Progress) -> Pair:
             # Beside a run of another pair nothing can be measured: a guest's first job does that.
-            sources = self._sources_of(name, offered)
+            sources = self.sources_of(name)
             if name != offered.home:
                 return assemble_pair(sources, progress=progress)
             pair = load_pair(sources, progress=progress, remeasure=self.remeasure, alone=service.alone)
             return pair if self.learner is None else self.learner.pupil(pair)
 
-        service = Service(load, offered, self.bounds)
+        service = local_service(load, offered, self.bounds)
         return service
 
     def _placed(self, sources: Sources) -> Sources:
         """``sources`` as this host runs all pairs."""
         return replace(sources, device=self.device, precision=self.precision)
 
-    def _sources_of(self, name: str, offered: OfferedPairs) -> Sources:
-        if name == offered.home:
+    def sources_of(self, name: str) -> Sources:
+        """What to load for a pair that is offered.
+
+        Raises:
+            UserError: There is no such pair, or a folder has the name of one of its models.
+        """
+        if name == self.home[0]:
             return self.sources
         if found := two_models(name):
             if any(Path(one).exists() for one in found):
@@ -139,7 +149,7 @@ class Hosting:
         # In the main thread, before the page is up: the host packs what is on the GPU by then.
         pair = assemble_pair(replace(self.sources, device="cuda"), progress=printing(), checked_on="cpu")
         performer = on_calls(pair, perform, spaces.GPU)
-        return Service(lambda _name, _progress: pair, offered, self.bounds, performer)
+        return local_service(lambda _name, _progress: pair, offered, self.bounds, performer)
 
 
 NAMES = tuple(preset.name for preset in PRESETS)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
@@ -27,7 +27,7 @@ from specdemo.service.job_kinds import JobKind
 from specdemo.service.learning import learn_from
 from specdemo.service.lost_device import devices_answer
 from specdemo.service.offered_pairs import OfferedPairs
-from specdemo.service.pair_pool import Loader, PairPool, drop_unused
+from specdemo.service.pair_pool import Loader, Loan, PairPool, drop_unused
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
@@ -164,31 +164,51 @@ def _told_of_device(error: Exception) -> UserError:
     return LostDeviceError(f"The device failed ({reason}); please try again in a minute.")
 
 
-Perform = Callable[[Pair, Request, Stop], Generator[Event, None, None]]
-"""Does a job on a pair: :func:`perform`, or one that has another process do it."""
+Perform = Callable[[Any, Request, Stop], Generator[Event, None, None]]
+"""Does a job on a pair: :func:`perform`, or one that has another process do it, which knows its pair by what
+the lender lends. From its first event on the job counts as begun."""
+
+
+class Lender(Protocol):
+    """Where the pairs are: ``pair_pool.PairPool``, or what stands for pairs that are elsewhere."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a job on the pair at home could begin now."""
+        ...
+
+    @property
+    def loading(self) -> bool:
+        """Whether the pair at home is under way."""
+        ...
+
+    def begin(self) -> None:
+        """Begin loading the pair at home, unless it is loaded or under way."""
+        ...
+
+    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Loan | None]:
+        """Wait for the pair of that name, as ``PairPool.borrow`` does."""
+        ...
+
+    def forget(self, pair: Any) -> None:
+        """A device has lost this pair."""
+        ...
 
 
 class Service:
-    """Holds what visitors share: the models, and the queue for the device.
+    """Holds what visitors share: the models, and the queue for what runs them.
 
     Args:
-        loader: Loads a pair by name, on a thread of its own.
+        lender: Has the pairs.
         offered: Which pairs may be asked for.
-        bounds: How long the queue may grow and a job may last.
-        performer: Does the jobs, on the device's thread.
+        queue: Of the devices; each is in a group by the name of its pair, or one is there for all pairs.
+        performer: Does the jobs, on a device's thread.
     """
 
-    def __init__(
-        self,
-        loader: Loader,
-        offered: OfferedPairs | None = None,
-        bounds: Bounds | None = None,
-        performer: Perform = perform,
-    ):
-        self._offered = offered or OfferedPairs()
-        self._loader = loader
-        self._pool = PairPool(self._load, self._offered.home)
-        self._queue = JobQueue(bounds)
+    def __init__(self, lender: Lender, offered: OfferedPairs, queue: JobQueue, performer: Perform):
+        self._offered = offered
+        self._pool = lender
+        self._queue = queue
         self._perform = performer
         self._closing = False
         self._lost = False
@@ -259,7 +279,7 @@ class Service:
         """
         request = checked(kind, raw)  # refused before anything is waited for
         name = self._offered.named(pair)
-        with self._queue.place(kind, visitor) as place:
+        with self._queue.place(kind, visitor, self._queue.group_of(name)) as place:
             loan = yield from self._pool.borrow(name, lambda: place.refused is not None or stop())
             if loan is None:
                 return place.require_kept()
@@ -276,21 +296,45 @@ class Service:
         """The job on the device's thread, once it has its turn."""
         if self._lost:
             raise UserError(RESTARTING)
-        yield {"type": "progress", "text": "Preparing the run", "fraction": 0.0}
         try:
             with closing(self._perform(pair, request, stop)) as events:
                 yield from events
         except LostDeviceError:
-            self._probe()  # before the next job begins on it
+            self.probe()  # before the next job begins on it
             raise
 
-    def _load(self, name: str, progress: Progress) -> Pair:
-        try:
-            return self._loader(name, progress)
-        except Exception:
-            self._probe()
-            raise
-
-    def _probe(self) -> None:
+    def probe(self) -> None:
         """Find out whether the device is lost for this process, after something failed on it."""
         self._lost = self._lost or not devices_answer()
+
+
+def local_service(
+    loader: Loader,
+    offered: OfferedPairs | None = None,
+    bounds: Bounds | None = None,
+    performer: Perform = perform,
+) -> Service:
+    """A service with the pairs in this process, and one device for all of them.
+
+    Args:
+        loader: Loads a pair by name, on a thread of its own.
+        offered: Which pairs may be asked for.
+        bounds: How long the queue may grow and a job may last.
+        performer: Does the jobs, on the device's thread.
+    """
+
+    def load(name: str, progress: Progress) -> Pair:
+        try:
+            return loader(name, progress)
+        except Exception:
+            service.probe()
+            raise
+
+    def prepared(pair: Pair, request: Request, stop: Stop) -> Generator[Event, None, None]:
+        yield {"type": "progress", "text": "Preparing the run", "fraction": 0.0}
+        with closing(performer(pair, request, stop)) as events:
+            yield from events
+
+    offered = offered or OfferedPairs()
+    service = Service(PairPool(load, offered.home), offered, JobQueue(bounds), prepared)
+    return service

@@ -26,11 +26,13 @@ class OfferedPairs:
         home: The name of the pair that is always there, and that is used where none is asked for.
         titles: What the page calls each pair that may be asked for, the one at home included.
         any_model: Whether a request may name any two models of the hub.
+        watched: Those among the titles that are servers to watch, which nothing but a run can be asked of.
     """
 
     home: str = EMBEDDED
     titles: Mapping[str, str] = field(default_factory=dict)
     any_model: bool = False
+    watched: frozenset[str] = frozenset()
 
     def named(self, asked: Any) -> str:
         """The name of the pair that a request asks for.

@@ -12,7 +12,7 @@ import threading
 import traceback
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
@@ -140,9 +140,9 @@ class PairPool:
 
 
 class Loan(NamedTuple):
-    """A pair while somebody uses it, and the way to say that they do no more."""
+    """A pair, or what stands for one, while somebody uses it, and the way to say that they do no more."""
 
-    pair: Pair
+    pair: Any
     give_back: Callable[[], None]
 
 

@@ -1,23 +1,28 @@
-"""One device, many visitors: jobs wait in one bounded queue, and one thread does them in turn.
+"""Few devices, many visitors: jobs wait in one bounded queue, and a thread for each device does them in turn.
 
 One thread, because the libraries below keep a team of workers for every thread that ever computed. It is
-called the device's thread here; every visitor comes on a thread of their own. A job goes on only when its
-visitor's thread has taken the last event: what is done with an event between two rounds stays outside the
-decoders' clocks, and nothing is computed for somebody who has left. A place is held from the request on,
-whatever is waited for before the device. Knows no models.
+called the device's thread here, also where the device is elsewhere and the thread only hands on what is told
+from there; every visitor comes on a thread of their own. A job goes on only when its visitor's thread has
+taken the last event: what is done with an event between two rounds stays outside the decoders' clocks, and
+nothing is computed for somebody who has left. A place is held from the request on, whatever is waited for
+before the device. Devices that hold the same models are a group, and each job is for one of a group. Knows no
+models.
 """
 
+import heapq
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.queue_place import END_OF_JOB, Job, Place, Stop
+from specdemo.service.queue_place import END_OF_JOB, ONLY, Job, Place, Stop
 from specdemo.service.shares import Visitor, making_room, refusal
 from specdemo.service.waits import UsualSeconds, rounded_seconds, waiting_event
 
@@ -51,38 +56,48 @@ class Bounds:
 
 
 class JobQueue:
-    """The jobs of one device, in order of arrival.
+    """The jobs of all devices, in order of arrival.
 
     Args:
         bounds: How long it may grow, and a job may last.
         clock: Gives seconds.
+        devices: How many devices each group has at most, which are elsewhere: a job has begun when the first
+            is told of it. By default there is one, here, in a group without a name.
     """
 
-    def __init__(self, bounds: Bounds | None = None, clock: Callable[[], float] = time.monotonic):
+    def __init__(
+        self,
+        bounds: Bounds | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        devices: Mapping[str, int] | None = None,
+    ):
         self.bounds = bounds or Bounds()
         self._clock = clock
+        self._devices = dict(devices or {ONLY: 1})
+        self._present = dict(self._devices)
         self._changed = threading.Condition()
         self._taken: list[Place] = []
         """All places that visitors hold, of those who wait for models and of the job under way as well."""
         self._waiting: list[Place] = []
-        """Those whose job could begin."""
-        self._running: Place | None = None
+        """Those whose job could begin, and those that a device's thread has taken up but not begun."""
+        self._running: list[Place] = []
         self._closed: str | None = None
-        self._thread: threading.Thread | None = None
+        self._threads: Counter[str] = Counter()
         self._usual = UsualSeconds()
 
     @contextmanager
-    def place(self, kind: str, visitor: Visitor | None = None) -> Iterator[Place]:
+    def place(self, kind: str, visitor: Visitor | None = None, group: str = ONLY) -> Iterator[Place]:
         """A place for one job, held until its visitor leaves.
 
         Args:
             kind: What the job is called; the expected wait is learned for each kind.
             visitor: Whose share it counts to; None for the program's own.
+            group: Which devices can do it.
 
         Raises:
             UserError: The queue is full or closed, or the visitor has their share already.
         """
-        place = Place(kind, visitor)
+        place = Place(kind, visitor, group)
         self._enter(place)
         try:
             yield place
@@ -112,6 +127,15 @@ class JobQueue:
         yield from self._until_begun(place)
         yield from place.events()
 
+    def group_of(self, name: str) -> str:
+        """The group of that name, or the one that does everything where there is no such group."""
+        return name if name in self._devices else ONLY
+
+    def set_present(self, group: str, devices: int) -> None:
+        """Say how many devices of a group there are now; expected waits count with them."""
+        with self._changed:
+            self._present[group] = devices
+
     def first(self, kind: str, work: Callable[[], T]) -> T:
         """Have the program's own ``work`` done on the device's thread before all who wait; blocks until then.
 
@@ -128,7 +152,7 @@ class JobQueue:
             results.append(work())
             yield from ()
 
-        place = Place(kind, job=job)
+        place = Place(kind, job=job)  # the only device's: nothing else is measured by this program
         with self._changed:
             if self._closed is not None:
                 raise UserError(self._closed)
@@ -151,8 +175,9 @@ class JobQueue:
             for place in self._waiting:
                 place.told.put(UserError(sentence))
             self._waiting.clear()
-            if not self._changed.wait_for(lambda: not self._taken, within_s) and self._running is not None:
-                self._running.cut = f"This was ended, what was done until then is kept. {sentence}"
+            if not self._changed.wait_for(lambda: not self._taken, within_s):
+                for place in self._running:
+                    place.cut = f"This was ended, what was done until then is kept. {sentence}"
             self._changed.wait_for(lambda: not self._taken, CUT_S)
 
     def _enter(self, place: Place) -> None:
@@ -162,9 +187,10 @@ class JobQueue:
             if told := refusal(place.kind, place.visitor, self._taken):
                 raise UserError(told)
             waiting = [one for one in self._taken if one.begun is None]
-            busy = self._running is not None or waiting
+            ahead = [one for one in waiting if one.group == place.group]
+            busy = ahead or len(self._at_devices(place.group)) >= self._devices[place.group]
             if busy and len(waiting) >= self.bounds.most_waiting:
-                again = f"please try again in about {rounded_seconds(self._wait_s(waiting))} s."
+                again = f"please try again in about {rounded_seconds(self._wait_s(place.group, ahead))} s."
                 if (out := making_room(place.visitor, waiting)) is None:
                     raise UserError(f"The queue is full: {len(waiting)} are waiting already; {again}")
                 self._dismiss(
@@ -175,9 +201,9 @@ class JobQueue:
     def _insert(self, place: Place, index: int) -> None:
         """Have a place wait at ``index``; to be called with the lock held."""
         self._waiting.insert(index, place)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="device", daemon=True)
-            self._thread.start()
+        while self._threads[place.group] < self._devices[place.group]:
+            self._threads[place.group] += 1
+            threading.Thread(target=self._work, args=[place.group], name="device", daemon=True).start()
         self._changed.notify_all()
 
     def _dismiss(self, place: Place, sentence: str) -> None:
@@ -211,8 +237,9 @@ class JobQueue:
                 if place.begun is not None:
                     return
                 before = self._waiting[: self._waiting.index(place)]
-                ahead = len(before) + (self._running is not None)
-                wait_s = rounded_seconds(self._wait_s(before))
+                before = [one for one in before if one.group == place.group]
+                ahead = len(before) + len(self._at_devices(place.group))
+                wait_s = rounded_seconds(self._wait_s(place.group, before))
             if place.stop():
                 self._leave(place)
                 place.told.put(END_OF_JOB)
@@ -223,31 +250,56 @@ class JobQueue:
             with self._changed:
                 self._changed.wait_for(lambda: place.begun is not None or place.refused is not None, POLL_S)
 
-    def _wait_s(self, before: list[Place]) -> float:
-        """Seconds until whoever comes after these will begin, as far as one can tell."""
-        waits = sum(self._usual.of(place.kind) for place in before)
-        running = self._running
-        if running is None or running.begun is None:
-            return waits
-        return waits + max(0.0, self._usual.of(running.kind) - (self._clock() - running.begun))
+    def _at_devices(self, group: str) -> list[Place]:
+        return [one for one in self._running if one.group == group]
 
-    def _work(self) -> None:
-        """The device's thread: one job after the other, for as long as the program runs."""
+    def _wait_s(self, group: str, before: list[Place]) -> float:
+        """Seconds until whoever comes after these will begin, as far as one can tell."""
+        now, running = self._clock(), self._at_devices(group)
+        free_in = [max(0.0, self._usual.of(one.kind) - (now - (one.begun or now))) for one in running]
+        free_in += [0.0] * max(self._present[group] - len(running), not running)
+        heapq.heapify(free_in)
+        for place in before:
+            heapq.heapreplace(free_in, free_in[0] + self._usual.of(place.kind))
+        return free_in[0]
+
+    def _work(self, group: str) -> None:
+        """A device's thread: one job after the other, for as long as the program runs."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting)
-                place = self._running = self._waiting.pop(0)
-                begun = place.begun = self._clock()
-                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._next_of(group))
+                place = self._next_of(group)
+                assert place is not None
+                place.taken_up = True
+            if group == ONLY:
+                self._begin(place)
             whole = False
             try:
-                whole = place.context.run(place.do_job, self._clock, self.bounds.most_seconds)
+                begin = partial(self._begin, place)
+                whole = place.context.run(place.do_job, self._clock, self.bounds.most_seconds, begin)
+                self._begin(place)  # one that told nothing
                 place.told.put(END_OF_JOB)
             except BaseException as error:  # it is for the visitor's thread to say
+                self._begin(place)
                 place.told.put(error)
             with self._changed:
-                self._usual.learn(place.kind, self._clock() - begun, whole)
-                self._running = None
+                assert place.begun is not None
+                self._usual.learn(place.kind, self._clock() - place.begun, whole)
+                self._running.remove(place)
                 self._changed.notify_all()
             # Nothing of a finished job, the traceback of its failure included, outlives it here.
             del place
+
+    def _next_of(self, group: str) -> Place | None:
+        """The first that waits for a device of this group."""
+        return next((one for one in self._waiting if one.group == group and not one.taken_up), None)
+
+    def _begin(self, place: Place) -> None:
+        """A device has begun this job, unless it had before."""
+        with self._changed:
+            if place.begun is None:
+                place.begun = self._clock()
+                self._running.append(place)
+                with suppress(ValueError):  # its visitor has left meanwhile
+                    self._waiting.remove(place)
+                self._changed.notify_all()

@@ -10,8 +10,8 @@ from typing import Any
 
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import AUTO
+from specdemo.service.event_source import Events
 from specdemo.ui.requests import SETTINGS
-from specdemo.ui.streams import Events
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specdemo.records import limits
-from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, drafters_with
+from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.component import PREFIX
@@ -247,11 +247,14 @@ def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
 
 
 def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: OfferedPairs) -> None:
-    """Have the choice of drafters follow the pair: others than the one at home have a draft model only."""
+    """Have the choice of drafters follow the pair: others than the one at home have a draft model only.
+
+    A server that is watched drafts as it was set up.
+    """
     guests = drafters_with(DRAFT)
 
     def choices(pair: str, drafter: str) -> list[Any]:
-        names = at_home if pair == offered.home else guests
+        names = at_home if pair == offered.home else (SERVER,) if pair in offered.watched else guests
         return [
             gr.Dropdown(_labelled(names), value=drafter if drafter in names else names[0]),
             gr.Checkbox(interactive=DEFAULTS.drafter in names),

@@ -13,11 +13,12 @@ from typing import Any, Literal
 import gradio as gr
 
 from specdemo.records.limits import UserError
+from specdemo.service.event_source import Events
 from specdemo.service.shares import Visitor
 from specdemo.ui.http.gradio_internals import Dependency, unread_messages
 from specdemo.ui.http.reading import UNREAD_S, Reader
 from specdemo.ui.http.visitors import visitor_of
-from specdemo.ui.streams import Events, Stops, error_line, first_line, ndjson
+from specdemo.ui.streams import Stops, error_line, first_line, ndjson
 
 DEVICE = "device"
 """The concurrency group of all jobs."""

@@ -13,6 +13,7 @@ import gradio as gr
 
 from specdemo.records import limits
 from specdemo.records.limits import UserError
+from specdemo.service.event_source import EventSource
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui import jobs, stage
 from specdemo.ui.address import settings_from
@@ -30,7 +31,7 @@ from specdemo.ui.controls import (
 )
 from specdemo.ui.http import guard, lab_routes, traces
 from specdemo.ui.jobs import QUIET
-from specdemo.ui.streams import EventSource, Stops, error_line
+from specdemo.ui.streams import Stops, error_line
 from specdemo.ui.tabs.classroom import build_class
 from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import build_play

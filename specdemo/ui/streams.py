@@ -8,13 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from typing import Any, Protocol
+from typing import Any
 
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.queue_place import Stop
-from specdemo.service.shares import Visitor
+from specdemo.service.event_source import Events
 
 MIN_GAP_S, USUAL_GAP_S = 1 / 6, 1 / 2
 """Shortest time between two updates sent to the browser, where at most ``FEW`` events wait and where more do.
@@ -29,24 +27,6 @@ MOST_WISHES = 10_000
 FREQUENT = frozenset({"round", "progress"})
 """Types of events that a job may yield as often as once a round; any other is sent at once."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
-
-Events = Generator[dict[str, Any], None, None]
-"""The events of one job; reading them may raise ``UserError``, closing them ends the job."""
-
-
-class EventSource(Protocol):
-    """What the page needs of ``jobs.Service``."""
-
-    def events(
-        self,
-        kind: JobKind,
-        raw: Mapping[str, Any],
-        stop: Stop,
-        pair: Any = None,
-        visitor: Visitor | None = None,
-    ) -> Events:
-        """The events of one job, as ``Service.events`` gives them."""
-        ...
 
 
 class Stops:

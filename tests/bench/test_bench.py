@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.tiny import tiny_pair
 
+from specdemo.bench import bench as measuring
 from specdemo.bench.bench import Bench, Settings, read_prompts
 from specdemo.records.limits import UserError
 
@@ -52,21 +53,21 @@ def test_rows_hold_every_figure_and_the_summary_every_setting(pair, prompts, tmp
 
 def test_an_interrupted_bench_resumes_without_repeating(pair, prompts, tmp_path, monkeypatch):
     out = tmp_path / "out.json"
-    measure = Bench._measure
+    measure = measuring.measured_rows
     calls = []
 
-    def interrupted(self, *arguments):
+    def interrupted(*arguments):
         if len(calls) == 3:
             raise KeyboardInterrupt
         calls.append(arguments)
-        return measure(self, *arguments)
+        return measure(*arguments)
 
-    monkeypatch.setattr(Bench, "_measure", interrupted)
+    monkeypatch.setattr(measuring, "measured_rows", interrupted)
     with pytest.raises(KeyboardInterrupt):
         Bench(prompts, SETTINGS, out).run(pair)
     first = json.loads(out.read_text())["rows"]
     assert len(first) == 3 * 2
-    monkeypatch.setattr(Bench, "_measure", measure)
+    monkeypatch.setattr(measuring, "measured_rows", measure)
     Bench(prompts, SETTINGS, out).run(pair)
     rows = json.loads(out.read_text())["rows"]
     assert rows[:6] == first and len(rows) == 16

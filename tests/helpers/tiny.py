@@ -20,7 +20,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Calibration, Mode, Round, Rule, RunConfig
-from specdemo.service.jobs import Service
+from specdemo.service.jobs import Service, local_service
 
 PLANTED_V = tuple(1 + 0.01 * n for n in range(MAX_K + 1))
 CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}"
@@ -210,4 +210,4 @@ def unmeasured_pair(seed: int = 0, noise: float = 0.05) -> Pair:
 
 def service_of(pair: Pair) -> Service:
     """The real service around a pair that needs no loading."""
-    return Service(lambda _name, _progress: pair)
+    return local_service(lambda _name, _progress: pair)

@@ -25,7 +25,7 @@ from specdemo.lab.request import NEW_TOKENS, PROMPTS, parse_lab
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError
 from specdemo.records.trace import Mode
 from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import Service
+from specdemo.service.jobs import local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHORT = {"max_new_tokens": 4, "prompts": 1}
@@ -184,7 +184,7 @@ def test_a_bad_request_gets_one_sentence_before_any_model_is_waited_for(wrong, w
     def never_loaded(_name: str, _progress: Any) -> Any:
         raise AssertionError
 
-    service = Service(never_loaded)
+    service = local_service(never_loaded)
     with pytest.raises(UserError, match=words) as refused:
         next(service.events(JobKind.MEASURE, {"experiment": DRAFT_LENGTH, **wrong}, lambda: False))
     assert str(refused.value).endswith(".") and "\n" not in str(refused.value)

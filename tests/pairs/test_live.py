@@ -14,7 +14,7 @@ from specdemo.records.figures import fold
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
 from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import Service
+from specdemo.service.jobs import local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "naïve 🎉", "mode": "raw", "max_new_tokens": 12, "k": 3}
@@ -88,7 +88,7 @@ def test_the_service_waits_for_the_models_and_runs(pair):
         release.wait(10)
         return pair
 
-    service = Service(load)
+    service = local_service(load)
     stream = service.events(JobKind.RUN, REQUEST, lambda: False)
     assert next(stream)["type"] == "progress"
     release.set()
@@ -105,7 +105,7 @@ def test_a_failed_load_is_said_and_the_next_request_tries_again(pair):
             raise UserError("The file is missing; put it back.")
         return pair
 
-    service = Service(load)
+    service = local_service(load)
     with pytest.raises(UserError, match="put it back"):
         list(service.events(JobKind.RUN, REQUEST, lambda: False))
     assert list(service.events(JobKind.RUN, REQUEST, lambda: False))[-1]["type"] == "end"

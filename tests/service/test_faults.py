@@ -18,7 +18,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule
 from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import RESTARTING, Service
+from specdemo.service.jobs import RESTARTING, Service, local_service
 from specdemo.service.lost_device import devices_answer
 from specdemo.service.offered_pairs import OfferedPairs
 
@@ -166,7 +166,7 @@ def test_after_a_device_is_lost_the_models_are_loaded_anew(monkeypatch):
         loaded.append(tiny_pair())
         return loaded[-1]
 
-    service = Service(load)
+    service = local_service(load)
     expected = ids(service.events(JobKind.RUN, REQUEST, never))
     gone = torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nMore.")
     allocator = failing_allocator(monkeypatch, 0, gone)
@@ -192,7 +192,7 @@ def test_a_device_that_answers_no_more_is_probed_once_and_ends_the_service(monke
     def give_back() -> None:
         raise torch.AcceleratorError("CUDA error: device-side assert triggered")
 
-    service = Service(load)
+    service = local_service(load)
     ids(service.events(JobKind.RUN, REQUEST, never))
     failing_allocator(monkeypatch, 0, gone)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -207,7 +207,7 @@ def test_a_load_that_fails_on_a_lost_device_ends_the_service_as_well(monkeypatch
     def load(_name: str, _progress: Any) -> Pair:
         raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered")
 
-    service = Service(load)
+    service = local_service(load)
     assert "could not be loaded (AcceleratorError" in refusal(service) and not service.lost
     monkeypatch.setattr("specdemo.service.jobs.devices_answer", lambda: False)
     refusal(service)
@@ -245,7 +245,7 @@ def test_the_state_is_told_from_load_to_end():
             raise UserError("Not there; put it there.")
         return tiny_pair()
 
-    service = Service(load)
+    service = local_service(load)
     service.load()
     assert service.state == "loading"
     gate.set()
@@ -278,7 +278,7 @@ def test_a_pair_that_is_not_offered_is_refused_in_a_sentence(pair):
 def test_each_visitor_gets_the_pair_they_asked_for():
     pairs = {"embedded": tiny_pair(), "second": tiny_pair(seed=3)}
     offer = OfferedPairs(titles={"embedded": "One", "second": "Other"})
-    service = Service(lambda name, _progress: pairs[name], offer)
+    service = local_service(lambda name, _progress: pairs[name], offer)
     alone = {name: ids(service_of(pair).events(JobKind.RUN, REQUEST, never)) for name, pair in pairs.items()}
     assert alone["embedded"] != alone["second"]
     for name in ("second", "embedded", "second"):

@@ -145,7 +145,7 @@ def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
 
     for seconds in (100.0, 100.0, 200.0):
         list(events(queue, "sweep", takes(seconds), never))
-        until(lambda: queue._running is None)
+        until(lambda: not queue._running)
     gate = Gate()
     holder = Visitor(queue, gate, kind="sweep")
     gate.begun.wait(5)
@@ -184,12 +184,12 @@ def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
     else:
         with pytest.raises(UserError, match="No"):
             list(early)
-    until(lambda: queue._running is None)
+    until(lambda: not queue._running)
     assert queue._usual.of("run") == 100
     source = events(queue, "run", takes(200), never)
     next(source)
     source.close()
-    until(lambda: queue._running is None)
+    until(lambda: not queue._running)
     assert queue._usual.of("run") == 130, "but that one needs at least so long is known"
 
 

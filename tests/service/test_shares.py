@@ -9,7 +9,7 @@ import pytest
 
 from specdemo.records.limits import UserError
 from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import Service
+from specdemo.service.jobs import Service, local_service
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.shares import MOST_EACH, Visitor
@@ -114,7 +114,7 @@ def gated_service(bounds: Bounds, gate: threading.Event) -> Service:
     def perform(_pair: Any, _request: Any, _stop: Any) -> Iterator[Any]:
         yield {"type": "done"}
 
-    return Service(load, OfferedPairs("home", {"home": "", "a": "", "b": ""}), bounds, perform)
+    return local_service(load, OfferedPairs("home", {"home": "", "a": "", "b": ""}), bounds, perform)
 
 
 @pytest.mark.parametrize("pair", ["home", "a"])

@@ -12,7 +12,7 @@ import specdemo.pairs.pass_costs
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import KINDS, LostDeviceError, Service, checked, perform
+from specdemo.service.jobs import KINDS, LostDeviceError, Service, checked, local_service, perform
 from specdemo.service.reservations import LEAST_S, MEASURING_S
 from specdemo.service.reservations import usual_seconds as seconds_for
 from specdemo.service.zerogpu import on_calls
@@ -39,7 +39,7 @@ def lender() -> Lender:
 
 @pytest.fixture
 def service(pair: Pair, lender: Lender) -> Service:
-    return Service(lambda _name, _progress: pair, performer=on_calls(pair, perform, lender))
+    return local_service(lambda _name, _progress: pair, performer=on_calls(pair, perform, lender))
 
 
 def emitted(events: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from helpers.http_visitor import HttpVisitor
 from helpers.storm import requests_of, storm, visit
 from helpers.tiny import tiny_pair
 
-from specdemo.service.jobs import Service
+from specdemo.service.jobs import Service, local_service
 from specdemo.service.queue import Bounds
 from specdemo.ui.page import build_page, launch_options
 
@@ -30,7 +30,7 @@ DISPLACED = re.compile(
 def service() -> Service:
     """Around tiny models, with a short queue."""
     pair = tiny_pair()
-    return Service(lambda _name, _progress: pair, bounds=BOUNDS)
+    return local_service(lambda _name, _progress: pair, bounds=BOUNDS)
 
 
 @pytest.fixture(scope="module")

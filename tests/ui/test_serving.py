@@ -128,7 +128,7 @@ def allocated(*args, **options):
 torch.set_num_threads(1)
 torch.Tensor.new_zeros = allocated
 jobs.devices_answer = lambda: not lost
-hosting.Hosting.service = lambda self, offer: jobs.Service(lambda *_: tiny_pair(), offer, self.bounds)
+hosting.Hosting.service = lambda self, offer: jobs.local_service(lambda *_: tiny_pair(), offer, self.bounds)
 runpy.run_path("app.py", run_name="__main__")
 """
 """The app around tiny models, whose device is lost for good once a file says so."""

@@ -15,7 +15,7 @@ from helpers.visitor import wait_until
 from starlette.testclient import TestClient
 
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import Service
+from specdemo.service.jobs import local_service
 from specdemo.service.queue import Bounds
 from specdemo.service.shares import Visitor
 from specdemo.ui import jobs
@@ -33,7 +33,9 @@ class Hall:
     """Jobs that hold the device until the test lets them go."""
 
     def __init__(self) -> None:
-        self.service = Service(lambda name, _progress: name, None, Bounds(most_waiting=8), self._perform)  # type: ignore[arg-type, return-value]
+        self.service = local_service(
+            lambda name, _progress: name, None, Bounds(most_waiting=8), self._perform
+        )  # type: ignore[arg-type, return-value]
         self.open = threading.Event()
         self.payload = ""
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_PROMPT_CHARS
+from specdemo.service.event_source import EventSource
 from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import EventSource, Stops
+from specdemo.ui.streams import Stops
 
 ASKED = f"""async () => {{
     const module = await import(new URL('{PREFIX}/play.js', document.baseURI));

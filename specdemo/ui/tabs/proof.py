@@ -9,11 +9,12 @@ from specdemo.proof.chart import distribution_chart
 from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
 from specdemo.proof.request import MOST_PROMPTS, PROMPTS, SETTINGS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
+from specdemo.service.event_source import EventSource
 from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.requests import raw_request
-from specdemo.ui.streams import EventSource, Stops
+from specdemo.ui.streams import Stops
 
 CLAIM = (
     "<p>Drafts change how fast the text is written, not what it says: it stays <b>the target's own</b>. "

@@ -9,10 +9,11 @@ from typing import Any
 import gradio as gr
 
 from specdemo.quiz.questions import QUESTIONS
+from specdemo.service.event_source import EventSource
 from specdemo.service.job_kinds import JobKind
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import EventSource, Stops
+from specdemo.ui.streams import Stops
 
 
 def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:

@@ -6,13 +6,14 @@ import gradio as gr
 
 from specdemo.records import limits
 from specdemo.records.trace import AUTO
+from specdemo.service.event_source import Events, EventSource
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
 from specdemo.ui import jobs
 from specdemo.ui.address import with_pair_named
 from specdemo.ui.requests import raw_request
-from specdemo.ui.streams import Events, EventSource, Stops
+from specdemo.ui.streams import Stops
 
 
 def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:

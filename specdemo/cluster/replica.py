@@ -1,0 +1,109 @@
+"""One replica: a pair on its device, which does one job at a time and tells its events as they come.
+
+Runs in a process of the cluster. Does what the page's own process would do, by the same code.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from specdemo.cluster.messages import REFUSED
+from specdemo.pairs.embedded import printing
+from specdemo.pairs.load import load_pair
+from specdemo.pairs.sources import Sources
+from specdemo.records.events import Event
+from specdemo.records.limits import UserError
+from specdemo.service.jobs import LostDeviceError, Request, perform
+
+_log = logging.getLogger(__name__)
+
+
+class Replica:
+    """Holds one pair.
+
+    Args:
+        sources: The pair.
+        remeasure: Whether to measure the machine again.
+        edition: Of the deployment; another one makes the cluster put new replicas in place of the old.
+    """
+
+    def __init__(self, sources: Sources, remeasure: bool, edition: int):
+        del edition
+        # One thread computes, whatever it is: the libraries below keep a team of workers for every thread.
+        self._device = ThreadPoolExecutor(1, "device")
+        load = partial(load_pair, sources, progress=printing(), remeasure=remeasure)
+        self._pair = self._device.submit(load).result()
+        self._lost = False
+
+    async def job(self, request: Request, wishes: Any, number: int) -> AsyncIterator[Event]:
+        """Do one job.
+
+        Args:
+            request: Checked by the page.
+            wishes: Actor whose ``stopped(number)`` returns when its visitor asks for the end; it is gone with
+                the driver.
+            number: Of the job.
+
+        Yields:
+            A ``progress`` event first, then the job's; where it fails, ``refused`` with a sentence last.
+        """
+        ended = threading.Event()
+        listening = asyncio.ensure_future(_wait_for_stop(wishes, number, ended))
+        events = perform(self._pair, request, ended.is_set)
+        loop = asyncio.get_running_loop()
+        try:
+            yield {"type": "progress", "text": f"Preparing the run on replica {os.getpid()}", "fraction": 0.0}
+            while (event := await loop.run_in_executor(self._device, next, events, None)) is not None:
+                yield event
+        except UserError as error:
+            self._lost = self._lost or isinstance(error, LostDeviceError)
+            yield {"type": REFUSED, "message": str(error)}
+        except Exception as error:
+            _log.exception("A job failed")
+            told = f"The run failed inside the program ({type(error).__name__}); please try again."
+            yield {"type": REFUSED, "message": told}
+        finally:
+            ended.set()
+            listening.cancel()
+            self._device.submit(events.close)
+
+    def check_health(self) -> None:
+        """Asked by the cluster now and then, which ends a replica that raises and starts another.
+
+        Raises:
+            RuntimeError: The device was lost, and with it the pair.
+        """
+        if self._lost:
+            raise RuntimeError("The device was lost.")
+
+
+async def _wait_for_stop(wishes: Any, number: int, ended: threading.Event) -> None:
+    """Set ``ended`` when the visitor asks for it, or when nobody is there any more who could."""
+    with suppress(Exception):
+        await wishes.stopped.remote(number)
+    ended.set()
+
+
+class Wishes:
+    """An actor of the driver's: who wants their job ended. Gone with the driver, and so are the jobs then."""
+
+    def __init__(self) -> None:
+        self._stopped: dict[int, asyncio.Event] = {}
+
+    async def stopped(self, number: int) -> None:
+        """Return when the job of this number is to end."""
+        await self._stopped.setdefault(number, asyncio.Event()).wait()
+
+    async def stop(self, number: int) -> None:
+        """Have the job of this number end."""
+        self._stopped.setdefault(number, asyncio.Event()).set()
+
+    async def forget(self, number: int) -> None:
+        """The job of this number is over."""
+        self._stopped.pop(number, None)

@@ -1,0 +1,122 @@
+"""Tables over replicas, for the command line: pieces of work go to whichever replica is free.
+
+The only module beside ``driver`` that imports Ray; loaded where a cluster is asked for.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util import ActorPool
+
+from specdemo.bench.bench import environment
+from specdemo.cluster.driver import connect, cpus_each
+from specdemo.cluster.plan import Plan
+from specdemo.pairs.embedded import printing
+from specdemo.pairs.load import load_pair
+from specdemo.pairs.measurements import machine
+from specdemo.pairs.pair import Pair
+from specdemo.pairs.sources import Sources
+from specdemo.records.limits import UserError
+
+T = TypeVar("T")
+Work = Callable[[Pair], T]
+"""A piece of work for one replica: pickled, so a function of a module with some of its arguments."""
+KIND = ("device", "processor_flags", "played", "precision", "arithmetic", "threads")
+"""What has to be the same of two replicas for their timings to belong in one table."""
+
+
+class _Worker:
+    """A replica of the command line's own: a pair, and whatever is to be done with it."""
+
+    def __init__(self, sources: Sources, remeasure: bool):
+        self._pair = load_pair(sources, progress=printing(), remeasure=remeasure)
+
+    def facts(self) -> dict[str, Any]:
+        """What it is, and how many threads it has."""
+        return environment(self._pair) | {"threads": machine()["threads"]}
+
+    def do(self, work: Work[T]) -> T:
+        """One piece of work."""
+        return work(self._pair)
+
+
+class Team:
+    """The replicas of one command; a context manager that ends them.
+
+    Args:
+        plan: With one pair, of which there are as many replicas as it has at most.
+
+    Raises:
+        UserError: The cluster cannot be had, a pair cannot be loaded, or the replicas are of different kinds.
+    """
+
+    def __init__(self, plan: Plan):
+        self._plan = plan
+
+    def __enter__(self) -> "Team":
+        try:
+            connect(self._plan.address)
+        except (ConnectionError, RayError) as error:
+            raise UserError(f"No cluster answers at {self._plan.address}; start one, or say auto.") from error
+        (sources,) = self._plan.sources.values()
+        worker = ray.remote(_Worker).options(num_cpus=cpus_each(self._plan), num_gpus=self._plan.gpus)
+        self._workers = [worker.remote(sources, self._plan.remeasure) for _ in range(self._plan.most)]
+        self._pool = ActorPool(self._workers)
+        try:
+            self.facts = one_kind(list(map(_got, [worker.facts.remote() for worker in self._workers])))
+        except BaseException:
+            ray.shutdown()
+            raise
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        ray.shutdown()
+
+    def one(self, work: Work[T]) -> T:
+        """What one replica makes of ``work``."""
+        return _got(self._workers[0].do.remote(work))
+
+    def all(self, works: Sequence[Work[T]]) -> Iterator[T]:
+        """What the replicas make of ``works``, in their order.
+
+        Raises:
+            UserError: One was refused, or a replica was lost.
+        """
+        for work in works:
+            self._pool.submit(lambda worker, work: worker.do.remote(work), work)
+        while self._pool.has_next():
+            yield _told_of(self._pool.get_next)  # pyright: ignore[reportReturnType]
+
+
+def one_kind(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The facts that all replicas share, and how many there are.
+
+    Raises:
+        UserError: They are of different kinds.
+    """
+    for name in KIND:
+        if len(values := sorted({str(one[name]) for one in facts})) > 1:
+            raise UserError(
+                f"The replicas differ in {name.replace('_', ' ')} ({'; '.join(values)[:200]}), so their "
+                "timings do not belong in one table; ask for devices of one kind."
+            )
+    return {**facts[0], "replicas": len(facts)}
+
+
+def _got(reference: Any) -> Any:
+    return _told_of(lambda: ray.get(reference))
+
+
+def _told_of(get: Callable[[], T]) -> T:
+    """What ``get`` returns; faults of replicas as ``UserError``, whatever their work raised otherwise."""
+    try:
+        return get()
+    except RayTaskError as error:
+        raise error.cause from error
+    except RayError as error:
+        raise UserError("A replica was lost; run this again, it goes on where it was if it can.") from error

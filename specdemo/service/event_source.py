@@ -1,0 +1,27 @@
+"""What the page asks for events: the service of its own models, or what stands before several."""
+
+from collections.abc import Generator, Mapping
+from typing import Any, Protocol
+
+from specdemo.records.events import Event
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.queue_place import Stop
+from specdemo.service.shares import Visitor
+
+Events = Generator[Event, None, None]
+"""The events of one job; reading them may raise ``UserError``, closing them ends the job."""
+
+
+class EventSource(Protocol):
+    """What the page needs of ``jobs.Service``."""
+
+    def events(
+        self,
+        kind: JobKind,
+        raw: Mapping[str, Any],
+        stop: Stop,
+        pair: Any = None,
+        visitor: Visitor | None = None,
+    ) -> Events:
+        """The events of one job, as ``Service.events`` gives them."""
+        ...

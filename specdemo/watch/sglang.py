@@ -1,0 +1,101 @@
+"""SGLang: an event holds what one pass wrote; at the end come how many passes there were and what they kept.
+
+Every pass drafts the same number of tokens, and the histogram of kept drafts is told, so the events are taken
+for the passes where both agree; where they do not (the server put several together) only counts are shown.
+Read from SGLang 0.5.23's source, not seen running.
+"""
+
+from collections import Counter
+from typing import Any
+
+from specdemo.records.trace import Finish
+from specdemo.watch.steps import (
+    NOTHING_SAID,
+    Outcome,
+    Step,
+    checked_step,
+    counted_words,
+    counts,
+    finish_of,
+    pieces_of,
+    text_of,
+    whole,
+    with_text,
+)
+from specdemo.watch.stream import Chunk
+from specdemo.watch.vllm import Arrival, pieces_only
+
+FIELDS = {
+    "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+    "return_spec_tokens_details": True,
+    "logprobs": True,
+    "top_logprobs": 5,
+}
+CONTINUATION_FIELDS = {**FIELDS, "logprobs": 5}
+SILENT = (
+    "The server tells the target's probabilities, not the draft's.",
+    "Its rounds are timed by when they arrived here, and not told apart into drafting and verifying.",
+    "It tells what was drafted when a run has ended, so runs are shown then, at their own pace.",
+)
+
+
+class SglangReader:
+    """See ``steps.Reader``."""
+
+    def __init__(self, name: str):
+        self._name = name
+        self._arrivals: list[Arrival] = []
+        self._finish: Finish | None = None
+        self._written = 0
+        self._details: dict[str, Any] = {}
+
+    def take(self, chunk: Chunk) -> list[Step]:
+        """See ``steps.Reader``; all steps come with the end."""
+        data = chunk.data
+        self._finish = finish_of(data) or self._finish
+        extension = data.get("sglext")
+        if isinstance(extension, dict) and isinstance(extension.get("spec_tokens_details"), dict):
+            self._details = extension["spec_tokens_details"]
+        told, text = pieces_of(data), text_of(data)
+        usage = data.get("usage")
+        written = whole(usage.get("completion_tokens")) if isinstance(usage, dict) else None
+        count = len(told) or bool(text) if written is None else max(0, written - self._written)
+        if count and (told or text):
+            self._arrivals.append(Arrival(tuple(with_text(told, int(count), text)), chunk.at))
+            self._written += int(count)
+        return []
+
+    def end(self) -> Outcome:
+        """See ``steps.Reader``."""
+        finish, said = self._finish or Finish.LENGTH, self._said()
+        if not self._agrees():
+            return Outcome(pieces_only(self._arrivals), finish, False, said)
+        drafted = self._drafted_each()
+        first, *others = self._arrivals
+        steps, before = [Step(first.tokens, prompt_s=first.at)], first.at
+        for arrival in others:
+            kept = len(arrival.tokens) - 1
+            steps.append(Step(arrival.tokens, drafted, kept, arrival.at - before))
+            before = arrival.at
+        return Outcome([checked_step(step, self._name) for step in steps], finish, True, said)
+
+    def _drafted_each(self) -> int:
+        passes = whole(self._details.get("spec_verify_ct"))
+        proposed = whole(self._details.get("spec_num_proposed_drafts"))
+        return proposed // passes if passes and proposed else 0
+
+    def _agrees(self) -> bool:
+        """Whether the events can be the passes."""
+        histogram = counts(self._details.get("spec_correct_drafts_histogram"))
+        if histogram is None or not self._arrivals or len(self._arrivals[0].tokens) != 1:
+            return False
+        kept = Counter(len(arrival.tokens) - 1 for arrival in self._arrivals[1:])
+        return kept == Counter({place: count for place, count in enumerate(histogram) if count})
+
+    def _said(self) -> str:
+        passes = whole(self._details.get("spec_verify_ct"))
+        correct = whole(self._details.get("spec_num_correct_drafts"))
+        proposed = whole(self._details.get("spec_num_proposed_drafts"))
+        if not passes or correct is None or not proposed:
+            return NOTHING_SAID
+        return counted_words(correct, proposed, passes)

@@ -1,0 +1,186 @@
+"""The page's end of a cluster: jobs go out, events come in, and whatever is lost is said or done again."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from helpers.stand_in_driver import PLAN, StandInDriver, linked
+
+from specdemo.cluster import link as link_module
+from specdemo.cluster.link import LOST, Link
+from specdemo.cluster.messages import REFUSED, Ended, Lost, Restart, Standing, Stop, Told
+from specdemo.records.limits import UserError
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import checked
+
+REQUEST = checked(JobKind.RUN, {"prompt": "x"})
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(link_module, "AGAIN_S", 0.05)
+
+
+@pytest.fixture
+def driver():
+    return StandInDriver()
+
+
+@pytest.fixture
+def link(driver):
+    link = linked(driver)
+    yield link
+    link.close()
+
+
+class Reader:
+    """Reads a job's events on a thread of its own."""
+
+    def __init__(self, link: Link, stop: Any = never):
+        self.types: list[str] = []
+        self.failure: Exception | None = None
+        self._source = link.perform("embedded", REQUEST, stop)
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            for event in self._source:
+                self.types.append(event["type"])
+        except Exception as error:
+            self.failure = error
+
+    def wait(self) -> "Reader":
+        self._thread.join(10)
+        assert not self._thread.is_alive()
+        return self
+
+
+def test_a_job_is_done_as_it_is_told(driver, link):
+    reader = Reader(link)
+    assert driver.answer("progress", "start", "round", "end").request == REQUEST
+    assert reader.wait().types == ["progress", "start", "round", "end"] and reader.failure is None
+    assert link.running("embedded") == 2 and link.running("other") == 0
+
+
+def test_two_jobs_are_told_apart(driver, link):
+    first, second = Reader(link), Reader(link)
+    numbers = [driver.next_begun().number, driver.next_begun().number]
+    assert len(set(numbers)) == 2
+    for number, kind in zip(numbers, ("a", "b"), strict=True):
+        driver.tell(number, kind)
+    driver.say(*map(Ended, numbers))
+    assert sorted(first.wait().types + second.wait().types) == ["a", "b"]
+
+
+def test_a_refusal_is_the_visitors_sentence(driver, link):
+    reader = Reader(link)
+    number = driver.next_begun().number
+    driver.say(Told(number, {"type": REFUSED, "message": "The prompt is too long."}), Ended(number))
+    assert str(reader.wait().failure) == "The prompt is too long."
+
+
+def test_a_wish_to_stop_is_passed_on_and_the_rest_is_read(driver, link):
+    stop = threading.Event()
+    reader = Reader(link, stop.is_set)
+    number = driver.next_begun().number
+    driver.tell(number, "round")
+    stop.set()
+    assert driver.heard.get(timeout=5) == Stop(number)
+    driver.tell(number, "end")
+    driver.say(Ended(number))
+    assert reader.wait().types == ["round", "end"]
+
+
+def test_who_leaves_ends_the_job(driver, link):
+    events = link.perform("embedded", REQUEST, never)
+    threading.Timer(0.1, lambda: driver.tell(driver.next_begun().number, "round")).start()
+    assert next(events)["type"] == "round"
+    events.close()
+    assert isinstance(driver.heard.get(timeout=5), Stop)
+
+
+def test_a_run_that_had_shown_nothing_is_done_again(driver, link):
+    reader = Reader(link)
+    number = driver.next_begun().number
+    driver.tell(number, "progress")
+    driver.say(Lost(number))
+    assert driver.answer("progress", "start", "end").number != number
+    assert reader.wait().types == ["progress", "progress", "start", "end"] and reader.failure is None
+
+
+def test_a_run_that_had_shown_something_is_told_lost_in_a_sentence(driver, link):
+    reader = Reader(link)
+    number = driver.next_begun().number
+    driver.tell(number, "start", "round")
+    driver.say(Lost(number))
+    assert reader.wait().types == ["start", "round"] and str(reader.failure) == LOST
+
+
+def test_a_job_does_not_lose_replicas_for_ever(driver, link):
+    reader = Reader(link)
+    for _ in range(link_module.ATTEMPTS):
+        driver.say(Lost(driver.next_begun().number))
+    assert str(reader.wait().failure) == LOST
+
+
+def test_a_driver_that_ends_is_started_again_and_what_waited_goes_on(driver, link):
+    reader = Reader(link)
+    driver.next_begun()
+    driver.die()
+    assert driver.answer("start", "end")  # of the next driver
+    assert reader.wait().types == ["start", "end"] and reader.failure is None
+    assert driver.starts == 2
+
+
+def test_while_there_is_no_replica_jobs_wait_and_can_be_stopped(driver):
+    driver.replicas = 0
+    link, stop = linked(driver), threading.Event()
+    reader = Reader(link, stop.is_set)
+    time.sleep(0.2)
+    assert driver.heard.empty() and link.running("embedded") == 0
+    stop.set()
+    assert reader.wait().types == [] and reader.failure is None
+    link.close()
+
+
+def test_standings_are_heard_and_trouble_is_kept_for_the_log(driver, caplog):
+    heard: list[Standing] = []
+    link = Link(PLAN, heard.append, driver.start)
+    link.begin()
+    assert link.wait("embedded", 5)
+    driver.say(Standing({"embedded": 0}, "no such model"))
+    while link.running("embedded"):
+        time.sleep(0.01)
+    assert heard == [Standing({"embedded": 2}, ""), Standing({"embedded": 0}, "no such model")]
+    assert "no such model" in caplog.text and link.trouble == "no such model"
+    link.close()
+
+
+def test_restarting_is_asked_of_the_driver(driver, link):
+    assert link.wait("embedded", 5)
+    link.restart()
+    assert driver.heard.get(timeout=5) == Restart()
+
+
+def test_a_closed_link_starts_no_driver_any_more(driver, link):
+    assert link.wait("embedded", 5)
+    link.close()
+    deadline = time.monotonic() + 5
+    while link.running("embedded") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    assert driver.starts == 1
+    with pytest.raises(StopIteration):
+        next(link.perform("embedded", REQUEST, lambda: True))
+
+
+def test_a_missing_package_is_said_in_one_sentence(monkeypatch):
+    monkeypatch.setattr(link_module.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(UserError, match="--cluster needs Ray; install it with"):
+        link_module.require_ray()

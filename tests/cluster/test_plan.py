@@ -1,0 +1,102 @@
+"""What a host asks of a cluster, and which settings go together."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import app
+from specdemo.cluster import link
+from specdemo.cluster.plan import Bounds, parse_replicas
+from specdemo.cluster.service import plan_for
+from specdemo.pairs.sources import Sources
+from specdemo.records.limits import UserError
+from specdemo.service.hosting import Hosting
+from specdemo.service.learning import Learner
+from specdemo.service.queue import Bounds as QueueBounds
+
+ROOT = Path(app.__file__).parent
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("2", {"embedded": (2, 2)}),
+        ("1..4", {"embedded": (1, 4)}),
+        ("embedded=2,gpt2-xl=1", {"embedded": (2, 2), "gpt2-xl": (1, 1)}),
+        (" embedded=1..3 , gpt2-xl=1..2", {"embedded": (1, 3), "gpt2-xl": (1, 2)}),
+    ],
+)
+def test_replicas_are_counted_by_pair(text, expected):
+    assert parse_replicas(text, "embedded") == expected
+
+
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("", "takes a number"),
+        ("two", "takes a number"),
+        ("1...4", "takes a number"),
+        ("-1", "takes a number"),
+        ("0", "one replica of it at least"),
+        ("4..1", "one replica of it at least"),
+        ("1,2", "each pair once"),
+        ("gpt2-xl=1", "leaves out embedded"),
+        ("257", "more than 256 in all"),
+        ("embedded=200,gpt2-xl=57", "more than 256 in all"),
+    ],
+)
+def test_what_cannot_be_counted_is_refused_in_a_sentence(text, sentence):
+    with pytest.raises(UserError, match=sentence):
+        parse_replicas(text, "embedded")
+
+
+def test_a_plan_has_the_sources_and_bounds_of_its_host():
+    hosting = Hosting(device="cpu", precision="fp32", remeasure=True, bounds=QueueBounds(most_seconds=40))
+    plan, offer = plan_for(hosting, "auto", "embedded=1..2,gpt2-xl=1", 2, 0.0)
+    assert plan.replicas == {"embedded": Bounds(1, 2), "gpt2-xl": Bounds(1, 1)} and plan.most == 3
+    assert plan.sources["embedded"] == Sources(device="cpu", precision="fp32")
+    assert plan.sources["gpt2-xl"].target == "openai-community/gpt2-xl"
+    assert (plan.cpus, plan.gpus, plan.most_seconds, plan.remeasure) == (2, 0.0, 40, True)
+    assert offer.home == "embedded" and list(offer.titles) == ["embedded", "gpt2-xl"] and not offer.any_model
+
+
+def test_models_of_the_hosts_own_are_replicated_under_one_name():
+    plan, offer = plan_for(Hosting(target="/models/a", draft="/models/b"), "head:6379", "3", None, 1.0)
+    assert list(plan.replicas) == [offer.home] == ["own"] and plan.sources["own"].target == "/models/a"
+
+
+@pytest.mark.parametrize("changes", [{"learner": Learner()}, {"any_model": True}])
+def test_what_a_cluster_cannot_do_is_refused(changes):
+    with pytest.raises(UserError, match="--cluster goes with neither --learn nor --allow-any-model"):
+        plan_for(Hosting(**changes), "auto", "1", None, 0.0)
+
+
+@pytest.mark.parametrize("cpus, gpus", [(0, 0), (-1, 0), (1, -1)])
+def test_replicas_of_nothing_are_refused(cpus, gpus):
+    with pytest.raises(UserError, match="--replica-cpus takes a number above 0"):
+        plan_for(Hosting(), "auto", "1", cpus, gpus)
+
+
+def test_an_unknown_pair_is_refused_by_name():
+    with pytest.raises(UserError, match="nowhere"):
+        plan_for(Hosting(), "auto", "embedded=1,nowhere=1", None, 0.0)
+
+
+def test_without_ray_a_host_is_told_what_to_install(monkeypatch):
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(UserError, match=r"pip install '\.\[cluster\]'"):
+        app.service_for(app.parse_settings(["--cluster", "auto"]), Hosting())
+
+
+@pytest.mark.timeout(300)
+def test_nothing_of_ray_is_imported_without_a_cluster():
+    """Nor with one, in the page's own process: another one speaks with Ray."""
+    code = (
+        "import sys, app, specdemo.cli.main, specdemo.cluster.service, specdemo.cli.bench;"
+        "from specdemo.service.hosting import Hosting;"
+        "app.service_for(app.parse_settings([]), Hosting());"
+        "sys.exit('ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

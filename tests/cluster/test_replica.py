@@ -1,0 +1,126 @@
+"""One replica, without a cluster: the events of a job are those of the page's own process."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from helpers.tiny import service_of, tiny_pair
+
+from specdemo.cluster import replica as replica_module
+from specdemo.cluster.messages import REFUSED
+from specdemo.cluster.replica import Replica, Wishes
+from specdemo.cluster.spread import one_kind
+from specdemo.pairs.sources import Sources
+from specdemo.records.limits import UserError
+from specdemo.records.trace import BASELINE, SPECULATIVE
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import LostDeviceError, checked
+
+pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
+RAW = {"prompt": "ab", "mode": "raw", "max_new_tokens": 12, "k": 2}
+TIMES = ("draft_s", "verify_s", "other_s", "prefill_s")
+
+
+class LocalWishes:
+    """The actor's methods, called here."""
+
+    def __init__(self) -> None:
+        wishes = Wishes()
+        self.stopped = SimpleNamespace(remote=wishes.stopped)
+        self.stop = SimpleNamespace(remote=wishes.stop)
+        self.forget = SimpleNamespace(remote=wishes.forget)
+
+
+@pytest.fixture
+def replica(monkeypatch):
+    threads: set[int] = set()
+
+    def load(sources: Sources, **_options: Any) -> Any:
+        threads.add(threading.get_ident())
+        return tiny_pair()
+
+    monkeypatch.setattr(replica_module, "load_pair", load)
+    made = Replica(Sources(), False, 1)
+    assert threads and threading.get_ident() not in threads  # on the device's own thread
+    return made
+
+
+def told(replica: Replica, raw: dict[str, Any], stop_after: int | None = None) -> list[Any]:
+    """The events of a job, which is asked to end after so many of them."""
+
+    async def read() -> list[Any]:
+        wishes, events = LocalWishes(), []
+        async for event in replica.job(checked(JobKind.RUN, raw), wishes, 7):
+            events.append(event)
+            if stop_after is not None and len(events) == stop_after:
+                await wishes.stop.remote(7)
+                await asyncio.sleep(0.05)
+        await wishes.forget.remote(7)
+        return events
+
+    return asyncio.run(read())
+
+
+def rounds_of(events: list[Any], lane: str) -> list[Any]:
+    """A lane's rounds without their times."""
+    rounds = [event["round"] for event in events if event["type"] == "round" and event["lane"] == lane]
+    return [{**round_, **dict.fromkeys(TIMES)} for round_ in rounds]
+
+
+def test_a_replica_tells_the_very_events_of_the_page(replica):
+    here = service_of(tiny_pair()).events(JobKind.RUN, RAW, lambda: False)
+    here = [event for event in here if event["type"] != "progress"]
+    first, *there = told(replica, RAW)
+    assert first["text"].startswith("Preparing the run on replica")
+    assert (there[0]["type"], there[-1]["type"]) == ("start", "end")
+    for lane in (SPECULATIVE, BASELINE):  # which of them comes first hangs on measured times
+        assert rounds_of(there, lane) == rounds_of(here, lane) != []
+
+
+def test_a_wish_to_stop_ends_the_job_with_its_last_words(replica):
+    events = told(replica, {**RAW, "max_new_tokens": 200}, stop_after=4)
+    assert events[-1]["type"] == "end" and events[-1]["finish"] == "stopped"
+    assert len(events) < 30
+
+
+def test_a_refusal_is_an_event(replica):
+    events = told(replica, {**RAW, "mode": "chat", "prompt": "x" * 8000})
+    assert events[-1]["type"] == REFUSED and "tokens" in events[-1]["message"]
+
+
+def test_a_fault_of_the_program_is_a_sentence_without_its_words(replica, monkeypatch):
+    def fails(*_arguments: Any) -> Any:
+        yield {"type": "start"}
+        raise KeyError("secret")
+
+    monkeypatch.setattr(replica_module, "perform", fails)
+    assert told(replica, RAW)[-1] == {
+        "type": REFUSED,
+        "message": "The run failed inside the program (KeyError); please try again.",
+    }
+    replica.check_health()
+
+
+def test_a_lost_device_makes_the_cluster_replace_the_replica(replica, monkeypatch):
+    def fails(*_arguments: Any) -> Any:
+        yield {"type": "start"}
+        raise LostDeviceError("The device failed.")
+
+    replica.check_health()
+    monkeypatch.setattr(replica_module, "perform", fails)
+    assert told(replica, RAW)[-1] == {"type": REFUSED, "message": "The device failed."}
+    with pytest.raises(RuntimeError, match="lost"):
+        replica.check_health()
+
+
+FACTS = {"device": "A", "processor_flags": ["avx2"], "played": {}, "precision": "fp32"}
+FACTS |= {"arithmetic": "", "threads": 1, "date": "2026-01-01"}
+
+
+def test_a_tables_timings_come_from_one_kind_of_device():
+    assert one_kind([FACTS, {**FACTS, "date": "2026-01-02"}]) == {**FACTS, "replicas": 2}
+    for name, other in (("device", "B"), ("threads", 2), ("processor_flags", []), ("precision", "bf16")):
+        with pytest.raises(UserError, match=f"differ in {name.replace('_', ' ')}.*one kind"):
+            one_kind([FACTS, {**FACTS, name: other}])

@@ -1,0 +1,161 @@
+"""A real Ray cluster on this machine, and what its replicas do.
+
+By hand ``python -m helpers.ray_cluster`` measures what a second replica gives.
+"""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specdemo.cluster.link import Link
+from specdemo.cluster.plan import Bounds as Replicas
+from specdemo.cluster.plan import Plan
+from specdemo.cluster.service import cluster_service
+from specdemo.pairs.sources import Sources
+from specdemo.records.limits import UserError
+from specdemo.records.trace import SPECULATIVE
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import Service
+from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.service.queue import Bounds
+from specdemo.service.shares import Visitor
+
+RAY = str(Path(sys.executable).with_name("ray"))
+PROMPT = "What is deep learning? Answer in two sentences."
+START_S = 240
+
+
+@contextmanager
+def head(port: int, cpus: int = 2) -> Iterator[str]:
+    """The head of a cluster; gives its address."""
+    start_head(port, cpus)
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        stop_head()
+
+
+def start_head(port: int, cpus: int) -> None:
+    """Start one, as a host would from the command line."""
+    command = [RAY, "start", "--head", f"--port={port}", f"--num-cpus={cpus}", "--include-dashboard=false"]
+    quiet = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
+    subprocess.run([*command, "--disable-usage-stats"], check=True, capture_output=True, env=quiet)
+
+
+def stop_head() -> None:
+    """End every process of Ray on this machine."""
+    subprocess.run([RAY, "stop", "--force"], check=False, capture_output=True)
+
+
+@contextmanager
+def served(address: str, replicas: Replicas, waiting: int = 100) -> Iterator[tuple[Service, Link]]:
+    """A page's service over replicas of the embedded pair with one core each, ready."""
+    plan = Plan(address, {"embedded": replicas}, {"embedded": Sources(device="cpu")}, cpus=1)
+    service, link = cluster_service(plan, OfferedPairs(), Bounds(most_waiting=waiting))
+    service.load()
+    try:
+        await_replicas(link, replicas.least)
+        yield service, link
+    finally:
+        link.close()
+        time.sleep(3)
+
+
+def await_replicas(link: Link, count: int) -> None:
+    """Wait until so many replicas can take jobs."""
+    end = time.monotonic() + START_S
+    while link.running("embedded") < count:
+        assert time.monotonic() < end, f"no {count} replicas after {START_S} s: {link.trouble}"
+        time.sleep(0.1)
+
+
+@dataclass
+class Visit:
+    """One visitor's run, read on a thread of its own.
+
+    Attributes:
+        replica: The process that did it.
+        ids: What the speculative lane wrote.
+        refusal: The sentence it was refused or ended with.
+    """
+
+    service: Service
+    name: str
+    settings: dict[str, Any]
+    replica: int = 0
+    ids: list[int] = field(default_factory=list)
+    refusal: str = ""
+    types: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        visitor = Visitor(f"10.0.{len(self.name)}.{self.name}", self.name)
+        try:
+            for event in self.service.events(JobKind.RUN, self.settings, lambda: False, None, visitor):
+                self._take(event)
+        except UserError as error:
+            self.refusal = str(error)
+
+    def _take(self, event: dict[str, Any]) -> None:
+        self.types.append(event["type"])
+        if event["type"] == "progress" and (found := re.search(r"replica (\d+)", event["text"])):
+            self.replica = int(found[1])
+        if event["type"] == "round" and event["lane"] == SPECULATIVE:
+            round_ = event["round"]
+            self.ids += [token["id"] for token in round_["drafted"] if token["status"] == "accepted"]
+            self.ids += [round_["emission"]["id"]] if round_["emission"] else []
+
+    def wait(self) -> "Visit":
+        self._thread.join(300)
+        assert not self._thread.is_alive()
+        return self
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Of a short run, the same on every replica."""
+    return {"prompt": PROMPT, "max_new_tokens": 48, "k": 3, **changes}
+
+
+def storm(service: Service, visitors: int, **changes: Any) -> tuple[list[Visit], float]:
+    """So many visitors at once; what they saw, and in how many seconds all were served."""
+    began = time.monotonic()
+    visits = [Visit(service, str(number), settings(**changes)) for number in range(visitors)]
+    return [visit.wait() for visit in visits], time.monotonic() - began
+
+
+def kill(replica: int) -> None:
+    """As the system does when memory is out."""
+    os.kill(replica, signal.SIGKILL)
+
+
+def measure(visitors: int) -> None:
+    """Print what one and two replicas with one thread each get done."""
+    with head(6391) as address:
+        took: dict[int, float] = {}
+        for count in (1, 2, 1, 2):
+            with served(address, Replicas(count, count)) as (service, _):
+                storm(service, 2 * count)  # each has measured and warmed up
+                visits, seconds = storm(service, visitors)
+            assert not any(visit.refusal for visit in visits)
+            took[count] = min(seconds, took.get(count, seconds))
+            print(f"{count} replicas: {visitors} runs in {seconds:.1f} s", flush=True)
+    print(f"two replicas do {took[1] / took[2]:.2f} times what one does")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--visitors", type=int, default=24)
+    measure(parser.parse_args().visitors)

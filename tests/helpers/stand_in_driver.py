@@ -1,0 +1,79 @@
+"""A driver without a cluster: says what a real one says, when a test wants it to."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from queue import Queue
+from typing import Any
+
+from specdemo.cluster.link import Link
+from specdemo.cluster.messages import Begin, Ended, Standing, Told
+from specdemo.cluster.plan import Bounds, Plan
+from specdemo.pairs.sources import Sources
+
+PLAN = Plan("auto", {"embedded": Bounds(2, 2)}, {"embedded": Sources()})
+
+
+class StandInDriver:
+    """Starts drivers for a link; ``heard`` has all that the link sent."""
+
+    def __init__(self, replicas: int = 2):
+        self.heard: Queue[Any] = Queue()
+        self.replicas = replicas
+        self.starts = 0
+        self._ended = threading.Event()
+        self.connection: Connection
+
+    def start(self, descriptor: int) -> Callable[[], int]:
+        """For ``Link``'s ``start``."""
+        self.starts += 1
+        self.connection = Connection(os.dup(descriptor))
+        ended = self._ended = threading.Event()
+        threading.Thread(target=self._listen, args=[self.connection, ended], daemon=True).start()
+        return lambda: int(not ended.wait(10))
+
+    def _listen(self, connection: Connection, ended: threading.Event) -> None:
+        assert connection.recv() is not None  # the plan
+        connection.send(Standing({"embedded": self.replicas}, ""))
+        with suppress(EOFError, OSError):
+            while True:
+                self.heard.put(connection.recv())
+        ended.set()
+
+    def say(self, *messages: Any) -> None:
+        """Have these said."""
+        for message in messages:
+            self.connection.send(message)
+
+    def tell(self, number: int, *types: str) -> None:
+        """Have events of these types told of a job."""
+        self.say(*(Told(number, {"type": kind}) for kind in types))
+
+    def next_begun(self) -> Begin:
+        """The next job that the link asks for."""
+        while not isinstance(message := self.heard.get(timeout=5), Begin):
+            pass
+        return message
+
+    def answer(self, *types: str) -> Begin:
+        """Do the next job that the link asks for, as events of these types."""
+        begin = self.next_begun()
+        self.tell(begin.number, *types)
+        self.say(Ended(begin.number))
+        return begin
+
+    def die(self) -> None:
+        """Vanish."""
+        with socket.socket(fileno=os.dup(self.connection.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RDWR)  # to close it would not wake the thread that reads it
+        self._ended.set()
+
+
+def linked(driver: StandInDriver) -> Link:
+    """A link to the stand-in, begun."""
+    link = Link(PLAN, lambda _standing: None, driver.start)
+    link.begin()
+    return link
