@@ -24,7 +24,17 @@ from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import MAX_K, UserError, parse_config
 from specdemo.records.race import race
-from specdemo.records.trace import AUTO, BASELINE, SPECULATIVE, Mode, Round, Rule, RunConfig, dump
+from specdemo.records.trace import (
+    AUTO,
+    BASELINE,
+    SPECULATIVE,
+    Calibration,
+    Mode,
+    Round,
+    Rule,
+    RunConfig,
+    dump,
+)
 from specdemo.shipped import PROMPTS
 
 PROMPT_KEYS = {"id", "category", "mode", "prompt"}
@@ -209,7 +219,14 @@ def measured_rows(settings: Settings, prompt: Prompt, temperature: float, pair: 
     lanes = Lanes(pair)
     repeats = [measure(lanes, configs, prompt_ids) for _ in range(settings.repeats)]
     return [
-        _row(pair, prompt, config, _medians(totals), lanes.calibrate(config, len(prompt_ids)))
+        row_of(
+            "specdemo",
+            pair.precision,
+            prompt,
+            config,
+            medians(totals),
+            lanes.calibrate(config, len(prompt_ids)),
+        )
         for config, *totals in zip(configs, *repeats, strict=True)
     ]
 
@@ -255,7 +272,7 @@ def measure(
     ]
 
 
-def _medians(totals: list[Totals]) -> dict[str, Any]:
+def medians(totals: list[Totals]) -> dict[str, Any]:
     """Each figure's median over repeats; sameness must hold in every repeat."""
     figures: dict[str, Any] = {}
     for name in (*FIGURES, "seconds"):
@@ -270,19 +287,27 @@ def _medians(totals: list[Totals]) -> dict[str, Any]:
     return figures
 
 
-def _row(pair: Pair, prompt: Prompt, config: RunConfig, figures: dict[str, Any], calibration) -> Row:
+def row_of(
+    engine: str,
+    precision: str,
+    prompt: Prompt,
+    config: RunConfig,
+    figures: dict[str, Any],
+    calibration: Calibration | None,
+) -> Row:
+    """A row as the file has it; ``calibration`` is None where passes were not measured."""
     return {
-        "engine": "specdemo",
+        "engine": engine,
         "drafter": config.drafter,
         "k": config.k,
         "temperature": config.temperature,
         "rule": config.rule,
-        "precision": pair.precision,
+        "precision": precision,
         "id": prompt.id,
         "category": prompt.category,
-        "c": calibration.c,
-        "v": list(calibration.v),
-        "floor_cost": calibration.floor_cost,
+        "c": calibration and calibration.c,
+        "v": calibration and list(calibration.v),
+        "floor_cost": calibration and calibration.floor_cost,
         **figures,
     }
 

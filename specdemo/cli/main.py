@@ -7,10 +7,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from specdemo.cli import bench, fetch, generate, lab, prove, replay, train, write
+from specdemo.cli import bench, fetch, generate, lab, prove, replay, train, watch, write
 from specdemo.records.limits import UserError
 
-COMMANDS = (generate, replay, fetch, write, train, bench, prove, lab)
+COMMANDS = (generate, replay, fetch, write, train, bench, watch, prove, lab)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -165,7 +165,7 @@ class Round:
         position: Length in tokens of prompt and output before the round.
         drafted: The drafted tokens in order.
         drafted_by: The drafter kind that wrote them; of a combination, the one that did. Empty
-            where nothing was drafted.
+            where nothing was drafted, but not of a watched server that does not tell whether anything was.
         draft_steps: Passes of a draft (model, head or exit) made for them; 0 for copied tokens.
         emission: The target's own token; None when an accepted end-of-sequence token ended the run.
         draft_s, verify_s, other_s: Seconds spent drafting, in the target pass, and in the rest of

@@ -103,13 +103,10 @@ def _parse(data: str | bytes) -> dict[str, Any]:
     if version > WATCHED_VERSION:
         raise UserError(f"This trace has version {version}, made by a newer specdemo; update this one.")
     if version < TRACE_VERSION:
-        raise UserError(
-            f"This trace has version {version}; this program reads versions from {TRACE_VERSION} on."
-        )
+        readable = f"{TRACE_VERSION} and {WATCHED_VERSION}"
+        raise UserError(f"This trace has version {version}; this program reads version {readable}.")
     if (version == WATCHED_VERSION) != (raw.get("watched") is not None):
-        raise UserError(
-            "This trace is damaged: its version is not that of a watched server's runs, or it is."
-        )
+        raise UserError("This trace is damaged: its version is not that of its kind of run.")
     return raw
 
 
@@ -178,9 +175,9 @@ def _check_lane(lane: Lane, name: str, run: Run) -> None:
             raise MisfitError("ends the lane, but more rounds follow", where)
         if round_.drafted and name != SPECULATIVE:
             raise MisfitError("must be empty in this lane", f"{where}.drafted")
-        at(where, _check_round, round_)
         if run.watched is None:
             at(where, _check_told, round_)
+        at(where, _check_round, round_)
         position += len(round_.emitted)
     if position - start > run.config.max_new_tokens:
         raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens the run asked for")

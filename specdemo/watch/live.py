@@ -1,7 +1,8 @@
 """A run of a watched server as the events of any run, while it is being written.
 
-The server's target writes twice where it is served without drafts as well: one lane after the other, since
-both would slow each other down. Times are the server's own where it tells them, else those of arrival here.
+Where the same model is served without drafts as well, that lane is read first, since both at once would slow
+each other down, and its rounds are told in step with the other's. Times are the server's own where it tells
+them, else those of arrival here.
 """
 
 import base64
@@ -15,6 +16,7 @@ from typing import Any
 from specdemo.records.drafter_kinds import SERVER
 from specdemo.records.events import Event, RunLog
 from specdemo.records.limits import UserError
+from specdemo.records.race import race
 from specdemo.records.trace import (
     AUTO,
     BASELINE,
@@ -35,7 +37,7 @@ from specdemo.records.trace import (
 from specdemo.service.queue_place import Stop
 from specdemo.watch.engines import Found, find
 from specdemo.watch.servers import Server
-from specdemo.watch.steps import END, Piece, Reader, Step, lie
+from specdemo.watch.steps import END, Piece, Step, lie
 from specdemo.watch.stream import chunks
 
 UNTOLD_MARK = "▢"
@@ -58,13 +60,13 @@ class WatchedRun:
 
     def __init__(self, server: Server, config: RunConfig, stop: Stop):
         self._server = server
-        race = config.baseline and server.alone_url is not None
-        own = {"drafter": SERVER, "script": "", "k": AUTO, "draft_alone": False, "baseline": race}
+        raced = config.baseline and server.alone_url is not None
+        own = {"drafter": SERVER, "script": "", "k": AUTO, "draft_alone": False, "baseline": raced}
         self._config = replace(config, **own)
         self._race_asked = config.baseline
         self._stop = stop
         self._pieces = Pieces()
-        self._log: RunLog | None = None
+        self._log: RunLog
 
     def events(self) -> Iterator[Event]:
         """Run it: ``progress`` events while nothing else is known, then the events of a run.
@@ -72,55 +74,44 @@ class WatchedRun:
         Raises:
             UserError: The server cannot be reached, breaks off, or contradicts itself.
         """
-        found = find(self._server.url, self._server.name)
-        lanes = {SPECULATIVE: (self._server.url, found)}
+        name = self._server.name
+        found = find(self._server.url, name)
+        lanes: dict[str, Iterator[Round]] = {}
         if self._config.baseline and self._server.alone_url:
-            lanes[BASELINE] = (self._server.alone_url, find(self._server.alone_url, self._server.name))
-        if found.engine.rounds is not None:
+            alone = self._lane(self._server.alone_url, find(self._server.alone_url, name))
+            yield from self._collected(alone, f"{name} writes without drafts first")
+            lanes[BASELINE] = iter(alone.rounds)
+        drafting = self._lane(self._server.url, found)
+        if found.engine.rounds is None:
+            yield from self._collected(drafting, f"{name} writes, and tells its rounds at the end")
+            yield self._begin(found, drafting.told)
+            lanes[SPECULATIVE] = iter(drafting.rounds)
+        else:
             yield self._begin(found, found.engine.rounds)
-        said = ""
-        for lane, (url, one) in lanes.items():
-            rounds = Rounds(
-                self._pieces, len(self._prompt_ids), self._server.name, self._config.max_new_tokens
-            )
-            reader = one.engine.reader(self._server.name)
-            for seen, steps in enumerate(self._read(url, one, reader), 1):
-                if self._log is None:
-                    yield self._waiting(seen)
-                else:
-                    yield from self._told(lane, rounds.made(steps))
-            outcome = reader.end()
-            if self._log is None:
-                yield self._begin(found, outcome.rounds)
-            finish = Finish.STOPPED if self._stop() else outcome.finish
-            last = list(rounds.last(outcome.steps, finish))
-            if not last:
-                raise UserError(f"{self._server.name} wrote nothing; ask for something else, or try again.")
-            yield from self._told(lane, last)
-            said = outcome.said if lane == SPECULATIVE else said
-        yield self._ended(said)
+            lanes[SPECULATIVE] = (round_ for made in drafting.read() for round_ in made)
+        for lane, round_ in race(lanes):
+            yield self._log.round(lane, round_)
+        event = self._log.end()
+        yield {**event, "sentence": " ".join(filter(None, (event["sentence"], drafting.said)))}
 
     @property
     def run(self) -> Run:
-        """The whole run so far, ready to be saved; after its first round."""
-        assert self._log is not None
+        """The whole run so far, ready to be saved; once it has begun."""
         return self._log.run
 
     @property
     def _prompt_ids(self) -> tuple[int, ...]:
         return self._pieces.of_prompt(self._config.prompt)
 
-    def _read(self, url: str, found: Found, reader: Reader) -> Iterator[list[Step]]:
-        """The steps that each event of a lane makes certain."""
-        address, body = request(url, found, self._config)
-        with closing(chunks(address, self._server.name, body, self._stop)) as stream:
-            for chunk in stream:
-                yield reader.take(chunk)
+    def _lane(self, url: str, found: Found) -> "_Lane":
+        return _Lane(url, found, self._config, self._server.name, self._pieces, self._stop)
 
-    def _waiting(self, seen: int) -> Event:
-        share = min(1.0, seen / self._config.max_new_tokens)
-        words = f"{self._server.name} writes, and tells its rounds at the end: {seen} pieces so far"
-        return {"type": "progress", "text": words, "fraction": share}
+    def _collected(self, lane: "_Lane", words: str) -> Iterator[Event]:
+        """Read a lane to its end, telling how far it is."""
+        for seen, made in enumerate(lane.read(), 1):
+            lane.rounds += made
+            share = min(1.0, seen / self._config.max_new_tokens)
+            yield {"type": "progress", "text": f"{words}: {seen} pieces so far", "fraction": share}
 
     def _begin(self, found: Found, rounds: bool) -> Event:
         unraced = (NO_RACE,) if self._race_asked and not self._config.baseline else ()
@@ -142,15 +133,46 @@ class WatchedRun:
         self._log = RunLog(blank, SPECIALS, self._pieces.encoded)
         return self._log.start()
 
-    def _told(self, lane: str, rounds: Iterable[Round]) -> Iterator[Event]:
-        assert self._log is not None
-        for round_ in rounds:
-            yield self._log.round(lane, round_)
 
-    def _ended(self, said: str) -> Event:
-        assert self._log is not None
-        event = self._log.end()
-        return {**event, "sentence": " ".join(filter(None, (event["sentence"], said)))}
+class _Lane:
+    """One text that a server writes.
+
+    Attributes:
+        rounds: For whoever reads it to its end before they are shown.
+        told: Whether its rounds were the server's own.
+        said: What the server said of the whole.
+    """
+
+    def __init__(self, url: str, found: Found, config: RunConfig, name: str, pieces: "Pieces", stop: Stop):
+        self._url, self._found, self._config, self._name = url, found, config, name
+        self._pieces, self._stop = pieces, stop
+        self.rounds: list[Round] = []
+        self.told = True
+        self.said = ""
+
+    def read(self) -> Iterator[list[Round]]:
+        """The rounds that each of the server's events makes certain, the last ones when it has ended.
+
+        Raises:
+            UserError: As for ``WatchedRun.events``.
+        """
+        address, body = request(self._url, self._found, self._config)
+        prompt = len(self._pieces.of_prompt(self._config.prompt))
+        rounds = Rounds(self._pieces, prompt, self._name, self._config.max_new_tokens)
+        rounds.told = self._found.engine.rounds is not False
+        reader, any_made = self._found.engine.reader(self._name), False
+        with closing(chunks(address, self._name, body, self._stop)) as stream:
+            for chunk in stream:
+                made = list(rounds.made(reader.take(chunk)))
+                any_made = any_made or bool(made)
+                yield made
+        outcome = reader.end()
+        rounds.told = self.told = outcome.rounds
+        self.said = outcome.said
+        last = list(rounds.last(outcome.steps, Finish.STOPPED if self._stop() else outcome.finish))
+        if not (any_made or last):
+            raise UserError(f"{self._name} wrote nothing; ask for something else, or try again.")
+        yield last
 
 
 def request(url: str, found: Found, config: RunConfig) -> tuple[str, dict[str, Any]]:
@@ -213,6 +235,8 @@ class Rounds:
         self._position = position
         self._end = position + most
         self._name = name
+        self.told = True
+        """Whether the steps are rounds."""
         self._index = 0
         self._held: Step | None = None
 
@@ -245,7 +269,7 @@ class Rounds:
             other_s=step.seconds,
             prefill_s=step.prompt_s,
             finish=finish,
-            drafted_by=SERVER if drafted else "",
+            drafted_by=SERVER if drafted or not self.told else "",
         )
         self._index += 1
         self._position += len(made.emitted)

@@ -24,7 +24,8 @@ from specdemo.watch.stream import Chunk
 
 FIELDS = {"timings_per_token": True, "cache_prompt": False, "stream_options": {"include_usage": True}}
 SILENT = (
-    "The server tells no probabilities of drafted rounds, neither the draft's nor the target's.",
+    "Which tokens were refused the server does not tell: ▢ stands for each.",
+    "It tells no probabilities of drafted rounds, neither the draft's nor the target's.",
     "It tells when a round ended, not how long it drafted and verified.",
 )
 

@@ -34,7 +34,8 @@ FIELDS = {
 }
 CONTINUATION_FIELDS = {**FIELDS, "logprobs": 5}
 SILENT = (
-    "The server tells the target's probabilities, not the draft's.",
+    "Which tokens were refused the server does not tell: ▢ stands for each.",
+    "It tells the target's probabilities, not the draft's.",
     "Its rounds are timed by when they arrived here, and not told apart into drafting and verifying.",
     "It tells what was drafted when a run has ended, so runs are shown then, at their own pace.",
 )

@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 import { fillLabel } from "./tokens.js";
-import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, RULE_NAMES, statusName, tokenFigures, verdictWords } from "./words.js";
+import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, RULE_NAMES, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
 
 const GREEDY_FIGURES = "p and q are the models' own probabilities (temperature 1); greedy takes the likeliest token";
 
@@ -23,9 +23,8 @@ export class Microscope {
   /** Show `entry`'s round; `place` is the drafted token to point at, "own" for the target's, or undefined. */
   show(entry, rule, pieces, place) {
     const { round } = entry;
-    const time = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
-    const spent = `draft ${time(round.draft_s)}, target pass ${time(round.verify_s)}, rest ${time(round.other_s)}`;
-    this.title.textContent = `${roundWords(round)} Rule: ${RULE_NAMES[rule]}; ${spent}.`;
+    const by = round.emission?.prob === null ? "" : `Rule: ${RULE_NAMES[rule]}; `;
+    this.title.textContent = `${roundWords(round)} ${by}${timeWords(round)}.`;
     this.title.title = rule === "greedy" ? GREEDY_FIGURES : "";
     const cards = round.drafted.map((token, index) => draftCard(token, index, round, rule, pieces));
     if (round.emission) cards.push(emissionCard(round, rule, pieces));
@@ -46,27 +45,27 @@ function draftCard(token, index, round, rule, pieces) {
   const card = cardWith(token, token.status, caption, pieces);
   card.dataset.verdict = statusName(token);
   card.append(figureList(tokenFigures(token, round, rule)));
-  if (token.compared && rule === "rejection") card.append(coinBar(token));
+  if (token.accept_prob !== null && token.compared && rule === "rejection") card.append(coinBar(token));
   card.append(element("p", "sd-verdict", verdictWords(token, round, rule)));
-  const drafts = isCopied(round) ? [] : [topBars("draft's top five", "q", token.draft_top, token.id, pieces)];
-  card.append(element("div", "sd-tops", ...drafts, topBars("target's top five", "p", token.target_top, token.id, pieces)));
+  const drafts = isCopied(round) ? [] : topBars("draft's top five", "q", token.draft_top, token.id, pieces);
+  card.append(element("div", "sd-tops", ...drafts, ...topBars("target's top five", "p", token.target_top, token.id, pieces)));
   return card;
 }
 
 function emissionCard(round, rule, pieces) {
   const { emission } = round;
-  const residual = rule === "rejection" && emission.status === "corrected";
+  const residual = rule === "rejection" && emission.residual_mass !== null;
   const status = ownStatus(round);
   const card = cardWith(emission, status, status ? `${status} · target's own` : "target's own", pieces);
   card.dataset.verdict = status || "own";
-  const probability = percent(rule === "greedy" ? emission.raw_prob : emission.prob);
+  const probability = percent(rule === "greedy" || emission.prob === null ? emission.raw_prob : emission.prob);
   const figures = residual
     ? [["share", probability, "of the residual"], ["mass", decimal(emission.residual_mass), "Σ (p − q)+, of the residual"]]
     : [["p", probability, "target's probability"]];
   if (emission.noise !== null) figures.push(["noise g", decimal(emission.noise), "Gumbel noise of this token here"]);
   card.append(figureList(figures), element("p", "sd-verdict", emissionWords(emission, round, rule)));
   const heading = residual ? "residual's top five" : "target's top five";
-  card.append(element("div", "sd-tops", topBars(heading, residual ? "r" : "p", emission.top, emission.id, pieces)));
+  card.append(element("div", "sd-tops", ...topBars(heading, residual ? "r" : "p", emission.top, emission.id, pieces)));
   return card;
 }
 
@@ -102,8 +101,9 @@ function coinBar(token) {
   return bar;
 }
 
-/** Up to five alternatives; the bar behind each runs from 0 to 1. */
+/** Up to five alternatives; the bar behind each runs from 0 to 1. Nothing where none is told. */
 function topBars(heading, symbol, top, chosen, pieces) {
+  if (!top.length) return [];
   const rows = top.map(([id, probability]) => {
     const label = element("span", "sd-top-token");
     fillLabel(label, id, pieces);
@@ -114,5 +114,5 @@ function topBars(heading, symbol, top, chosen, pieces) {
   });
   const list = element("ol", "", ...rows);
   list.dataset.symbol = symbol;
-  return element("section", "sd-top", element("h4", "", heading), list);
+  return [element("section", "sd-top", element("h4", "", heading), list)];
 }

@@ -4,11 +4,11 @@ import { progressBar } from "./progress_bar.js";
 import { tabOpener } from "./tabs.js";
 import { named } from "./tokens.js";
 import { BASELINE } from "./trace.js";
-import { pairWords, ruleWords } from "./words.js";
+import { settingWords } from "./words.js";
 
 /** By which rule a run is verified, and who runs where. */
 export function runWords(run) {
-  return named(`${ruleWords(run.config)} ${pairWords(run)}`);
+  return named(settingWords(run));
 }
 
 const ROLES = ["hint", "progress", "error", "closing"];
@@ -43,8 +43,10 @@ export class Notice {
     const { hint, arithmetic } = this.roles;
     this.isWaiting = false;
     hint.textContent = runWords(run);
-    arithmetic.textContent = named(run.arithmetic ?? "");
-    arithmetic.hidden = !run.arithmetic;
+    // What a watched server does not tell, or why the models compute as they do.
+    const words = run.watched ? run.watched.silent.join(" ") : (run.arithmetic ?? "");
+    arithmetic.textContent = named(words);
+    arithmetic.hidden = !words;
   }
 
   /** What the stage is at: idle, waiting, playing, ended or error; `hasBegun` and `hasEnded` say it of the run. */

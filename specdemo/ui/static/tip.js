@@ -22,7 +22,8 @@ export class Tip {
     const lane = facts.entry.lane === "speculative" ? `${status} · round ${round.index + 1}` : `token ${round.index + 1}`;
     const words = own ? emissionWords(facts.token, round, rule) : verdictWords(facts.token, round, rule);
     const body = pending ? [element("p", "", "Drafted; the target has not looked at it yet.")] : [element("p", "", words)];
-    if (!own && !pending) body.push(element("p", "sd-tip-figures", figureLine(tokenFigures(facts.token, round, rule))));
+    const figures = own || pending ? [] : tokenFigures(facts.token, round, rule);
+    if (figures.length) body.push(element("p", "sd-tip-figures", figureLine(figures)));
     const more = element("button", "sd-button", `Open round ${round.index + 1}`);
     more.type = "button";
     more.addEventListener("click", onOpen);

@@ -1,17 +1,12 @@
 // What happened to a token, in words and figures, for tooltips and the microscope. Pure; no DOM.
 
 import { sourceOf, whoDrafts } from "./drafters.js";
+import { percent } from "./percent.js";
+import { isPiece, isWatched, serverWords, watchedEmission, watchedFigures, watchedVerdict } from "./watched.js";
+
+export { percent } from "./percent.js";
 
 export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
-
-/** A probability as a percentage that is never rounded to a wrong certainty. */
-export function percent(value) {
-  if (value === null || value === undefined) return "unknown";
-  if (value > 0 && value < 0.001) return "<0.1%";
-  if (value < 1 && value >= 0.9995) return ">99.9%";
-  const digits = value < 0.1 || (value > 0.995 && value < 1) ? 1 : 0;
-  return `${(100 * value).toFixed(digits)}%`;
-}
 
 /** A plain figure with three significant digits. */
 export function decimal(value) {
@@ -37,6 +32,7 @@ export function ownStatus(round) {
 
 /** Why a drafted token stayed or went, under the rule that decided. */
 export function verdictWords(token, round, rule) {
+  if (isWatched(round)) return watchedVerdict(token);
   if (!token.compared) {
     return round.drafted.some((other) => other.rejected)
       ? "Drafted after the rejected token, so thrown away without a verdict."
@@ -74,6 +70,7 @@ function bothOdds(p, q, round) {
 
 /** Where the target's own token came from. */
 export function emissionWords(emission, round, rule) {
+  if (emission.prob === null) return watchedEmission(emission, round);
   if (!round.drafted.length) return `One target pass, one token. ${chosenWords(emission, rule)}`;
   if (emission.status === "bonus") {
     const all = round.drafted.length === 1 ? "The drafted token stood" : `All ${round.drafted.length} drafted tokens stood`;
@@ -95,12 +92,14 @@ function chosenWords(emission, rule) {
 export function roundWords(round) {
   const accepted = round.drafted.filter((token) => token.status === "accepted").length;
   const added = round.emission ? `, then one ${round.emission.status} token` : "";
+  if (isPiece(round)) return `Piece ${round.index + 1} of the text.`;
   if (!round.drafted.length) return `Round ${round.index + 1}: nothing drafted, one token by the target.`;
   return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} accepted${added}.`;
 }
 
 /** The probabilities as a row of [name, figure, meaning]; under greedy they are those at temperature 1. */
 export function tokenFigures(token, round, rule) {
+  if (isWatched(round)) return watchedFigures(token);
   const greedy = rule === "greedy";
   const figures = [];
   if (!isCopied(round)) figures.push(["q", percent(greedy ? token.raw_q : token.q), "draft's probability"]);
@@ -126,6 +125,18 @@ export function ruleWords({ rule, k, temperature }) {
     "shared-noise": "shared noise: a drafted token stays while the target, given the same noise, picks it too",
   };
   return `Rule: ${rules[rule]}. k = ${k}, temperature ${temperature}.`;
+}
+
+/** Where a round's time went. */
+export function timeWords({ draft_s: draft, verify_s: verify, other_s: rest }) {
+  const time = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
+  if (!draft && !verify) return `${time(rest)} in all`; // of a watched server, which tells no more
+  return `draft ${time(draft)}, target pass ${time(verify)}, rest ${time(rest)}`;
+}
+
+/** Under which rule a run is verified, and who runs where. */
+export function settingWords(run) {
+  return run.watched ? serverWords(run) : `${ruleWords(run.config)} ${pairWords(run)}`;
 }
 
 /** Who runs where, in a sentence. */

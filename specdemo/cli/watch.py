@@ -1,0 +1,49 @@
+"""``specdemo watch``: what a running server's speculation is worth over a prompt set, as far as it tells."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from specdemo.cli.options import add_run_options, listed
+from specdemo.records.trace import AUTO
+
+
+def add_to(commands: Any) -> None:
+    """Add the command and its options."""
+    parser = commands.add_parser("watch", help="measure a running server's speculation over a prompt set")
+    parser.set_defaults(command=run)
+    parser.add_argument("url", metavar="URL", help="of vLLM, SGLang, llama-server or Ray Serve LLM")
+    parser.add_argument("--alone", metavar="URL", help="where the same model answers without drafts")
+    parser.add_argument(
+        "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one a line"
+    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="all that was measured")
+    parser.add_argument("--temperature", default="0", metavar="T,T", help="default: %(default)s")
+    add_run_options(parser, ["max_new_tokens", "seed"])
+    parser.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
+    parser.add_argument("--repeats", type=int, default=1, metavar="R", help="runs per row; medians are kept")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measure, write and print the table; returns 0."""
+    from specdemo.bench.bench import Bench, Settings, read_prompts
+    from specdemo.records.drafter_kinds import SERVER
+    from specdemo.watch.rows import facts_of, watched_rows
+    from specdemo.watch.servers import parse_servers
+
+    alone = f"server={options.alone}" if options.alone else ""
+    (server,) = parse_servers(f"server={options.url}", alone)
+    settings = Settings(
+        drafters=[SERVER],
+        ks=[AUTO],
+        temperatures=listed(options.temperature, float, "--temperature"),
+        rule=None,
+        max_new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+        seed=options.seed,
+    )
+    bench = Bench(read_prompts(options.prompts, options.limit), settings, options.out)
+    facts = facts_of(server)
+    bench.fill((watched_rows(server, settings, *group) for group in bench.missing), facts)
+    print(bench.table())
+    return 0

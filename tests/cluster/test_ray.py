@@ -1,0 +1,148 @@
+"""A real Ray cluster on this machine: two replicas of the embedded pair, with one thread each.
+
+These are slow, one after the other, and need Ray: ``pip install '.[cluster]'``.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray")
+from helpers.ray_cluster import (
+    Replicas,
+    Visit,
+    await_replicas,
+    head,
+    kill,
+    served,
+    settings,
+    start_head,
+    stop_head,
+    storm,
+)
+
+from specdemo.cluster.link import LOST
+from specdemo.service.jobs import State
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+PORT = 6391
+VISITORS = 50
+WAITING = 30
+
+
+@pytest.fixture(scope="module")
+def address():
+    with head(PORT) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def pair_of_replicas(address):
+    with served(address, Replicas(2, 2), WAITING) as (service, link):
+        yield service, link
+
+
+def until(condition: Any, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_storm_of_visitors_is_served_right_or_refused_clearly(pair_of_replicas):
+    service, _ = pair_of_replicas
+    visits, _ = storm(service, VISITORS)
+    done = [visit for visit in visits if not visit.refusal]
+    refused = [visit for visit in visits if visit.refusal]
+    assert len(done) >= WAITING and len(done) + len(refused) == VISITORS
+    assert {tuple(visit.ids) for visit in done} == {tuple(done[0].ids)} and len(done[0].ids) == 48
+    assert all(
+        "The queue is full" in visit.refusal and "try again in about" in visit.refusal for visit in refused
+    )
+    by_replica = [sum(visit.replica == one for visit in done) for one in {visit.replica for visit in done}]
+    assert len(by_replica) == 2 and min(by_replica) >= len(done) // 3
+
+
+@pytest.mark.parametrize(
+    "changes", [{"temperature": 0.8, "rule": "shared-noise"}, {"temperature": 0.8, "k": 3}]
+)
+def test_the_same_seed_gives_the_same_text_on_every_replica(pair_of_replicas, changes):
+    service, _ = pair_of_replicas
+    visits, _ = storm(service, 6, seed=7, **changes)
+    assert len({visit.replica for visit in visits}) == 2
+    assert {tuple(visit.ids) for visit in visits} == {tuple(visits[0].ids)} and not visits[0].refusal
+
+
+def test_a_killed_replica_loses_nobody_silently_and_another_takes_its_place(pair_of_replicas):
+    service, link = pair_of_replicas
+    visits = [Visit(service, str(number), settings(max_new_tokens=400)) for number in range(6)]
+    until(lambda: any("round" in visit.types for visit in visits))
+    victim = next(visit.replica for visit in visits if "round" in visit.types)
+    kill(victim)
+    for visit in visits:
+        visit.wait()
+    lost = [visit for visit in visits if visit.refusal]
+    assert [visit.refusal for visit in lost] == [LOST] and lost[0].replica == victim
+    assert all(visit.types[-1] == "end" for visit in visits if visit not in lost)
+    await_replicas(link, 2)
+    again, _ = storm(service, 4)
+    assert not any(visit.refusal for visit in again)
+    assert victim not in {visit.replica for visit in again}
+
+
+def test_a_rolling_restart_refuses_nobody(pair_of_replicas):
+    service, link = pair_of_replicas
+    before = {visit.replica for visit in storm(service, 4)[0]}
+    visits = [Visit(service, str(number), settings(max_new_tokens=96)) for number in range(4)]
+    until(lambda: any("round" in visit.types for visit in visits))
+    link.restart()
+    later = []
+    end = time.monotonic() + 240
+    while not later or later[-1].replica in before:
+        assert time.monotonic() < end
+        later.append(Visit(service, f"later {len(later)}", settings()).wait())
+    assert [visit.refusal for visit in (*visits, *later) if visit.wait().refusal] == []
+
+
+def test_the_page_finds_its_cluster_again_after_the_head_was_restarted(pair_of_replicas):
+    service, link = pair_of_replicas
+    stop_head()
+    until(lambda: service.state is State.LOADING)
+    waiting = Visit(service, "patient", settings())
+    start_head(PORT, 2)
+    until(lambda: service.state is State.READY, 240)
+    assert waiting.wait().types[-1] == "end" and not waiting.refusal
+    await_replicas(link, 2)
+
+
+def test_a_bench_spread_over_replicas_has_the_rows_of_one(address, pair_of_replicas, tmp_path):
+    """Run last: its replicas need the cores of the page's."""
+    _, link = pair_of_replicas
+    link.close()
+    time.sleep(5)
+    out = tmp_path / "bench.json"
+    command = [sys.executable, "-m", "specdemo", "bench", "--prompts", "assets/prompts.jsonl", "--limit", "4"]
+    command += [
+        "--k",
+        "3",
+        "--max-new-tokens",
+        "16",
+        "--cluster",
+        address,
+        "--replicas",
+        "2",
+        "--replica-cpus",
+        "1",
+    ]
+    quiet = {**os.environ, "RAY_AUTH_MODE": "token"}
+    told = subprocess.run(
+        [*command, "--out", str(out)], cwd=ROOT, env=quiet, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert "4 of 4" in told.stdout and '"replicas":2' in out.read_text(encoding="utf-8").replace(" ", "")
