@@ -5,8 +5,9 @@ from typing import Any
 
 from specdemo.bench.bench import Prompt, Row, Settings, medians, row_of
 from specdemo.engine.speculate import never
-from specdemo.records.figures import Totals, fold
+from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
+from specdemo.records.trace import Run, RunConfig
 from specdemo.watch.engines import find
 from specdemo.watch.live import WatchedRun
 from specdemo.watch.servers import Server
@@ -37,17 +38,23 @@ def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature
         UserError: As for ``WatchedRun.events``, and where the server does not tell its rounds.
     """
     [config] = settings.configs(prompt, temperature)
-    totals: list[Totals] = []
-    engine, run = "", None
-    for _ in range(settings.repeats):
-        watched = WatchedRun(server, config, never)
-        for _event in watched.events():
-            pass
-        run = watched.run
-        assert run.watched is not None
-        if not run.watched.rounds:
-            raise UserError(UNTOLD)
-        engine = run.watched.engine
-        rounds = {name: lane.rounds for name, lane in run.lanes.items()}
-        totals.append(fold(rounds, run.config.rule, None))
-    return [row_of(engine, "unknown", prompt, run.config, medians(totals), None)]
+    runs = [watched_run(server, config) for _ in range(settings.repeats)]
+    totals = [
+        fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, None) for run in runs
+    ]
+    engine = runs[0].versions["engine"]
+    return [row_of(engine, "unknown", prompt, runs[0].config, medians(totals), None)]
+
+
+def watched_run(server: Server, config: RunConfig) -> Run:
+    """One run, whole.
+
+    Raises:
+        UserError: As for :func:`watched_rows`.
+    """
+    watched = WatchedRun(server, config, never)
+    for _event in watched.events():
+        pass
+    if watched.run.watched is None or not watched.run.watched.rounds:
+        raise UserError(UNTOLD)
+    return watched.run

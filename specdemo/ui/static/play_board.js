@@ -3,7 +3,7 @@
 import { element } from "./dom.js";
 import { MODEL } from "./game.js";
 import { fill, Pieces, tokenSpan } from "./tokens.js";
-import { percent } from "./words.js";
+import { percent } from "./percent.js";
 
 export class Board {
   /** Of the roles it needs `text`, `past`, `turns` and `scores`; `pending` is the draft at the end of the text. */

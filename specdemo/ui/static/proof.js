@@ -6,7 +6,7 @@ import { GrowingLines } from "./ndjson.js";
 import { progressBar } from "./progress_bar.js";
 import { timeLeft } from "./time_left.js";
 import { BASELINE, SPECULATIVE } from "./trace.js";
-import { percent } from "./words.js";
+import { percent } from "./percent.js";
 
 const LEAST_P = 1e-99;
 const LABEL_LETTERS = 28;
