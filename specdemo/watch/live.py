@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import PurePath
+from pathlib import PureWindowsPath
 from typing import Any
 
 from specdemo.records.drafter_kinds import SERVER
@@ -44,6 +44,7 @@ END_ID = 1
 SPECIALS = (END_ID,)
 MOST_PIECE = 1_000
 """Bytes of one piece; a server's longer ones are cut, prompts are put in several."""
+STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
 NO_RACE = "It cannot be asked to write without drafts, so there is no race."
 
 
@@ -65,6 +66,7 @@ class WatchedRun:
         self._stop = stop
         self._pieces = Pieces()
         self._log: RunLog | None = None
+        self._wrote = False
 
     def events(self) -> Iterator[Event]:
         """Run it: ``progress`` events while nothing else is known, then the events of a run.
@@ -72,10 +74,14 @@ class WatchedRun:
         Raises:
             UserError: The server cannot be reached, breaks off, or contradicts itself.
         """
-        found = find(self._server.url, self._server.name)
+        found = find(self._server.url, self._server.name, self._stop)
+        alone = self._alone() if found is not None else None
+        if found is None or self._stop():
+            yield STOPPED
+            return
         lanes = {SPECULATIVE: (self._server.url, found)}
-        if self._config.baseline and self._server.alone_url:
-            lanes[BASELINE] = (self._server.alone_url, find(self._server.alone_url, self._server.name))
+        if alone is not None and self._server.alone_url:
+            lanes[BASELINE] = (self._server.alone_url, alone)
         if found.engine.rounds is not None:
             yield self._begin(found, found.engine.rounds)
         said = ""
@@ -90,12 +96,14 @@ class WatchedRun:
                 else:
                     yield from self._told(lane, rounds.made(steps))
             outcome = reader.end()
-            if self._log is None:
-                yield self._begin(found, outcome.rounds)
             finish = Finish.STOPPED if self._stop() else outcome.finish
             last = list(rounds.last(outcome.steps, finish))
+            if not last and finish is Finish.STOPPED:
+                break
             if not last:
                 raise UserError(f"{self._server.name} wrote nothing; ask for something else, or try again.")
+            if self._log is None:
+                yield self._begin(found, outcome.rounds)
             yield from self._told(lane, last)
             said = outcome.said if lane == SPECULATIVE else said
         yield self._ended(said)
@@ -109,6 +117,12 @@ class WatchedRun:
     @property
     def _prompt_ids(self) -> tuple[int, ...]:
         return self._pieces.of_prompt(self._config.prompt)
+
+    def _alone(self) -> Found | None:
+        """The server without drafts, where it is asked for."""
+        if not (self._config.baseline and self._server.alone_url):
+            return None
+        return find(self._server.alone_url, self._server.name, self._stop)
 
     def _read(self, url: str, found: Found, reader: Reader) -> Iterator[list[Step]]:
         """The steps that each event of a lane makes certain."""
@@ -128,7 +142,7 @@ class WatchedRun:
         blank = Run(
             config=self._config,
             prompt_ids=prompt_ids,
-            pair={"target": PurePath(found.model).name[:80], "draft": "draft"},
+            pair={"target": _shown(found.model), "draft": "draft"},
             device=self._server.name,
             precision="unknown",
             versions={"engine": found.engine.title},
@@ -145,12 +159,24 @@ class WatchedRun:
     def _told(self, lane: str, rounds: Iterable[Round]) -> Iterator[Event]:
         assert self._log is not None
         for round_ in rounds:
+            if round_.drafted and lane == BASELINE:
+                raise UserError(
+                    f"{self._server.name} drafts in its race, too; its host has to give one that does not."
+                )
+            self._wrote = True
             yield self._log.round(lane, round_)
 
     def _ended(self, said: str) -> Event:
-        assert self._log is not None
+        if self._log is None or not self._wrote:
+            return STOPPED
         event = self._log.end()
         return {**event, "sentence": " ".join(filter(None, (event["sentence"], said)))}
+
+
+def _shown(model: str) -> str:
+    """What a model is called on the page: never a folder of the server's, whichever way it writes them."""
+    name = PureWindowsPath(model).name or model.strip("/\\")
+    return "".join(char for char in name if char.isprintable())[:80] or "unnamed"
 
 
 def request(url: str, found: Found, config: RunConfig) -> tuple[str, dict[str, Any]]:
@@ -242,8 +268,8 @@ class Rounds:
             emission=None if own is None else self._emission(own, refused),
             draft_s=0.0,
             verify_s=0.0,
-            other_s=step.seconds,
-            prefill_s=step.prompt_s,
+            other_s=round(step.seconds, 9),
+            prefill_s=round(step.prompt_s, 9),
             finish=finish,
             drafted_by=SERVER if drafted else "",
         )
