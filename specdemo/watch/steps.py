@@ -216,7 +216,8 @@ def _pieces_of_continuation(told: Mapping[str, Any]) -> list[Piece]:
         top = list(others.items())[:5] if isinstance(others, dict) else []
         tops = [(text.encode(errors="replace"), _probability(value)) for text, value in top]
         known = tuple((text, q) for text, q in tops if q is not None)
-        found.append(Piece(str(token).encode(errors="replace"), _probability(p), known))
+        said = token.encode(errors="replace") if isinstance(token, str) else b""
+        found.append(Piece(said, _probability(p), known))
     return found
 
 
