@@ -24,6 +24,8 @@ from specdemo.watch.servers import KEY
 
 CONNECT_S, SILENT_S = 5.0, 30.0
 """How long a server may take to answer a connection, and between two pieces of its answer."""
+REPLY_S = 30.0
+"""How long a reply that is no stream may take in all."""
 POLL_S = 0.05
 MOST_BYTES = 32_000_000
 """Of a whole answer; with five alternatives a token, a thousand tokens take about 1 MB."""
@@ -64,7 +66,7 @@ def reply(url: str, name: str, stop: Stop) -> dict[str, Any] | None:
             whole = b"".join(_bounded(response.iter_raw(), MOST_REPLY, name))
         tell(Chunk(_object(whole, name), monotonic() - began))
 
-    with closing(_apart(get, name, stop, SILENT_S)) as told:
+    with closing(_apart(get, name, stop, REPLY_S)) as told:
         return next((chunk.data for chunk in told), None)
 
 
@@ -76,8 +78,9 @@ def chunks(url: str, name: str, body: Mapping[str, Any], stop: Stop) -> Generato
     """
 
     def post(client: httpx.Client, tell: Callable[[Chunk], None]) -> None:
-        began = monotonic()
-        with client.stream("POST", url, json=dict(body)) as response:
+        began, content = monotonic(), json.dumps(dict(body))
+        headers = {"Content-Type": "application/json"}
+        with client.stream("POST", url, content=content, headers=headers) as response:
             _require_success(response, name)
             _require_stream(response, name)
             for data in _payloads(_bounded(response.iter_raw(), MOST_BYTES, name), name):
@@ -138,8 +141,8 @@ class _Line:
         """What httpcore tells of its connections."""
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
             self._sockets.append(info["return_value"].get_extra_info("socket"))
-        if self.ended:
-            raise httpx.ReadError("hung up")
+            if self.ended:
+                raise httpx.ConnectError("hung up")
 
     def hang_up(self) -> None:
         """End them, and those that are still to come."""
