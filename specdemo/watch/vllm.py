@@ -47,6 +47,8 @@ NOT_DETAILED = (
 
 Way = tuple[int | None, ...]
 """The passes that wrote one event, by their places in the server's lists; None for one without a draft."""
+_Ways = tuple["_Ways", Way] | None
+"""Those of the events so far: of all but the last one, and of that."""
 
 
 class Arrival(NamedTuple):
@@ -123,17 +125,24 @@ def aligned(sizes: Sequence[int], accepted: Sequence[int]) -> list[Way] | None:
         The assignment with the fewest passes that came together, and drafts as early as can be; the last pass
         may have kept more than was written. None where there is none.
     """
-    reached: dict[int, tuple[int, list[Way]]] = {0: (0, [])}  # by how many of ``accepted`` are assigned
+    reached: dict[int, tuple[int, _Ways]] = {0: (0, None)}  # by how many of ``accepted`` are assigned
     for event, size in enumerate(sizes):
-        found: dict[int, tuple[int, list[Way]]] = {}
+        found: dict[int, tuple[int, _Ways]] = {}
         for place in sorted(reached, reverse=True):
-            cost, ways = reached[place]
+            cost, before = reached[place]
             for more, way in _ways(size, accepted, place, event == len(sizes) - 1):
                 after = place + sum(one is not None for one in way)
                 if after not in found or cost + more < found[after][0]:
-                    found[after] = (cost + more, [*ways, way])
+                    found[after] = (cost + more, (before, way))
         reached = found
-    return reached[len(accepted)][1] if len(accepted) in reached else None
+    if len(accepted) not in reached:
+        return None
+    _, last = reached[len(accepted)]
+    ways: list[Way] = []
+    while last is not None:
+        last, way = last
+        ways.append(way)
+    return ways[::-1]
 
 
 def _ways(size: int, accepted: Sequence[int], place: int, last: bool) -> list[tuple[int, Way]]:
