@@ -64,8 +64,13 @@ class RunLog:
             "pieces": pieces,
         }
 
+    @property
+    def begun(self) -> bool:
+        """Whether the speculative lane has a round."""
+        return SPECULATIVE in self._rounds
+
     def end(self) -> Event:
-        """The event after the last round."""
+        """The event after the last round, of which there is one at least."""
         totals = self._totals()
         config = self._blank.config
         finish = self._rounds[SPECULATIVE][-1].finish

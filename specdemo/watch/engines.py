@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdemo.records.limits import UserError
+from specdemo.service.queue_place import Stop
 from specdemo.watch import llama_server, lm_studio, sglang, vllm
 from specdemo.watch.servers import Server
 from specdemo.watch.steps import Reader
@@ -60,13 +61,16 @@ class Found:
     model: str
 
 
-def find(url: str, name: str) -> Found:
-    """Ask a server what it is; its first model is the one that is watched.
+def find(url: str, name: str, stop: Stop) -> Found | None:
+    """Ask a server what it is; its first model is the one that is watched. None where ``stop`` says so.
 
     Raises:
         UserError: It cannot be reached, or serves no model.
     """
-    listed = reply(f"{url}/v1/models", name).get("data")
+    answer = reply(f"{url}/v1/models", name, stop)
+    if answer is None:
+        return None
+    listed = answer.get("data")
     first = listed[0] if isinstance(listed, list) and listed else None
     first = first if isinstance(first, dict) else {}
     model = first.get("id")

@@ -6,11 +6,11 @@ them, else those of arrival here.
 """
 
 import base64
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import PurePath
+from pathlib import PureWindowsPath
 from typing import Any
 
 from specdemo.records.drafter_kinds import SERVER
@@ -46,6 +46,7 @@ END_ID = 1
 SPECIALS = (END_ID,)
 MOST_PIECE = 1_000
 """Bytes of one piece; a server's longer ones are cut, prompts are put in several."""
+STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
 NO_RACE = "It cannot be asked to write without drafts, so there is no race."
 
 
@@ -74,16 +75,23 @@ class WatchedRun:
         Raises:
             UserError: The server cannot be reached, breaks off, or contradicts itself.
         """
-        name = self._server.name
-        found = find(self._server.url, name)
-        lanes: dict[str, Iterator[Round]] = {}
-        if self._config.baseline and self._server.alone_url:
-            alone = self._lane(self._server.alone_url, find(self._server.alone_url, name))
-            yield from self._collected(alone, f"{name} writes without drafts first")
+        found = find(self._server.url, self._server.name, self._stop)
+        if found is None:
+            yield STOPPED
+            return
+        drafting, lanes = self._lane(self._server.url, found), {}
+        if self._config.baseline:
+            alone = yield from self._alone()
+            if alone is None:
+                yield STOPPED
+                return
             lanes[BASELINE] = iter(alone.rounds)
-        drafting = self._lane(self._server.url, found)
         if found.engine.rounds is None:
-            yield from self._collected(drafting, f"{name} writes, and tells its rounds at the end")
+            words = f"{self._server.name} writes, and tells its rounds at the end"
+            yield from self._collected(drafting, words)
+            if not drafting.rounds:
+                yield STOPPED
+                return
             yield self._begin(found, drafting.told)
             lanes[SPECULATIVE] = iter(drafting.rounds)
         else:
@@ -91,6 +99,9 @@ class WatchedRun:
             lanes[SPECULATIVE] = (round_ for made in drafting.read() for round_ in made)
         for lane, round_ in race(lanes):
             yield self._log.round(lane, round_)
+        if not self._log.begun:
+            yield STOPPED
+            return
         event = self._log.end()
         yield {**event, "sentence": " ".join(filter(None, (event["sentence"], drafting.said)))}
 
@@ -106,6 +117,22 @@ class WatchedRun:
     def _lane(self, url: str, found: Found) -> "_Lane":
         return _Lane(url, found, self._config, self._server.name, self._pieces, self._stop)
 
+    def _alone(self) -> Generator[Event, None, "_Lane | None"]:
+        """The lane without drafts, read to its end; None where it was stopped before it wrote anything.
+
+        Raises:
+            UserError: That server drafts as well.
+        """
+        name, url = self._server.name, self._server.alone_url
+        found = None if url is None else find(url, name, self._stop)
+        if url is None or found is None:
+            return None
+        lane = self._lane(url, found)
+        yield from self._collected(lane, f"{name} writes without drafts first")
+        if any(round_.drafted for round_ in lane.rounds):
+            raise UserError(f"{name} drafts in its race, too; its host has to give one that does not.")
+        return lane if lane.rounds else None
+
     def _collected(self, lane: "_Lane", words: str) -> Iterator[Event]:
         """Read a lane to its end, telling how far it is."""
         for seen, made in enumerate(lane.read(), 1):
@@ -119,7 +146,7 @@ class WatchedRun:
         blank = Run(
             config=self._config,
             prompt_ids=prompt_ids,
-            pair={"target": PurePath(found.model).name[:80], "draft": "draft"},
+            pair={"target": _shown(found.model), "draft": "draft"},
             device=self._server.name,
             precision="unknown",
             versions={"engine": found.engine.title},
@@ -169,10 +196,17 @@ class _Lane:
         outcome = reader.end()
         rounds.told = self.told = outcome.rounds
         self.said = outcome.said
-        last = list(rounds.last(outcome.steps, Finish.STOPPED if self._stop() else outcome.finish))
-        if not (any_made or last):
+        stopped = self._stop()
+        last = list(rounds.last(outcome.steps, Finish.STOPPED if stopped else outcome.finish))
+        if not (any_made or last or stopped):
             raise UserError(f"{self._name} wrote nothing; ask for something else, or try again.")
         yield last
+
+
+def _shown(model: str) -> str:
+    """What a model is called on the page: never a folder of the server's, whichever way it writes them."""
+    name = PureWindowsPath(model).name or model.strip("/\\")
+    return "".join(char for char in name if char.isprintable())[:80] or "unnamed"
 
 
 def request(url: str, found: Found, config: RunConfig) -> tuple[str, dict[str, Any]]:
@@ -266,8 +300,8 @@ class Rounds:
             emission=None if own is None else self._emission(own, refused),
             draft_s=0.0,
             verify_s=0.0,
-            other_s=step.seconds,
-            prefill_s=step.prompt_s,
+            other_s=round(step.seconds, 9),
+            prefill_s=round(step.prompt_s, 9),
             finish=finish,
             drafted_by=SERVER if drafted or not self.told else "",
         )

@@ -13,6 +13,7 @@ from specdemo.watch.steps import (
     Outcome,
     Piece,
     Step,
+    check_written,
     checked_step,
     counted_words,
     finish_of,
@@ -71,6 +72,7 @@ class LlamaServerReader:
             return []
         before = self._counts
         now = {key: self._count(timings, key) for key in COUNTS}
+        check_written(now["predicted_n"], self._name)
         if now["predicted_n"] == before["predicted_n"]:
             return []
         ms = _number(timings, "predicted_ms")
@@ -87,15 +89,14 @@ class LlamaServerReader:
         """See ``steps.Reader``."""
         self._settle_surplus()
         steps = self._told(len(self._rounds) - 1)
-        if self._rounds and self._tokens:
+        if len(self._rounds) > 1 or bool(self._rounds) != bool(self._tokens):
+            raise lie(self._name, "more accepted than written")
+        for last in self._rounds[:]:
             # The run ended inside what was accepted, or with all that was.
-            [last] = self._rounds
             kept = min(last.accepted, len(self._tokens))
             steps.append(self._step(last, kept, len(self._tokens)))
-        elif len(self._rounds) > 1:
-            raise lie(self._name, "more accepted than written")
         accepted, drafted = self._counts["draft_n_accepted"], self._counts["draft_n"]
-        said = counted_words(accepted, drafted) if drafted else ""
+        said = counted_words(accepted, drafted, self._name) if drafted else ""
         return Outcome(steps, self._finish or Finish.LENGTH, said=said)
 
     def _begun(

@@ -54,4 +54,4 @@ class PlainReader:
             return NOTHING_SAID
         ignored = told["ignored"]
         unseen = f" {ignored:,} of them were never looked at." if ignored else ""
-        return counted_words(accepted, drafted) + unseen
+        return counted_words(accepted, drafted, self._name) + unseen

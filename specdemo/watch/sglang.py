@@ -13,6 +13,7 @@ from specdemo.watch.steps import (
     NOTHING_SAID,
     Outcome,
     Step,
+    check_written,
     checked_step,
     counted_words,
     counts,
@@ -61,6 +62,7 @@ class SglangReader:
         usage = data.get("usage")
         written = whole(usage.get("completion_tokens")) if isinstance(usage, dict) else None
         count = len(told) or bool(text) if written is None else max(0, written - self._written)
+        check_written(self._written + int(count), self._name)
         if count and (told or text):
             self._arrivals.append(Arrival(tuple(with_text(told, int(count), text)), chunk.at))
             self._written += int(count)
@@ -69,14 +71,15 @@ class SglangReader:
     def end(self) -> Outcome:
         """See ``steps.Reader``."""
         finish, said = self._finish or Finish.LENGTH, self._said()
-        if not self._agrees():
+        passes = self._passes()
+        if passes is None:
             return Outcome(pieces_only(self._arrivals), finish, False, said)
         drafted = self._drafted_each()
         first, *others = self._arrivals
         steps, before = [Step(first.tokens, prompt_s=first.at)], first.at
-        for arrival in others:
-            kept = len(arrival.tokens) - 1
-            steps.append(Step(arrival.tokens, drafted, kept, arrival.at - before))
+        for arrival, kept in zip(others, passes, strict=True):
+            written = len(arrival.tokens)
+            steps.append(Step(arrival.tokens, drafted, min(kept, written), arrival.at - before))
             before = arrival.at
         return Outcome([checked_step(step, self._name) for step in steps], finish, True, said)
 
@@ -85,13 +88,21 @@ class SglangReader:
         proposed = whole(self._details.get("spec_num_proposed_drafts"))
         return proposed // passes if passes and proposed else 0
 
-    def _agrees(self) -> bool:
-        """Whether the events can be the passes."""
+    def _passes(self) -> list[int] | None:
+        """What each event's pass kept, None where the events cannot be the passes.
+
+        The last one may have kept more than was still wanted.
+        """
         histogram = counts(self._details.get("spec_correct_drafts_histogram"))
         if histogram is None or not self._arrivals or len(self._arrivals[0].tokens) != 1:
-            return False
-        kept = Counter(len(arrival.tokens) - 1 for arrival in self._arrivals[1:])
-        return kept == Counter({place: count for place, count in enumerate(histogram) if count})
+            return None
+        left = Counter({place: count for place, count in enumerate(histogram) if count})
+        written = [len(arrival.tokens) for arrival in self._arrivals[1:]]
+        left.subtract(tokens - 1 for tokens in written[:-1])
+        [*others] = (+left).elements() if left.total() == 1 else []
+        if not written or min(left.values()) < 0 or not others or others[0] < written[-1] - 1:
+            return None
+        return [*[tokens - 1 for tokens in written[:-1]], others[0]]
 
     def _said(self) -> str:
         passes = whole(self._details.get("spec_verify_ct"))
@@ -99,4 +110,4 @@ class SglangReader:
         proposed = whole(self._details.get("spec_num_proposed_drafts"))
         if not passes or correct is None or not proposed:
             return NOTHING_SAID
-        return counted_words(correct, proposed, passes)
+        return counted_words(correct, proposed, self._name, passes)

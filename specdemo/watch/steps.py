@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from specdemo.records.limits import MAX_WATCHED_K, UserError
+from specdemo.records.limits import MAX_NEW_TOKENS, MAX_WATCHED_K, UserError
 from specdemo.records.trace import Finish
 from specdemo.watch.stream import Chunk
 
 NOTHING_SAID = "Of its rounds the server tells nothing."
+LEAST_LOGARITHM = -1_000.0
+"""Of a probability; what is less is 0 as a number, too."""
 LIES = "{name} tells counts that cannot be ({what}), so its rounds cannot be shown."
 
 
@@ -95,12 +97,7 @@ def checked_step(step: Step, name: str) -> Step:
         UserError: It cannot.
     """
     written = len(step.tokens)
-    if step.accepted > step.drafted:
-        raise lie(name, f"{step.accepted} accepted of {step.drafted} drafted")
-    if step.drafted > MAX_WATCHED_K:
-        raise UserError(
-            f"{name} drafts {step.drafted} tokens in a round; at most {MAX_WATCHED_K} can be shown."
-        )
+    check_draft(step.drafted, step.accepted, name)
     if (
         min(step.drafted, step.accepted) < 0
         or written not in (step.accepted, step.accepted + 1)
@@ -112,8 +109,36 @@ def checked_step(step: Step, name: str) -> Step:
     return step
 
 
-def counted_words(accepted: int, drafted: int, passes: int = 0) -> str:
-    """A server's own counts of a run as a sentence; ``passes`` are those that had a draft, if told."""
+def check_draft(drafted: int, accepted: int, name: str) -> None:
+    """Do nothing where a pass may have drafted and kept so many.
+
+    Raises:
+        UserError: It may not.
+    """
+    if accepted > drafted:
+        raise lie(name, f"{accepted} accepted of {drafted} drafted")
+    if drafted > MAX_WATCHED_K:
+        raise UserError(f"{name} drafts {drafted} tokens in a round; at most {MAX_WATCHED_K} can be shown.")
+
+
+def check_written(tokens: int, name: str) -> None:
+    """Do nothing where a run may have so many tokens.
+
+    Raises:
+        UserError: Nobody can have asked for them.
+    """
+    if tokens > MAX_NEW_TOKENS:
+        raise lie(name, "more tokens than were asked for")
+
+
+def counted_words(accepted: int, drafted: int, name: str, passes: int = 0) -> str:
+    """A server's own counts of a run as a sentence; ``passes`` are those that had a draft, if told.
+
+    Raises:
+        UserError: They cannot be.
+    """
+    if accepted > drafted:
+        raise lie(name, f"{accepted} accepted of {drafted} drafted")
     mean = f", {1 + accepted / passes:.2f} tokens per pass with a draft" if passes else ""
     share = f"{accepted / drafted:.0%} per drafted token"
     return f"The server counts {accepted:,} of {drafted:,} drafted tokens accepted ({share}){mean}."
@@ -128,7 +153,9 @@ def text_of(chunk: Mapping[str, Any]) -> str:
     """The text that an event adds, whether of a chat or of a continuation; reasoning is text as well."""
     choice = choice_of(chunk)
     delta = choice.get("delta")
-    parts = (delta.get("reasoning_content"), delta.get("content")) if isinstance(delta, dict) else ()
+    delta = delta if isinstance(delta, dict) else {}
+    keys = "reasoning" if "reasoning" in delta else "reasoning_content", "content"
+    parts = tuple(delta.get(key) for key in keys)
     return "".join(part for part in (*parts, choice.get("text")) if isinstance(part, str))
 
 
@@ -187,9 +214,10 @@ def _pieces_of_continuation(told: Mapping[str, Any]) -> list[Piece]:
         p = probabilities[place] if isinstance(probabilities, list) and place < len(probabilities) else None
         others = likeliest[place] if isinstance(likeliest, list) and place < len(likeliest) else None
         top = list(others.items())[:5] if isinstance(others, dict) else []
-        tops = [(str(text).encode(), _probability(value)) for text, value in top]
+        tops = [(text.encode(errors="replace"), _probability(value)) for text, value in top]
         known = tuple((text, q) for text, q in tops if q is not None)
-        found.append(Piece(str(token).encode(errors="replace"), _probability(p), known))
+        said = token.encode(errors="replace") if isinstance(token, str) else b""
+        found.append(Piece(said, _probability(p), known))
     return found
 
 
@@ -203,7 +231,7 @@ def _bytes(entry: Mapping[str, Any]) -> bytes:
 
 def _probability(logarithm: Any) -> float | None:
     if isinstance(logarithm, int | float) and not isinstance(logarithm, bool) and logarithm <= 0:
-        return math.exp(logarithm)
+        return math.exp(max(logarithm, LEAST_LOGARITHM))
     return None
 
 

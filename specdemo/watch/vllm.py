@@ -14,6 +14,8 @@ from specdemo.watch.steps import (
     Outcome,
     Piece,
     Step,
+    check_draft,
+    check_written,
     checked_step,
     counted_words,
     counts,
@@ -46,6 +48,8 @@ NOT_DETAILED = (
 
 Way = tuple[int | None, ...]
 """The passes that wrote one event, by their places in the server's lists; None for one without a draft."""
+_Ways = tuple["_Ways", Way] | None
+"""Those of the events so far: of all but the last one, and of that."""
 
 
 class Arrival(NamedTuple):
@@ -62,6 +66,7 @@ class VllmReader:
         self._name = name
         self._arrivals: list[Arrival] = []
         self._finish: Finish | None = None
+        self._written = 0
         self._metrics: dict[str, Any] = {}
 
     def take(self, chunk: Chunk) -> list[Step]:
@@ -72,6 +77,8 @@ class VllmReader:
         if isinstance(metrics, dict) and isinstance(metrics.get("speculative_decoding"), dict):
             self._metrics = metrics["speculative_decoding"]
         tokens = _tokens(data, self._finish)
+        self._written += len(tokens)
+        check_written(self._written, self._name)
         if tokens:
             self._arrivals.append(Arrival(tuple(tokens), chunk.at))
         return []
@@ -81,12 +88,12 @@ class VllmReader:
         finish = self._finish or Finish.LENGTH
         drafted = counts(self._metrics.get("per_step_drafted"))
         accepted = counts(self._metrics.get("per_step_accepted"))
-        said = _said(self._metrics)
+        said = _said(self._metrics, self._name)
         passes = None
         if drafted is not None and accepted is not None and len(drafted) == len(accepted):
             for one, kept in zip(drafted, accepted, strict=True):
-                checked_step(Step((Piece(b""),) * (kept + 1), one, kept), self._name)
-            sizes = [len(arrival.tokens) for arrival in self._arrivals[1:]]
+                check_draft(one, kept, self._name)
+            sizes = [len(arrival.tokens) - (index == 0) for index, arrival in enumerate(self._arrivals)]
             passes = aligned(sizes, accepted)
         if passes is None:
             return Outcome(pieces_only(self._arrivals), finish, False, said or NOT_DETAILED)
@@ -101,8 +108,8 @@ def _tokens(data: dict[str, Any], finish: Finish | None) -> list[Piece]:
     ids = counts(choice.get("token_ids")) if isinstance(choice, dict) else None
     count = len(ids) if ids is not None else len(told) or bool(text)
     if len(told) == count:
-        said = b"".join(piece.text for piece in told)
-        if finish is Finish.EOS and told and said != text.encode() and said.startswith(text.encode()):
+        said, written = b"".join(piece.text for piece in told), text.encode(errors="replace")
+        if finish is Finish.EOS and told and said != written and said.startswith(written):
             return [*told[:-1], END]
         return told
     return with_text(told, int(count), text)
@@ -112,24 +119,31 @@ def aligned(sizes: Sequence[int], accepted: Sequence[int]) -> list[Way] | None:
     """Which passes made each event: places in ``accepted``, None for a pass without a draft.
 
     Args:
-        sizes: Tokens of the events after the prompt's own token, in order.
+        sizes: Tokens of the events in order, without the one that ends the prompt.
         accepted: Drafted tokens that were kept in each pass that had a draft, in order.
 
     Returns:
         The assignment with the fewest passes that came together, and drafts as early as can be; the last pass
         may have kept more than was written. None where there is none.
     """
-    reached: dict[int, tuple[int, list[Way]]] = {0: (0, [])}  # by how many of ``accepted`` are assigned
+    reached: dict[int, tuple[int, _Ways]] = {0: (0, None)}  # by how many of ``accepted`` are assigned
     for event, size in enumerate(sizes):
-        found: dict[int, tuple[int, list[Way]]] = {}
+        found: dict[int, tuple[int, _Ways]] = {}
         for place in sorted(reached, reverse=True):
-            cost, ways = reached[place]
+            cost, before = reached[place]
             for more, way in _ways(size, accepted, place, event == len(sizes) - 1):
                 after = place + sum(one is not None for one in way)
                 if after not in found or cost + more < found[after][0]:
-                    found[after] = (cost + more, [*ways, way])
+                    found[after] = (cost + more, (before, way))
         reached = found
-    return reached[len(accepted)][1] if len(accepted) in reached else None
+    if len(accepted) not in reached:
+        return None
+    _, last = reached[len(accepted)]
+    ways: list[Way] = []
+    while last is not None:
+        last, way = last
+        ways.append(way)
+    return ways[::-1]
 
 
 def _ways(size: int, accepted: Sequence[int], place: int, last: bool) -> list[tuple[int, Way]]:
@@ -154,14 +168,12 @@ def _steps(
     drafted: Sequence[int],
     accepted: Sequence[int],
 ) -> list[Step]:
-    if not arrivals:
-        return []
-    first, *others = arrivals
-    steps = [Step(first.tokens[-1:], prompt_s=first.at)]
-    steps = [*[Step((token,)) for token in first.tokens[:-1]], *steps]
-    before = first.at
-    for arrival, places in zip(others, passes, strict=True):
+    steps: list[Step] = []
+    before = 0.0
+    for arrival, places in zip(arrivals, passes, strict=True):
         tokens, made = list(arrival.tokens), []
+        if not steps:
+            steps, tokens, before = [Step((tokens[0],), prompt_s=arrival.at)], tokens[1:], arrival.at
         for place in places:
             kept = accepted[place] if place is not None else 0
             written, tokens = tokens[: kept + 1], tokens[kept + 1 :]
@@ -186,8 +198,10 @@ def pieces_only(arrivals: Sequence[Arrival]) -> list[Step]:
     return steps
 
 
-def _said(metrics: dict[str, Any]) -> str:
+def _said(metrics: dict[str, Any], name: str) -> str:
     drafted = whole(metrics.get("num_draft_tokens"))
     accepted = whole(metrics.get("num_accepted_draft_tokens"))
     passes = whole(metrics.get("num_spec_steps"))
-    return counted_words(accepted, drafted, passes) if drafted and accepted is not None and passes else ""
+    if not drafted or accepted is None or not passes:
+        return ""
+    return counted_words(accepted, drafted, name, passes)
