@@ -15,6 +15,7 @@ from ray.util import ActorPool
 
 from specdemo.bench.bench import environment
 from specdemo.cluster.driver import connect, cpus_each
+from specdemo.cluster.one_kind import one_kind
 from specdemo.cluster.plan import Plan
 from specdemo.pairs.embedded import printing
 from specdemo.pairs.load import load_pair
@@ -26,8 +27,6 @@ from specdemo.records.limits import UserError
 T = TypeVar("T")
 Work = Callable[[Pair], T]
 """A piece of work for one replica: pickled, so a function of a module with some of its arguments."""
-KIND = ("device", "processor_flags", "played", "precision", "arithmetic", "threads")
-"""What has to be the same of two replicas for their timings to belong in one table."""
 
 
 class _Worker:
@@ -91,21 +90,6 @@ class Team:
             self._pool.submit(lambda worker, work: worker.do.remote(work), work)
         while self._pool.has_next():
             yield _told_of(self._pool.get_next)  # pyright: ignore[reportReturnType]
-
-
-def one_kind(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The facts that all replicas share, and how many there are.
-
-    Raises:
-        UserError: They are of different kinds.
-    """
-    for name in KIND:
-        if len(values := sorted({str(one[name]) for one in facts})) > 1:
-            raise UserError(
-                f"The replicas differ in {name.replace('_', ' ')} ({'; '.join(values)[:200]}), so their "
-                "timings do not belong in one table; ask for devices of one kind."
-            )
-    return {**facts[0], "replicas": len(facts)}
 
 
 def _got(reference: Any) -> Any:

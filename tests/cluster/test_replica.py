@@ -10,8 +10,8 @@ from helpers.tiny import service_of, tiny_pair
 
 from specdemo.cluster import replica as replica_module
 from specdemo.cluster.messages import REFUSED
+from specdemo.cluster.one_kind import one_kind
 from specdemo.cluster.replica import Replica, Wishes
-from specdemo.cluster.spread import one_kind
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import BASELINE, SPECULATIVE
