@@ -127,9 +127,9 @@ class Driver:
         number = begin.number
         try:
             events = self._handles[begin.pair].job.remote(begin.request, self._wishes, number)
-            async for event in events:  # pyright: ignore[reportGeneralTypeIssues]
+            async for some in events:  # pyright: ignore[reportGeneralTypeIssues]
                 self._telling.add(number)
-                self._send(Told(number, event))
+                self._send(Told(number, some))
             self._send(Ended(number))
         except asyncio.CancelledError:
             self._send(Ended(number))

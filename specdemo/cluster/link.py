@@ -18,7 +18,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
-from specdemo.cluster.messages import REFUSED, Begin, Ended, Lost, Restart, Standing, Stop, Told
+from specdemo.cluster.messages import REFUSED, Begin, Ended, Lost, Restart, Standing, Stop
 from specdemo.cluster.plan import Plan
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
@@ -157,9 +157,10 @@ class Link:
                     continue
                 if isinstance(message, Lost):
                     return
-                yield message.event if isinstance(message, Told) else message
                 if isinstance(message, Ended):
+                    yield message
                     return
+                yield from message.events
         finally:
             self._send(Stop(number))  # who has left wants no more of it
             del self._jobs[number]

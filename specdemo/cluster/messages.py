@@ -3,7 +3,7 @@
 Both are of one program and one version. Every job has a number of the page's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from specdemo.records.events import Event
@@ -32,10 +32,10 @@ class Restart(NamedTuple):
 
 
 class Told(NamedTuple):
-    """From the driver: the next event of a job."""
+    """From the driver: the next events of a job."""
 
     number: int
-    event: Event
+    events: Sequence[Event]
 
 
 class Ended(NamedTuple):

@@ -7,10 +7,11 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from specdemo.cluster.messages import REFUSED
@@ -19,8 +20,11 @@ from specdemo.pairs.load import load_pair
 from specdemo.pairs.sources import Sources
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
+from specdemo.service.event_source import FREQUENT
 from specdemo.service.jobs import LostDeviceError, Request, perform
 
+TOGETHER_S = 0.1
+"""Events that come within so long are told at once."""
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +45,7 @@ class Replica:
         self._pair = self._device.submit(load).result()
         self._lost = False
 
-    async def job(self, request: Request, wishes: Any, number: int) -> AsyncIterator[Event]:
+    async def job(self, request: Request, wishes: Any, number: int) -> AsyncIterator[list[Event]]:
         """Do one job.
 
         Args:
@@ -51,16 +55,25 @@ class Replica:
             number: Of the job.
 
         Yields:
-            A ``progress`` event first, then the job's; where it fails, ``refused`` with a sentence last.
+            Its events, some at a time: ``progress`` first; where it fails, ``refused`` with a sentence last.
         """
         ended = threading.Event()
         listening = asyncio.ensure_future(_wait_for_stop(wishes, number, ended))
-        events = perform(self._pair, request, ended.is_set)
+        events = self._with_faults_told(perform(self._pair, request, ended.is_set))
         loop = asyncio.get_running_loop()
         try:
-            yield {"type": "progress", "text": f"Preparing the run on replica {os.getpid()}", "fraction": 0.0}
-            while (event := await loop.run_in_executor(self._device, next, events, None)) is not None:
-                yield event
+            preparing = f"Preparing the run on replica {os.getpid()}"
+            yield [{"type": "progress", "text": preparing, "fraction": 0.0}]
+            while some := await loop.run_in_executor(self._device, next_few, events):
+                yield some
+        finally:
+            ended.set()
+            listening.cancel()
+            self._device.submit(events.close)
+
+    def _with_faults_told(self, events: Iterator[Event]) -> Generator[Event, None, None]:
+        try:
+            yield from events
         except UserError as error:
             self._lost = self._lost or isinstance(error, LostDeviceError)
             yield {"type": REFUSED, "message": str(error)}
@@ -68,10 +81,6 @@ class Replica:
             _log.exception("A job failed")
             told = f"The run failed inside the program ({type(error).__name__}); please try again."
             yield {"type": REFUSED, "message": told}
-        finally:
-            ended.set()
-            listening.cancel()
-            self._device.submit(events.close)
 
     def check_health(self) -> None:
         """Asked by the cluster now and then, which ends a replica that raises and starts another.
@@ -81,6 +90,20 @@ class Replica:
         """
         if self._lost:
             raise RuntimeError("The device was lost.")
+
+
+def next_few(events: Iterator[Event]) -> list[Event]:
+    """The events of the next moment; none where there are no more.
+
+    What travels takes the processor from what computes, and a page shows several a moment together anyway.
+    """
+    few: list[Event] = []
+    end = monotonic() + TOGETHER_S
+    for event in events:
+        few.append(event)
+        if event["type"] not in FREQUENT or monotonic() >= end:
+            break
+    return few
 
 
 async def _wait_for_stop(wishes: Any, number: int, ended: threading.Event) -> None:

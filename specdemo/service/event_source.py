@@ -10,6 +10,8 @@ from specdemo.service.shares import Visitor
 
 Events = Generator[Event, None, None]
 """The events of one job; reading them may raise ``UserError``, closing them ends the job."""
+FREQUENT = frozenset({"round", "progress"})
+"""Types of events that a job may yield as often as once a round; any other is worth sending at once."""
 
 
 class EventSource(Protocol):

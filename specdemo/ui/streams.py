@@ -12,7 +12,7 @@ from typing import Any
 
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
-from specdemo.service.event_source import Events
+from specdemo.service.event_source import FREQUENT, Events
 
 MIN_GAP_S, USUAL_GAP_S = 1 / 6, 1 / 2
 """Shortest time between two updates sent to the browser, where at most ``FEW`` events wait and where more do.
@@ -24,8 +24,6 @@ that come fast are played slower than they come; those that come slowly are sent
 FEW = 4
 MOST_WISHES = 10_000
 """Sessions of each kind of job whose flag is kept; far more than can have a job."""
-FREQUENT = frozenset({"round", "progress"})
-"""Types of events that a job may yield as often as once a round; any other is sent at once."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
 

@@ -81,7 +81,7 @@ def test_two_jobs_are_told_apart(driver, link):
 def test_a_refusal_is_the_visitors_sentence(driver, link):
     reader = Reader(link)
     number = driver.next_begun().number
-    driver.say(Told(number, {"type": REFUSED, "message": "The prompt is too long."}), Ended(number))
+    driver.say(Told(number, [{"type": REFUSED, "message": "The prompt is too long."}]), Ended(number))
     assert str(reader.wait().failure) == "The prompt is too long."
 
 

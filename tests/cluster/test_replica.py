@@ -52,9 +52,9 @@ def told(replica: Replica, raw: dict[str, Any], stop_after: int | None = None) -
 
     async def read() -> list[Any]:
         wishes, events = LocalWishes(), []
-        async for event in replica.job(checked(JobKind.RUN, raw), wishes, 7):
-            events.append(event)
-            if stop_after is not None and len(events) == stop_after:
+        async for some in replica.job(checked(JobKind.RUN, raw), wishes, 7):
+            events += some
+            if stop_after is not None and len(events) >= stop_after:
                 await wishes.stop.remote(7)
                 await asyncio.sleep(0.05)
         await wishes.forget.remote(7)
@@ -79,10 +79,21 @@ def test_a_replica_tells_the_very_events_of_the_page(replica):
         assert rounds_of(there, lane) == rounds_of(here, lane) != []
 
 
-def test_a_wish_to_stop_ends_the_job_with_its_last_words(replica):
+def test_a_wish_to_stop_ends_the_job_with_its_last_words(replica, monkeypatch):
+    monkeypatch.setattr(replica_module, "TOGETHER_S", 0.0)
     events = told(replica, {**RAW, "max_new_tokens": 200}, stop_after=4)
     assert events[-1]["type"] == "end" and events[-1]["finish"] == "stopped"
     assert len(events) < 30
+
+
+def test_events_that_come_fast_travel_together(monkeypatch):
+    rounds = [{"type": "round"}] * 5
+    events = iter([{"type": "start"}, *rounds, {"type": "end"}])
+    monkeypatch.setattr(replica_module, "TOGETHER_S", 60.0)
+    assert [len(few) for few in iter(lambda: replica_module.next_few(events), [])] == [1, 6]
+    monkeypatch.setattr(replica_module, "TOGETHER_S", 0.0)
+    slow = iter(rounds)
+    assert [len(few) for few in iter(lambda: replica_module.next_few(slow), [])] == [1] * 5
 
 
 def test_a_refusal_is_an_event(replica):

@@ -50,7 +50,7 @@ class StandInDriver:
 
     def tell(self, number: int, *types: str) -> None:
         """Have events of these types told of a job."""
-        self.say(*(Told(number, {"type": kind}) for kind in types))
+        self.say(Told(number, [{"type": kind} for kind in types]))
 
     def next_begun(self) -> Begin:
         """The next job that the link asks for."""
