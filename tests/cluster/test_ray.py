@@ -57,7 +57,7 @@ def until(condition: Any, seconds: float = 120) -> None:
 
 def test_a_storm_of_visitors_is_served_right_or_refused_clearly(pair_of_replicas):
     service, _ = pair_of_replicas
-    visits, _ = storm(service, VISITORS)
+    visits, seconds = storm(service, VISITORS)
     done = [visit for visit in visits if not visit.refusal]
     refused = [visit for visit in visits if visit.refusal]
     assert len(done) >= WAITING and len(done) + len(refused) == VISITORS
@@ -67,6 +67,8 @@ def test_a_storm_of_visitors_is_served_right_or_refused_clearly(pair_of_replicas
     )
     by_replica = [sum(visit.replica == one for visit in done) for one in {visit.replica for visit in done}]
     assert len(by_replica) == 2 and min(by_replica) >= len(done) // 3
+    # How much faster that is hangs on the machine; that both work all the time does not.
+    assert sum(visit.held_s for visit in done) >= 1.7 * seconds
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ class Visit:
         replica: The process that did it.
         ids: What the speculative lane wrote.
         refusal: The sentence it was refused or ended with.
+        held_s: Seconds for which it had that replica.
     """
 
     service: Service
@@ -96,6 +97,7 @@ class Visit:
     ids: list[int] = field(default_factory=list)
     refusal: str = ""
     types: list[str] = field(default_factory=list)
+    held_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -112,7 +114,9 @@ class Visit:
     def _take(self, event: dict[str, Any]) -> None:
         self.types.append(event["type"])
         if event["type"] == "progress" and (found := re.search(r"replica (\d+)", event["text"])):
-            self.replica = int(found[1])
+            self.replica, self._began = int(found[1]), time.monotonic()
+        if event["type"] == "end":
+            self.held_s = time.monotonic() - self._began
         if event["type"] == "round" and event["lane"] == SPECULATIVE:
             round_ = event["round"]
             self.ids += [token["id"] for token in round_["drafted"] if token["status"] == "accepted"]
