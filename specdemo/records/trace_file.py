@@ -178,9 +178,9 @@ def _check_lane(lane: Lane, name: str, run: Run) -> None:
             raise MisfitError("ends the lane, but more rounds follow", where)
         if round_.drafted and name != SPECULATIVE:
             raise MisfitError("must be empty in this lane", f"{where}.drafted")
-        at(where, _check_round, round_)
         if run.watched is None:
             at(where, _check_told, round_)
+        at(where, _check_round, round_)
         position += len(round_.emitted)
     if position - start > run.config.max_new_tokens:
         raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens the run asked for")
