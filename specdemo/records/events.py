@@ -22,8 +22,11 @@ from specdemo.records.trace import SPECULATIVE, Finish, Lane, Round, Run, Watche
 
 Event = dict[str, Any]
 
-OF_ROUNDS = ("passes", "baseline_passes", "passes_saved", "tau", "alpha_compared", "alpha_drafted")
-"""Figures that only rounds give."""
+OF_ROUNDS = (
+    *("passes", "baseline_passes", "passes_saved", "tau", "alpha_compared", "alpha_drafted"),
+    *("identical", "divergence", "divergence_gap"),
+)
+"""Figures that only rounds give, and the comparison token by token: pieces of text are cut by chance."""
 
 PiecesOf = Callable[[Iterable[int]], Mapping[int, str]]
 
@@ -74,7 +77,7 @@ class RunLog:
         totals = self._totals()
         config = self._blank.config
         finish = self._rounds[SPECULATIVE][-1].finish
-        verdict = badge(totals, config.rule)
+        verdict = badge(totals, config.rule) if self._tells_rounds else None
         return {
             "type": "end",
             "sentence": self._closing(totals, finish),
@@ -85,9 +88,13 @@ class RunLog:
         }
 
     def _closing(self, totals: Totals, finish: Finish | None) -> str:
-        if self._blank.watched is not None and not self._blank.watched.rounds:
+        if not self._tells_rounds:
             return pieces_sentence(totals, finish)
         return closing_sentence(totals, finish, self._blank.config, self._blank.calibration)
+
+    @property
+    def _tells_rounds(self) -> bool:
+        return self._blank.watched is None or self._blank.watched.rounds
 
     @property
     def run(self) -> Run:

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from specdemo.records.limits import UserError
 
@@ -11,6 +11,7 @@ PREFIX = "watch:"
 KEY = "SPECDEMO_WATCH_KEY"
 """Environment variable with the key that servers ask for, if they do (``Authorization: Bearer``)."""
 _NAMED = re.compile(r"(?:(?P<name>[A-Za-z0-9][\w .-]{0,39})=)?(?P<url>https?://\S+)", re.ASCII)
+_HOST = re.compile(r"[\w.:%-]+", re.ASCII)
 HOW = "--watch takes NAME=URL, separated by commas, such as llama=http://127.0.0.1:8080"
 
 
@@ -56,23 +57,21 @@ def _addresses(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         match = _NAMED.fullmatch(part)
-        split = urlsplit(match["url"]) if match else None
-        if (
-            match is None
-            or split is None
-            or not split.hostname
-            or split.username
-            or split.query
-            or split.fragment
-        ):
+        host = _host(match["url"]) if match else None
+        if match is None or host is None:
             raise UserError(f"{HOW}; not {part[:80]!r}.")
-        name = match["name"] or split.netloc
+        name = match["name"] or host
         if name in found:
             raise UserError(f"{HOW}; {name} stands there twice.")
         found[name] = match["url"].rstrip("/").removesuffix("/v1")
     return found
 
 
-def _is_plain(url: SplitResult) -> bool:
-    """Whether an address has a host, and neither a user nor anything behind its path."""
-    return bool(url.hostname) and not (url.username or url.query or url.fragment)
+def _host(url: str) -> str | None:
+    """Host and port of an address; None where it is none, or has a user or anything behind its path."""
+    try:
+        split = urlsplit(url)
+        plain = split.port != 0 and _HOST.fullmatch(split.hostname or "") and not set("@?#") & set(url)
+    except ValueError:  # what is no port, or a bracket that is left open
+        return None
+    return split.netloc if plain else None

@@ -9,9 +9,11 @@ import math
 import os
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
+from functools import cache
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import Any, NamedTuple
@@ -27,8 +29,8 @@ CONNECT_S, SILENT_S = 5.0, 30.0
 REPLY_S = 30.0
 """How long a reply that is no stream may take in all."""
 POLL_S = 0.05
-MOST_BYTES = 32_000_000
-"""Of a whole answer; with five alternatives a token, a thousand tokens take about 1 MB."""
+MOST_BYTES = 8_000_000
+"""Of a whole answer; with five alternatives a token, a thousand tokens take about 1 MB. As objects they take many times that."""
 MOST_EVENT = 1_000_000
 """Of one event, in bytes."""
 MOST_EVENTS = 20_000
@@ -162,8 +164,19 @@ def _client(line: _Line) -> httpx.Client:
     timeout = httpx.Timeout(SILENT_S, connect=CONNECT_S)
     hooks = {"request": [traced]}
     return httpx.Client(
-        headers=headers, timeout=timeout, follow_redirects=False, trust_env=False, event_hooks=hooks
+        headers=headers,
+        timeout=timeout,
+        verify=_authorities(),
+        follow_redirects=False,
+        trust_env=False,
+        event_hooks=hooks,
     )
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    """Whom to believe who a server is; reading them takes longer than many an answer."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 class _faults:  # noqa: N801 - reads as the context it is

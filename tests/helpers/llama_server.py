@@ -9,8 +9,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 Mode = Literal["none", "ngram", "draft"]
 """Who drafts: nobody, a search in the text so far, or a model."""
@@ -79,8 +80,7 @@ def llama_server(
 
 def serve(model: Path, port: int, mode: Mode, threads: int, draft: Path | None) -> None:
     """Serve in this process: print the address once the model is loaded, and go on until the input ends."""
-    import xllamacpp  # pyright: ignore[reportMissingImports]
-
+    xllamacpp: Any = import_module("xllamacpp")
     options = xllamacpp.CommonParams()
     options.model.path = str(model)
     options.model_alias = {model.stem}

@@ -41,7 +41,7 @@ class Read(NamedTuple):
         return [(step.drafted, step.accepted, len(step.tokens)) for step in self.steps]
 
     @property
-    def totals(self) -> tuple[int, int, int]:
+    def totals(self) -> tuple[int, ...]:
         """The same in all."""
         return tuple(map(sum, zip(*self.rounds, strict=True))) if self.rounds else (0, 0, 0)
 
