@@ -135,7 +135,14 @@ _TABLE = (
         "early_exit",
     ),
     Kind(SCRIPTED, "script", "", "a script", "scripted", computes=False, source=_WRITTEN, offered=False),
-    Kind(SERVER, "the server's own", "", "the server's own drafter", "", offered=False),
+    Kind(
+        SERVER,
+        "the server's own",
+        "Whatever the server was started with; its rule and draft length are its own, too.",
+        "the server's own drafter",
+        "",
+        offered=False,
+    ),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
 

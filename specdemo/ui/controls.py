@@ -177,7 +177,8 @@ def _settings(
         label="Drafter",
         elem_id="drafter",
     )
-    _told_of_choice({name: KINDS[name].about for name in drafters_with(*NEEDED_NAMES)}, _first(drafters))
+    choices = (*drafters_with(*NEEDED_NAMES), SERVER)
+    _told_of_choice({name: KINDS[name].about for name in choices}, _first(drafters))
     rule = gr.Radio(
         [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
         value=str(DEFAULTS.rule),

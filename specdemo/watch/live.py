@@ -24,6 +24,7 @@ from specdemo.records.trace import (
     Finish,
     Mode,
     Round,
+    Rule,
     Run,
     RunConfig,
     Watched,
@@ -50,8 +51,10 @@ class WatchedRun:
     def __init__(self, server: Server, config: RunConfig, stop: Stop):
         self._server = server
         raced = config.baseline and server.alone_url is not None
-        own = {"drafter": SERVER, "script": "", "k": AUTO, "draft_alone": False, "baseline": raced}
-        self._config = replace(config, **own)
+        # By which rule it verifies is the server's to know; where it samples, two of its texts may differ.
+        rule = config.rule if config.rule is Rule.GREEDY else Rule.REJECTION
+        own = {"drafter": SERVER, "script": "", "k": AUTO, "rule": rule, "draft_alone": False}
+        self._config = replace(config, **own, baseline=raced)
         self._race_asked = config.baseline
         self._stop = stop
         self._pieces = Pieces()
