@@ -18,7 +18,7 @@ from typing import Any
 from specdemo.records.figures import Tally, Totals, without_early_speedup
 from specdemo.records.race import race
 from specdemo.records.sentences import badge, closing_sentence, departure_sentence, pieces_sentence
-from specdemo.records.trace import SPECULATIVE, Finish, Lane, Round, Run, Watched, dump
+from specdemo.records.trace import SPECULATIVE, Finish, Lane, Round, Rule, Run, Watched, dump
 
 Event = dict[str, Any]
 
@@ -77,7 +77,9 @@ class RunLog:
         totals = self._totals()
         config = self._blank.config
         finish = self._rounds[SPECULATIVE][-1].finish
-        verdict = badge(totals, config.rule) if self._tells_rounds else None
+        # Of another's sampling nothing is claimed.
+        sampled = self._blank.watched is not None and config.rule is not Rule.GREEDY
+        verdict = badge(totals, config.rule) if self._tells_rounds and not sampled else None
         return {
             "type": "end",
             "sentence": self._closing(totals, finish),

@@ -30,8 +30,7 @@ REPLY_S = 30.0
 """How long a reply that is no stream may take in all."""
 POLL_S = 0.05
 MOST_BYTES = 8_000_000
-"""Of a whole answer; with five alternatives a token, a thousand tokens take about 1 MB, as objects many times
-that."""
+"""Of a whole answer; with five alternatives a token, a thousand tokens take about 1 MB, as objects more."""
 MOST_EVENT = 1_000_000
 """Of one event, in bytes."""
 MOST_EVENTS = 20_000
