@@ -7,6 +7,7 @@ import pytest
 from helpers.layout import FONTS, faults, write_in
 from helpers.replay import recorded
 from helpers.visitor import FRAMES, open_round, press, receive_run, run_to_end
+from helpers.watched_runs import watched_events
 
 SIZES = {
     "1280x720": (1280, 720),
@@ -57,6 +58,15 @@ def long_prompt(page: Any, service: Any) -> None:
     run_to_end(page)
 
 
+def watched(page: Any, service: Any) -> None:
+    """A round of a watched server is open, which tells less than others."""
+    service.replayed = watched_events("llama-models.json", "llama-ngram-text-code")
+    run_to_end(page)
+    rounds = [event["round"] for event in service.replayed if event["type"] == "round"]
+    longest = max(range(len(rounds)), key=lambda index: len(rounds[index]["drafted"]))
+    open_round(page, longest, len(rounds))
+
+
 def settings(page: Any, service: Any) -> None:
     """The settings are open."""
     page.click("#more > button")
@@ -82,7 +92,7 @@ def lab(page: Any, service: Any) -> None:
     open_tab(page, "lab", "#lab .sd-lab")
 
 
-STAGE_STATES = (idle, running, ended, microscope, third_lane, long_prompt)
+STAGE_STATES = (idle, running, ended, microscope, third_lane, long_prompt, watched)
 OTHER_STATES = (settings, learn, play, proof, lab)
 
 

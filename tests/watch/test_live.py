@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from helpers.recorded_streams import events_of
+from helpers.watched_runs import undrafted
 from helpers.watched_server import Answer, StandIn, replayed, stand_in, streamed
 
 from specdemo.records import trace_file
@@ -80,16 +81,6 @@ def saved(events: list[dict]) -> dict:
     specials = [token for token in start["specials"] if token in pieces]
     made = {**start["run"], "lanes": lanes, "pieces": pieces, "specials": specials}
     return json.loads(dump(made))
-
-
-def undrafted(name: str) -> Answer:
-    """A recorded stream of llama.cpp as it would be without drafts: a round of 10 ms for each token."""
-    events = copy.deepcopy(events_of(name))
-    for event in events:
-        if timings := event.get("timings"):
-            timings.pop("draft_n", None), timings.pop("draft_n_accepted", None)
-            timings["predicted_ms"] = 10.0 * timings["predicted_n"]
-    return streamed(*events)
 
 
 @pytest.mark.parametrize("kind", SERVERS)
