@@ -73,7 +73,7 @@ class WatchedRun:
         drafting, lanes = self._lane(self._server.url, found), {}
         if self._config.baseline:
             alone = yield from self._alone()
-            if alone is None:
+            if alone is None or self._stop():
                 yield STOPPED
                 return
             lanes[BASELINE] = iter(alone.rounds)

@@ -343,21 +343,24 @@ def test_a_server_without_drafts_that_is_gone_is_told_before_the_other_writes(op
     assert not server.asked
 
 
-@pytest.mark.parametrize("lane", ["first", "second"])
-def test_a_race_may_be_stopped_in_either_lane(opened, lane):
+def test_a_race_stopped_while_it_drafts_keeps_what_was_written(opened):
     name = "llama-ngram-chat-numbers"
-    pauses = (0.1, 0.0) if lane == "first" else (0.0, 0.1)
-    slow = [replayed(name, pause_s=pauses[0]), Answer(list(undrafted(name)), pause_s=pauses[1])]
-    server, alone = (opened.enter_context(stand_in("llama-models.json", one)) for one in slow)
-    watched = server if lane == "first" else alone
-    events = seen(server, RACE, lambda: watched.sent > 4_000, alone)
-    assert events[-1]["type"] == "end" and events[-1]["finish"] is not None
-    rounds = [event for event in events if event["type"] == "round"]
-    assert {event["lane"] for event in rounds} == {"speculative", "baseline"} - (
-        {"baseline"} if lane == "first" else set()
-    )
-    assert rounds[-1]["round"]["finish"] == Finish.STOPPED and bool(alone.asked) == (lane == "second")
-    trace_file.load(dump(saved(events)))
+    server = opened.enter_context(stand_in("llama-models.json", replayed(name, pause_s=0.1)))
+    alone = opened.enter_context(stand_in("llama-models.json", undrafted(name)))
+    events = seen(server, RACE, lambda: server.sent > 4_000, alone)
+    assert events[-1]["type"] == "end" and events[-1]["finish"] == Finish.STOPPED
+    run = trace_file.load(dump(saved(events)))
+    assert run.lanes["speculative"].finish is Finish.STOPPED and run.lanes["baseline"].finish is Finish.LENGTH
+
+
+def test_a_race_stopped_before_it_drafts_asks_the_server_for_nothing(opened):
+    name = "llama-ngram-chat-numbers"
+    server = opened.enter_context(stand_in("llama-models.json", replayed(name)))
+    slow = Answer(list(undrafted(name)), pause_s=0.1)
+    alone = opened.enter_context(stand_in("llama-models.json", slow))
+    events = seen(server, RACE, lambda: alone.sent > 4_000, alone)
+    assert events[-1]["text"] == "Stopped before it began" and not server.asked
+    assert not any(event["type"] == "round" for event in events)
 
 
 def test_a_race_of_pieces_claims_no_sameness(opened):
@@ -429,9 +432,9 @@ def test_a_watched_trace_may_have_longer_drafts_than_an_own_one(trace):
     ("spoil", "words"),
     [
         (as_own, r"drafted\[0\]\.q is missing|emission\.prob is missing"),
-        (lambda trace: trace.update(watched=None), "its version is not that of a watched server's runs"),
-        (lambda trace: trace.pop("watched"), "its version is not that of a watched server's runs"),
-        (lambda trace: trace.update(version=1), "its version is not that of a watched server's runs"),
+        (lambda trace: trace.update(watched=None), "its version is not that of its kind of run"),
+        (lambda trace: trace.pop("watched"), "its version is not that of its kind of run"),
+        (lambda trace: trace.update(version=1), "its version is not that of its kind of run"),
         (lambda trace: trace.update(version=3), "made by a newer specdemo"),
         (lambda trace: long_draft(trace, 129), "drafted"),
         (lambda trace: trace["watched"].update(rounds="yes"), "watched.rounds"),
