@@ -204,6 +204,8 @@ def _deployment(bounds: Bounds, cpus: float, plan: Plan) -> Any:
                 "min_replicas": bounds.least,
                 "max_replicas": bounds.most,
                 "target_ongoing_requests": 1,
+                "metrics_interval_s": 1,
+                "look_back_period_s": 5,
                 "upscale_delay_s": 5,
                 "downscale_delay_s": 300,
             }

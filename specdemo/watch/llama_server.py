@@ -25,9 +25,7 @@ from specdemo.watch.stream import Chunk
 
 FIELDS = {"timings_per_token": True, "cache_prompt": False, "stream_options": {"include_usage": True}}
 SILENT = (
-    "Which tokens were refused the server does not tell: ▢ stands for each.",
-    "It tells no probabilities of drafted rounds, neither the draft's nor the target's.",
-    "It tells when a round ended, not how long it drafted and verified.",
+    "Refused tokens (▢), probabilities of drafted rounds, and how a round's time was spent are not told.",
 )
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Any
 
 from specdemo.records.trace import Finish
+from specdemo.watch import vllm
 from specdemo.watch.steps import (
     NOTHING_SAID,
     Outcome,
@@ -33,12 +34,7 @@ FIELDS = {
     "top_logprobs": 5,
 }
 CONTINUATION_FIELDS = {**FIELDS, "logprobs": 5}
-SILENT = (
-    "Which tokens were refused the server does not tell: ▢ stands for each.",
-    "It tells the target's probabilities, not the draft's.",
-    "Its rounds are timed by when they arrived here, and not told apart into drafting and verifying.",
-    "It tells what was drafted when a run has ended, so runs are shown then, at their own pace.",
-)
+SILENT = vllm.SILENT
 
 
 class SglangReader:

@@ -36,10 +36,8 @@ FIELDS = {
 }
 CONTINUATION_FIELDS = {**FIELDS, "logprobs": 5}
 SILENT = (
-    "Which tokens were refused the server does not tell: ▢ stands for each.",
-    "It tells the target's probabilities, not the draft's.",
-    "Its rounds are timed by when they arrived here, and not told apart into drafting and verifying.",
-    "It tells what was drafted when a run has ended, so runs are shown then, at their own pace.",
+    "Refused tokens (▢) and the draft's probabilities are not told; times are those of arrival here.",
+    "Drafts are told when a run has ended, so it is shown then, at its own pace.",
 )
 NOT_DETAILED = (
     "Of its rounds the server tells nothing; with --per-request-spec-decode-metrics detailed it would."

@@ -32,7 +32,7 @@ def test_rounds_of_llama_cpp_are_coloured_and_refused_tokens_are_marked(open_pag
     assert set(page.locator(f"{lane} .sd-token[data-status=discarded]").all_inner_texts()) == {"▢"}
     assert_figures(page, llama[-1]["totals"])
     silent = page.inner_text("[data-role=arithmetic]")
-    assert "▢ stands for each" in silent and "there is no race" not in silent
+    assert "Refused tokens (▢)" in silent and "there is no race" not in silent
 
 
 def test_an_opened_round_says_what_is_not_told(open_page, service, llama):
