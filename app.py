@@ -16,7 +16,6 @@ from specdemo.classroom.rooms import Rooms
 from specdemo.cluster.service import cluster_service, plan_for
 from specdemo.pairs.arithmetic import AUTO_PRECISION, PRECISIONS
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import EventSource
 from specdemo.service.hosting import NAMES, Hosting
 from specdemo.service.jobs import Service
 from specdemo.service.learning import Learner
@@ -34,7 +33,7 @@ from specdemo.ui.http.visitors import TRUSTED, trust_proxies
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.serving import serve_until_ended
 from specdemo.watch.servers import parse_servers
-from specdemo.watch.service import Watching, with_servers
+from specdemo.watch.service import Served, Watching, with_servers
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -151,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         learner=learner,
     )
     offer, service, close = service_for(settings, hosting)
-    source: EventSource = service
+    source: Served = service
     if servers := parse_servers(settings.watch, settings.watch_alone):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
     page = build_page(source, hosting.drafters, offer, learns=settings.learn)
@@ -164,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
     service.load()
     try:
-        return serve_until_ended(page, service, {**address, **options})
+        return serve_until_ended(page, source, {**address, **options})
     finally:
         close()
 

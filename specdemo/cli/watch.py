@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from specdemo.cli.options import add_run_options, listed
+from specdemo.records.limits import UserError
 from specdemo.records.trace import AUTO
 
 
@@ -32,7 +33,10 @@ def run(options: argparse.Namespace) -> int:
     from specdemo.watch.servers import parse_servers
 
     alone = f"server={options.alone}" if options.alone else ""
-    (server,) = parse_servers(f"server={options.url}", alone)
+    servers = parse_servers(f"server={options.url}", alone)
+    if len(servers) != 1:
+        raise UserError("One server is watched at a time; give one URL.")
+    server = servers[0]
     settings = Settings(
         drafters=[SERVER],
         ks=[AUTO],

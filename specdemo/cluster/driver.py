@@ -2,39 +2,37 @@
 
 A process of its own because Ray ends the process it is in when the cluster's head is gone; the page's must
 not end with it. Started by ``link``, it ends when the page's end of the connection closes or when the cluster
-does not answer any more, and takes its replicas with it.
+does not answer any more. In the first case it takes its replicas with it; else the next driver finds them.
 """
 
 import asyncio
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
-if (Path.home() / ".ray" / "auth_token").is_file():
-    # ``ray start`` asks for a token where there is one; who joins has to be told to bring it.
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
-
 import ray
 from ray import serve
-from ray.exceptions import RayError
 from ray.serve.schema import ApplicationStatus, ReplicaState
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+import specdemo.cluster.ray_environment  # noqa: F401  (before Ray)
 from specdemo.cluster.messages import Begin, Ended, Lost, Restart, Standing, Stop, Told
 from specdemo.cluster.plan import AUTO, Bounds, Plan
 from specdemo.cluster.replica import Replica, Wishes
 
 NAMESPACE = "specdemo"
 POLL_S = 1.0
+START_S = 120.0
+"""A cluster that is not joined and deployed to within so long is taken for one that is not there."""
 SILENT_S = 20.0
-"""A cluster that has not answered for so long is taken for gone, or for one that never was there."""
+"""One that has not answered for so long is taken for gone."""
 LEAVE_S = 10.0
 """What this process may take to end in order once the page has gone."""
 GONE = 3
@@ -59,37 +57,49 @@ class Driver:
         self._heard: SimpleQueue[Any] = SimpleQueue()
         self._begun: dict[int, asyncio.Task[None]] = {}
         self._telling: set[int] = set()
-        self._answered = time.monotonic()
+        self._redeploying: asyncio.Task[None] | None = None
+        self._gone_at = time.monotonic() + START_S
 
     def run(self) -> None:
         """Deploy, and pass on jobs until the page has gone."""
         for task in (self._watch, self._listen):
             threading.Thread(target=task, daemon=True).start()
         connect(self._plan.address)
+        # A supervisor may tell all of its processes to end; this one ends when the page has.
+        for told in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(told, signal.SIG_IGN)
         serve.start(http_options={"location": "NoServer"})  # pyright: ignore[reportArgumentType]
-        self._wishes = ray.remote(num_cpus=0)(Wishes).remote()
+        # Beside this process, so that it is not lost with another machine.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        self._wishes = ray.remote(Wishes).options(num_cpus=0, scheduling_strategy=here).remote()
         self._deploy()
         try:
             asyncio.run(self._pass_on())
         finally:
             for name in self._plan.replicas:
-                serve.delete(_application(name), _blocking=False)
+                serve.delete(self._application(name), _blocking=False)
+
+    def _application(self, pair: str) -> str:
+        """What Serve calls the replicas of a pair of this page."""
+        return f"specdemo-{self._plan.page}-{pair}"
 
     def _deploy(self) -> None:
         cpus = cpus_each(self._plan)
+        if lack := lacking(self._plan, cpus):
+            _log.error("%s", lack)
         targets = [
             serve.RunTarget(
                 target=_deployment(bounds, cpus, self._plan).bind(
                     self._plan.sources[name], self._plan.remeasure, time.time_ns()
                 ),
-                name=_application(name),
+                name=self._application(name),
                 route_prefix=None,
             )
             for name, bounds in self._plan.replicas.items()
         ]
         serve.run_many(targets, wait_for_applications_running=False)
         self._handles = {
-            name: serve.get_deployment_handle(DEPLOYMENT, _application(name)).options(stream=True)
+            name: serve.get_deployment_handle(DEPLOYMENT, self._application(name)).options(stream=True)
             for name in self._plan.replicas
         }
 
@@ -115,13 +125,23 @@ class Driver:
             case Stop(number):
                 self._stop(number)
             case Restart():
-                self._deploy()
+                self._redeploying = asyncio.ensure_future(self._redeploy(self._redeploying))
+
+    async def _redeploy(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await before
+        try:
+            await asyncio.to_thread(self._deploy)
+        except Exception:
+            _log.exception("The replicas could not be started anew; those that are there stay.")
 
     def _stop(self, number: int) -> None:
-        if number in self._telling:
-            self._wishes.stop.remote(number)
-        elif task := self._begun.get(number):
-            task.cancel()  # no replica has it yet
+        task = self._begun.get(number)
+        if task is None:
+            return
+        self._wishes.stop.remote(number)
+        if number not in self._telling:
+            task.cancel()  # no replica has it, or one has only just got it, which finds the wish
 
     async def _do(self, begin: Begin) -> None:
         number = begin.number
@@ -130,14 +150,15 @@ class Driver:
             async for some in events:  # pyright: ignore[reportGeneralTypeIssues]
                 self._telling.add(number)
                 self._send(Told(number, some))
+            self._wishes.forget.remote(number)
             self._send(Ended(number))
         except asyncio.CancelledError:
             self._send(Ended(number))
-        except RayError as error:
+        except Exception as error:  # whatever it is, somebody waits for this job
             _log.warning("A job was lost: %s", error)
+            self._wishes.stop.remote(number)  # if its replica is there all the same
             self._send(Lost(number))
         finally:
-            self._wishes.forget.remote(number)
             self._telling.discard(number)
             del self._begun[number]
 
@@ -148,18 +169,23 @@ class Driver:
     async def _tell_standing(self) -> None:
         told = None
         while True:
-            standing = await asyncio.to_thread(self._standing)
-            self._answered = time.monotonic()
-            if standing != told:
-                self._send(standing)
-                told = standing
+            try:
+                standing = await asyncio.to_thread(self._standing)
+            except Exception as error:  # for so long as the watchdog has patience
+                _log.warning("The cluster could not be asked how it stands: %s", error)
+            else:
+                self._gone_at = time.monotonic() + SILENT_S
+                if standing != told:
+                    self._send(standing)
+                    told = standing
             await asyncio.sleep(POLL_S)
 
     def _standing(self) -> Standing:
+        ray.get(self._wishes.here.remote(), timeout=SILENT_S)
         applications = serve.status().applications
         running, trouble = {}, ""
         for name in self._plan.replicas:
-            found = applications.get(_application(name))
+            found = applications.get(self._application(name))
             deployment = found and found.deployments.get(DEPLOYMENT)
             running[name] = deployment.replica_states.get(ReplicaState.RUNNING, 0) if deployment else 0
             if found and found.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
@@ -168,7 +194,7 @@ class Driver:
 
     def _watch(self) -> None:
         """End this process when the cluster is silent: a call to it may hang for minutes."""
-        while time.monotonic() - self._answered < SILENT_S:
+        while time.monotonic() < self._gone_at:
             time.sleep(POLL_S)
         os._exit(GONE)
 
@@ -191,8 +217,17 @@ def cpus_each(plan: Plan) -> float:
     return max(1.0, ray.cluster_resources().get("CPU", 1.0) // plan.most)
 
 
-def _application(pair: str) -> str:
-    return f"specdemo-{pair}"
+def lacking(plan: Plan, cpus: float) -> str:
+    """What the cluster lacks for the replicas that have to be there, in a sentence; empty where nothing."""
+    there = ray.cluster_resources()
+    least = sum(bounds.least for bounds in plan.replicas.values())
+    for name, each in (("CPU", cpus), ("GPU", plan.gpus)):
+        if least * each > there.get(name, 0.0):
+            return (
+                f"{least} replicas with {each:g} {name}s each need more than the {there.get(name, 0.0):g} "
+                "that the cluster has; ask for fewer, or give each less."
+            )
+    return ""
 
 
 def _deployment(bounds: Bounds, cpus: float, plan: Plan) -> Any:

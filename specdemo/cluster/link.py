@@ -27,6 +27,8 @@ from specdemo.service.jobs import Request
 
 POLL_S = 0.05
 """How often a job that tells nothing is asked whether it is to end."""
+CLOSE_S = 12.0
+"""What a driver may take to end, and a little more."""
 AGAIN_S = 3.0
 """Between the end of a driver and the start of the next one."""
 ATTEMPTS = 3
@@ -50,7 +52,8 @@ waits for the driver's end and gives its exit status."""
 def start_driver(descriptor: int) -> Callable[[], int]:
     """Start a driver in a process of its own."""
     command = [sys.executable, "-m", "specdemo.cluster.driver", str(descriptor)]
-    return subprocess.Popen(command, pass_fds=[descriptor]).wait
+    # In a session of its own: Ctrl-C is for the page, which ends it in order.
+    return subprocess.Popen(command, pass_fds=[descriptor], start_new_session=True).wait
 
 
 class Link:
@@ -81,18 +84,21 @@ class Link:
                 self._thread = threading.Thread(target=self._keep_driving, name="cluster", daemon=True)
                 self._thread.start()
 
-    def close(self) -> None:
-        """End the driver, and with it the replicas."""
+    def close(self, within_s: float = CLOSE_S) -> None:
+        """End the driver, and with it the replicas; waits until it has ended, so long at most."""
         self._closed.set()
         with self._changed:
             if self._connection is not None:
                 # To close it would not wake the thread that reads it.
                 with socket.socket(fileno=os.dup(self._connection.fileno())) as ours:
                     ours.shutdown(socket.SHUT_RDWR)
+        if self._thread is not None:
+            self._thread.join(within_s)
 
     def restart(self) -> None:
         """Put new replicas in the place of all: each ends its job, and others wait meanwhile."""
-        self._send(Restart())
+        if not self._send(Restart()):
+            _log.warning("There is no cluster now whose replicas could be restarted.")
 
     def running(self, pair: str) -> int:
         """How many replicas of a pair can take jobs."""
@@ -122,25 +128,32 @@ class Link:
         Raises:
             UserError: It was refused, failed, or its replica was lost in the middle.
         """
-        for _ in range(ATTEMPTS):
+        lost = 0
+        while lost < ATTEMPTS:
             while not self.wait(pair, POLL_S):
                 if stop():
                     return
+                if lost:
+                    # Only between two events can a visitor be found to have left.
+                    yield {"type": "progress", "text": "Waiting for another replica", "fraction": 0.0}
             shown = False
             for event in self._told(pair, request, stop):
                 if isinstance(event, Ended):
                     return
+                if isinstance(event, Lost):
+                    lost += 1
+                    _log.warning("A job lost its replica.")
+                    continue
                 if event["type"] == REFUSED:
                     raise UserError(event["message"])
                 shown = shown or event["type"] != "progress"
                 yield event
             if shown:
                 break
-            _log.warning("A job lost its replica before it had shown anything; another one does it.")
         raise UserError(LOST)
 
     def _told(self, pair: str, request: Request, stop: queue_place.Stop) -> Generator[Any, None, None]:
-        """The events of one attempt, then ``Ended`` unless its replica was lost."""
+        """The events of one attempt, then ``Ended`` or ``Lost``; nothing where there is no driver now."""
         number = next(self._numbers)
         told = self._jobs[number] = queue.SimpleQueue()
         stopping = False
@@ -155,9 +168,7 @@ class Link:
                     message = told.get(timeout=POLL_S)
                 except queue.Empty:
                     continue
-                if isinstance(message, Lost):
-                    return
-                if isinstance(message, Ended):
+                if isinstance(message, Ended | Lost):
                     yield message
                     return
                 yield from message.events
@@ -175,31 +186,39 @@ class Link:
 
     def _keep_driving(self) -> None:
         while not self._closed.is_set():
-            self._drive()
+            try:
+                self._drive()
+            except Exception:  # everybody waits for this thread
+                _log.exception("The connection to the cluster failed; trying again.")
             self._closed.wait(AGAIN_S)
 
     def _drive(self) -> None:
-        """Start a driver and take in what it tells until it ends."""
+        """Start a driver and take in what it tells until it ends; all that it had are lost then."""
         ours, its = socket.socketpair()
         with its:
             until_ended = self._start(its.fileno())
-        connection = Connection(ours.detach())
-        with self._changed:
-            self._connection = connection
-        self._send(self._plan)
-        with suppress(EOFError, OSError):
-            while True:
-                self._take(connection.recv())
-        with self._changed:
-            self._connection = None
-            lost = dict(self._jobs)
-        connection.close()
-        self._stand(Standing({}, "it does not answer"))
-        for number, told in lost.items():
-            told.put(Lost(number))
+        with Connection(ours.detach()) as connection:
+            try:
+                with self._changed:
+                    self._connection = connection
+                self._send(self._plan)
+                with suppress(EOFError, OSError):
+                    while True:
+                        self._take(connection.recv())
+            finally:
+                self._lose_all()
         status = until_ended()
         if not self._closed.is_set():
             _log.error("The connection to the cluster was lost (status %d); trying again.", status)
+
+    def _lose_all(self) -> None:
+        with self._changed:
+            self._connection = None
+            self._standing = Standing({}, "it does not answer")
+            lost = dict(self._jobs)
+        for number, told in lost.items():
+            told.put(Lost(number))
+        self._heard(self._standing)
 
     def _take(self, message: Any) -> None:
         if isinstance(message, Standing):

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import uuid4
 
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
@@ -41,6 +42,7 @@ class Plan:
         cpus, gpus: What each replica gets of its machine; ``cpus`` None shares what the cluster has evenly.
         most_seconds: How long one job may take, and with it a replica that is to end.
         remeasure: Whether each replica measures its machine again.
+        page: What tells this page's replicas from those of other pages on the same cluster.
     """
 
     address: str
@@ -50,6 +52,7 @@ class Plan:
     gpus: float = 0.0
     most_seconds: float = 300.0
     remeasure: bool = field(default=False, kw_only=True)
+    page: str = field(default_factory=lambda: uuid4().hex[:8], kw_only=True)
 
     @property
     def most(self) -> int:

@@ -23,6 +23,8 @@ from specdemo.records.limits import UserError
 from specdemo.service.event_source import FREQUENT
 from specdemo.service.jobs import LostDeviceError, Request, perform
 
+ASK_S = 30.0
+"""How long a replica listens for a wish at a time: an actor answers so many calls at once and no more."""
 TOGETHER_S = 0.1
 """Events that come within so long are told at once."""
 _log = logging.getLogger(__name__)
@@ -109,7 +111,8 @@ def next_few(events: Iterator[Event]) -> list[Event]:
 async def _wait_for_stop(wishes: Any, number: int, ended: threading.Event) -> None:
     """Set ``ended`` when the visitor asks for it, or when nobody is there any more who could."""
     with suppress(Exception):
-        await wishes.stopped.remote(number)
+        while not await wishes.stopped.remote(number):
+            pass
     ended.set()
 
 
@@ -119,14 +122,22 @@ class Wishes:
     def __init__(self) -> None:
         self._stopped: dict[int, asyncio.Event] = {}
 
-    async def stopped(self, number: int) -> None:
-        """Return when the job of this number is to end."""
-        await self._stopped.setdefault(number, asyncio.Event()).wait()
+    async def stopped(self, number: int) -> bool:
+        """Wait until the job of this number is to end, for ``ASK_S`` at most; whether it is."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopped.setdefault(number, asyncio.Event()).wait(), ASK_S)
+            return True
+        return False
 
     async def stop(self, number: int) -> None:
         """Have the job of this number end."""
         self._stopped.setdefault(number, asyncio.Event()).set()
 
     async def forget(self, number: int) -> None:
-        """The job of this number is over."""
-        self._stopped.pop(number, None)
+        """The job of this number is over; who still waits for its end need not."""
+        if stopped := self._stopped.pop(number, None):
+            stopped.set()
+
+    async def here(self) -> bool:
+        """Answer, which says that the actor is there."""
+        return True

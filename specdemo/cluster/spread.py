@@ -3,18 +3,16 @@
 The only module beside ``driver`` that imports Ray; loaded where a cluster is asked for.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
-
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util import ActorPool
 
+import specdemo.cluster.ray_environment  # noqa: F401  (before Ray)
 from specdemo.bench.bench import environment
-from specdemo.cluster.driver import connect, cpus_each
+from specdemo.cluster.driver import connect, cpus_each, lacking
 from specdemo.cluster.one_kind import one_kind
 from specdemo.cluster.plan import Plan
 from specdemo.pairs.embedded import printing
@@ -33,10 +31,11 @@ class _Worker:
     """A replica of the command line's own: a pair, and whatever is to be done with it."""
 
     def __init__(self, sources: Sources, remeasure: bool):
-        self._pair = load_pair(sources, progress=printing(), remeasure=remeasure)
+        self._sources, self._remeasure = sources, remeasure
 
     def facts(self) -> dict[str, Any]:
-        """What it is, and how many threads it has."""
+        """Load the pair, and say what it is and how many threads it has; what it raises arrives as it is."""
+        self._pair = load_pair(self._sources, progress=printing(), remeasure=self._remeasure)
         return environment(self._pair) | {"threads": machine()["threads"]}
 
     def do(self, work: Work[T]) -> T:
@@ -63,7 +62,11 @@ class Team:
         except (ConnectionError, RayError) as error:
             raise UserError(f"No cluster answers at {self._plan.address}; start one, or say auto.") from error
         (sources,) = self._plan.sources.values()
-        worker = ray.remote(_Worker).options(num_cpus=cpus_each(self._plan), num_gpus=self._plan.gpus)
+        cpus = cpus_each(self._plan)
+        if lack := lacking(self._plan, cpus):
+            ray.shutdown()
+            raise UserError(lack)
+        worker = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=self._plan.gpus)
         self._workers = [worker.remote(sources, self._plan.remeasure) for _ in range(self._plan.most)]
         self._pool = ActorPool(self._workers)
         try:
@@ -101,6 +104,8 @@ def _told_of(get: Callable[[], T]) -> T:
     try:
         return get()
     except RayTaskError as error:
-        raise error.cause from error
+        if isinstance(error.cause, UserError):
+            raise error.cause from error
+        raise UserError(f"A replica failed inside the program ({type(error.cause).__name__}).") from error
     except RayError as error:
         raise UserError("A replica was lost; run this again, it goes on where it was if it can.") from error

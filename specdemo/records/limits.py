@@ -27,7 +27,8 @@ MAX_CLASS_DRAFTS = 300
 MAX_LAB_TOKENS = 96
 MAX_LAB_PROMPTS = 6
 """Of each point of the lab: with both at their highest a sweep holds the device for some minutes."""
-DRAFTERS = tuple(KINDS)
+DRAFTERS = tuple(kind.name for kind in KINDS.values() if kind.module)
+"""Those that can be asked for."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Of C0 and C1, with DEL, all but tab, line feed and carriage return."""
@@ -60,7 +61,7 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
             else "The greedy rule needs temperature 0; set it to 0 or choose rejection or shared-noise."
         )
     drafter = raw.get("drafter", RunConfig.drafter)
-    if drafter not in DRAFTERS:
+    if not isinstance(drafter, str) or drafter not in KINDS:
         raise UserError(f"Unknown drafter {show(drafter)}; choose one of: {', '.join(DRAFTERS)}.")
     return RunConfig(
         prompt=_prompt(raw),

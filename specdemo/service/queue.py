@@ -231,6 +231,7 @@ class JobQueue:
         Raises:
             UserError: The place was taken away.
         """
+        told = False
         while True:
             with self._changed:
                 place.require_kept()
@@ -247,6 +248,9 @@ class JobQueue:
                 return
             if ahead:
                 yield waiting_event(ahead, wait_s)
+            elif told and place.group != ONLY:
+                yield {"type": "progress", "text": "Waiting for a replica", "fraction": 0.0}
+            told = True
             with self._changed:
                 self._changed.wait_for(lambda: place.begun is not None or place.refused is not None, POLL_S)
 

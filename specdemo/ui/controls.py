@@ -254,8 +254,9 @@ def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: 
     """
     guests = drafters_with(DRAFT)
 
-    def choices(pair: str, drafter: str) -> list[Any]:
-        names = at_home if pair == offered.home else (SERVER,) if pair in offered.watched else guests
+    def choices(pair: Any, drafter: str) -> list[Any]:
+        watched = isinstance(pair, str) and pair in offered.watched
+        names = at_home if pair == offered.home else (SERVER,) if watched else guests
         return [
             gr.Dropdown(_labelled(names), value=drafter if drafter in names else names[0]),
             gr.Checkbox(interactive=DEFAULTS.drafter in names),

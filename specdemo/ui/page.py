@@ -30,6 +30,7 @@ from specdemo.ui.controls import (
     widget_values,
 )
 from specdemo.ui.http import guard, lab_routes, traces
+from specdemo.ui.http.gradio_internals import parse_requests_in_python
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import Stops, error_line
 from specdemo.ui.tabs.classroom import build_class
@@ -103,6 +104,7 @@ def launch_options(allowed: Sequence[str] = (), listening: str = "") -> dict[str
         allowed: Further names of the page, and whose pages may call it.
         listening: The name of what the server listens on.
     """
+    parse_requests_in_python()
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
     return {

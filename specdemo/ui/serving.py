@@ -12,8 +12,8 @@ from typing import Any
 
 import gradio as gr
 
-from specdemo.service.jobs import Service
 from specdemo.ui.http.reading import send_little_ahead
+from specdemo.watch.service import Served
 
 FINISH_S = 20.0
 """Seconds that the run under way may go on; supervisors kill after 30 to 90 s, with what comes after it."""
@@ -28,7 +28,7 @@ class _Terminated(BaseException):
     """The process was asked to end."""
 
 
-def serve_until_ended(page: gr.Blocks, service: Service, options: Mapping[str, Any]) -> int:
+def serve_until_ended(page: gr.Blocks, service: Served, options: Mapping[str, Any]) -> int:
     """Launch the page, wait until the program is to end, and end it; for the main thread.
 
     Args:

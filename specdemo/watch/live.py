@@ -30,7 +30,7 @@ from specdemo.records.trace import (
     Watched,
 )
 from specdemo.service.queue_place import Stop
-from specdemo.watch.engines import Found, find
+from specdemo.watch.engines import Engine, Found, find
 from specdemo.watch.rounds import SPECIALS, Pieces, Rounds
 from specdemo.watch.servers import Server
 from specdemo.watch.stream import chunks
@@ -72,7 +72,7 @@ class WatchedRun:
             return
         drafting, lanes = self._lane(self._server.url, found), {}
         if self._config.baseline:
-            alone = yield from self._alone()
+            alone = yield from self._alone(found.engine)
             if alone is None or self._stop():
                 yield STOPPED
                 return
@@ -105,20 +105,24 @@ class WatchedRun:
     def _prompt_ids(self) -> tuple[int, ...]:
         return self._pieces.of_prompt(self._config.prompt)
 
-    def _lane(self, url: str, found: Found) -> "_Lane":
-        return _Lane(url, found, self._config, self._server.name, self._pieces, self._stop)
+    def _lane(self, url: str, found: Found, drafts: bool = True) -> "_Lane":
+        return _Lane(url, found, self._config, self._server.name, self._pieces, self._stop, drafts)
 
-    def _alone(self) -> Generator[Event, None, "_Lane | None"]:
+    def _alone(self, engine: Engine) -> Generator[Event, None, "_Lane | None"]:
         """The lane without drafts, read to its end; None where it was stopped before it wrote anything.
 
         Raises:
-            UserError: That server drafts as well.
+            UserError: That server drafts as well, or is another program, whose pieces are not comparable.
         """
         name, url = self._server.name, self._server.alone_url
         found = None if url is None else find(url, name, self._stop)
         if url is None or found is None:
             return None
-        lane = self._lane(url, found)
+        if found.engine is not engine:
+            raise UserError(
+                f"{name} is raced by another kind of server; its host has to give one of the same."
+            )
+        lane = self._lane(url, found, drafts=False)
         yield from self._collected(lane, f"{name} writes without drafts first")
         if any(round_.drafted for round_ in lane.rounds):
             raise UserError(f"{name} drafts in its race, too; its host has to give one that does not.")
@@ -137,7 +141,7 @@ class WatchedRun:
         blank = Run(
             config=self._config,
             prompt_ids=prompt_ids,
-            pair={"target": _shown(found.model), "draft": "draft"},
+            pair={"target": shown_name(found.model), "draft": "draft"},
             device=self._server.name,
             precision="unknown",
             versions={"engine": found.engine.title},
@@ -161,9 +165,18 @@ class _Lane:
         said: What the server said of the whole.
     """
 
-    def __init__(self, url: str, found: Found, config: RunConfig, name: str, pieces: "Pieces", stop: Stop):
+    def __init__(
+        self,
+        url: str,
+        found: Found,
+        config: RunConfig,
+        name: str,
+        pieces: Pieces,
+        stop: Stop,
+        drafts: bool,
+    ):
         self._url, self._found, self._config, self._name = url, found, config, name
-        self._pieces, self._stop = pieces, stop
+        self._pieces, self._stop, self._drafts = pieces, stop, drafts
         self.rounds: list[Round] = []
         self.told = True
         self.said = ""
@@ -185,7 +198,9 @@ class _Lane:
                 any_made = any_made or bool(made)
                 yield made
         outcome = reader.end()
-        rounds.told = self.told = outcome.rounds
+        # Without drafts there is nothing to tell of rounds: each token is one.
+        tokens = not self._drafts and self._found.engine.rounds is None
+        rounds.told = self.told = outcome.rounds or tokens
         self.said = outcome.said
         stopped = self._stop()
         last = list(rounds.last(outcome.steps, Finish.STOPPED if stopped else outcome.finish))
@@ -194,7 +209,7 @@ class _Lane:
         yield last
 
 
-def _shown(model: str) -> str:
+def shown_name(model: str) -> str:
     """What a model is called on the page: never a folder of the server's, whichever way it writes them."""
     name = PureWindowsPath(model).name or model.strip("/\\")
     return "".join(char for char in name if char.isprintable())[:80] or "unnamed"

@@ -9,7 +9,7 @@ from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Run, RunConfig
 from specdemo.watch.engines import find
-from specdemo.watch.live import WatchedRun
+from specdemo.watch.live import WatchedRun, shown_name
 from specdemo.watch.servers import Server
 
 UNTOLD = "This server does not tell its rounds, so there is nothing to put in a table."
@@ -26,7 +26,7 @@ def facts_of(server: Server) -> dict[str, Any]:
     return {
         "device": "a server elsewhere",
         "precision": "unknown",
-        "pair": {"target": found.model, "draft": "the server's own"},
+        "pair": {"target": shown_name(found.model), "draft": "the server's own"},
         "versions": {"engine": found.engine.title},
         "date": datetime.now(UTC).date().isoformat(),
     }

@@ -10,7 +10,7 @@ PREFIX = "watch:"
 """Before a server's name where pairs are named."""
 KEY = "SPECDEMO_WATCH_KEY"
 """Environment variable with the key that servers ask for, if they do (``Authorization: Bearer``)."""
-_NAMED = re.compile(r"(?:(?P<name>[A-Za-z0-9][\w .-]{0,39})=)?(?P<url>https?://\S+)", re.ASCII)
+_NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w .-]{0,39})=(?P<url>https?://\S+)", re.ASCII)
 _HOST = re.compile(r"[\w.:%-]+", re.ASCII)
 HOW = "--watch takes NAME=URL, separated by commas, such as llama=http://127.0.0.1:8080"
 
@@ -36,7 +36,7 @@ class Server:
 
 
 def parse_servers(text: str, alone: str = "") -> tuple[Server, ...]:
-    """``NAME=URL,NAME=URL``, or one ``URL`` alone, which is called by its host; ``alone`` likewise.
+    """``NAME=URL,NAME=URL``, or ``alone`` likewise.
 
     Args:
         text: The servers.
@@ -57,21 +57,20 @@ def _addresses(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         match = _NAMED.fullmatch(part)
-        host = _host(match["url"]) if match else None
-        if match is None or host is None:
+        if match is None or not _is_plain(match["url"]):
             raise UserError(f"{HOW}; not {part[:80]!r}.")
-        name = match["name"] or host
+        name = match["name"]
         if name in found:
             raise UserError(f"{HOW}; {name} stands there twice.")
         found[name] = match["url"].rstrip("/").removesuffix("/v1")
     return found
 
 
-def _host(url: str) -> str | None:
-    """Host and port of an address; None where it is none, or has a user or anything behind its path."""
+def _is_plain(url: str) -> bool:
+    """Whether this is an address, and has neither a user nor anything behind its path."""
     try:
         split = urlsplit(url)
         plain = split.port != 0 and _HOST.fullmatch(split.hostname or "") and not set("@?#") & set(url)
     except ValueError:  # what is no port, or a bracket that is left open
-        return None
-    return split.netloc if plain else None
+        return False
+    return bool(plain)

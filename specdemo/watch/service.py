@@ -3,7 +3,8 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
+from threading import Thread
+from typing import Any, Protocol
 
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
@@ -22,6 +23,19 @@ from specdemo.watch.servers import Server
 RUNS_ONLY = "A watched server can only be run; choose other models under Settings for this."
 
 
+class Served(EventSource, Protocol):
+    """What ends with the page: ``jobs.Service``."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it can do nothing more as long as this process lasts."""
+        ...
+
+    def close(self, within_s: float) -> None:
+        """Begin no more jobs; as ``jobs.Service.close``."""
+        ...
+
+
 class Watching:
     """The page's own models, and servers beside them.
 
@@ -31,12 +45,24 @@ class Watching:
         bounds: Of the queue before them; each does one run at a time.
     """
 
-    def __init__(self, own: EventSource, servers: Sequence[Server], bounds: Bounds):
+    def __init__(self, own: "Served", servers: Sequence[Server], bounds: Bounds):
         self._own = own
         self._servers = {server.pair: server for server in servers}
         offered = OfferedPairs(next(iter(self._servers)), dict.fromkeys(self._servers, ""))
         queue = JobQueue(bounds, devices=dict.fromkeys(self._servers, 1))
         self._watched = Service(_Ready(self._servers), offered, queue, _perform)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the page's own device is lost."""
+        return self._own.lost
+
+    def close(self, within_s: float) -> None:
+        """Begin no more jobs, of either; what runs may take so long to end."""
+        closing_servers = Thread(target=self._watched.close, args=[within_s])
+        closing_servers.start()
+        self._own.close(within_s)
+        closing_servers.join()
 
     def events(
         self,

@@ -159,7 +159,7 @@ def _client(line: _Line) -> httpx.Client:
         request.extensions["trace"] = line.trace
 
     headers = {"Accept-Encoding": "identity"}
-    if key := os.environ.get(KEY):
+    if key := _key():
         headers["Authorization"] = f"Bearer {key}"
     timeout = httpx.Timeout(SILENT_S, connect=CONNECT_S)
     hooks = {"request": [traced]}
@@ -171,6 +171,10 @@ def _client(line: _Line) -> httpx.Client:
         trust_env=False,
         event_hooks=hooks,
     )
+
+
+def _key() -> str:
+    return os.environ.get(KEY, "").strip()
 
 
 @cache
@@ -284,7 +288,7 @@ def _reason(words: str) -> str:
         found = json.loads(words)
         error = found.get("error", found)
         message = error.get("message") if isinstance(error, dict) else error
-    if not isinstance(message, str) or _PRIVATE.search(message):
+    if not isinstance(message, str) or _PRIVATE.search(message) or (_key() and _key() in message):
         return ""
     seen = "".join(char for char in " ".join(message.split()) if char.isprintable())
     short = seen[:200].rstrip(" .")

@@ -86,6 +86,27 @@ def test_a_wish_to_stop_ends_the_job_with_its_last_words(replica, monkeypatch):
     assert len(events) < 30
 
 
+def test_no_listener_is_left_behind_by_jobs_that_are_over(monkeypatch):
+    """An actor answers a thousand calls at once and then no more."""
+    monkeypatch.setattr(replica_module, "ASK_S", 60.0)
+
+    async def many() -> int:
+        wishes = Wishes()
+        for number in range(1_100):
+            listening = asyncio.ensure_future(wishes.stopped(number))
+            await asyncio.sleep(0)
+            await wishes.forget(number)
+            assert await asyncio.wait_for(listening, 5)
+        return len(wishes._stopped)
+
+    assert asyncio.run(many()) == 0
+
+
+def test_a_listener_asks_again_and_again(monkeypatch):
+    monkeypatch.setattr(replica_module, "ASK_S", 0.01)
+    assert asyncio.run(Wishes().stopped(1)) is False
+
+
 def test_events_that_come_fast_travel_together(monkeypatch):
     rounds = [{"type": "round"}] * 5
     events = iter([{"type": "start"}, *rounds, {"type": "end"}])

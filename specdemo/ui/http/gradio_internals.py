@@ -20,6 +20,7 @@ from gradio.utils import get_function_description
 # Whether Gradio would fetch a posted value as a file before it calls a function; turning files off would do.
 from gradio_client.utils import is_file_obj as is_file_obj
 from starlette.types import Scope
+from uvicorn.config import HTTP_PROTOCOLS
 
 
 def page_of(scope: Scope) -> gr.Blocks:
@@ -118,3 +119,12 @@ def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]
     server.postprocess_output_data = lambda data, _root: [
         server.types.TextContent(type="text", text=written(given)) for given in data
     ]
+
+
+def parse_requests_in_python() -> None:
+    """Have uvicorn, which Gradio starts as it comes, read requests by h11 whatever else is installed.
+
+    Where another package has brought httptools it would take that, which answers some malformed requests by
+    itself, past the guard.
+    """
+    HTTP_PROTOCOLS["auto"] = HTTP_PROTOCOLS["h11"]

@@ -1,0 +1,9 @@
+"""What has to be settled before Ray is imported: whoever imports Ray imports this first."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+if (Path.home() / ".ray" / "auth_token").is_file():
+    # ``ray start`` asks for a token where there is one; who joins has to be told to bring it.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
