@@ -24,7 +24,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import specdemo.cluster.ray_environment  # noqa: F401  (before Ray)
 from specdemo.cluster.messages import Begin, Ended, Lost, Restart, Standing, Stop, Told
-from specdemo.cluster.plan import AUTO, Bounds, Plan
+from specdemo.cluster.plan import AUTO, Counts, Plan
 from specdemo.cluster.replica import Replica, Wishes
 
 NAMESPACE = "specdemo"
@@ -230,7 +230,7 @@ def lacking(plan: Plan, cpus: float) -> str:
     return ""
 
 
-def _deployment(bounds: Bounds, cpus: float, plan: Plan) -> Any:
+def _deployment(bounds: Counts, cpus: float, plan: Plan) -> Any:
     """The replicas of one pair as Serve wants them described."""
     scaling: dict[str, Any] = {"num_replicas": bounds.least}
     if not bounds.fixed:

@@ -45,8 +45,8 @@ def require_ray() -> None:
 
 
 StartDriver = Callable[[int], Callable[[], int]]
-"""Starts a driver with its end of the connection, a descriptor that is closed behind it; what it returns
-waits for the driver's end and gives its exit status."""
+"""Called with the descriptor of a driver's end of the connection, starts the driver. What it returns waits
+for that driver's end and returns its exit status."""
 
 
 def start_driver(descriptor: int) -> Callable[[], int]:

@@ -10,7 +10,7 @@ from specdemo.records.events import Event
 from specdemo.service.jobs import Request
 
 REFUSED = "refused"
-"""Type of a replica's event with the sentence (``message``) its job was refused or ended with."""
+"""Type of the event by which a replica says that a job was refused or failed; ``message`` is the sentence."""
 
 
 class Begin(NamedTuple):

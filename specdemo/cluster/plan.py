@@ -19,7 +19,7 @@ _SHARE = re.compile(r"(?:(?P<pair>[^=,\s]+)=)?(?P<least>\d{1,3})(?:\.\.(?P<most>
 HOW = "--replicas takes a number, a range as 1..4, or either by pair as embedded=2,smollm2-1.7b=1..2"
 
 
-class Bounds(NamedTuple):
+class Counts(NamedTuple):
     """How many replicas there are: at least and at most, as many as the queue asks for."""
 
     least: int
@@ -46,7 +46,7 @@ class Plan:
     """
 
     address: str
-    replicas: Mapping[str, Bounds]
+    replicas: Mapping[str, Counts]
     sources: Mapping[str, Sources]
     cpus: float | None = None
     gpus: float = 0.0
@@ -60,7 +60,7 @@ class Plan:
         return sum(bounds.most for bounds in self.replicas.values())
 
 
-def parse_replicas(text: str, home: str) -> dict[str, Bounds]:
+def parse_replicas(text: str, home: str) -> dict[str, Counts]:
     """``2``, ``1..4`` or ``embedded=1..4,smollm2-1.7b=1``: how many replicas of which pair.
 
     Args:
@@ -70,13 +70,13 @@ def parse_replicas(text: str, home: str) -> dict[str, Bounds]:
     Raises:
         UserError: It cannot be read, or the pair at home gets none.
     """
-    replicas: dict[str, Bounds] = {}
+    replicas: dict[str, Counts] = {}
     for part in text.split(","):
         found = _SHARE.fullmatch(part.strip())
         if found is None:
             raise UserError(f"{HOW}; not {text[:60]!r}.")
         name, least = found["pair"] or home, int(found["least"])
-        bounds = Bounds(least, int(found["most"] or least))
+        bounds = Counts(least, int(found["most"] or least))
         if name in replicas or not 1 <= bounds.least <= bounds.most:
             raise UserError(f"{HOW}, each pair once and one replica of it at least; not {text[:60]!r}.")
         replicas[name] = bounds

@@ -20,7 +20,7 @@ from specdemo.service.startup import ZERO_GPU
 POLL_S = 0.25
 
 
-class Replicas:
+class ReplicaLender:
     """Lends pairs that are elsewhere: what is lent is the name."""
 
     def __init__(self, link: Link, home: str):
@@ -95,7 +95,7 @@ def cluster_service(plan: Plan, offered: OfferedPairs, bounds: Bounds) -> tuple[
             queue.set_present(name, standing.running.get(name, 0))
 
     link = Link(plan, heard)
-    return Service(Replicas(link, offered.home), offered, queue, link.perform), link
+    return Service(ReplicaLender(link, offered.home), offered, queue, link.perform), link
 
 
 def _nothing_to_do() -> None:

@@ -79,7 +79,7 @@ class JobQueue:
         self._taken: list[Place] = []
         """All places that visitors hold, of those who wait for models and of the job under way as well."""
         self._waiting: list[Place] = []
-        """Those whose job could begin, and those that a device's thread has taken up but not begun."""
+        """Those whose job has not begun; a device's thread may have taken it up already."""
         self._running: list[Place] = []
         self._closed: str | None = None
         self._threads: Counter[str] = Counter()
@@ -152,7 +152,7 @@ class JobQueue:
             results.append(work())
             yield from ()
 
-        place = Place(kind, job=job)  # the only device's: nothing else is measured by this program
+        place = Place(kind, job=job)  # in the group of the one device here
         with self._changed:
             if self._closed is not None:
                 raise UserError(self._closed)

@@ -10,6 +10,7 @@ from typing import Any
 
 from specdemo.records.trace import Finish
 from specdemo.watch import vllm
+from specdemo.watch.arrivals import Arrival, pieces_only
 from specdemo.watch.steps import (
     NOTHING_SAID,
     Outcome,
@@ -25,7 +26,6 @@ from specdemo.watch.steps import (
     with_text,
 )
 from specdemo.watch.stream import Chunk
-from specdemo.watch.vllm import Arrival, pieces_only
 
 FIELDS = {
     "stream_options": {"include_usage": True, "continuous_usage_stats": True},

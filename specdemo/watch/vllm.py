@@ -6,9 +6,10 @@ events and lists are brought together in order. The last pass may have accepted 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from specdemo.records.trace import Finish
+from specdemo.watch.arrivals import Arrival, pieces_only
 from specdemo.watch.steps import (
     END,
     Outcome,
@@ -17,6 +18,7 @@ from specdemo.watch.steps import (
     check_draft,
     check_written,
     checked_step,
+    choice_of,
     counted_words,
     counts,
     finish_of,
@@ -48,13 +50,6 @@ Way = tuple[int | None, ...]
 """The passes that wrote one event, by their places in the server's lists; None for one without a draft."""
 _Ways = tuple["_Ways", Way] | None
 """Those of the events so far: of all but the last one, and of that."""
-
-
-class Arrival(NamedTuple):
-    """Tokens that came together, and when, in seconds since the request."""
-
-    tokens: tuple[Piece, ...]
-    at: float
 
 
 class VllmReader:
@@ -102,8 +97,7 @@ class VllmReader:
 def _tokens(data: dict[str, Any], finish: Finish | None) -> list[Piece]:
     """The tokens of an event. One that ends the text has an id and no text, or the text it is written as."""
     told, text = pieces_of(data), text_of(data)
-    choice = data["choices"][0] if isinstance(data.get("choices"), list) and data["choices"] else {}
-    ids = counts(choice.get("token_ids")) if isinstance(choice, dict) else None
+    ids = counts(choice_of(data).get("token_ids"))
     count = len(ids) if ids is not None else len(told) or bool(text)
     if len(told) == count:
         said, written = b"".join(piece.text for piece in told), text.encode(errors="replace")
@@ -180,19 +174,6 @@ def _steps(
             )
         steps += in_order(made, arrival.at - before)
         before = arrival.at
-    return steps
-
-
-def pieces_only(arrivals: Sequence[Arrival]) -> list[Step]:
-    """Every token as a step of its own, where nothing is known of the passes."""
-    steps, before = [], 0.0
-    for index, (tokens, at) in enumerate(arrivals):
-        single = [Step((token,)) for token in tokens]
-        if index == 0:
-            steps += [Step(single[0].tokens, prompt_s=at), *single[1:]]
-        else:
-            steps += in_order(single, at - before)
-        before = at
     return steps
 
 

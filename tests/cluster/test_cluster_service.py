@@ -10,7 +10,7 @@ from helpers.stand_in_driver import PLAN, StandInDriver
 from specdemo.cluster import link as link_module
 from specdemo.cluster.link import Link
 from specdemo.cluster.messages import Ended, Lost, Standing
-from specdemo.cluster.service import Replicas
+from specdemo.cluster.service import ReplicaLender
 from specdemo.records.limits import UserError
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import Service, State
@@ -60,7 +60,7 @@ def service(driver):
         queue.set_present("embedded", standing.running.get("embedded", 0))
 
     link = Link(PLAN, heard, driver.start)
-    service = Service(Replicas(link, "embedded"), OfferedPairs(), queue, link.perform)
+    service = Service(ReplicaLender(link, "embedded"), OfferedPairs(), queue, link.perform)
     service.load()
     yield service
     link.close()

@@ -16,7 +16,7 @@ from helpers.stand_in_driver import PLAN
 
 from specdemo.cluster.driver import Driver, lacking
 from specdemo.cluster.messages import Begin, Ended, Lost, Restart, Stop, Told
-from specdemo.cluster.plan import Bounds, Plan
+from specdemo.cluster.plan import Counts, Plan
 from specdemo.pairs.sources import Sources
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import checked
@@ -142,8 +142,8 @@ def test_a_restart_that_fails_leaves_what_is_there(monkeypatch, caplog):
 def test_more_replicas_than_a_cluster_can_hold_are_told(monkeypatch):
     there = SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0})
     monkeypatch.setattr("specdemo.cluster.driver.ray", there)
-    four = Plan("auto", {"embedded": Bounds(4, 4)}, {"embedded": Sources()})
+    four = Plan("auto", {"embedded": Counts(4, 4)}, {"embedded": Sources()})
     assert "4 replicas with 1 CPUs each need more than the 2" in lacking(four, 1.0)
     assert lacking(PLAN, 1.0) == ""
-    on_gpus = Plan("auto", {"embedded": Bounds(1, 1)}, {"embedded": Sources()}, gpus=1.0)
+    on_gpus = Plan("auto", {"embedded": Counts(1, 1)}, {"embedded": Sources()}, gpus=1.0)
     assert "1 GPUs each need more than the 0" in lacking(on_gpus, 1.0)

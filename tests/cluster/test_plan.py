@@ -8,13 +8,13 @@ import pytest
 
 import app
 from specdemo.cluster import link
-from specdemo.cluster.plan import Bounds, parse_replicas
+from specdemo.cluster.plan import Counts, parse_replicas
 from specdemo.cluster.service import plan_for
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service.hosting import Hosting
 from specdemo.service.learning import Learner
-from specdemo.service.queue import Bounds as QueueBounds
+from specdemo.service.queue import Bounds
 
 ROOT = Path(app.__file__).parent
 
@@ -53,9 +53,9 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(text, sentence):
 
 
 def test_a_plan_has_the_sources_and_bounds_of_its_host():
-    hosting = Hosting(device="cpu", precision="fp32", remeasure=True, bounds=QueueBounds(most_seconds=40))
+    hosting = Hosting(device="cpu", precision="fp32", remeasure=True, bounds=Bounds(most_seconds=40))
     plan, offer = plan_for(hosting, "auto", "embedded=1..2,gpt2-xl=1", 2, 0.0)
-    assert plan.replicas == {"embedded": Bounds(1, 2), "gpt2-xl": Bounds(1, 1)} and plan.most == 3
+    assert plan.replicas == {"embedded": Counts(1, 2), "gpt2-xl": Counts(1, 1)} and plan.most == 3
     assert plan.sources["embedded"] == Sources(device="cpu", precision="fp32")
     assert plan.sources["gpt2-xl"].target == "openai-community/gpt2-xl"
     assert (plan.cpus, plan.gpus, plan.most_seconds, plan.remeasure) == (2, 0.0, 40, True)

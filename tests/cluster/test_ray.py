@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("ray")
 from helpers.ray_cluster import (
-    Replicas,
+    Counts,
     Visit,
     await_replicas,
     head,
@@ -44,7 +44,7 @@ def address():
 
 @pytest.fixture(scope="module")
 def pair_of_replicas(address):
-    with served(address, Replicas(2, 2), WAITING) as (service, link):
+    with served(address, Counts(2, 2), WAITING) as (service, link):
         yield service, link
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from specdemo.cluster.link import Link
-from specdemo.cluster.plan import Bounds as Replicas
-from specdemo.cluster.plan import Plan
+from specdemo.cluster.plan import Counts, Plan
 from specdemo.cluster.service import cluster_service
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
@@ -58,7 +57,7 @@ def stop_head() -> None:
 
 
 @contextmanager
-def served(address: str, replicas: Replicas, waiting: int = 100) -> Iterator[tuple[Service, Link]]:
+def served(address: str, replicas: Counts, waiting: int = 100) -> Iterator[tuple[Service, Link]]:
     """A page's service over replicas of the embedded pair with one core each, ready."""
     plan = Plan(address, {"embedded": replicas}, {"embedded": Sources(device="cpu")}, cpus=1)
     service, link = cluster_service(plan, OfferedPairs(), Bounds(most_waiting=waiting))
@@ -150,7 +149,7 @@ def measure(visitors: int) -> None:
     with head(6391) as address:
         took: dict[int, float] = {}
         for count in (1, 2, 1, 2):
-            with served(address, Replicas(count, count)) as (service, _):
+            with served(address, Counts(count, count)) as (service, _):
                 storm(service, 2 * count)  # each has measured and warmed up
                 visits, seconds = storm(service, visitors)
             assert not any(visit.refusal for visit in visits)

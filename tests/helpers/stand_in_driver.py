@@ -11,10 +11,10 @@ from typing import Any
 
 from specdemo.cluster.link import Link
 from specdemo.cluster.messages import Begin, Ended, Standing, Told
-from specdemo.cluster.plan import Bounds, Plan
+from specdemo.cluster.plan import Counts, Plan
 from specdemo.pairs.sources import Sources
 
-PLAN = Plan("auto", {"embedded": Bounds(2, 2)}, {"embedded": Sources()})
+PLAN = Plan("auto", {"embedded": Counts(2, 2)}, {"embedded": Sources()})
 
 
 class StandInDriver:

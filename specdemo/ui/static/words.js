@@ -4,7 +4,6 @@ import { sourceOf, whoDrafts } from "./drafters.js";
 import { percent } from "./percent.js";
 import { isPiece, isWatched, serverWords, watchedEmission, watchedFigures, watchedVerdict } from "./watched.js";
 
-
 export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
 
 /** A plain figure with three significant digits. */
