@@ -22,7 +22,6 @@ from ray import serve
 from ray.serve.schema import ApplicationStatus, ReplicaState
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-import specdemo.cluster.ray_environment  # noqa: F401  (before Ray)
 from specdemo.cluster.messages import Begin, Ended, Lost, Restart, Standing, Stop, Told
 from specdemo.cluster.plan import AUTO, Counts, Plan
 from specdemo.cluster.replica import Replica, Wishes

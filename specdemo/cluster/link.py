@@ -18,6 +18,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
+import specdemo.cluster.ray_environment  # noqa: F401  (what it starts imports Ray)
 from specdemo.cluster.messages import REFUSED, Begin, Ended, Lost, Restart, Standing, Stop
 from specdemo.cluster.plan import Plan
 from specdemo.records.events import Event

@@ -1,4 +1,4 @@
-"""What has to be settled before Ray is imported: whoever imports Ray imports this first."""
+"""What has to be settled before Ray is imported: ``link`` imports this, which all ways to Ray begin with."""
 
 import os
 from pathlib import Path

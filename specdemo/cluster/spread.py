@@ -10,7 +10,6 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util import ActorPool
 
-import specdemo.cluster.ray_environment  # noqa: F401  (before Ray)
 from specdemo.bench.bench import environment
 from specdemo.cluster.driver import connect, cpus_each, lacking
 from specdemo.cluster.one_kind import one_kind
