@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from helpers.http_visitor import LIMITS
 
 PREFIX = "specdemo-class"
 
@@ -65,7 +66,7 @@ class Teacher:
     """Opens a class and steers it."""
 
     def __init__(self, url: str):
-        self.http = httpx.AsyncClient(base_url=url, timeout=60)
+        self.http = httpx.AsyncClient(base_url=url, timeout=60, limits=LIMITS)
         self.url = url
         self.code = ""
         self.secret = ""

@@ -8,13 +8,16 @@ from typing import Any
 import httpx
 
 API = "/gradio_api"
+LIMITS = httpx.Limits(keepalive_expiry=1.0)
+"""No connection is used again after a second: the server closes it after five, as httpx would by itself, and
+what is on its way at that moment is lost."""
 
 
 class HttpVisitor:
     """Speaks Gradio's protocol over one connection that is kept open."""
 
     def __init__(self, url: str):
-        self.http = httpx.Client(base_url=url, timeout=600)
+        self.http = httpx.Client(base_url=url, timeout=600, limits=LIMITS)
         config = self.http.get("/config").json()
         self.numbers = {entry["api_name"]: entry["id"] for entry in config["dependencies"]}
         self.events = [

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,21 +82,17 @@ def visit(visitor: HttpVisitor, **values: Any) -> Outcome:
 def storm(url: str, requests: list[dict[str, Any]]) -> list[Outcome]:
     """All of them at once, each over a connection of its own; in the order of ``requests``."""
     visitors = [HttpVisitor(url) for _ in requests]
-    outcomes: list[Outcome | None] = [None] * len(requests)
     ready = threading.Barrier(len(requests))
 
-    def come(place: int) -> None:
+    def come(visitor: HttpVisitor, request: dict[str, Any]) -> Outcome:
         ready.wait()
-        outcomes[place] = visit(visitors[place], **requests[place])
+        return visit(visitor, **request)
 
-    threads = [threading.Thread(target=come, args=(place,)) for place in range(len(requests))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(requests)) as threads:
+        outcomes = list(threads.map(come, visitors, requests))
     for visitor in visitors:
         visitor.http.close()
-    return [outcome for outcome in outcomes if outcome is not None]
+    return outcomes
 
 
 def requests_of(count: int, tokens: int) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 import gradio as gr
 import httpx
 import pytest
+from helpers.http_visitor import LIMITS
 from helpers.stand_in import StandIn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -23,7 +24,7 @@ from specdemo.ui.http import guard
 from specdemo.ui.http.gradio_requests import API
 from specdemo.ui.page import build_page, launch_options
 
-PLAIN = httpx.Client(timeout=60)
+PLAIN = httpx.Client(timeout=60, limits=LIMITS)
 """Of whoever needs no connection of their own; to make one takes longer than what is asked."""
 HEADERS = {
     "x-content-type-options": "nosniff",
