@@ -28,6 +28,11 @@ from specdemo.cluster.replica import Replica, Wishes
 
 NAMESPACE = "specdemo"
 POLL_S = 1.0
+"""How often the cluster is asked how it stands while replicas are missing."""
+SETTLED_S = 5.0
+"""And while all are there: what answers takes the processor from what computes."""
+WATCH_S = 1.0
+"""How often this process looks whether the cluster has been silent for too long."""
 START_S = 120.0
 """A cluster that is not joined and deployed to within so long is taken for one that is not there."""
 SILENT_S = 20.0
@@ -177,7 +182,11 @@ class Driver:
                 if standing != told:
                     self._send(standing)
                     told = standing
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(SETTLED_S if told and self._settled(told) else POLL_S)
+
+    def _settled(self, standing: Standing) -> bool:
+        """Whether there are as many replicas as there can be."""
+        return all(standing.running.get(name) == bounds.most for name, bounds in self._plan.replicas.items())
 
     def _standing(self) -> Standing:
         ray.get(self._wishes.here.remote(), timeout=SILENT_S)
@@ -194,11 +203,14 @@ class Driver:
     def _watch(self) -> None:
         """End this process when the cluster is silent: a call to it may hang for minutes."""
         while time.monotonic() < self._gone_at:
-            time.sleep(POLL_S)
+            time.sleep(WATCH_S)
         os._exit(GONE)
 
 
 DEPLOYMENT = "Replica"
+ROUTING = {"initial_backoff_s": 0.005, "backoff_multiplier": 2, "max_backoff_s": 0.1}
+"""A job is sent when a replica has told the end of the one before, and finds it busy with leaving that for a
+moment; by default the next look is only after 25 ms, then 50."""
 
 
 def connect(address: str) -> None:
@@ -250,6 +262,7 @@ def _deployment(bounds: Counts, cpus: float, plan: Plan) -> Any:
         ray_actor_options={"num_cpus": cpus, "num_gpus": plan.gpus},
         graceful_shutdown_timeout_s=plan.most_seconds + GRACE_S,
         health_check_period_s=5,
+        request_router_config=ROUTING,
         **scaling,
     )(Replica)
 
