@@ -16,6 +16,7 @@ from specdemo.classroom.rooms import Rooms
 from specdemo.cluster.service import cluster_service, plan_for
 from specdemo.pairs.arithmetic import AUTO_PRECISION, PRECISIONS
 from specdemo.records.limits import UserError
+from specdemo.service.event_source import Served
 from specdemo.service.hosting import NAMES, Hosting
 from specdemo.service.jobs import Service
 from specdemo.service.learning import Learner
@@ -33,7 +34,7 @@ from specdemo.ui.http.visitors import TRUSTED, trust_proxies
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.serving import serve_until_ended
 from specdemo.watch.servers import parse_servers
-from specdemo.watch.service import Served, Watching, with_servers
+from specdemo.watch.service import Watching, with_servers
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:

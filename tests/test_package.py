@@ -18,7 +18,7 @@ from specdemo.records.limits import UserError
 ROOT = Path(__file__).parent.parent
 ELSEWHERE = """
 import specdemo
-from specdemo.bench.bench import shipped_prompts
+from specdemo.bench.prompts import shipped_prompts
 from specdemo.pairs import load
 from specdemo.pairs.sources import Sources
 from specdemo.records import recordings

@@ -15,8 +15,11 @@ from typing import Any
 import plotly.graph_objects as go
 from tqdm import tqdm
 
-from specdemo.bench.bench import Prompt, environment, quartiles, save_text
+from specdemo.bench.bench import save_text
+from specdemo.bench.measuring import environment
 from specdemo.bench.peer import Peer
+from specdemo.bench.prompts import Prompt
+from specdemo.bench.summary import quartiles
 from specdemo.charts.palette import THEMES
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair

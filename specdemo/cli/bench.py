@@ -46,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
     """Measure, write and print the table; returns 0."""
     if options.peers:
         return _with_peers(options)
-    from specdemo.bench.bench import Bench, Settings, read_prompts
+    from specdemo.bench.bench import Bench
+    from specdemo.bench.measuring import Settings
+    from specdemo.bench.prompts import read_prompts
 
     settings = Settings(
         drafters=listed(options.drafters, str, "--drafters"),
@@ -69,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _with_peers(options: argparse.Namespace) -> int:
-    from specdemo.bench.bench import read_prompts
     from specdemo.bench.peer_bench import PeerBench, PeerSettings
     from specdemo.bench.peers import available_peers, peer_models
+    from specdemo.bench.prompts import read_prompts
 
     ks = listed(options.k, draft_length, "--k")
     if len(ks) > 1 or options.temperature != "0" or options.rule or options.repeats > 1 or options.cluster:

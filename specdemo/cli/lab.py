@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     """Print each point as it is measured; returns 0. What was measured is written even if it ends early."""
     if options.out and options.out.suffix not in (".json", ".csv"):
         raise UserError("--out takes a file that ends in .json or .csv.")
-    from specdemo.bench.bench import shipped_prompts
+    from specdemo.bench.prompts import shipped_prompts
     from specdemo.lab.experiments import experiment
 
     chosen = {name: getattr(options, name) for name in (*CHOSEN, "rule")}

@@ -27,7 +27,9 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, write and print the table; returns 0."""
-    from specdemo.bench.bench import Bench, Settings, read_prompts
+    from specdemo.bench.bench import Bench
+    from specdemo.bench.measuring import Settings
+    from specdemo.bench.prompts import read_prompts
     from specdemo.records.drafter_kinds import SERVER
     from specdemo.watch.rows import facts_of, watched_rows
     from specdemo.watch.servers import parse_servers

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     """Write and print how much there is; returns 0."""
     if options.tokens < 1:
         raise UserError("--tokens must be at least 1.")
-    from specdemo.bench.bench import read_prompts
+    from specdemo.bench.prompts import read_prompts
     from specdemo.pairs.hardware import chosen_device
     from specdemo.training.fill import fill
 

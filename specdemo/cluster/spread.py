@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util import ActorPool
 
-from specdemo.bench.bench import environment
+from specdemo.bench.measuring import environment
 from specdemo.cluster.driver import connect, cpus_each, lacking
 from specdemo.cluster.one_kind import one_kind
 from specdemo.cluster.plan import Plan

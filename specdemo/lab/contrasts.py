@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from specdemo.bench.bench import Prompt, shipped_prompts
+from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab.conditions import CONTRASTS, PROMPTS, Contrast, K, Side
 from specdemo.lab.perturbed import require_draft_model

@@ -14,7 +14,7 @@ Each event is a plain dictionary with a ``type``:
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from specdemo.bench.bench import Prompt, shipped_prompts
+from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.charts.style import Themed
 from specdemo.lab.charts import contrast_chart, sweep_chart, throughput_chart
 from specdemo.lab.experiments import Experiment, experiment

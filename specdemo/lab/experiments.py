@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from specdemo.bench.bench import Prompt, environment
+from specdemo.bench.measuring import environment
+from specdemo.bench.prompts import Prompt
 from specdemo.engine.speculate import never
 from specdemo.lab.conditions import CONTRASTS as ALL_CONTRASTS
 from specdemo.lab.contrasts import contrast_plan, contrasts

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specdemo.bench.bench import Prompt, shipped_prompts
+from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.lab import points
 from specdemo.lab.handicap import Handicap
 from specdemo.lab.perturbed import require_draft_model

@@ -9,7 +9,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from specdemo.bench.bench import measure, quartiles
+from specdemo.bench.measuring import measure
+from specdemo.bench.summary import quartiles
 from specdemo.engine.speculate import never
 from specdemo.lab.handicap import NONE, Handicap
 from specdemo.lab.perturbed import perturbed

@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from specdemo.bench.bench import shipped_prompts
+from specdemo.bench.prompts import shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab.plans import configs_for
 from specdemo.lab.points import ThroughputPoint

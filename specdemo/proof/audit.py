@@ -7,7 +7,7 @@ anew and is left to ``distribution``.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from specdemo.bench.bench import Prompt, shipped_prompts
+from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from specdemo.bench.bench import Prompt
+from specdemo.bench.prompts import Prompt
 from specdemo.lab.handicap import NONE, Handicap
 from specdemo.records.figures import Totals
 from specdemo.records.trace import BASELINE, SPECULATIVE

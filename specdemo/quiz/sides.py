@@ -1,6 +1,6 @@
 """What is run for each question of the quiz: two sides, and the figures that are shown of them."""
 
-from specdemo.bench.bench import Prompt
+from specdemo.bench.prompts import Prompt
 from specdemo.lab.handicap import Handicap
 from specdemo.quiz.question import ALPHA, KEPT, SPEEDUP, TAU, Figure, QuizSide, kept_by
 from specdemo.records.limits import MAX_K

@@ -27,3 +27,16 @@ class EventSource(Protocol):
     ) -> Events:
         """The events of one job, as ``Service.events`` gives them."""
         ...
+
+
+class Served(EventSource, Protocol):
+    """What whoever serves the page needs of it besides."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it can do nothing more as long as this process lasts."""
+        ...
+
+    def close(self, within_s: float) -> None:
+        """Begin no more jobs; those under way may take so many seconds to end."""
+        ...

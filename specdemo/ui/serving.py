@@ -12,8 +12,8 @@ from typing import Any
 
 import gradio as gr
 
+from specdemo.service.event_source import Served
 from specdemo.ui.http.reading import send_little_ahead
-from specdemo.watch.service import Served
 
 FINISH_S = 20.0
 """Seconds that the run under way may go on; supervisors kill after 30 to 90 s, with what comes after it."""

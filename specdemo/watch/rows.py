@@ -3,7 +3,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from specdemo.bench.bench import Prompt, Row, Settings, medians, row_of
+from specdemo.bench.measuring import Row, Settings, medians, row_of
+from specdemo.bench.prompts import Prompt
 from specdemo.engine.speculate import never
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError

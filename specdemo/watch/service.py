@@ -4,11 +4,11 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any
 
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import Events, EventSource
+from specdemo.service.event_source import Events, Served
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import Request, Service
 from specdemo.service.offered_pairs import OfferedPairs
@@ -23,19 +23,6 @@ from specdemo.watch.servers import Server
 RUNS_ONLY = "A watched server can only be run; choose other models under Settings for this."
 
 
-class Served(EventSource, Protocol):
-    """What ends with the page: ``jobs.Service``."""
-
-    @property
-    def lost(self) -> bool:
-        """Whether it can do nothing more as long as this process lasts."""
-        ...
-
-    def close(self, within_s: float) -> None:
-        """Begin no more jobs; as ``jobs.Service.close``."""
-        ...
-
-
 class Watching:
     """The page's own models, and servers beside them.
 
@@ -45,7 +32,7 @@ class Watching:
         bounds: Of the queue before them; each does one run at a time.
     """
 
-    def __init__(self, own: "Served", servers: Sequence[Server], bounds: Bounds):
+    def __init__(self, own: Served, servers: Sequence[Server], bounds: Bounds):
         self._own = own
         self._servers = {server.pair: server for server in servers}
         offered = OfferedPairs(next(iter(self._servers)), dict.fromkeys(self._servers, ""))

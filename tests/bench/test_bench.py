@@ -8,7 +8,9 @@ import pytest
 from helpers.tiny import tiny_pair
 
 from specdemo.bench import bench as measuring
-from specdemo.bench.bench import Bench, Settings, read_prompts
+from specdemo.bench.bench import Bench
+from specdemo.bench.measuring import Settings
+from specdemo.bench.prompts import read_prompts
 from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")

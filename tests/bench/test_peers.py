@@ -8,10 +8,10 @@ import torch
 from helpers.tiny import byte_tokenizer, emitted, nearby, tiny_llama
 from transformers import AutoModelForCausalLM
 
-from specdemo.bench.bench import Prompt
 from specdemo.bench.peer import Peer
 from specdemo.bench.peer_bench import ALONE, OURS, PeerBench, PeerSettings
 from specdemo.bench.peers import available_peers, full_vocabulary, peer_models
+from specdemo.bench.prompts import Prompt
 from specdemo.models.draft_files import place_like
 from specdemo.models.reduced_draft import load_draft, save_draft, slice_of_target
 from specdemo.pairs.lanes import Lanes

@@ -2,16 +2,24 @@
 
 import copy
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from helpers.recorded_streams import events_of
-from helpers.watched_server import Answer, replayed, stand_in, streamed
+from helpers.watched_server import Answer, StandIn, replayed, stand_in, streamed
 
 from specdemo.engine.speculate import never
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import dump
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.queue import Bounds
+from specdemo.service.shares import Visitor
 from specdemo.watch.live import WatchedRun
 from specdemo.watch.servers import Server
+from specdemo.watch.service import Watching
+
+PROMPT = "Write the numbers from one to ten, then write them again."
+RAW = {"prompt": PROMPT, "max_new_tokens": 128, "baseline": False}
 
 
 def watched_events(models: str, stream: str, alone: Answer | None = None) -> list[dict[str, Any]]:
@@ -31,3 +39,39 @@ def undrafted(name: str) -> Answer:
             timings.pop("draft_n", None), timings.pop("draft_n_accepted", None)
             timings["predicted_ms"] = 10.0 * timings["predicted_n"]
     return streamed(*events)
+
+
+class Own:
+    """Stands for the page's own models."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def events(self, kind, raw, stop, pair=None, visitor=None) -> Iterator[dict]:
+        self.asked.append((kind, pair))
+        yield {"type": "own"}
+
+
+def watching(*servers: Server, own: Own | None = None, bounds: Bounds | None = None) -> Watching:
+    """Servers beside the page's own models."""
+    return Watching(own or Own(), servers, bounds or Bounds())
+
+
+def seen(server: StandIn, raw: dict | None = None, stop=lambda: False, alone: StandIn | None = None) -> list:
+    """The events of one visitor's run."""
+    box = Server("Box", server.url, alone and alone.url)
+    return list(watching(box).events(JobKind.RUN, raw or RAW, stop, "watch:Box", Visitor("10.0.0.1")))
+
+
+def saved(events: list[dict]) -> dict:
+    """The trace file that a page makes of events."""
+    [start] = [event for event in events if event["type"] == "start"]
+    lanes: dict[str, Any] = {}
+    pieces = dict(start["pieces"])
+    for event in events:
+        if event["type"] == "round":
+            lanes.setdefault(event["lane"], {"rounds": []})["rounds"].append(event["round"])
+            pieces |= event["pieces"]
+    specials = [token for token in start["specials"] if token in pieces]
+    made = {**start["run"], "lanes": lanes, "pieces": pieces, "specials": specials}
+    return json.loads(dump(made))

@@ -7,7 +7,9 @@ import pytest
 from helpers.tiny import tiny_pair
 
 import specdemo.lab.sweeps
-from specdemo.bench.bench import Bench, Prompt, Settings, measure, shipped_prompts
+from specdemo.bench.bench import Bench
+from specdemo.bench.measuring import Settings, measure
+from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.lab.plans import NOISES, REPEATS, TEMPERATURES, configs_for, sweep_plan
 from specdemo.lab.points import (
     CATEGORY,

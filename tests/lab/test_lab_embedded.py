@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdemo.bench.bench import shipped_prompts
+from specdemo.bench.prompts import shipped_prompts
 from specdemo.lab.handicap import Handicap
 from specdemo.lab.plans import configs_for
 from specdemo.lab.points import DRAFT_LENGTH

@@ -10,7 +10,7 @@ from helpers.tiny import tiny_pair
 
 import specdemo.lab.sweeps
 import specdemo.pairs.load
-from specdemo.bench.bench import Prompt
+from specdemo.bench.prompts import Prompt
 from specdemo.cli.main import main
 from specdemo.lab.experiments import experiment
 from specdemo.lab.points import (

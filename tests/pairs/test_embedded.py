@@ -11,7 +11,7 @@ import torch
 from helpers.tiny import baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
 from safetensors import safe_open
 
-from specdemo.bench.bench import read_prompts
+from specdemo.bench.prompts import read_prompts
 from specdemo.models.packed_linear import DTYPES, HalfLinear, has_half_kernel, linear_for
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.embedded import embedded_target

@@ -9,7 +9,7 @@ import torch
 from helpers.tiny import config_for, emitted, tiny_pair
 
 import specdemo.engine.rules
-from specdemo.bench.bench import Prompt
+from specdemo.bench.prompts import Prompt
 from specdemo.pairs.lanes import Lanes
 from specdemo.proof.audit import audit, audit_config, audit_sentence, listed_prompts, summarise
 from specdemo.records.limits import UserError

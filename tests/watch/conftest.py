@@ -1,0 +1,12 @@
+"""What tests of whole runs share: stand-ins for servers that end with the test."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+
+@pytest.fixture
+def opened() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack

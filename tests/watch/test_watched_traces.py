@@ -1,0 +1,89 @@
+"""Traces of watched runs: what they may hold that own ones may not, and damaged ones."""
+
+import copy
+
+import pytest
+from helpers.watched_runs import saved, seen
+from helpers.watched_server import replayed, stand_in
+
+from specdemo.records import trace_file
+from specdemo.records.limits import MAX_K, UserError
+from specdemo.records.trace import dump
+
+
+@pytest.fixture
+def trace(opened) -> dict:
+    """A good trace of a watched run, to be spoilt."""
+    server = opened.enter_context(stand_in("vllm-models.json", replayed("vllm-chat-mixed-logprobs")))
+    made = saved(seen(server))
+    trace_file.load(dump(made))
+    return made
+
+
+def drafting(trace: dict) -> dict:
+    """Its first round with a draft."""
+    return next(one for one in trace["lanes"]["speculative"]["rounds"] if one["drafted"])
+
+
+def as_own(trace: dict) -> None:
+    trace["version"], trace["watched"] = 1, None
+
+
+def with_probabilities(trace: dict) -> None:
+    """What this program's own runs tell."""
+    as_own(trace)
+    for one in trace["lanes"]["speculative"]["rounds"]:
+        for token in one["drafted"]:
+            token["q"] = token["p"] = 1.0
+        if one["emission"]:
+            one["emission"]["prob"] = 1.0
+
+
+def long_draft(trace: dict, length: int) -> None:
+    """The first draft with so many tokens; the rest of the run goes."""
+    rounds = trace["lanes"]["speculative"]["rounds"]
+    place = rounds.index(drafting(trace))
+    drafted = rounds[place]["drafted"]
+    drafted += [copy.deepcopy(drafted[-1]) for _ in range(length - len(drafted))]
+    for token in drafted[-(length - 4) :]:
+        token["compared"] = token["rejected"] = False
+    del rounds[place + 1 :]
+
+
+def test_an_own_trace_of_the_same_shape_loads(trace):
+    with_probabilities(trace)
+    long_draft(trace, MAX_K)
+    assert trace_file.load(dump(trace)).watched is None
+
+
+def test_a_watched_trace_may_have_longer_drafts_than_an_own_one(trace):
+    watched = copy.deepcopy(trace)
+    long_draft(watched, 128)
+    assert len(trace_file.load(dump(watched)).lanes["speculative"].rounds[-1].drafted) == 128
+    with_probabilities(trace)
+    long_draft(trace, MAX_K + 1)
+    with pytest.raises(UserError, match=r"drafted has 13 entries; at most 12 are allowed"):
+        trace_file.load(dump(trace))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (as_own, r"drafted\[0\]\.q is missing|emission\.prob is missing"),
+        (lambda trace: trace.update(watched=None), "its version is not that of its kind of run"),
+        (lambda trace: trace.pop("watched"), "its version is not that of its kind of run"),
+        (lambda trace: trace.update(version=1), "its version is not that of its kind of run"),
+        (lambda trace: trace.update(version=3), "made by a newer specdemo"),
+        (lambda trace: long_draft(trace, 129), "drafted"),
+        (lambda trace: trace["watched"].update(rounds="yes"), "watched.rounds"),
+        (lambda trace: trace["watched"].update(silent=["x."] * 9), "watched.silent"),
+        (lambda trace: trace["watched"].update(url="http://x"), "watched"),
+        (lambda trace: drafting(trace)["drafted"][0].update(raw_p=1.5), "raw_p must be a probability"),
+        (lambda trace: trace["pieces"].pop("0"), r"has no entry for token 0"),
+    ],
+    ids=range(11),
+)
+def test_a_damaged_trace_of_a_watched_run_is_refused(trace, spoil, words):
+    spoil(trace)
+    with pytest.raises(UserError, match=words):
+        trace_file.load(dump(trace))
