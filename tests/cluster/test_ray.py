@@ -4,13 +4,20 @@ These are slow, one after the other, and need Ray: ``pip install '.[cluster]'``.
 """
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from helpers.http_visitor import HttpVisitor
 
 pytest.importorskip("ray")
 from helpers.ray_cluster import (
@@ -53,6 +60,47 @@ def until(condition: Any, seconds: float = 120) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@contextmanager
+def app_on(address: str, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """The app with one replica there, ready."""
+    url = f"http://127.0.0.1:{port}"
+    options = ["--cluster", address, "--replicas", "1", "--replica-cpus", "1", "--port", str(port)]
+    with subprocess.Popen([sys.executable, "app.py", *options], cwd=ROOT) as app:
+        try:
+            until(lambda: healthy(url), 240)
+            yield app, url
+        finally:
+            app.kill()
+
+
+def healthy(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def replica_of(visitor: HttpVisitor) -> int:
+    """The process that did a run for this visitor."""
+    session, told = uuid.uuid4().hex, ""
+    visitor.join("run", settings(), session)
+    with closing(visitor.messages(session)) as messages:
+        for message in messages:
+            told += str(message.get("output"))
+            if message["msg"] == "process_completed":
+                assert message["success"], message
+                break
+    return int(re.findall(r"replica (\d+)", told)[0])
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_a_storm_of_visitors_is_served_right_or_refused_clearly(pair_of_replicas):
@@ -124,7 +172,7 @@ def test_the_page_finds_its_cluster_again_after_the_head_was_restarted(pair_of_r
 
 
 def test_a_bench_spread_over_replicas_has_the_rows_of_one(address, pair_of_replicas, tmp_path):
-    """Run last: its replicas need the cores of the page's."""
+    """Behind all that ask the page's replicas: it needs their cores, as those after it do."""
     _, link = pair_of_replicas
     link.close()
     time.sleep(5)
@@ -148,3 +196,30 @@ def test_a_bench_spread_over_replicas_has_the_rows_of_one(address, pair_of_repli
     )
     assert told.returncode == 0, told.stderr
     assert "4 of 4" in told.stdout and '"replicas":2' in out.read_text(encoding="utf-8").replace(" ", "")
+
+
+def test_a_second_replica_is_started_when_visitors_wait(address):
+    with served(address, Counts(1, 2)) as (service, link):
+        assert link.running("embedded") == 1
+        visits: list[Visit] = []
+        end = time.monotonic() + 240
+        while len({visit.replica for visit in visits} - {0}) < 2:
+            assert time.monotonic() < end
+            if sum(visit.types[-1:] != ["end"] for visit in visits) < 4:
+                visits.append(Visit(service, str(len(visits)), settings(max_new_tokens=96)))
+            time.sleep(0.05)
+        assert not any(visit.wait().refusal for visit in visits)
+        assert len({tuple(visit.ids) for visit in visits}) == 1
+
+
+def test_the_app_restarts_its_replicas_when_told_and_ends_with_them(address):
+    with app_on(address, port=7871) as (app, url):
+        visitor = HttpVisitor(url)
+        before = replica_of(visitor)
+        app.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 240
+        while (after := replica_of(visitor)) == before:
+            assert time.monotonic() < end
+        app.send_signal(signal.SIGTERM)
+        assert app.wait(60) == 0
+    until(lambda: not alive(after), 60)
