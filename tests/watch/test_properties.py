@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from helpers.recorded_streams import read
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,6 +60,18 @@ def test_passes_that_kept_something_are_told_from_those_without_a_draft(run):
     accepted = [kept for with_draft, kept in run if with_draft]
     places = iter(range(len(accepted)))
     assert aligned(sizes, accepted) == [(next(places),) if one else (None,) for one, _ in run]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "accepted", "passes"),
+    [
+        ([1, 1], [0], [(0,), (None,)]),
+        ([1, 2], [0, 0], [(0,), (1, None)]),
+        ([3, 1], [0, 1], [(0, 1), (None,)]),
+    ],
+)
+def test_drafts_stand_as_early_as_can_be_where_several_ways_need_the_same_passes(sizes, accepted, passes):
+    assert aligned(sizes, accepted) == passes
 
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8), st.lists(st.integers(1, 5), max_size=8))

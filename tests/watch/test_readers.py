@@ -81,6 +81,12 @@ def test_text_that_was_held_back_brings_several_rounds_at_once_that_add_up():
     assert made.text == "1234"
 
 
+def test_several_rounds_at_once_are_told_before_those_after_them():
+    made = read(LlamaServerReader("it"), [timings(1), timings(4, 2, 1, ms=11.0), timings(5, 2, 1, ms=21.0)])
+    assert made.rounds == [(0, 0, 1), (0, 0, 1), (2, 1, 2), (0, 0, 1)]
+    assert [step.seconds for step in made.steps] == pytest.approx([0.001, 0.005, 0.005, 0.01])
+
+
 def test_a_server_without_drafts_has_rounds_of_a_token():
     made = read(LlamaServerReader("it"), events_of("llama-none-chat-short"))
     assert made.rounds == [(0, 0, 1)] * 8 and made.outcome.finish is Finish.EOS
@@ -133,6 +139,19 @@ def test_the_first_event_may_hold_more_than_the_prompt_s_own_token():
     assert [step.prompt_s > 0 for step in together.steps] == [True, *[False] * (len(together.steps) - 1)]
 
 
+def test_a_text_that_ended_by_itself_keeps_its_last_token_where_that_is_text():
+    logprobs = {"content": [{"token": ".", "logprob": -0.1, "bytes": [46], "top_logprobs": []}]}
+    choice = {"delta": {"content": "."}, "token_ids": [1], "logprobs": logprobs, "finish_reason": "stop"}
+    last = timings(1)["choices"][0] | {"finish_reason": "stop"}
+    for reader, event in (
+        (VllmReader, {"choices": [choice]}),
+        (LlamaServerReader, timings(1) | {"choices": [last]}),
+    ):
+        made = read(reader("it"), [event])
+        assert made.outcome.finish is Finish.EOS
+        assert made.text and not any(piece.special for step in made.steps for piece in step.tokens)
+
+
 def test_vllm_without_the_option_is_shown_in_pieces_with_what_would_help():
     made = read(VllmReader("it"), events_of("documented-vllm-chat-plain"))
     assert not made.outcome.rounds and made.outcome.said == NOT_DETAILED and made.text == COUNTING
@@ -159,13 +178,54 @@ def test_sglang_may_have_kept_more_in_the_last_pass_than_was_wanted():
     assert made.outcome.rounds and made.rounds[-1] == (4, 4, 4)
 
 
-@pytest.mark.parametrize("histogram", [[3, 2, 1, 2, 2], [2, 2, 1, 2, 4], [1, 9], [], [10**8], "all", None])
+WRONG = [
+    [3, 2, 1, 2, 2],
+    [2, 2, 1, 2, 4],
+    [2, 2, 0, 1, 5],
+    [3, 2, 1, 1, 3],
+    [1, 9],
+    [],
+    [10**8],
+    "all",
+    None,
+]
+
+
+@pytest.mark.parametrize("histogram", WRONG)
 def test_sglang_is_shown_in_pieces_where_its_histogram_does_not_fit_its_events(histogram):
     events = json.loads(json.dumps(events_of("documented-sglang-chat")))
     events[-2]["sglext"]["spec_tokens_details"]["spec_correct_drafts_histogram"] = histogram
     made = read(SglangReader("it"), events)
     assert not made.outcome.rounds and made.totals == (0, 0, 33) and made.text == COUNTING
     assert "22 of 40" in made.outcome.said
+
+
+def sglang_events(histogram: list[int], *written: tuple[str, int]) -> list[dict]:
+    """Events of a text and how many tokens are written by then; passes of four drafted tokens each."""
+    events: list[dict] = [
+        {"choices": [{"delta": {"content": text}}], "usage": {"completion_tokens": count}}
+        for text, count in written
+    ]
+    passes, correct = sum(histogram), sum(kept * count for kept, count in enumerate(histogram))
+    details = {"spec_verify_ct": passes, "spec_num_correct_drafts": correct}
+    details |= {"spec_num_proposed_drafts": 4 * passes, "spec_correct_drafts_histogram": histogram}
+    return [*events, {"choices": [], "sglext": {"spec_tokens_details": details}}]
+
+
+def test_tokens_of_sglang_without_a_text_yet_come_with_the_event_that_brings_it():
+    made = read(SglangReader("it"), sglang_events([0, 0, 0, 1], ("a", 1), ("", 3), ("bcde", 5)))
+    assert made.rounds == [(0, 0, 1), (4, 3, 4)] and made.text == "abcde"
+
+
+@pytest.mark.parametrize("histogram", [[], [0], [1], [0, 0, 1]])
+def test_a_text_of_sglang_that_ends_with_its_first_token_had_no_pass(histogram):
+    made = read(SglangReader("it"), sglang_events(histogram, ("a", 1)))
+    assert made.rounds == [(0, 0, 1)] and not made.outcome.rounds
+
+
+def test_a_first_event_of_sglang_that_holds_a_pass_as_well_is_shown_in_pieces():
+    made = read(SglangReader("it"), sglang_events([0, 0, 1], ("ab", 2), ("cde", 5)))
+    assert made.rounds == [(0, 0, 1)] * 5 and not made.outcome.rounds
 
 
 def test_sglang_without_details_is_shown_in_pieces():
