@@ -28,8 +28,6 @@ from helpers.ray_cluster import (
     kill,
     served,
     settings,
-    start_head,
-    stop_head,
     storm,
 )
 
@@ -44,9 +42,14 @@ WAITING = 30
 
 
 @pytest.fixture(scope="module")
-def address():
-    with head(PORT) as address:
-        yield address
+def running():
+    with head(PORT) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def address(running):
+    return running.address
 
 
 @pytest.fixture(scope="module")
@@ -160,12 +163,12 @@ def test_a_rolling_restart_refuses_nobody(pair_of_replicas):
     assert [visit.refusal for visit in (*visits, *later) if visit.wait().refusal] == []
 
 
-def test_the_page_finds_its_cluster_again_after_the_head_was_restarted(pair_of_replicas):
+def test_the_page_finds_its_cluster_again_after_the_head_was_restarted(running, pair_of_replicas):
     service, link = pair_of_replicas
-    stop_head()
+    running.stop()
     until(lambda: service.state is State.LOADING)
     waiting = Visit(service, "patient", settings())
-    start_head(PORT, 2)
+    running.start()
     until(lambda: service.state is State.READY, 240)
     assert waiting.wait().types[-1] == "end" and not waiting.refusal
     await_replicas(link, 2)

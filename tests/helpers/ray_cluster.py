@@ -12,10 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from specdemo.cluster.link import Link
 from specdemo.cluster.plan import Counts, Plan
@@ -34,26 +36,38 @@ PROMPT = "What is deep learning? Answer in two sentences."
 START_S = 240
 
 
+class Head:
+    """The head of a cluster on this machine, which can be stopped and started again; running at first."""
+
+    def __init__(self, port: int, cpus: int = 2):
+        self.address = f"127.0.0.1:{port}"
+        self._command = [RAY, "start", "--head", "--block", f"--port={port}", f"--num-cpus={cpus}"]
+        self._command += ["--include-dashboard=false", "--disable-usage-stats"]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, as a host would from the command line; returns when it is up."""
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        assert any("Ray runtime started" in line for line in self._process.stdout), "no head was started"
+
+    def stop(self) -> None:
+        """Kill it with all that it started, and no other cluster that runs here."""
+        command = psutil.Process(self._process.pid)
+        for process in (command, *command.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self._process.wait()
+
+
 @contextmanager
-def head(port: int, cpus: int = 2) -> Iterator[str]:
-    """The head of a cluster; gives its address."""
-    start_head(port, cpus)
+def head(port: int) -> Iterator[Head]:
+    """The head of a cluster."""
+    running = Head(port)
     try:
-        yield f"127.0.0.1:{port}"
+        yield running
     finally:
-        stop_head()
-
-
-def start_head(port: int, cpus: int) -> None:
-    """Start one, as a host would from the command line."""
-    command = [RAY, "start", "--head", f"--port={port}", f"--num-cpus={cpus}", "--include-dashboard=false"]
-    quiet = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0"}
-    subprocess.run([*command, "--disable-usage-stats"], check=True, capture_output=True, env=quiet)
-
-
-def stop_head() -> None:
-    """End every process of Ray on this machine."""
-    subprocess.run([RAY, "stop", "--force"], check=False, capture_output=True)
+        running.stop()
 
 
 @contextmanager
@@ -146,10 +160,10 @@ def kill(replica: int) -> None:
 
 def measure(visitors: int) -> None:
     """Print what one and two replicas with one thread each get done."""
-    with head(6391) as address:
+    with head(6391) as running:
         took: dict[int, float] = {}
         for count in (1, 2, 1, 2):
-            with served(address, Counts(count, count)) as (service, _):
+            with served(running.address, Counts(count, count)) as (service, _):
                 storm(service, 2 * count)  # each has measured and warmed up
                 visits, seconds = storm(service, visitors)
             assert not any(visit.refusal for visit in visits)
