@@ -54,7 +54,7 @@ def address(running):
 
 @pytest.fixture(scope="module")
 def pair_of_replicas(address):
-    with served(address, Counts(2, 2), WAITING) as (service, link):
+    with served(address, WAITING, embedded=Counts(2, 2)) as (service, link):
         yield service, link
 
 
@@ -202,7 +202,7 @@ def test_a_bench_spread_over_replicas_has_the_rows_of_one(address, pair_of_repli
 
 
 def test_a_second_replica_is_started_when_visitors_wait(address):
-    with served(address, Counts(1, 2)) as (service, link):
+    with served(address, embedded=Counts(1, 2)) as (service, link):
         assert link.running("embedded") == 1
         visits: list[Visit] = []
         end = time.monotonic() + 240
@@ -213,6 +213,17 @@ def test_a_second_replica_is_started_when_visitors_wait(address):
             time.sleep(0.05)
         assert not any(visit.wait().refusal for visit in visits)
         assert len({tuple(visit.ids) for visit in visits}) == 1
+
+
+def test_each_pair_has_replicas_and_a_queue_of_its_own(address):
+    with served(address, embedded=Counts(1, 1), other=Counts(1, 1)) as (service, _):
+        visits = [Visit(service, str(number), settings(), "embedded") for number in range(5)]
+        one = Visit(service, "of the other", settings(), "other")
+        assert one.wait().types[-1] == "end" and not one.refusal
+        assert sum(visit.types[-1:] == ["end"] for visit in visits) < 4, "it waits for none of them"
+        assert not any(visit.wait().refusal for visit in visits)
+        assert {visit.replica for visit in visits}.isdisjoint({one.replica})
+        assert len({tuple(visit.ids) for visit in (*visits, one)}) == 1
 
 
 def test_the_app_restarts_its_replicas_when_told_and_ends_with_them(address):

@@ -71,23 +71,26 @@ def head(port: int) -> Iterator[Head]:
 
 
 @contextmanager
-def served(address: str, replicas: Counts, waiting: int = 100) -> Iterator[tuple[Service, Link]]:
-    """A page's service over replicas of the embedded pair with one core each, ready."""
-    plan = Plan(address, {"embedded": replicas}, {"embedded": Sources(device="cpu")}, cpus=1)
-    service, link = cluster_service(plan, OfferedPairs(), Bounds(most_waiting=waiting))
+def served(address: str, waiting: int = 100, **replicas: Counts) -> Iterator[tuple[Service, Link]]:
+    """A page's service over replicas with one core each, ready; every pair is the embedded one."""
+    sources = dict.fromkeys(replicas, Sources(device="cpu"))
+    plan = Plan(address, replicas, sources, cpus=1)
+    offered = OfferedPairs("embedded", dict.fromkeys(replicas, "Embedded"))
+    service, link = cluster_service(plan, offered, Bounds(most_waiting=waiting))
     service.load()
     try:
-        await_replicas(link, replicas.least)
+        for name, bounds in replicas.items():
+            await_replicas(link, bounds.least, name)
         yield service, link
     finally:
         link.close()
         time.sleep(3)
 
 
-def await_replicas(link: Link, count: int) -> None:
-    """Wait until so many replicas can take jobs."""
+def await_replicas(link: Link, count: int, pair: str = "embedded") -> None:
+    """Wait until so many replicas of a pair can take jobs."""
     end = time.monotonic() + START_S
-    while link.running("embedded") < count:
+    while link.running(pair) < count:
         assert time.monotonic() < end, f"no {count} replicas after {START_S} s: {link.trouble}"
         time.sleep(0.1)
 
@@ -106,6 +109,7 @@ class Visit:
     service: Service
     name: str
     settings: dict[str, Any]
+    pair: str = "embedded"
     replica: int = 0
     ids: list[int] = field(default_factory=list)
     refusal: str = ""
@@ -119,7 +123,7 @@ class Visit:
     def _read(self) -> None:
         visitor = Visitor(f"10.0.{len(self.name)}.{self.name}", self.name)
         try:
-            for event in self.service.events(JobKind.RUN, self.settings, lambda: False, None, visitor):
+            for event in self.service.events(JobKind.RUN, self.settings, lambda: False, self.pair, visitor):
                 self._take(event)
         except UserError as error:
             self.refusal = str(error)
@@ -163,7 +167,7 @@ def measure(visitors: int) -> None:
     with head(6391) as running:
         took: dict[int, float] = {}
         for count in (1, 2, 1, 2):
-            with served(running.address, Counts(count, count)) as (service, _):
+            with served(running.address, embedded=Counts(count, count)) as (service, _):
                 storm(service, 2 * count)  # each has measured and warmed up
                 visits, seconds = storm(service, visitors)
             assert not any(visit.refusal for visit in visits)

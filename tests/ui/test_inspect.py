@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from helpers.replay import Event, recorded, rounds
-from helpers.visitor import open_round, pieces, point_at, press, run_to_end, token_of
+from helpers.visitor import FRAMES, open_round, pieces, point_at, press, run_to_end, token_of
 from playwright.sync_api import expect
 
 pytestmark = pytest.mark.slow
@@ -287,3 +287,17 @@ def test_a_bar_of_the_chart_opens_its_round(played):
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     page.wait_for_selector(MICROSCOPE)
     assert page.inner_text(TITLE).startswith("Round 2:")
+
+
+def test_no_line_is_left_half_cut_when_the_size_of_letters_changes(open_page):
+    page = open_page(width=1920, height=1080)
+    run_to_end(page)
+    open_round(page, 1, 20)
+    page.check("[data-role=projector]")
+    page.wait_for_timeout(250)
+    page.evaluate(FRAMES)
+    top, cut = page.eval_on_selector(
+        "[data-lane=speculative] .sd-text",
+        "box => [box.scrollTop, box.scrollTop % parseFloat(getComputedStyle(box).lineHeight)]",
+    )
+    assert top > 0 and cut == pytest.approx(0, abs=0.5)

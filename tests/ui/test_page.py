@@ -150,6 +150,18 @@ def test_hostile_text_stays_text(open_page, service):
     assert "pwned" not in page.title()
 
 
+def test_the_prompt_is_as_high_as_its_text_up_to_four_lines_whatever_was_measured_at_first(open_page):
+    page = open_page()
+    heights = []
+    for text in ("one line", "two\nlines", "a\nlot\nof\nlines\nin\nall"):
+        page.fill("#prompt textarea", text)
+        page.eval_on_selector("#prompt textarea", "box => box.style.height = '300px'")
+        heights.append(page.locator("#prompt textarea").bounding_box()["height"])
+    line = heights[1] - heights[0]
+    assert heights[0] < 40 and line > 20
+    assert heights[2] - heights[0] == pytest.approx(3 * line, abs=1)
+
+
 def test_a_fault_shows_one_sentence_and_keeps_the_prompt(open_page, service):
     service.fault = "The device ran out of memory; ask for fewer tokens or a shorter prompt."
     page = open_page()

@@ -50,6 +50,7 @@ export class LaneScroll {
   reflow() {
     for (const view of this.views) view.reflow();
     this.follow();
+    if (!this.following) for (const view of this.views) this.wholeRows(view);
   }
 
   // Each of the others shows the leader's topmost token on the same row, or the end of its text where it lacks that.
