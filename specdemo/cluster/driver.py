@@ -33,10 +33,10 @@ SETTLED_S = 5.0
 """And while all are there: what answers takes the processor from what computes."""
 WATCH_S = 1.0
 """How often this process looks whether the cluster has been silent for too long."""
-START_S = 120.0
+START_S = 300.0
 """A cluster that is not joined and deployed to within so long is taken for one that is not there."""
-SILENT_S = 20.0
-"""One that has not answered for so long is taken for gone."""
+SILENT_S = 60.0
+"""One that has not answered for so long is taken for gone; a busy machine may take half of that to answer."""
 LEAVE_S = 10.0
 """What this process may take to end in order once the page has gone."""
 GONE = 3

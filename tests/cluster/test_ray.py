@@ -72,7 +72,7 @@ def app_on(address: str, port: int) -> Iterator[tuple[subprocess.Popen[bytes], s
     options = ["--cluster", address, "--replicas", "1", "--replica-cpus", "1", "--port", str(port)]
     with subprocess.Popen([sys.executable, "app.py", *options], cwd=ROOT) as app:
         try:
-            until(lambda: healthy(url), 240)
+            until(lambda: healthy(url), 480)
             yield app, url
         finally:
             app.kill()
@@ -156,7 +156,7 @@ def test_a_rolling_restart_refuses_nobody(pair_of_replicas):
     until(lambda: any("round" in visit.types for visit in visits))
     link.restart()
     later = []
-    end = time.monotonic() + 240
+    end = time.monotonic() + 480
     while not later or later[-1].replica in before:
         assert time.monotonic() < end
         later.append(Visit(service, f"later {len(later)}", settings()).wait())
@@ -169,7 +169,7 @@ def test_the_page_finds_its_cluster_again_after_the_head_was_restarted(running, 
     until(lambda: service.state is State.LOADING)
     waiting = Visit(service, "patient", settings())
     running.start()
-    until(lambda: service.state is State.READY, 240)
+    until(lambda: service.state is State.READY, 480)
     assert waiting.wait().types[-1] == "end" and not waiting.refusal
     await_replicas(link, 2)
 
@@ -205,7 +205,7 @@ def test_a_second_replica_is_started_when_visitors_wait(address):
     with served(address, embedded=Counts(1, 2)) as (service, link):
         assert link.running("embedded") == 1
         visits: list[Visit] = []
-        end = time.monotonic() + 240
+        end = time.monotonic() + 480
         while len({visit.replica for visit in visits} - {0}) < 2:
             assert time.monotonic() < end
             if sum(visit.types[-1:] != ["end"] for visit in visits) < 4:
@@ -231,7 +231,7 @@ def test_the_app_restarts_its_replicas_when_told_and_ends_with_them(address):
         visitor = HttpVisitor(url)
         before = replica_of(visitor)
         app.send_signal(signal.SIGHUP)
-        end = time.monotonic() + 240
+        end = time.monotonic() + 480
         while (after := replica_of(visitor)) == before:
             assert time.monotonic() < end
         app.send_signal(signal.SIGTERM)

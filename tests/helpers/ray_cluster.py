@@ -33,7 +33,7 @@ from specdemo.service.shares import Visitor
 
 RAY = str(Path(sys.executable).with_name("ray"))
 PROMPT = "What is deep learning? Answer in two sentences."
-START_S = 240
+START_S = 480
 
 
 class Head:
