@@ -1,59 +1,75 @@
 """Start the web page: settings in, a service loading in the background, a page around it.
 
 ``python app.py`` is what Hugging Face Spaces runs. Each option can also be set by an environment variable:
-``--max-seconds`` is ``SPECDEMO_MAX_SECONDS``; a switch is on where its variable is 1.
+``--max-seconds`` is ``SPECDEMO_MAX_SECONDS``, and ``SPECDEMO_LEARN=true`` turns on a switch. Settings are
+checked before torch and Gradio are imported, so that a refusal comes at once.
 """
 
+from __future__ import annotations
+
 import argparse
+import errno
+import importlib.util
+import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import specdemo.service.startup  # noqa: F401  (before any other library)
-from specdemo.classroom.rooms import Rooms
-from specdemo.cluster.service import cluster_service, plan_for
-from specdemo.pairs.arithmetic import AUTO_PRECISION, PRECISIONS
-from specdemo.records.limits import UserError
-from specdemo.service.event_source import Served
-from specdemo.service.hosting import NAMES, Hosting
-from specdemo.service.jobs import Service
-from specdemo.service.learning import Learner
-from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.cli.main import INTERRUPTED, VERSION, exit_status
+from specdemo.cli.options import check_models
+from specdemo.cluster.plan import NOT_WITH_CLUSTER, parse_replicas, require_ray, require_shares
+from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS, UserError, show
+from specdemo.service.offered_pairs import OWN, OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.startup import ZERO_GPU
 from specdemo.shipped import EMBEDDED
-from specdemo.ui.api_endpoints import with_mcp
-from specdemo.ui.http.class_judge import judge_with
-from specdemo.ui.http.class_routes import with_class
-from specdemo.ui.http.health import with_health
-from specdemo.ui.http.hosts import parse_names
-from specdemo.ui.http.lab_routes import with_learned
-from specdemo.ui.http.visitors import TRUSTED, trust_proxies
-from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.serving import serve_until_ended
+from specdemo.ui.http.hosts import parse_names, require_networks
 from specdemo.watch.servers import parse_servers
-from specdemo.watch.service import Watching, with_servers
+
+if TYPE_CHECKING:
+    from specdemo.service.hosting import Hosting
+    from specdemo.service.jobs import Service
+
+ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
+"""What an environment variable of a switch may hold, in any case."""
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Command line first, then environment, then defaults."""
+    """Return the settings: from the command line, else from the environment, else defaults.
+
+    Raises:
+        UserError: The environment variable of a switch says neither yes nor no.
+    """
     parser = settings_parser()
-    defaults = vars(parser.parse_args([]))
-    told = {name: os.environ.get("SPECDEMO_" + name.upper()) for name in defaults}
-    switches = {name for name, default in defaults.items() if isinstance(default, bool)}
-    # What is told in words is read by each option's own type, as on the command line.
-    parser.set_defaults(
-        **{name: value == "1" if name in switches else value for name, value in told.items() if value}
-    )
-    return parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    return parser.parse_args([*_environment_arguments(parser), *given])
+
+
+def _environment_arguments(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the environment's settings as arguments; those of the command line follow and override them."""
+    arguments = []
+    for name, default in vars(parser.parse_args([])).items():
+        variable, flag = "SPECDEMO_" + name.upper(), "--" + name.replace("_", "-")
+        value = os.environ.get(variable, "").strip()
+        if not isinstance(default, bool):
+            arguments += [f"{flag}={value}"] if value else []
+        elif value.lower() in ON:
+            arguments.append(flag)
+        elif value.lower() not in OFF:
+            raise UserError(f"{variable} must be true or false, got {show(value)}.")
+    return arguments
 
 
 def settings_parser() -> argparse.ArgumentParser:
-    """Every setting with its default."""
+    """Return the parser of all settings, with their defaults."""
     parser = argparse.ArgumentParser(prog="app.py", description="Speculative decoding, live, in the browser.")
     add = parser.add_argument
+    add("--version", action="version", version=VERSION)
     add("--host", help="address to listen on (default: 127.0.0.1)")
     add("--port", type=int, help="port to listen on (default: 7860 or next free)")
     add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
@@ -66,9 +82,9 @@ def settings_parser() -> argparse.ArgumentParser:
     add(
         "--pair",
         default=EMBEDDED,
-        choices=NAMES,
+        choices=PAIRS,
         metavar="NAME",
-        help=f"the models that are always there (default: %(default)s): {', '.join(NAMES)}",
+        help=f"the models that are always there (default: %(default)s): {', '.join(PAIRS)}",
     )
     add("--target", help="a target model of your own: hub id or folder; with --draft")
     add("--draft", help="its draft model: hub id or folder, or none")
@@ -77,9 +93,9 @@ def settings_parser() -> argparse.ArgumentParser:
     add("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
     add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
     add(
-        "--remeasure",
+        "--recalibrate",
         action="store_true",
-        help="measure this machine again instead of remembering what was measured",
+        help="measure pass costs again until they are steady",
     )
     add(
         "--max-waiting",
@@ -126,13 +142,84 @@ def settings_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def check_settings(settings: argparse.Namespace) -> None:
+    """Check the settings, as far as that needs neither torch nor Gradio.
+
+    Raises:
+        UserError: A value is out of bounds, names what is not there, or contradicts another.
+    """
+    check_models(settings)
+    if settings.target and not settings.draft:
+        raise UserError("--target needs --draft with it: a model of the same family, or none.")
+    Bounds(settings.max_waiting, settings.max_seconds)
+    parse_names(settings.allow_host)
+    parse_servers(settings.watch, settings.watch_alone)
+    require_networks(settings.trust_proxy or "")
+    home = OWN if settings.target or settings.draft else settings.pair
+    replicas = parse_replicas(settings.replicas, home)
+    for name in {*replicas} - {home, *PAIRS}:
+        raise UserError(f"--replicas names {name}, which is no pair; choose of: {', '.join(PAIRS)}.")
+    require_shares(settings.replica_cpus, settings.replica_gpus)
+    if settings.cluster is not None:
+        if ZERO_GPU or settings.learn or settings.allow_any_model:
+            raise UserError(NOT_WITH_CLUSTER)
+        require_ray()
+    if settings.mcp and importlib.util.find_spec("mcp") is None:
+        raise UserError("--mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.")
+    check_address(settings.host, settings.port)
+
+
+def check_address(host: str | None, port: int | None) -> None:
+    """Check that the page can listen where the user wants; without a port it takes the next free one.
+
+    Raises:
+        UserError: The port is in use or not allowed, or this machine has no such address.
+    """
+    if port is not None and not 1 <= port <= 65_535:
+        raise UserError(f"--port must be between 1 and 65535, got {port}.")
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in (host or "") else socket.AF_INET) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host or "127.0.0.1", port or 0))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise UserError(f"Port {port} is in use; choose another with --port.") from None
+        if error.errno == errno.EACCES:
+            raise UserError(f"Port {port} needs more rights; choose one from 1024 on with --port.") from None
+        raise UserError(
+            f"Cannot listen on {host} ({error.strerror}); choose an address of this machine with --host."
+        ) from None
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the page until the program is told to end or its device is lost.
 
     Returns:
         The exit status.
+
+    Raises:
+        UserError: A setting is refused.
     """
     settings = parse_settings(arguments)
+    check_settings(settings)
+    # Imports and the page's parts take seconds, and a library in the middle of them may swallow an interrupt.
+    signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
+    from specdemo.classroom.rooms import Rooms
+    from specdemo.service.event_source import Served
+    from specdemo.service.hosting import Hosting
+    from specdemo.service.learning import Learner
+    from specdemo.ui.api_endpoints import with_mcp
+    from specdemo.ui.http.class_judge import judge_with
+    from specdemo.ui.http.class_routes import with_class
+    from specdemo.ui.http.health import with_health
+    from specdemo.ui.http.lab_routes import with_learned
+    from specdemo.ui.http.visitors import TRUSTED, trust_proxies
+    from specdemo.ui.page import build_page, launch_options
+    from specdemo.ui.serving import serve_until_ended
+    from specdemo.watch.service import Watching, with_servers
+
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    logging.getLogger("specdemo.service.jobs").setLevel(logging.INFO)
     if settings.trust_proxy is not None or TRUSTED not in os.environ:
         trust_proxies(settings.trust_proxy or "")
     learner = Learner() if settings.learn else None
@@ -144,7 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         n_gram=settings.n_gram,
         device=settings.device,
         precision=settings.precision,
-        remeasure=settings.remeasure,
+        recalibrate=settings.recalibrate,
         any_model=settings.allow_any_model,
         only_home=settings.only_pair,
         bounds=Bounds(settings.max_waiting, settings.max_seconds),
@@ -179,6 +266,8 @@ def service_for(
     Raises:
         UserError: The settings do not go together.
     """
+    from specdemo.cluster.service import cluster_service, plan_for
+
     if settings.cluster is None:
         offer = hosting.offered_pairs()
         return offer, hosting.service(offer), lambda: None
@@ -190,10 +279,6 @@ def service_for(
 
 
 if __name__ == "__main__":
-    try:
-        status = main()
-    except UserError as error:
-        sys.exit(f"specdemo: {error}")
-    sys.stdout.flush()
+    status = exit_status(main)
     # Without waiting for threads: one may be in the middle of a load, or hang on a lost device.
     os._exit(status)

@@ -4,6 +4,7 @@ The names in ``__all__`` are what programs use. They are looked up when first as
 package loads neither torch nor a model.
 """
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from specdemo.pairs.load import load_pair
     from specdemo.records.limits import UserError
     from specdemo.records.pieces import StreamDecoder
+
+# OpenMP threads that spin while they wait make passes a hundred times slower on a busy machine. A short spin
+# costs nothing on a quiet one. Read when torch is first imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 __version__ = "0.1.0"
 __all__ = ["StreamDecoder", "UserError", "compare", "load_pair", "speculate"]

@@ -41,9 +41,9 @@ def pytest_collection_finish():
 @pytest.fixture(scope="session")
 def embedded_pair():
     """The real embedded pair on the CPU in the default precision; fetched on first use."""
-    from specdemo.pairs.load import load_pair
+    from specdemo.pairs.load import load_sources
 
-    return load_pair(Sources(device="cpu"))
+    return load_sources(Sources(device="cpu"))
 
 
 @pytest.fixture

@@ -1,7 +1,10 @@
 """The documents: code, map and help texts in them are what the program has, and links lead somewhere."""
 
 import re
+import shlex
+import tomllib
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,8 @@ import torch
 from helpers.help_pages import help_pages, shown_pages
 from helpers.tiny import config_for, nearby, speculative_rounds, tiny_llama
 
+import app
+from specdemo.cli.main import command_parser, main
 from specdemo.records.trace import Rule
 
 ROOT = Path(__file__).parent.parent
@@ -63,6 +68,36 @@ def test_the_document_on_the_command_line_shows_what_help_prints():
         return {name: "".join(page.split()) for name, page in pages.items()}
 
     assert unbroken(shown_pages()) == unbroken(help_pages())
+
+
+def shell_commands(document):
+    """The commands in the shell blocks of a document, each as a list of words."""
+    blocks = re.findall(r"```bash\n(.*?)```", document.read_text(), re.DOTALL)
+    lines = "".join(blocks).replace("\\\n", " ").splitlines()
+    words = [shlex.split(part, comments=True) for line in lines for part in line.split(" && ")]
+    return [command for command in words if command]
+
+
+def test_every_documented_command_can_be_pasted():
+    """It is called as the set-up installs it, and its arguments exist."""
+    commands = [command for document in DOCUMENTS for command in shell_commands(document)]
+    called = {command[0] for command in commands}
+    assert called <= {"specdemo", "python", "python3", "pip", "."}, "no path into the environment"
+    for command in commands:
+        if command[0] == "specdemo":
+            command_parser().parse_args(command[1:])
+        elif command[:2] == ["python", "app.py"]:
+            app.settings_parser().parse_args(command[2:])
+    assert sum(command[0] == "specdemo" for command in commands) > 20
+
+
+def test_the_set_up_installs_the_command_and_starts_the_app():
+    setup = shell_commands(ROOT / "README.md")[:4]
+    assert setup[1:] == [[".", ".venv/bin/activate"], ["pip", "install", "-e", "."], ["python", "app.py"]]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    scripts = project["project"]["scripts"]
+    assert EntryPoint("specdemo", scripts["specdemo"], "console_scripts").load() is main
+    assert project["tool"]["setuptools"]["dynamic"]["dependencies"] == {"file": ["requirements.txt"]}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

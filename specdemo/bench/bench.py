@@ -14,6 +14,7 @@ from specdemo.bench.prompts import Prompt
 from specdemo.bench.summary import summary_of, table_of
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
+from specdemo.records.output import write_text
 from specdemo.records.trace import dump
 
 Group = tuple[Prompt, float]
@@ -95,18 +96,4 @@ class Bench:
             "rows": self._rows,
             "summary": summary_of(self._rows),
         }
-        save_text(self._out, dump(content))
-
-
-def save_text(path: Path, text: str) -> None:
-    """Write ``text`` in one step, so that an interrupted bench leaves the last whole file.
-
-    Raises:
-        UserError: The file cannot be written.
-    """
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise UserError(f"Cannot write {path}: {error.strerror}; choose another place.") from error
+        write_text(self._out, dump(content))

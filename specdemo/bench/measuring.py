@@ -10,9 +10,8 @@ from typing import Any
 
 from specdemo.bench.prompts import Prompt
 from specdemo.engine.speculate import never
-from specdemo.pairs.hardware import versions
+from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.measurements import machine, processor_flags
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.figures import Totals, fold
 from specdemo.records.limits import parse_config
@@ -71,7 +70,7 @@ def measured_rows(settings: Settings, prompt: Prompt, temperature: float, pair: 
             prompt,
             config,
             medians(totals),
-            lanes.calibrate(config, len(prompt_ids)),
+            lanes.calibrate(config),
         )
         for config, *totals in zip(configs, *repeats, strict=True)
     ]
@@ -98,7 +97,7 @@ def measure(
         fold(
             {SPECULATIVE: rounds[str(index)], BASELINE: rounds[BASELINE]},
             config.rule,
-            lanes.calibrate(config, len(prompt_ids)),
+            lanes.calibrate(config),
         )
         for index, config in enumerate(configs)
     ]
@@ -139,7 +138,7 @@ def row_of(
         "category": prompt.category,
         "c": calibration and calibration.c,
         "v": calibration and list(calibration.v),
-        "floor_cost": calibration and calibration.floor_cost,
+        "scatter": calibration and calibration.scatter,
         **figures,
     }
 
@@ -149,9 +148,9 @@ def environment(pair: Pair) -> dict[str, Any]:
     return {
         "device": pair.place,
         "processor_flags": list(processor_flags()) if pair.device.type == "cpu" else [],
-        "played": machine()["limits"],
+        "played": played(),
         "precision": pair.precision,
-        "arithmetic": pair.arithmetic.reason if pair.arithmetic else "",
+        "arithmetic": pair.precision_reason,
         "pair": {"target": pair.target_name, "draft": pair.draft_name},
         "versions": dict(versions()),
         "date": datetime.now(UTC).date().isoformat(),

@@ -15,7 +15,6 @@ from typing import Any
 import plotly.graph_objects as go
 from tqdm import tqdm
 
-from specdemo.bench.bench import save_text
 from specdemo.bench.measuring import environment
 from specdemo.bench.peer import Peer
 from specdemo.bench.prompts import Prompt
@@ -25,6 +24,7 @@ from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
 from specdemo.records.figures import first_difference
 from specdemo.records.limits import UserError, parse_config
+from specdemo.records.output import write_text
 from specdemo.records.trace import Round, RunConfig, dump
 
 OURS = "specdemo"
@@ -89,8 +89,8 @@ class PeerBench:
                 "rows": self._rows,
                 "summary": self._summary(),
             }
-            save_text(self._out, dump(content))
-        save_text(self._out.with_suffix(".html"), self._figure(facts).to_html(include_plotlyjs=True))
+            write_text(self._out, dump(content))
+        write_text(self._out.with_suffix(".html"), self._figure(facts).to_html(include_plotlyjs=True))
 
     def table(self) -> str:
         """The summary for a terminal."""

@@ -32,11 +32,19 @@ class Rates:
 
     def take(self, key: Hashable) -> bool:
         """Whether it may happen once more; counted if so."""
-        now = self._clock()
-        left, then = self._buckets.pop(key, (float(self._burst), now))
-        left = min(self._burst, left + (now - then) * self._per_s)
+        left = self._left(key)
         allowed = left >= 1
-        self._buckets[key] = (left - allowed, now)
+        self._buckets.pop(key, None)
+        self._buckets[key] = (left - allowed, self._clock())
         if len(self._buckets) > MOST_KEPT:
             self._buckets.popitem(last=False)
         return allowed
+
+    def allow(self, key: Hashable) -> bool:
+        """Return whether it may happen once more, without counting it."""
+        return self._left(key) >= 1
+
+    def _left(self, key: Hashable) -> float:
+        now = self._clock()
+        left, then = self._buckets.get(key, (float(self._burst), now))
+        return min(self._burst, left + (now - then) * self._per_s)

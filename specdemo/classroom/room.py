@@ -79,9 +79,13 @@ class Room:
         """Whether it was ended, or its teacher's page was not heard of for ``IDLE_S``."""
         return self._ended or self._clock() - self._heard > IDLE_S
 
+    def knows(self, token: str) -> bool:
+        """Return whether this is a student's token or the teacher's secret."""
+        return self.students.knows(token) or self._is_secret(token)
+
     def require_teacher(self, secret: str) -> None:
         """Raise ``UserError`` unless this is the room's secret."""
-        if not hmac.compare_digest(secret.encode(), self.secret.encode()):
+        if not self._is_secret(secret):
             raise UserError(NOT_THE_TEACHER)
 
     def take(self, post: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,6 +159,9 @@ class Room:
         self._ended = True
         self.games.end()
         self.changed.tell()
+
+    def _is_secret(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(errors="replace"), self.secret.encode())
 
     def _require_open(self) -> None:
         if self.over:

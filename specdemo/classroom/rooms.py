@@ -21,10 +21,16 @@ CODE_CHARS = "BCDFGHJKLMNPQRSTVWXZ"
 CODE_LENGTH = 5
 JOINS_PER_S, JOINS_AT_ONCE = 20.0, 400
 """Of one address, which may be a whole school's."""
-MISSES_PER_S, MISSES_AT_ONCE = 0.5, 60
-"""Codes of no class that one address may try: of all three million it would take 74 days."""
+MISSES_PER_S, MISSES_AT_ONCE = 0.5, 300
+"""The number of wrong codes that one address may try: the students of a school may all ask again for a class
+that is over, but to try all three million codes takes 74 days."""
 NO_CLASS = "There is no class of that code; check it, or ask your teacher whether the class is over."
+TOO_MANY_CODES = "Too many codes were tried from your network; wait a minute."
 TOO_MANY_JOIN = "Too many are joining from your network; try again in a few seconds."
+
+
+class NoClassError(UserError):
+    """No class has this code."""
 
 
 class Rooms:
@@ -65,19 +71,31 @@ class Rooms:
         self._rooms[code] = (Room(code, self._clock, judge), address)
         return self._rooms[code][0]
 
-    def find(self, code: str, address: str) -> Room:
-        """The class of a code, as people type it.
+    def find(self, code: str, address: str, token: str = "") -> Room:
+        """Return the class of a code, as people type it.
+
+        An address that has tried too many wrong codes gets no answer to a right one either, or it could go on
+        guessing.
+
+        Args:
+            code: Upper or lower case.
+            address: Of whoever asks.
+            token: A student's token or the teacher's secret; who has one for this class is not limited.
 
         Raises:
-            UserError: There is none, or this address has tried too many.
+            NoClassError: There is none.
+            TooOftenError: This address has tried too many wrong codes.
         """
         self._end_idle()
-        found = self._rooms.get(code.strip().upper())
-        if found is None:
-            if not self._misses.take(address):
-                raise TooOftenError("Too many codes were tried from your network; wait a minute.")
-            raise UserError(NO_CLASS)
-        return found[0]
+        room, _ = self._rooms.get(code.strip().upper(), (None, ""))
+        if room is not None and room.knows(token):
+            return room
+        if not self._misses.allow(address):
+            raise TooOftenError(TOO_MANY_CODES)
+        if room is None:
+            self._misses.take(address)
+            raise NoClassError(NO_CLASS)
+        return room
 
     def join(self, room: Room, address: str) -> str:
         """A new student of that class; their token.

@@ -10,12 +10,16 @@ from specdemo.cli.options import (
     add_cluster_options,
     add_pair_options,
     add_run_options,
+    check_cluster,
+    check_models,
+    check_runs,
     draft_length,
     listed,
     loaded_pair,
     team,
 )
 from specdemo.records.limits import UserError
+from specdemo.records.output import require_writable
 from specdemo.records.trace import RunConfig
 
 
@@ -44,22 +48,42 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, write and print the table; returns 0."""
-    if options.peers:
-        return _with_peers(options)
-    from specdemo.bench.bench import Bench
-    from specdemo.bench.measuring import Settings
     from specdemo.bench.prompts import read_prompts
 
+    ks = listed(options.k, draft_length, "--k")
+    drafters = listed(options.drafters, str, "--drafters")
+    alone = (options.temperature, options.rule, options.repeats, options.cluster) == ("0", None, 1, None)
+    if options.peers and not (alone and len(ks) == 1):
+        raise UserError("With --peers everything runs here, greedily, once, at one --k; leave the rest out.")
+    if options.peers and options.out.exists():
+        raise UserError(f"{options.out} exists; choose another name for --out.")
+    if options.gguf and not options.gguf.is_file():
+        raise UserError(f"--gguf takes a file, and {options.gguf} is none.")
+    prompts = read_prompts(options.prompts, options.limit)
+    check_runs(prompts, drafters, ks, options)
+    require_writable(options.out)
+    check_models(options)
+    check_cluster(options)
+    if options.peers:
+        _with_peers(prompts, drafters, ks[0], options)
+    else:
+        _alone(prompts, drafters, ks, options)
+    return 0
+
+
+def _alone(prompts: list[Any], drafters: list[str], ks: list[int | str], options: argparse.Namespace) -> None:
+    from specdemo.bench.bench import Bench
+    from specdemo.bench.measuring import Settings
+
     settings = Settings(
-        drafters=listed(options.drafters, str, "--drafters"),
-        ks=listed(options.k, draft_length, "--k"),
+        drafters=drafters,
+        ks=ks,
         temperatures=listed(options.temperature, float, "--temperature"),
         rule=options.rule,
         max_new_tokens=options.max_new_tokens,
         repeats=options.repeats,
         seed=options.seed,
     )
-    prompts = read_prompts(options.prompts, options.limit)
     bench = Bench(prompts, settings, options.out)
     if options.cluster:
         with team(options) as replicas:
@@ -67,25 +91,15 @@ def run(options: argparse.Namespace) -> int:
     else:
         bench.run(loaded_pair(options))
     print(bench.table())
-    return 0
 
 
-def _with_peers(options: argparse.Namespace) -> int:
+def _with_peers(prompts: list[Any], drafters: list[str], k: int | str, options: argparse.Namespace) -> None:
     from specdemo.bench.peer_bench import PeerBench, PeerSettings
     from specdemo.bench.peers import available_peers, peer_models
-    from specdemo.bench.prompts import read_prompts
 
-    ks = listed(options.k, draft_length, "--k")
-    if len(ks) > 1 or options.temperature != "0" or options.rule or options.repeats > 1 or options.cluster:
-        raise UserError("With --peers everything runs here, greedily, once, at one --k; leave the rest out.")
-    settings = PeerSettings(
-        drafters=listed(options.drafters, str, "--drafters"),
-        k=ks[0],
-        max_new_tokens=options.max_new_tokens,
-    )
-    bench = PeerBench(read_prompts(options.prompts, options.limit), settings, options.out)
+    settings = PeerSettings(drafters=drafters, k=k, max_new_tokens=options.max_new_tokens)
+    bench = PeerBench(prompts, settings, options.out)
     pair = loaded_pair(options)
     with peer_models(pair, options.target, options.draft, options.gguf) as models:
         bench.run(pair, available_peers(models, lambda text: print(text, file=sys.stderr)))
     print(bench.table())
-    return 0

@@ -5,9 +5,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import RUN_FIELDS, add_pair_options, add_run_options, loaded_pair, write
+from specdemo.cli.options import RUN_FIELDS, add_pair_options, add_run_options, check_models, loaded_pair
 from specdemo.cli.terminal import TerminalView
 from specdemo.records.limits import parse_config
+from specdemo.records.output import require_writable, write_text
 
 
 def add_to(commands: Any) -> None:
@@ -22,6 +23,10 @@ def add_to(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Show a run as it is decoded; returns 0."""
     config = parse_config({name: getattr(options, name) for name in RUN_FIELDS})
+    out = Path(options.json) if options.json and options.json != "-" else None
+    if out:
+        require_writable(out)
+    check_models(options)
     from specdemo.pairs.live import LiveRun
 
     live = LiveRun(loaded_pair(options), config)
@@ -30,6 +35,6 @@ def run(options: argparse.Namespace) -> int:
         view.show(event)
     if options.json == "-":
         print(live.run.to_json())
-    elif options.json:
-        write(Path(options.json), live.run.to_json() + "\n")
+    elif out:
+        write_text(out, live.run.to_json() + "\n")
     return 0

@@ -11,14 +11,16 @@ from specdemo.cli.options import (
     add_cluster_options,
     add_pair_options,
     add_run_options,
+    check_cluster,
+    check_models,
     loaded_pair,
     team,
-    write,
 )
 from specdemo.lab.conditions import CONDITIONS
-from specdemo.lab.points import EXPERIMENTS, SWEEPS, points_csv, points_json
+from specdemo.lab.points import EXPERIMENTS, SWEEPS, TEMPERATURE, points_csv, points_json
 from specdemo.lab.request import RUN_SETTINGS
 from specdemo.records.limits import UserError, parse_config
+from specdemo.records.output import require_writable, write_text
 
 CHOSEN = (*RUN_SETTINGS, "drafter")
 """Fields of ``RunConfig`` that can be asked for; what is not asked is the experiment's to choose."""
@@ -42,14 +44,23 @@ def run(options: argparse.Namespace) -> int:
     """Print each point as it is measured; returns 0. What was measured is written even if it ends early."""
     if options.out and options.out.suffix not in (".json", ".csv"):
         raise UserError("--out takes a file that ends in .json or .csv.")
+    if options.cluster and options.experiment not in SWEEPS:
+        raise UserError(f"--cluster spreads sweeps, not {options.experiment}; leave it out.")
     from specdemo.bench.prompts import shipped_prompts
-    from specdemo.lab.experiments import experiment
 
     chosen = {name: getattr(options, name) for name in (*CHOSEN, "rule")}
     request = {name: value for name, value in chosen.items() if value is not None}
-    # Refused before anything is loaded; which rule goes with which temperature is the experiment's to say.
-    parse_config({"prompt": "-", **{name: request[name] for name in RUN_SETTINGS if name in request}})
+    # The sweep over temperatures takes a rule without a temperature; what is no sweep takes no rule.
+    ruled = options.experiment in SWEEPS and options.experiment != TEMPERATURE
+    checked = {name: value for name, value in request.items() if ruled or name != "rule"}
+    parse_config({"prompt": "-", **checked})
     prompts = None if options.limit is None else shipped_prompts(options.limit)
+    if options.out:
+        require_writable(options.out)
+    check_models(options)
+    check_cluster(options)
+    from specdemo.lab.experiments import experiment
+
     if options.cluster:
         _spread(options, request, prompts)
     else:
@@ -63,8 +74,6 @@ def _spread(options: argparse.Namespace, request: Mapping[str, Any], prompts: Se
     from specdemo.lab.experiments import planned_sweep
     from specdemo.lab.sweeps import measured_on
 
-    if options.experiment not in SWEEPS:
-        raise UserError(f"--cluster spreads sweeps, not {options.experiment}; leave it out.")
     with team(options) as replicas:
         plan, about = replicas.one(partial(planned_sweep, options.experiment, prompts, request))
         points = replicas.all([partial(measured_on, setting) for setting in plan.settings])
@@ -80,4 +89,4 @@ def _tell(points: Iterable[Any], about: Mapping[str, Any], out: Path | None) -> 
             measured.append(point)
     finally:
         if out:
-            write(out, points_csv(measured) if out.suffix == ".csv" else points_json(measured, about))
+            write_text(out, points_csv(measured) if out.suffix == ".csv" else points_json(measured, about))

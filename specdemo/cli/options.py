@@ -5,13 +5,27 @@ is said here. Whether values are in bounds is ``limits.parse_config``'s to say.
 """
 
 import argparse
+import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from specdemo.records.limits import DRAFTERS, MAX_K, MAX_NEW_TOKENS, MAX_TEMPERATURE, MAX_TOP_K, UserError
+from specdemo.records.limits import (
+    AUTO_PRECISION,
+    DRAFTERS,
+    MAX_K,
+    MAX_NEW_TOKENS,
+    MAX_TEMPERATURE,
+    MAX_TOP_K,
+    PAIRS,
+    UserError,
+    parse_config,
+    require_precision,
+    show,
+)
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.shipped import EMBEDDED
 
@@ -105,8 +119,63 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
         help="auto (default: the fastest that keeps the target's numbers), bf16, fp16, fp32, int8 or int4",
     )
     parser.add_argument(
-        "--remeasure", action="store_true", help="measure this machine again instead of remembering"
+        "--recalibrate", action="store_true", help="measure pass costs again until they are steady"
     )
+
+
+_DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
+_MODEL = re.compile(r"[\w.-]+(/[\w.-]+)?")
+"""A hub id, or a folder in the working directory; anything else can only be a folder."""
+
+
+def check_models(options: argparse.Namespace) -> None:
+    """Check which models, device and precision were asked for, as far as that needs no torch.
+
+    Raises:
+        UserError: There is no such pair, precision, device or folder.
+    """
+    asked = vars(options)
+    if asked.get("pair") and options.pair not in PAIRS:
+        raise UserError(f"Unknown pair of models {show(options.pair)}; choose one of: {', '.join(PAIRS)}.")
+    require_precision(asked.get("precision", AUTO_PRECISION))
+    if asked.get("device") and not _DEVICE.fullmatch(options.device):
+        raise UserError(f"Unknown device {show(options.device)}; choose cpu, cuda or, for one GPU, cuda:1.")
+    for name in ("target", "draft"):
+        model = asked.get(name)
+        if model is None or Path(model).is_dir():
+            continue
+        if Path(model).is_file() or not _MODEL.fullmatch(model):
+            raise UserError(f"--{name} takes a hub id or a folder, and {model} is no folder.")
+    for name in ("feature_draft", "n_gram", "text", "start"):
+        folder = asked.get(name)
+        if folder is not None and not Path(folder).is_dir():
+            raise UserError(f"--{name.replace('_', '-')} takes a folder, and {folder} is none.")
+
+
+def check_runs(
+    prompts: Iterable[Any], drafters: Iterable[str], ks: Iterable[int | str], options: argparse.Namespace
+) -> None:
+    """Check every run of a bench: each prompt with each drafter, draft length and temperature.
+
+    Raises:
+        UserError: A value is out of bounds.
+    """
+    if options.repeats < 1:
+        raise UserError("--repeats must be at least 1.")
+    temperatures = listed(options.temperature, float, "--temperature")
+    for prompt, drafter, k, temperature in product(prompts, drafters, ks, temperatures):
+        parse_config(
+            {
+                "prompt": prompt.prompt,
+                "mode": prompt.mode,
+                "drafter": drafter,
+                "k": k,
+                "temperature": temperature,
+                "rule": getattr(options, "rule", None) if temperature > 0 else None,
+                "max_new_tokens": options.max_new_tokens,
+                "seed": options.seed,
+            }
+        )
 
 
 def loaded_pair(options: argparse.Namespace) -> Any:
@@ -116,9 +185,9 @@ def loaded_pair(options: argparse.Namespace) -> Any:
         UserError: There is none such, or it cannot be had.
     """
     from specdemo.pairs.embedded import printing
-    from specdemo.pairs.load import load_pair
+    from specdemo.pairs.load import load_sources
 
-    return load_pair(_sources(options), progress=printing(), remeasure=options.remeasure)
+    return load_sources(_sources(options), progress=printing(), recalibrate=options.recalibrate)
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
@@ -133,22 +202,29 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each")
 
 
-def team(options: argparse.Namespace) -> Any:
-    """The replicas that were asked for, a context manager (``cluster.spread.Team``).
+def check_cluster(options: argparse.Namespace) -> None:
+    """Check the options of a cluster, if one is asked for.
 
     Raises:
         UserError: Ray is not installed, or an option is out of bounds.
     """
-    from specdemo.cluster.link import require_ray
-    from specdemo.cluster.plan import Plan, parse_replicas
+    from specdemo.cluster.plan import parse_replicas, require_ray, require_shares
 
-    require_ray()
+    if options.cluster:
+        parse_replicas(str(options.replicas), EMBEDDED)
+        require_shares(options.replica_cpus, options.replica_gpus)
+        require_ray()
+
+
+def team(options: argparse.Namespace) -> Any:
+    """Return the replicas that were asked for, a context manager; the options are checked."""
+    from specdemo.cluster.plan import Plan, parse_replicas
     from specdemo.cluster.spread import Team
 
     name = EMBEDDED
     counts = parse_replicas(str(options.replicas), name)
     shares = options.replica_cpus, options.replica_gpus
-    plan = Plan(options.cluster, counts, {name: _sources(options)}, *shares, remeasure=options.remeasure)
+    plan = Plan(options.cluster, counts, {name: _sources(options)}, *shares, recalibrate=options.recalibrate)
     return Team(plan)
 
 
@@ -172,11 +248,3 @@ def listed(text: str, kind: Callable[[str], Any], flag: str) -> list:
         return [kind(part) for part in text.split(",")]
     except ValueError as error:
         raise UserError(f"{flag} takes values separated by commas, not {text!r}.") from error
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file; raises ``UserError``."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"Cannot write {path}: {error.strerror}; choose another place.") from error

@@ -3,7 +3,8 @@
 import argparse
 from typing import Any
 
-from specdemo.cli.options import add_pair_options, loaded_pair
+from specdemo.cli.options import add_pair_options, check_models, loaded_pair
+from specdemo.proof.bounds import DRAWS, control_named, require_draws, require_prompts
 from specdemo.records.limits import UserError, parse_config
 
 PROMPTS = 6
@@ -23,14 +24,17 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print what was compared; returns 1 where something differs, as it should under a control, else 0."""
-    from specdemo.proof.distribution import DRAWS, control_named
-
     control = control_named(options.control)
     prompts, draws = options.audit, options.distribution
     if prompts is None and draws is None:
         prompts, draws = (None if control else PROMPTS), DRAWS
     if control and draws is None:
         raise UserError("A control is for the distribution test; add --distribution N.")
+    if prompts is not None:
+        require_prompts(prompts)
+    if draws is not None:
+        require_draws(draws)
+    check_models(options)
     pair = loaded_pair(options)
     differs = False
     if prompts is not None:

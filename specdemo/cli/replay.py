@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import write
 from specdemo.cli.terminal import TerminalView
 from specdemo.records import recordings, trace_file
 from specdemo.records.events import replay_events, replay_lines
 from specdemo.records.limits import UserError
+from specdemo.records.output import require_writable, write_text
 from specdemo.records.trace import Run
 
 
@@ -23,11 +23,13 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the run, or write its page; returns 0."""
+    if options.html:
+        require_writable(options.html)
     recorded = _recorded(options.run)
     if options.html:
         from specdemo.ui.http.offline import player_page
 
-        write(options.html, player_page(replay_lines(recorded)))
+        write_text(options.html, player_page(replay_lines(recorded)))
         return 0
     view = TerminalView(sys.stdout)
     for event in replay_events(recorded):

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import DEVICE, TARGET, add_run_options
-from specdemo.records.limits import UserError
+from specdemo.cli.options import DEVICE, TARGET, add_run_options, check_models
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.output import require_writable_folder
 
 DEFAULT_MINUTES = 140.0
 """For two CPU cores."""
@@ -54,13 +55,16 @@ def run(options: argparse.Namespace) -> int:
     minutes = DEFAULT_MINUTES if options.steps is None and options.minutes is None else options.minutes
     sizes = ("--layers", options.layers), ("--head", options.head)
     for flag, value in (("--steps", options.steps), ("--minutes", minutes), *sizes):
-        if value is not None and not value > 0:
+        if value is not None and not 0 < value < float("inf"):
             raise UserError(f"{flag} must be more than 0.")
     for flag, value in sizes if options.start else ():
         if value is not None:
             raise UserError(f"A draft that is gone on with keeps its head and depth; leave out {flag}.")
     if options.start and options.kind == "n-gram":
         raise UserError("A table of n-grams is counted anew; leave out --start.")
+    parse_config({"prompt": "-", "seed": options.seed})
+    require_writable_folder(options.out)
+    check_models(options)
     from specdemo.training.stages import Plan, train
 
     plan = Plan(

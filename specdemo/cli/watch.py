@@ -4,8 +4,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import add_run_options, listed
+from specdemo.cli.options import add_run_options, check_runs, listed
+from specdemo.records.drafter_kinds import SERVER
 from specdemo.records.limits import UserError
+from specdemo.records.output import require_writable
 from specdemo.records.trace import AUTO
 
 
@@ -27,11 +29,7 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure, write and print the table; returns 0."""
-    from specdemo.bench.bench import Bench
-    from specdemo.bench.measuring import Settings
     from specdemo.bench.prompts import read_prompts
-    from specdemo.records.drafter_kinds import SERVER
-    from specdemo.watch.rows import facts_of, watched_rows
     from specdemo.watch.servers import parse_servers
 
     alone = f"server={options.alone}" if options.alone else ""
@@ -39,6 +37,13 @@ def run(options: argparse.Namespace) -> int:
     if len(servers) != 1:
         raise UserError("One server is watched at a time; give one URL.")
     server = servers[0]
+    prompts = read_prompts(options.prompts, options.limit)
+    check_runs(prompts, [SERVER], [AUTO], options)
+    require_writable(options.out)
+    from specdemo.bench.bench import Bench
+    from specdemo.bench.measuring import Settings
+    from specdemo.watch.rows import facts_of, watched_rows
+
     settings = Settings(
         drafters=[SERVER],
         ks=[AUTO],
@@ -48,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
         repeats=options.repeats,
         seed=options.seed,
     )
-    bench = Bench(read_prompts(options.prompts, options.limit), settings, options.out)
+    bench = Bench(prompts, settings, options.out)
     facts = facts_of(server)
     bench.fill((watched_rows(server, settings, *group) for group in bench.missing), facts)
     print(bench.table())

@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import DEVICE, TARGET, add_run_options
-from specdemo.records.limits import UserError
+from specdemo.cli.options import DEVICE, TARGET, add_run_options, check_models
+from specdemo.records.limits import UserError, parse_config
+from specdemo.records.output import require_writable_folder
 from specdemo.shipped import PROMPTS
 
 
@@ -41,10 +42,14 @@ def run(options: argparse.Namespace) -> int:
     if options.tokens < 1:
         raise UserError("--tokens must be at least 1.")
     from specdemo.bench.prompts import read_prompts
+
+    parse_config({"prompt": "-", "seed": options.seed})
+    forbidden = [item.prompt for path in options.without for item in read_prompts(path)]
+    require_writable_folder(options.out)
+    check_models(options)
     from specdemo.pairs.hardware import chosen_device
     from specdemo.training.fill import fill
 
-    forbidden = [item.prompt for path in options.without for item in read_prompts(path)]
     device = chosen_device(options.device)
     held = fill(options.target, options.out, options.tokens, device, options.seed, forbidden)
     print(f"{held:,} tokens of the target's own; saved to {options.out}")

@@ -94,7 +94,7 @@ class Driver:
         targets = [
             serve.RunTarget(
                 target=_deployment(bounds, cpus, self._plan).bind(
-                    self._plan.sources[name], self._plan.remeasure, time.time_ns()
+                    self._plan.sources[name], self._plan.recalibrate, time.time_ns()
                 ),
                 name=self._application(name),
                 route_prefix=None,

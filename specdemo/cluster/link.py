@@ -4,7 +4,6 @@ Needs no Ray: the driver is a process of its own, which is started again when it
 cluster's head is gone. Knows neither models nor pages.
 """
 
-import importlib.util
 import itertools
 import logging
 import os
@@ -35,14 +34,7 @@ AGAIN_S = 3.0
 ATTEMPTS = 3
 """Replicas that a job may lose before it has shown anything."""
 LOST = "The replica that did this was lost; what it showed is kept, please run it again."
-NEEDED = "--cluster needs Ray; install it with: pip install '.[cluster]'."
 _log = logging.getLogger(__name__)
-
-
-def require_ray() -> None:
-    """Raise ``UserError`` where Ray is not installed."""
-    if importlib.util.find_spec("ray") is None:
-        raise UserError(NEEDED)
 
 
 StartDriver = Callable[[int], Callable[[], int]]

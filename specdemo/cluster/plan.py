@@ -3,20 +3,30 @@
 Plain data, read from the command line. Knows neither Ray nor models.
 """
 
+from __future__ import annotations
+
+import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from math import isfinite
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
-from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
+
+if TYPE_CHECKING:
+    from specdemo.pairs.sources import Sources
 
 AUTO = "auto"
 """The address of the cluster that runs on this machine, or of one that is started for this program."""
 MOST_REPLICAS = 256
 _SHARE = re.compile(r"(?:(?P<pair>[^=,\s]+)=)?(?P<least>\d{1,3})(?:\.\.(?P<most>\d{1,3}))?")
 HOW = "--replicas takes a number, a range as 1..4, or either by pair as embedded=2,smollm2-1.7b=1..2"
+
+
+NOT_WITH_CLUSTER = "--cluster goes with neither --learn nor --allow-any-model, and not with ZeroGPU."
+NEEDED = "--cluster needs Ray; install it with: pip install '.[cluster]'."
 
 
 class Counts(NamedTuple):
@@ -41,7 +51,7 @@ class Plan:
         sources: What to load for each, by the same names.
         cpus, gpus: What each replica gets of its machine; ``cpus`` None shares what the cluster has evenly.
         most_seconds: How long one job may take, and with it a replica that is to end.
-        remeasure: Whether each replica measures its machine again.
+        recalibrate: Whether each replica measures pass costs until they are steady.
         page: What tells this page's replicas from those of other pages on the same cluster.
     """
 
@@ -51,7 +61,7 @@ class Plan:
     cpus: float | None = None
     gpus: float = 0.0
     most_seconds: float = 300.0
-    remeasure: bool = field(default=False, kw_only=True)
+    recalibrate: bool = field(default=False, kw_only=True)
     page: str = field(default_factory=lambda: uuid4().hex[:8], kw_only=True)
 
     @property
@@ -85,3 +95,15 @@ def parse_replicas(text: str, home: str) -> dict[str, Counts]:
     if sum(bounds.most for bounds in replicas.values()) > MOST_REPLICAS:
         raise UserError(f"--replicas asks for more than {MOST_REPLICAS} in all; ask for fewer.")
     return replicas
+
+
+def require_ray() -> None:
+    """Raise ``UserError`` if Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise UserError(NEEDED)
+
+
+def require_shares(cpus: float | None, gpus: float) -> None:
+    """Raise ``UserError`` if a replica cannot get these numbers of cores and GPUs."""
+    if not (isfinite(gpus) and gpus >= 0) or not (cpus is None or (isfinite(cpus) and cpus > 0)):
+        raise UserError("--replica-cpus takes a number above 0, --replica-gpus one from 0 on.")

@@ -16,7 +16,7 @@ from typing import Any
 
 from specdemo.cluster.messages import REFUSED
 from specdemo.pairs.embedded import printing
-from specdemo.pairs.load import load_pair
+from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
@@ -35,15 +35,15 @@ class Replica:
 
     Args:
         sources: The pair.
-        remeasure: Whether to measure the machine again.
+        recalibrate: Whether to measure pass costs until they are steady.
         edition: Of the deployment; another one makes the cluster put new replicas in place of the old.
     """
 
-    def __init__(self, sources: Sources, remeasure: bool, edition: int):
+    def __init__(self, sources: Sources, recalibrate: bool, edition: int):
         del edition
         # One thread computes, whatever it is: the libraries below keep a team of workers for every thread.
         self._device = ThreadPoolExecutor(1, "device")
-        load = partial(load_pair, sources, progress=printing(), remeasure=remeasure)
+        load = partial(load_sources, sources, progress=printing(), recalibrate=recalibrate)
         self._pair = self._device.submit(load).result()
         self._lost = False
 

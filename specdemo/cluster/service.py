@@ -3,9 +3,9 @@
 from collections.abc import Generator
 from typing import Any
 
-from specdemo.cluster.link import Link, require_ray
+from specdemo.cluster.link import Link
 from specdemo.cluster.messages import Standing
-from specdemo.cluster.plan import Plan, parse_replicas
+from specdemo.cluster.plan import NOT_WITH_CLUSTER, Plan, parse_replicas, require_ray, require_shares
 from specdemo.pairs.presets import preset_named
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
@@ -69,15 +69,14 @@ def plan_for(
         UserError: The settings do not go together.
     """
     if ZERO_GPU or hosting.learner is not None or hosting.any_model:
-        raise UserError("--cluster goes with neither --learn nor --allow-any-model, and not with ZeroGPU.")
-    if gpus < 0 or (cpus is not None and cpus <= 0):
-        raise UserError("--replica-cpus takes a number above 0, --replica-gpus one from 0 on.")
+        raise UserError(NOT_WITH_CLUSTER)
+    require_shares(cpus, gpus)
     home, title = hosting.home
     counts = parse_replicas(replicas, home)
     titles = {name: title if name == home else preset_named(name).title for name in counts}
     sources = {name: hosting.sources_of(name) for name in counts}
     most_seconds = hosting.bounds.most_seconds
-    plan = Plan(address, counts, sources, cpus, gpus, most_seconds, remeasure=hosting.remeasure)
+    plan = Plan(address, counts, sources, cpus, gpus, most_seconds, recalibrate=hosting.recalibrate)
     return plan, OfferedPairs(home, titles)
 
 

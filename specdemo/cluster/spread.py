@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import ray
+import torch
 from ray.exceptions import RayError, RayTaskError
 from ray.util import ActorPool
 
@@ -15,8 +16,7 @@ from specdemo.cluster.driver import connect, cpus_each, lacking
 from specdemo.cluster.one_kind import one_kind
 from specdemo.cluster.plan import Plan
 from specdemo.pairs.embedded import printing
-from specdemo.pairs.load import load_pair
-from specdemo.pairs.measurements import machine
+from specdemo.pairs.load import load_sources
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
@@ -29,13 +29,13 @@ Work = Callable[[Pair], T]
 class _Worker:
     """A replica of the command line's own: a pair, and whatever is to be done with it."""
 
-    def __init__(self, sources: Sources, remeasure: bool):
-        self._sources, self._remeasure = sources, remeasure
+    def __init__(self, sources: Sources, recalibrate: bool):
+        self._sources, self._recalibrate = sources, recalibrate
 
     def facts(self) -> dict[str, Any]:
         """Load the pair, and say what it is and how many threads it has; what it raises arrives as it is."""
-        self._pair = load_pair(self._sources, progress=printing(), remeasure=self._remeasure)
-        return environment(self._pair) | {"threads": machine()["threads"]}
+        self._pair = load_sources(self._sources, progress=printing(), recalibrate=self._recalibrate)
+        return environment(self._pair) | {"threads": torch.get_num_threads()}
 
     def do(self, work: Work[T]) -> T:
         """One piece of work."""
@@ -66,7 +66,7 @@ class Team:
             ray.shutdown()
             raise UserError(lack)
         worker = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=self._plan.gpus)
-        self._workers = [worker.remote(sources, self._plan.remeasure) for _ in range(self._plan.most)]
+        self._workers = [worker.remote(sources, self._plan.recalibrate) for _ in range(self._plan.most)]
         self._pool = ActorPool(self._workers)
         try:
             self.facts = one_kind(list(map(_got, [worker.facts.remote() for worker in self._workers])))

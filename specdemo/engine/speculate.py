@@ -42,6 +42,7 @@ def speculate(
     length: DraftLength | None = None,
     rule: VerificationRule | None = None,
     tops: TopLists = no_tops,
+    timed_pass: Callable[[Tensor], None] | None = None,
 ) -> Iterator[Round]:
     """Decode with drafts, one ``Round`` per target pass.
 
@@ -55,6 +56,8 @@ def speculate(
             what is left less one, since the target always adds one.
         rule: The run's own rule object, where the drafter knows it too; made from ``config`` otherwise.
         tops: Makes the lists of likely tokens beside each token, for those who show them: ``top_fives``.
+        timed_pass: Called with the ids [n] of each target pass and timed in its place; the pass that gives
+            the tokens is then off the clock (see ``autoregress``).
 
     Raises:
         UserError: The prompt is empty or fills the context.
@@ -73,8 +76,15 @@ def speculate(
         draft = drafter.propose(text, length, rule)
         watch.lap()
         last = torch.tensor(text[-1:], dtype=torch.long, device=target.device)
-        logits = target.forward(torch.cat([last, draft.ids]))
-        watch.lap()
+        ids = torch.cat([last, draft.ids])
+        if timed_pass is None:
+            logits = target.forward(ids)
+            watch.lap()
+        else:
+            timed_pass(ids)
+            watch.lap()
+            logits = target.forward(ids)
+            watch.skip()
         verdict = rule.verify(draft, logits, position)
         accepted, token, drafted_ids = _transfer(verdict, draft)
         settled = settle(accepted, token, drafted_ids, eos_ids)
@@ -116,14 +126,26 @@ def autoregress(
     eos_ids: frozenset[int] = frozenset(),
     stop: Callable[[], bool] = never,
     tops: TopLists = no_tops,
+    timed_pass: Callable[[Tensor], None] | None = None,
 ) -> Iterator[Round]:
     """Decode with one model alone: the target for the baseline, or a draft that is its own target.
 
-    It is ``speculate`` with nothing drafted, so the baseline has every optimisation the speculative
-    lane has. Arguments, rounds and errors as there.
+    It is ``speculate`` with nothing drafted, so the baseline has every optimisation that the speculative
+    lane has. A decoder that never verifies drafts needs no padded passes either: where padding costs time,
+    ``timed_pass`` is ``ModelRuntime.run_unpadded``, and the baseline's clock counts that pass in place of
+    the padded one that gives the token. Arguments, rounds and errors as for ``speculate``.
     """
-    nothing = NoDrafter(target.device)
-    return speculate(target, nothing, prompt_ids, config, eos_ids, stop, length=FixedLength(0), tops=tops)
+    return speculate(
+        target,
+        NoDrafter(target.device),
+        prompt_ids,
+        config,
+        eos_ids,
+        stop,
+        length=FixedLength(0),
+        tops=tops,
+        timed_pass=timed_pass,
+    )
 
 
 def _prefill(target: Runtime, drafter: Drafter, text: list[int], capacity: int) -> float:

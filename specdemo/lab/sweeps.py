@@ -80,7 +80,7 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
     for config in setting.configs:
         prompt_ids = pair.prompt_ids(config)
         totals += measure(lanes, [config], prompt_ids, stop)
-        costs.append(lanes.calibrate(config, len(prompt_ids)))
+        costs.append(lanes.calibrate(config))
         if stop():
             return None
     return _point(setting, totals, costs)

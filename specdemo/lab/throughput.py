@@ -6,7 +6,7 @@ Passes are measured, over a cache without text in it, since what it holds does n
 speedup is theory (``theory.theoretical_speedup``) with these costs and an acceptance rate measured before.
 """
 
-import random
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from specdemo.lab.request import PROMPTS
 from specdemo.lab.sweeps import Setting, measure_setting
 from specdemo.models.batch import Batch, batch_of
 from specdemo.models.runtime import CAPACITY_STEP
-from specdemo.pairs.calibrate import medians_in_turns
+from specdemo.pairs.calibrate import interleaved
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K, UserError
@@ -116,11 +116,9 @@ def _point(pair: Pair, plan: ThroughputPlan, rows: int, alpha: float) -> Through
 
 
 def median_seconds(passes: list[Callable[[], Tensor]]) -> list[float]:
-    """Median seconds of each pass; the first time it is made does not count."""
-    measures = [partial(_seconds, one) for one in passes]
-    for measure in measures:
-        measure()
-    return list(medians_in_turns(dict(enumerate(measures)), range(REPEATS), random.Random(0)).values())
+    """Return the median seconds of each pass; the first time it is made does not count."""
+    measures = {number: partial(_seconds, one) for number, one in enumerate(passes)}
+    return [statistics.median(seconds) for seconds in interleaved(measures, REPEATS).values()]
 
 
 def _seconds(one: Callable[[], Tensor]) -> float:

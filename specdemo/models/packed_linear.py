@@ -79,10 +79,10 @@ class HalfLinear(PackedLinear):
     """fp16 weights in fbgemm's order, multiplied in fp32, on an x86 CPU with AVX2.
 
     The same model as in fp32, read from half the memory: fp16 holds bf16's numbers of 2⁻¹⁷ to 65504 in
-    size exactly, its subnormals included. What is left of the few others is kept beside and added.
+    size exactly, its subnormals included. What is left of the others is kept apart and added.
 
     Args:
-        weight: Shape [out, in], of any floating type; :func:`mostly_half` of it is true.
+        weight: Shape [out, in], of any floating type.
         bias: Shape [out], if there is one.
     """
 
@@ -93,15 +93,19 @@ class HalfLinear(PackedLinear):
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__(weight, bias)
         whole = weight.detach().float().contiguous()
-        held = _half(whole)
-        left = whole - held
-        rows, columns = left.nonzero(as_tuple=True)
+        held = whole.clamp(-HALF_MAX, HALF_MAX).half().float()
+        rows, columns = (held != whole).nonzero(as_tuple=True)
         added = None if bias is None else bias.detach().float()
         self._packed = torch.ops.quantized.linear_prepack_fp16(held, added)
         self._exact = len(rows) == 0
         self.register_buffer("_rows", rows)
         self.register_buffer("_columns", columns)
-        self.register_buffer("_left", left[rows, columns])
+        self.register_buffer("_left", whole[rows, columns] - held[rows, columns])
+
+    @property
+    def left_share(self) -> float:
+        """The share of the weights that fp16 does not hold exactly."""
+        return len(self._rows) / self.shape.numel()
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Inputs [..., in] to outputs [..., out], both fp32."""
@@ -214,8 +218,10 @@ def linear_for(
             return Int4Linear(weight, bias)
         if precision in ("int4", "int8") and weight.shape[1] % MULTIPLE == 0:
             return Int8Linear(weight, bias)
-        if precision == "fp16" and has_half_kernel() and mostly_half(weight):
-            return HalfLinear(weight, bias)
+        if precision == "fp16" and has_half_kernel():
+            half = HalfLinear(weight, bias)
+            if half.left_share <= MOST_LEFT:
+                return half
         if has_blocked_kernel(weight.dtype):
             return BlockedLinear(weight, bias)
     plain = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
@@ -233,17 +239,6 @@ def rounded(tensors: Iterable[Tensor], precision: str) -> None:
         for tensor in tensors:
             if tensor.dim() > 1 and tensor.is_floating_point():
                 tensor.data = tensor.data.half().to(tensor.dtype)
-
-
-def mostly_half(weight: Tensor) -> bool:
-    """Whether fp16 holds nearly every number of ``weight`` [out, in] exactly."""
-    whole = weight.detach().float()
-    return int((_half(whole) != whole).sum()) <= whole.numel() * MOST_LEFT
-
-
-def _half(whole: Tensor) -> Tensor:
-    """The nearest finite numbers of fp16, in fp32."""
-    return whole.clamp(-HALF_MAX, HALF_MAX).half().float()
 
 
 def linear_share(model: nn.Module) -> float:

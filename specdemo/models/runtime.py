@@ -108,12 +108,17 @@ class ModelRuntime:
         self.cache: Any = None
         self.capacity = 0
 
-    def prepare(self, capacity: int, most: int) -> None:
-        """Do, before any clock runs, what passes over up to ``most`` tokens would do on first use."""
+    def prepare(self, capacity: int, most: int, unpadded: bool = False) -> None:
+        """Do, before any clock runs, what passes over up to ``most`` tokens would do on first use.
+
+        Args:
+            unpadded: Whether passes without padding (``run_unpadded``) are made as well.
+        """
         self.begin(capacity)
+        counts = range(1, most + 1)
+        sizes = {*map(self.padded, counts), *(counts if unpadded else ())}
         with torch.inference_mode():
-            sizes = sorted({self.padded(count) for count in range(1, most + 1)})
-            self.execution.prepare(self.cache, sizes, self.taps)
+            self.execution.prepare(self.cache, sorted(sizes), self.taps)
 
     def padded(self, count: int) -> int:
         """How many rows a pass over ``count`` tokens has."""
@@ -138,6 +143,14 @@ class ModelRuntime:
         logits = self._run(F.pad(ids, (0, rows - count)) if rows > count else ids, rows)
         self.length += count
         return logits[:count]
+
+    @torch.inference_mode()
+    def run_unpadded(self, ids: Tensor) -> None:
+        """Run the pass over ``ids`` [n] as a decoder without padding would, and keep nothing of it.
+
+        It writes the cache positions that the next ``forward`` overwrites.
+        """
+        self._run(ids, len(ids))
 
     @torch.inference_mode()
     def prefill(self, ids: Tensor) -> None:
@@ -229,24 +242,30 @@ def capacity_for(positions: int) -> int:
 
 
 class Stopwatch:
-    """Split a round into named laps. On CUDA by events, so that nothing is synchronised to be timed."""
+    """Splits a round into laps. On CUDA it records events, so that timing synchronises nothing."""
 
     def __init__(self, device: torch.device):
         self._device = device
         self._cuda = device.type == "cuda"
-        self._marks: list[Any] = [self._now()]  # events on CUDA, else seconds
+        self._laps: list[tuple[Any, Any]] = []  # start and end: events on CUDA, else seconds
+        self._start = self._now()
 
     def lap(self) -> None:
-        """End one lap and begin the next."""
-        self._marks.append(self._now())
+        """End one lap and start the next."""
+        end = self._now()
+        self._laps.append((self._start, end))
+        self._start = end
+
+    def skip(self) -> None:
+        """Count the time since the last lap in no lap, and start the next one."""
+        self._start = self._now()
 
     def laps(self) -> list[float]:
-        """Seconds of each finished lap; call after the round's transfer, which has synchronised."""
-        pairs = zip(self._marks, self._marks[1:], strict=False)
+        """Return the seconds of each finished lap; call it after the round's transfer."""
         if self._cuda:
-            self._marks[-1].synchronize()
-            return [start.elapsed_time(end) / 1000 for start, end in pairs]
-        return [end - start for start, end in pairs]
+            self._laps[-1][1].synchronize()
+            return [start.elapsed_time(end) / 1000 for start, end in self._laps]
+        return [end - start for start, end in self._laps]
 
     def _now(self):
         if not self._cuda:

@@ -1,15 +1,13 @@
-"""Measure a loaded pair once: which numbers of rows make passes agree bit for bit, and what passes cost.
+"""Measure a loaded pair: which row counts give the same bits, and what passes cost.
 
-Everything here runs before the clocks of a run start. Knows models only as runtimes.
+Everything here runs before the clocks of a run start.
 """
 
-import itertools
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,238 +19,133 @@ from specdemo.models.execution import CausalLM
 from specdemo.models.runtime import MOST_ROWS, ModelRuntime
 from specdemo.models.summation import alike
 from specdemo.records.limits import MAX_K
-from specdemo.records.strict_json import Rebuilder, fitting
 from specdemo.records.trace import Calibration
 
 ROWS = MAX_K + 1
 """Tokens of the longest pass of a run."""
-REPEATS = 3
-MOST_BATCHES = 6
-AGREED, ALIKE = 1.05, 1.2
-"""Batches are believed once their medians are within the first factor together and the second each."""
-CHECKED = 5
-"""Tokens of the pass by which costs kept from an earlier start are checked."""
-STILL = 1.25
-"""Factor within which they count as the same."""
-PADDING_S = 0.5
-FEWEST_TURNS = 4
-"""How long, and at least how often, passes with and without padding take turns to be compared."""
+CAPACITY = 256
+"""Cache length at which costs are measured: a short prompt and its answer."""
+TESTED_CAPACITIES = (256, 2048)
+"""Cache lengths at which row counts are tested."""
+REPEATS = 5
 DRAFTED = 4
-NEARLY = 1.02
-"""Costs within this factor are the same to a measurement."""
+NEGLIGIBLE = 1.02
+"""Costs within this factor count as equal."""
 
 
-def find_good_rows(model: CausalLM, capacity: int, vocab_size: int) -> tuple[int, ...]:
-    """The numbers of rows, 1 to ``MOST_ROWS``, whose passes agree with each other bit for bit.
+def find_batch_invariant_rows(model: CausalLM, vocab_size: int) -> tuple[int, ...]:
+    """Return the row counts, 1 to ``MOST_ROWS``, whose passes agree with each other bit for bit.
 
-    They are a set rather than everything from some number on: kernels cut rows into tiles, and a number
-    that leaves a small tile over may be summed in another order than its neighbours (seven rows in six and
-    one, say). Matrix products are tried on sums that show it, then whole passes for all that is around them.
+    They are a set rather than everything from some count on: kernels cut rows into tiles, and a count that
+    leaves a small tile over may be summed in another order than its neighbours (seven rows as six and one,
+    say). Matrix products are tested on sums that show it, then whole passes at a short and at a long cache
+    length.
 
     Args:
         model: Loaded with the grouped attention.
-        capacity: The cache length to test; the answer holds for this length only.
         vocab_size: Ids are drawn below this.
 
     Returns:
-        The largest such set that holds a pass of ``ROWS`` tokens; empty where there is none, and runs are
-        audited instead.
+        The largest such set that holds a pass of ``ROWS`` tokens; empty if there is none, and divergences
+        are audited instead.
     """
-    ids = _some_ids(model, capacity // 2 + 3 * MOST_ROWS, vocab_size)
-    runtime = ModelRuntime(model)
-    _fill(runtime, ids[: capacity // 2], capacity)
+    ids = _some_ids(model, 2 * MOST_ROWS, vocab_size)
+    runtimes = [_filled(model, ids, capacity) for capacity in TESTED_CAPACITIES]
     found: list[tuple[int, ...]] = []
     for reference in range(MOST_ROWS, ROWS - 1, -1):
         if not any(reference in rows for rows in found):
-            candidates = alike(model, reference, range(1, MOST_ROWS + 1))
-            found.append(_agreeing(runtime, ids[capacity // 2 :], reference, sorted(candidates)))
+            candidates = sorted(alike(model, reference, range(1, MOST_ROWS + 1)))
+            for runtime in runtimes:
+                candidates = _agreeing(runtime, ids, reference, candidates)
+            found.append(tuple(candidates))
     return max(found, key=len)
 
 
-def measure_target(model: CausalLM, capacity: int, vocab_size: int, good: Iterable[int]) -> Calibration:
-    """Pass times at half a cache's length, as a ``Calibration`` without a draft (c = 0).
+def measure_target(model: CausalLM, vocab_size: int, invariant: Collection[int]) -> Calibration:
+    """Return pass costs at half the length of a cache of ``CAPACITY``, as a ``Calibration`` with c = 0.
 
-    A pass over n tokens is given the cheapest of the ``good`` numbers of rows that hold it, in both lanes.
-    The unit of all costs is such a pass over one token, less what padding costs it.
+    A pass over n tokens gets the cheapest of the ``invariant`` row counts that holds it, in both lanes. The
+    unit of all costs is a pass over one token without padding.
     """
-    good = sorted(good)
-    start = capacity // 2
-    ids = _some_ids(model, start + MOST_ROWS, vocab_size)
-    runtime = ModelRuntime(model)
-    _fill(runtime, ids[:start], capacity)
+    longest = min((n for n in invariant if n >= ROWS), default=ROWS)
+    invariant = [n for n in sorted(invariant) if n <= longest]
+    ids = _some_ids(model, MOST_ROWS, vocab_size)
+    runtime = _filled(model, ids, CAPACITY)
     counts = range(1, ROWS + 1)
-    tried = {1, *good} if good else counts
-    cost = steady_medians({n: timed_pass(runtime, ids[start : start + n]) for n in tried})
-    rows = tuple(_cheapest(cost, [n for n in good if n >= count]) for count in counts if good)
-    taken = rows or counts
-    step_s = cost[taken[0]] / _padding_cost(runtime, ids[start:], taken[0])
-    # More tokens than one can always be had by as many passes over one.
-    v = tuple(min(cost[n], count * cost[taken[0]]) / step_s for count, n in enumerate(taken, 1))
-    return Calibration(step_s=step_s, c=0.0, v=v, row_floor=rows[0] if rows else None, rows=rows)
-
-
-def refreshed(model: CausalLM, capacity: int, vocab_size: int, costs: Calibration) -> Calibration | None:
-    """Costs measured before with today's ``step_s`` and cost of padding.
-
-    None if passes as they are padded no longer agree bit for bit, or what is said of longer ones is untrue.
-    """
-    start = capacity // 2
-    ids = _some_ids(model, start + 3 * MOST_ROWS, vocab_size)
-    runtime = ModelRuntime(model)
-    _fill(runtime, ids[:start], capacity)
-    used = set(costs.rows)
-    if used and used - set(_agreeing(runtime, ids[start:], max(used), used)):
-        return None
-    runtime.rows = costs.rows
-    cost = steady_medians({n: timed_pass(runtime, ids[start : start + n]) for n in (1, CHECKED)})
-    before, now = costs.v[CHECKED - 1] / costs.v[0], cost[CHECKED] / cost[1]
-    if not 1 / STILL <= now / before <= STILL:
-        return None
-    runtime.rows = ()
-    padding = _padding_cost(runtime, ids[start:], costs.rows[0] if costs.rows else 1)
-    v = tuple(passes / costs.v[0] * padding for passes in costs.v)
-    return replace(costs, step_s=cost[1] / padding, v=v)
-
-
-def _padding_cost(runtime: ModelRuntime, ids: Tensor, rows: int) -> float:
-    """How many times as long a pass over ``rows`` tokens takes as one over a single token; at least 1.
-
-    What speedups are told against stands or falls with it, so that it is measured by itself and in turns.
-    """
-    if rows == 1:
-        return 1.0
-    passes = {count: timed_pass(runtime, ids[:count]) for count in (1, rows)}
-    cost = medians_in_turns(passes, _turns_for(PADDING_S), random.Random(0))
-    return max(1.0, cost[rows] / cost[1])
-
-
-def _turns_for(seconds: float) -> Iterator[int]:
-    """``FEWEST_TURNS`` turns, and further ones for as long as ``seconds`` have not passed."""
-    until = time.perf_counter() + seconds
-    for turn in itertools.count():
-        if turn >= FEWEST_TURNS and time.perf_counter() >= until:
-            return
-        yield turn
-
-
-def calibration_from(kept: Any) -> Calibration | None:
-    """A calibration from what ``dataclasses.asdict`` made of it and JSON of that; None where it is none."""
-    found = fitting(_READ, kept)
-    if found is None:
-        return None
-    positive = found.step_s > 0 and found.c >= 0 and len(found.v) == ROWS and min(found.v) > 0
-    holding = len(found.rows) in (0, ROWS) and all(
-        tokens <= rows <= MOST_ROWS for tokens, rows in enumerate(found.rows, 1)
+    tried = {1, *invariant} if invariant else set(counts)
+    times = interleaved({n: timed_pass(runtime, ids[:n]) for n in tried}, REPEATS)
+    cost = {n: statistics.median(seconds) for n, seconds in times.items()}
+    rows = tuple(_cheapest(cost, [n for n in invariant if n >= count]) for count in counts if invariant)
+    return Calibration(
+        step_s=cost[1],
+        c=0.0,
+        v=tuple(cost[n] / cost[1] for n in rows or counts),
+        row_floor=rows[0] if rows else None,
+        rows=rows,
+        scatter=statistics.median(map(scatter, times.values())),
     )
-    return found if positive and holding else None
-
-
-_READ = Rebuilder({"v": ROWS, "rows": ROWS}, 0, {}).reader(Calibration)
 
 
 @torch.inference_mode()
-def measure_draft_step(
-    target: ModelRuntime, drafter: Drafter, rule: PickingRule, capacity: int, vocab_size: int
-) -> float:
-    """Seconds per token of a draft of ``DRAFTED`` tokens at half a cache's length."""
-    ids = _some_ids(target.model, capacity // 2, vocab_size)
-    _fill(target, ids[:-1], capacity)
+def measure_draft(
+    costs: Calibration, target: ModelRuntime, drafter: Drafter, rule: PickingRule, vocab_size: int
+) -> Calibration:
+    """Return the target's ``costs`` with the c of ``drafter``: a median over drafts of ``DRAFTED`` tokens.
+
+    Draft steps are compared with target passes made in turn with them. ``target`` and ``drafter`` have room
+    for ``CAPACITY`` positions; half of them are filled first.
+    """
+    ids = _some_ids(target.model, CAPACITY // 2, vocab_size)
+    target.begin(CAPACITY)
+    target.prefill(ids[:-1])
     text = ids.tolist()
-    drafter.begin(text, capacity)
+    drafter.begin(text, CAPACITY)
     length = FixedLength(DRAFTED)
+    passes: list[float] = []
 
     def draft() -> float:
         begin = time.perf_counter()
         length.start(DRAFTED)
         drafter.propose(text, length, rule).ids.tolist()
-        seconds = time.perf_counter() - begin
+        drafted = time.perf_counter()
         # As in a run, where every round adds a token that the target has passed over.
         drafter.observe(0)
         target.forward(torch.tensor(text[-1:], device=target.device))[-1, 0].item()
+        passes.append(time.perf_counter() - drafted)
         text.append(text[-1])
-        return seconds
+        return drafted - begin
 
-    return steady_medians({DRAFTED: draft})[DRAFTED] / DRAFTED
+    (seconds,) = interleaved({DRAFTED: draft}, REPEATS).values()
+    step_s = statistics.median(passes[1:]) / costs.v[0]  # the first turn is not counted
+    c = statistics.median(seconds) / DRAFTED / step_s
+    return replace(costs, c=c, scatter=max(costs.scatter, scatter(seconds)))
 
 
-def steady_medians(measures: Mapping[int, Callable[[], float]]) -> dict[int, float]:
-    """Seconds of each measure: medians of batches, repeated until two batches in a row agree.
+def interleaved(measures: Mapping[int, Callable[[], float]], repeats: int) -> dict[int, list[float]]:
+    """Return the seconds of each measure, taken ``repeats`` times after one that does not count.
 
-    Whatever disturbs a machine makes it slower, so the lower median counts, and of a machine that never
-    rests the lowest.
+    Every turn has another order, so that neither a slow moment nor a neighbour favours any.
     """
     order = random.Random(0)
-    for measure in measures.values():
-        measure()  # the first time anything runs it is slower
-    best: dict[int, float] = {}
-    for batch in range(MOST_BATCHES):
-        medians = medians_in_turns(measures, range(REPEATS), order)
-        steady = batch > 0 and all(medians[n] <= ALIKE * best[n] for n in measures)
-        steady = steady and sum(medians.values()) <= AGREED * sum(best.values())
-        best = {n: min(medians[n], best.get(n, medians[n])) for n in measures}
-        if steady:
-            break
-    return best
-
-
-def medians_in_turns(
-    measures: Mapping[int, Callable[[], float]], turns: Iterable[object], order: random.Random
-) -> dict[int, float]:
-    """Median seconds of each measure, made once in each of ``turns``.
-
-    Every turn has another order, from ``order``: neither a slow moment nor a neighbour favours any.
-    """
     times: dict[int, list[float]] = {n: [] for n in measures}
-    for _ in turns:
+    for turn in range(repeats + 1):
         for n in order.sample(list(measures), len(measures)):
-            times[n].append(measures[n]())
-    return {n: statistics.median(seconds) for n, seconds in times.items()}
+            seconds = measures[n]()
+            if turn:
+                times[n].append(seconds)
+    return times
 
 
-def _cheapest(cost: Mapping[int, float], numbers: list[int]) -> int:
-    """The smallest of ``numbers`` that costs hardly more than the cheapest of them."""
-    best = min(cost[n] for n in numbers)
-    return next(n for n in numbers if cost[n] <= NEARLY * best)
-
-
-def _agreeing(
-    runtime: ModelRuntime, ids: Tensor, reference: int, candidates: Iterable[int]
-) -> tuple[int, ...]:
-    """Those numbers of rows whose passes agree with passes of ``reference`` rows over ``ids``.
-
-    The reference decodes all of ``ids``. A candidate of m rows decodes m tokens, then one token with m - 1
-    rows of padding; the reference goes on from there, which proves that the cache entries agree as well.
-    """
-    start = runtime.length
-
-    def decode(sizes: Iterable[int], padded: Mapping[int, int]) -> Tensor:
-        runtime.rollback(start)
-        parts, at = [], 0
-        for size in sizes:
-            runtime.rows = tuple(padded.get(n, n) for n in range(1, MOST_ROWS + 1))
-            parts.append(runtime.forward(ids[at : at + size]))
-            at += size
-        return torch.cat(parts)
-
-    try:
-        expected = decode([reference] * 3, {})
-        return tuple(
-            rows
-            for rows in candidates
-            if torch.equal(found := decode([rows, 1, reference], {1: rows}), expected[: len(found)])
-        )
-    finally:
-        runtime.rows = ()
-        runtime.rollback(start)
-
-
-def _fill(runtime: ModelRuntime, ids: Tensor, capacity: int) -> None:
-    runtime.prepare(capacity, MOST_ROWS)
-    runtime.prefill(ids)
+def scatter(seconds: list[float]) -> float:
+    """Return the range between the quartiles of repeated measurements ÷ their median; 0 for fewer than 3."""
+    if len(seconds) < 3:
+        return 0.0
+    low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return (high - low) / middle
 
 
 def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
-    """The seconds of a pass over ``chunk`` from where the runtime stands, each time anew."""
+    """Return a function that makes a pass over ``chunk`` where the runtime stands and returns its seconds."""
     start = runtime.length
 
     def seconds() -> float:
@@ -263,6 +156,61 @@ def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
         return elapsed
 
     return seconds
+
+
+def _cheapest(cost: Mapping[int, float], counts: list[int]) -> int:
+    """Return the smallest of ``counts`` that costs hardly more than the cheapest of them."""
+    best = min(cost[n] for n in counts)
+    return next(n for n in counts if cost[n] <= NEGLIGIBLE * best)
+
+
+def _agreeing(runtime: ModelRuntime, ids: Tensor, reference: int, candidates: Iterable[int]) -> list[int]:
+    """Return the row counts whose passes agree with passes of ``reference`` rows over ``ids``.
+
+    A candidate of m rows decodes m tokens, then one token with m - 1 rows of padding. Its logits and the
+    cache entries it leaves must be the reference's.
+    """
+    start = runtime.length
+
+    def decode(sizes: Iterable[int], padded: Mapping[int, int]) -> tuple[Tensor, list[Tensor]]:
+        runtime.rollback(start)
+        runtime.rows = tuple(padded.get(n, n) for n in range(1, MOST_ROWS + 1))
+        parts, at = [], 0
+        for size in sizes:
+            parts.append(runtime.forward(ids[at : at + size]))
+            at += size
+        layers = runtime.execution.layers(runtime.cache)
+        return torch.cat(parts), [
+            held[:, :, start : start + at].clone() for layer in layers for held in layer
+        ]
+
+    expected, expected_entries = decode([reference] * 2, {})
+
+    def agrees(rows: int) -> bool:
+        logits, entries = decode([rows, 1], {1: rows})
+        pairs = zip(entries, expected_entries, strict=True)
+        return torch.equal(logits, expected[: len(logits)]) and all(
+            torch.equal(own, other[:, :, : len(logits)]) for own, other in pairs
+        )
+
+    try:
+        return [rows for rows in candidates if agrees(rows)]
+    finally:
+        runtime.rows = ()
+        runtime.rollback(start)
+
+
+@torch.inference_mode()
+def _filled(model: CausalLM, ids: Tensor, capacity: int) -> ModelRuntime:
+    """Return a runtime whose cache is half full of noise: a long prompt without its passes."""
+    runtime = ModelRuntime(model)
+    runtime.prepare(capacity, MOST_ROWS)
+    runtime.prefill(ids[:1])  # a cache of transformers has its buffers after a pass
+    for held in runtime.execution.layers(runtime.cache):
+        for buffer in held:
+            buffer.normal_(generator=torch.Generator(buffer.device).manual_seed(0))
+    runtime.length = capacity // 2
+    return runtime
 
 
 def _some_ids(model: CausalLM, count: int, vocab_size: int) -> Tensor:

@@ -10,6 +10,7 @@ from torch import nn
 from transformers import DynamicCache, PreTrainedModel
 
 from specdemo.models.attention import ATTENTION, UnsupportedAttentionError
+from specdemo.models.execution import CausalLM
 from specdemo.models.layer_views import input_embedding, output_layer
 from specdemo.models.runtime import ModelRuntime, capacity_for
 from specdemo.records.limits import UserError
@@ -64,6 +65,15 @@ def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
         raise UserError(f"The {role} {name} cannot run over a cache that is rolled back; {PLAIN}.") from error
     if not distance < SAME_UP_TO:
         raise UserError(f"The {role} {name} gives other scores over a cache than without one; {PLAIN}.")
+
+
+def require_numbers(role: str, name: str, model: CausalLM) -> None:
+    """Raise ``UserError`` if a model that is ready to run gives scores that are no numbers."""
+    runtime = ModelRuntime(model)
+    runtime.begin(capacity_for(PROBE_TOKENS))
+    scores = runtime.forward(torch.arange(PROBE_TOKENS, device=runtime.device))
+    if not scores.isfinite().all():
+        raise UserError(f"The {role} {name} gives scores that are no numbers; its files may be damaged.")
 
 
 def _keeps_a_state(model: PreTrainedModel) -> bool:

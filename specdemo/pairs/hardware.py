@@ -1,15 +1,29 @@
-"""What models run on: the device that is asked for, and what it is called."""
+"""The devices that models run on: which one is used, and what it and the processor are called."""
 
+import os
 import platform
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 import torch
 import transformers
 from torch import nn
 
 from specdemo import __version__
-from specdemo.pairs.measurements import processor
 from specdemo.records.limits import UserError
+
+PLAYED = (
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "FBGEMM_ENABLE_INSTRUCTIONS",
+)
+"""Environment variables that make a processor play a lesser one."""
+X86_FLAGS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16")
+X86_FLAGS += ("amx_bf16", "amx_int8")
+ARM_FLAGS = ("asimd", "asimddp", "bf16", "i8mm", "sve")
 
 
 def best_device() -> str:
@@ -61,3 +75,30 @@ def versions() -> Mapping[str, str]:
         "transformers": transformers.__version__,
         "python": platform.python_version(),
     }
+
+
+@cache
+def processor() -> str:
+    """Return the name of the processor."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+@cache
+def processor_flags() -> tuple[str, ...]:
+    """Return the processor's flags that decide how fast a model runs, sorted; none if unknown."""
+    found = f"{_cpuinfo('flags')} {_cpuinfo('Features')}".split()
+    return tuple(sorted({*X86_FLAGS, *ARM_FLAGS}.intersection(found)))
+
+
+def played() -> dict[str, str]:
+    """Return the environment variables by which the processor plays a lesser one."""
+    return {name: os.environ[name] for name in PLAYED if name in os.environ}
+
+
+def _cpuinfo(field: str) -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == field:
+                return value.strip()
+    return ""

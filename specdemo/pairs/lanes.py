@@ -15,7 +15,7 @@ from specdemo.engine.speculate import autoregress, never, run_capacity, speculat
 from specdemo.engine.verdicts import TopLists, no_tops
 from specdemo.models.learning_table import LearningTable
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
-from specdemo.pairs.calibrate import measure_draft_step
+from specdemo.pairs.calibrate import CAPACITY, NEGLIGIBLE, measure_draft
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.pairs.pass_costs import PassCosts
 from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, Kind
@@ -52,31 +52,40 @@ class Lanes:
         # The target's own costs are the same whatever is done to its draft.
         self._draft_costs = PassCosts() if changed else pair.costs
 
-    def calibrate(self, config: RunConfig, prompt_tokens: int) -> Calibration:
-        """Good numbers of rows and pass costs for a run of this size and drafter, measured on first use.
+    def calibrate(self, config: RunConfig) -> Calibration:
+        """Return row counts and pass costs for a run with this drafter, measured on first use.
 
         Raises:
             UserError: The pair lacks what the drafter needs.
         """
-        capacity = run_capacity(prompt_tokens, config.max_new_tokens)
-        costs = self._target_costs(capacity)
+        costs = self.pair.costs.of_target(self.pair.target, self.pair.vocab)
         if self._verifier_costs is not None:
             costs = self._verifier_costs(costs)
         kind = KINDS[config.drafter].stepping
         if kind is None:
             return costs
 
-        def step_s() -> float:
+        def measured() -> Calibration:
             alone = replace(config, drafter=kind.name)
-            target, rule = self._verifying(kind, costs.rows, capacity), GreedyRule()
-            drafter = self._drafter(alone, target, rule)
-            return measure_draft_step(target, drafter, rule, capacity, self.pair.vocab)
+            target, rule = self._verifying(kind, costs.rows, CAPACITY), GreedyRule()
+            return measure_draft(costs, target, self._drafter(alone, target, rule), rule, self.pair.vocab)
 
-        return self._draft_costs.with_drafter(kind.name, capacity, costs, step_s)
+        return self._draft_costs.of_drafter(kind.name, measured)
+
+    def calibrate_all(self) -> Calibration:
+        """Measure the costs of the target and of every drafter of the pair again.
+
+        Returns:
+            The costs with the pair's usual drafter.
+        """
+        self.pair.costs.known.clear()
+        for drafter in self.pair.drafters:
+            self.calibrate(RunConfig(prompt="", drafter=drafter))
+        return self.calibrate(RunConfig(prompt="", drafter=self.pair.default_drafter))
 
     def speculative(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
         """A fresh speculative decoder; errors as for :meth:`calibrate`."""
-        calibration = self.calibrate(config, len(prompt_ids))
+        calibration = self.calibrate(config)
         target = self.verifier(config, len(prompt_ids))
         rule = self._rule(config)
         return speculate(
@@ -93,16 +102,20 @@ class Lanes:
 
     def verifier(self, config: RunConfig, prompt_tokens: int) -> ModelRuntime:
         """The target as :meth:`speculative` runs it, nothing read yet; errors as for :meth:`calibrate`."""
-        rows = self.calibrate(config, prompt_tokens).rows
+        rows = self.calibrate(config).rows
         capacity = run_capacity(prompt_tokens, config.max_new_tokens)
         return self._verifying(KINDS[config.drafter], rows, capacity)
 
     def baseline(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
-        """A fresh decoder of the target alone."""
+        """Return a fresh decoder of the target alone, timed as a decoder without padding."""
+        costs = self.pair.costs.of_target(self.pair.target, self.pair.vocab)
+        target = ModelRuntime(self.pair.target, costs.rows)
+        # Timing an unpadded pass next to each padded one costs wall-clock time: only if the two differ.
+        padding_counts = costs.v[0] > NEGLIGIBLE
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
-        target = ModelRuntime(self.pair.target, self._target_costs(capacity).rows)
-        target.prepare(capacity, 1)
-        return autoregress(target, prompt_ids, config, self.pair.eos_ids, stop, self._tops)
+        target.prepare(capacity, 1, unpadded=padding_counts)
+        timed_pass = target.run_unpadded if padding_counts else None
+        return autoregress(target, prompt_ids, config, self.pair.eos_ids, stop, self._tops, timed_pass)
 
     def draft_alone(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
         """A fresh decoder of the draft model alone, whoever drafts for the target.
@@ -154,12 +167,6 @@ class Lanes:
         )
         for _ in self.race(config, self.pair.tokenizer("The sky is")["input_ids"]):
             pass
-
-    def _target_costs(self, capacity: int) -> Calibration:
-        """The target's own, a GPU told apart by its name; where they are kept, the processor always is."""
-        pair = self.pair
-        name = (pair.precision,) if pair.device.type == "cpu" else (pair.precision, pair.hardware)
-        return pair.costs.of_target(pair.target, pair.vocab, capacity, name)
 
     def _verifying(self, kind: Kind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
         """The speculative lane's target runtime, tapped only where the drafter reads its states."""

@@ -1,6 +1,7 @@
 """One run while it is being decoded, as events, and as the ``Run`` they add up to."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from specdemo.engine.speculate import never
@@ -9,7 +10,9 @@ from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import Event, RunLog
-from specdemo.records.trace import Calibration, Run, RunConfig
+from specdemo.records.trace import USUAL_K, Calibration, Run, RunConfig
+
+ROUGHLY = "Machine busy: estimates are rough."
 
 
 class LiveRun:
@@ -29,7 +32,7 @@ class LiveRun:
         self._config = config
         self._stop = stop
         self._prompt_ids = pair.prompt_ids(config)
-        calibration = self._lanes.calibrate(config, len(self._prompt_ids))
+        calibration = self._lanes.calibrate(config)
         blank = _blank_run(pair, config, self._prompt_ids, calibration)
         self._log = RunLog(blank, pair.pieces.specials, pair.pieces.encoded)
 
@@ -54,7 +57,7 @@ def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration
         pair=pair.names,
         device=pair.place,
         precision=pair.precision,
-        arithmetic=pair.arithmetic.reason if pair.arithmetic else "",
+        arithmetic=" ".join(filter(None, [pair.precision_reason, ROUGHLY if calibration.is_rough else ""])),
         versions=versions(),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         calibration=calibration,
@@ -62,3 +65,16 @@ def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration
         pieces=pair.pieces.encoded(prompt_ids),
         specials=tuple(sorted(pair.pieces.specials & set(prompt_ids))),
     )
+
+
+def calibration_events(pair: Pair) -> Iterator[Event]:
+    """Measure the pair's pass costs again; the last event, ``calibration``, has them and a ``sentence``."""
+    yield {"type": "progress", "text": "Measuring pass costs", "fraction": 0.0}
+    costs = Lanes(pair).calibrate_all()
+    sentence = (
+        f"A target pass takes {1000 * costs.step_s:.1f} ms, a draft step {costs.c:.2f} of it, "
+        f"a pass over {USUAL_K + 1} tokens {costs.v[USUAL_K]:.2f} of it."
+    )
+    if costs.is_rough:
+        sentence += f" {ROUGHLY}"
+    yield {"type": "calibration", "calibration": asdict(costs), "sentence": sentence}

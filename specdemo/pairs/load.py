@@ -1,10 +1,12 @@
 """Load a pair of models: fetched, checked against each other, in place, measured and warmed up.
 
 Pairs to choose from are in ``presets``, the way from the hub in ``hub``, loading one model in
-``model_loader``, what it computes in in ``choose``, which device it goes to in ``placement``. Knows no UI.
+``model_loader``, the choice of precision in ``precision``, that of devices in ``placement``.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -12,129 +14,145 @@ from specdemo.models.draft_files import count_parameters
 from specdemo.models.huge_pages import use_huge_pages
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, has_half_kernel
 from specdemo.models.reduced_draft import is_reduced_draft
-from specdemo.pairs.arithmetic import Arithmetic, require_precision
-from specdemo.pairs.choose import USUAL_PACKING, Alone, Chooser, at_once, with_own_drafts
-from specdemo.pairs.embedded import Progress, cache_folder, mended_target, silent
+from specdemo.pairs.embedded import Progress, mended_target, silent
 from specdemo.pairs.hardware import best_device, chosen_device
 from specdemo.pairs.hub import within
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.measurements import Measurements, fingerprint
-from specdemo.pairs.model_loader import Loader, tokenizer_of
+from specdemo.pairs.model_loader import Loader, takes_precision, tokenizer_of
 from specdemo.pairs.pair import Pair
-from specdemo.pairs.pass_costs import PassCosts
 from specdemo.pairs.placement import Placement, free_memory, plan
+from specdemo.pairs.precision import DRAFT_PRECISION, precision_for
 from specdemo.pairs.presets import ALLOWANCE, SLACK
 from specdemo.pairs.sources import Files, Sources, draft_files, target_files
-from specdemo.records.limits import UserError
+from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
 from specdemo.records.pieces import PieceTable
 from specdemo.shipped import EMBEDDED
 
-DEFAULT = Sources()
+MOST_CALIBRATIONS = 5
+
+Alone = Callable[[Callable[[], Any]], Any]
+"""Calls a function that measures while nothing else computes, and returns its result."""
+
+
+def at_once(measure: Callable[[], Any]) -> Any:
+    """Measure here and now: for programs that do nothing else meanwhile."""
+    return measure()
 
 
 def load_pair(
-    sources: Sources = DEFAULT,
+    target: str = EMBEDDED,
+    draft: str = EMBEDDED,
     *,
+    precision: str = AUTO_PRECISION,
+    device: str | None = None,
+    feature_draft: str | None = None,
+    n_gram: str | None = None,
     progress: Progress = silent,
-    remeasure: bool = False,
-    alone: Alone = at_once,
 ) -> Pair:
-    """Load two models that share a tokeniser, measure them and warm them up: ready to run.
+    """Load two models that share a tokenizer, measure them and warm them up.
 
     Args:
-        sources: Which models; by default the embedded pair.
-        progress: Told what is being done, and its share of the whole.
-        remeasure: Whether what was measured on this machine before is measured again.
-        alone: Calls what measures while nothing else computes.
+        target: A hub id or a folder; by default the embedded target.
+        draft: A hub id or a folder, or ``"none"``; by default the embedded draft.
+        precision: ``bf16``, ``fp32``, or on CPU ``fp16``, ``int8`` or ``int4``; ``auto`` picks the fastest
+            that keeps the target's stored numbers.
+        device: ``cpu``, ``cuda``, ``cuda:1``, …; by default CUDA if available.
+        feature_draft, n_gram: Folders written by ``specdemo train`` for this target.
+        progress: Called with each phase and its share of the whole, 0 to 1.
 
     Raises:
-        UserError: As for :func:`assemble_pair`.
+        UserError: A device or model cannot be used, or the two models do not fit; the sentence names the
+            first difference.
     """
-    measurements = Measurements(cache_folder(), fresh=remeasure)
-    pair = assemble_pair(
-        sources,
-        progress=within(progress, 0.0, 0.95),
-        measurements=measurements,
-        may_measure=True,
-        alone=alone,
-    )
-    progress("Measuring pass costs and warming up", 0.95)
+    sources = Sources(target, draft, feature_draft, n_gram, device, precision)
+    return load_sources(sources, progress=progress)
+
+
+def load_sources(
+    sources: Sources,
+    *,
+    progress: Progress = silent,
+    recalibrate: bool = False,
+    alone: Alone = at_once,
+) -> Pair:
+    """Load a pair as :func:`load_pair` does.
+
+    Args:
+        sources: Which models, and how they run.
+        progress: As for :func:`load_pair`.
+        recalibrate: Whether to measure pass costs again while they are rough, ``MOST_CALIBRATIONS`` times at
+            most.
+        alone: Calls what measures.
+
+    Raises:
+        UserError: As for :func:`load_pair`.
+    """
+    pair = assemble_pair(sources, progress=within(progress, 0.0, 0.8))
+    progress("Measuring pass costs", 0.8)
     if pair.device.type == "cpu":
         use_huge_pages()
-    alone(Lanes(pair).warm_up)
+    alone(lambda: _measure(pair, MOST_CALIBRATIONS if recalibrate else 1))
     progress("Ready", 1.0)
     return pair
 
 
-def assemble_pair(
-    sources: Sources = DEFAULT,
-    *,
-    progress: Progress = silent,
-    checked_on: str | None = None,
-    measurements: Measurements | None = None,
-    may_measure: bool = False,
-    alone: Alone = at_once,
-) -> Pair:
-    """Load two models that share a tokeniser, check them and put them in place.
+def _measure(pair: Pair, times: int) -> None:
+    lanes = Lanes(pair)
+    for _ in range(times):
+        if not lanes.calibrate_all().is_rough:
+            break
+    lanes.warm_up()
 
-    Nothing is measured but, with ``may_measure``, what they compute in. An embedded target whose files prove
-    damaged is made anew once.
+
+def assemble_pair(sources: Sources, *, progress: Progress = silent, checked_on: str | None = None) -> Pair:
+    """Load two models that share a tokenizer, check them and put them in place, without measuring.
+
+    An embedded target that cannot be loaded because its files are damaged is made again.
 
     Args:
-        sources: Which models; by default the embedded pair.
+        sources: Which models, and how they run.
         progress: As for :func:`load_pair`.
-        checked_on: A device to load, check and fuse the models on before they are moved, where nothing can
-            run on their own yet; by default the device itself.
-        measurements: What is known of this machine; by default what the cache folder has.
-        may_measure: Whether what is not known may be measured.
-        alone: As for :func:`load_pair`.
+        checked_on: A device to load, check and fuse the models on before they are moved, if nothing can run
+            on their own device yet; by default the device itself.
 
     Raises:
-        UserError: A device or model cannot be used, or the two models do not fit; the sentence names
-            the first difference.
+        UserError: As for :func:`load_pair`.
     """
-
-    def assemble() -> Pair:
-        known = measurements or Measurements(cache_folder())
-        return _assembled(sources, progress, checked_on, known, may_measure, alone)
-
     try:
-        return assemble()
+        return _assembled(sources, progress, checked_on)
     except Exception:  # a flipped byte may show anywhere
         if sources.target != EMBEDDED or not mended_target(progress):
             raise
-    return assemble()
+    return _assembled(sources, progress, checked_on)
 
 
-def _assembled(
-    sources: Sources,
-    progress: Progress,
-    checked_on: str | None,
-    measurements: Measurements,
-    may_measure: bool,
-    alone: Alone,
-) -> Pair:
+def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> Pair:
     place = _require_usable(sources, checked_on)
     target_found = target_files(sources, within(progress, 0.0, 0.5))
     draft_found = draft_files(sources, within(progress, 0.5, 0.75))
-    chooser = Chooser(measurements, may_measure, alone, place, target_found)
-    precision, reason = chooser.target(sources.precision, progress)
+    precision, reason = sources.precision, "as requested"
+    if precision == AUTO_PRECISION:
+        precision, reason = precision_for(place)
     spread = sources.device is None and checked_on is None and torch.cuda.device_count() > 1
     placement = (
         _planned(target_found, draft_found, precision) if spread else Placement(str(place), str(place))
     )
-    packing = chooser.known_packing(precision)
-    loader = Loader(precision, packing or USUAL_PACKING, placement, checked_on)
+    draft_precision = DRAFT_PRECISION if place.type == "cpu" else precision
+    loader = Loader(precision, draft_precision, placement, checked_on)
+    progress("Loading the models", 0.75)
     target = loader.target(target_found, within(progress, 0.75, 0.9))
+    if sources.precision == AUTO_PRECISION and not takes_precision(target, precision):
+        precision, reason = "fp32", "the fastest exact precision for this kind of model"
+        loader = replace(loader, precision=precision)
     tokenizer = tokenizer_of(target_found)
     draft, id_map = loader.draft(draft_found, target, tokenizer, within(progress, 0.9, 1.0))
     pair = Pair(
         target_name=target_found.name,
         draft_name=draft_found.name if draft_found else sources.draft,
-        # Before the target is taken apart the drafts made of its parts must be there.
+        # Drafts made of the target's parts are loaded before the target is taken apart.
         feature_draft=loader.feature_draft(sources.feature_folder, target),
         n_gram=loader.n_gram(sources.n_gram_folder, target),
-        target=loader.finished_target(target),
+        target=loader.finished_target(target_found, target),
         draft=draft,
         id_map=id_map,
         tokenizer=tokenizer,
@@ -142,13 +160,8 @@ def _assembled(
         pieces=PieceTable(tokenizer),
         target_revision=target_found.revision,
         draft_revision=draft_found.revision if draft_found else None,
-        costs=PassCosts(measurements=measurements, identity=fingerprint(target_found.folder)),
+        precision_reason=f"Precision {precision}: {reason}; drafts run in {draft_precision}.",
     )
-    if packing is None and may_measure:
-        own = draft_found.folder if draft_found and is_reduced_draft(draft_found.folder) else None
-        loader = replace(loader, packing=chooser.packing(pair, loader, own, sources.feature_folder, progress))
-        pair = with_own_drafts(pair, loader, own, sources.feature_folder, pair.costs)
-    pair = replace(pair, arithmetic=Arithmetic(precision, loader.packing, reason(loader.packing)))
     return pair if checked_on is None else _moved(pair, place)
 
 

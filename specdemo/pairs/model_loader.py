@@ -1,6 +1,6 @@
 """Load one model, check it against the other, and make it ready to run on its device.
 
-What a pair's models compute in is chosen in ``choose``, which device each goes to in ``placement``.
+Which precision the models get is decided in ``precision``, which device each goes to in ``placement``.
 """
 
 import threading
@@ -27,6 +27,7 @@ from specdemo.pairs.compatible import (
     PLAIN,
     align_rows,
     require_known_ids,
+    require_numbers,
     require_rollback,
     require_same_tokens,
 )
@@ -50,13 +51,13 @@ class Loader:
 
     Attributes:
         precision: Of the target and of a whole model that drafts.
-        packing: Of our own drafts.
+        draft_precision: Of our own drafts.
         placement: Where they will run.
         checked_on: Where they are until they are finished; None for the place itself.
     """
 
     precision: str
-    packing: str
+    draft_precision: str
     placement: Placement
     checked_on: str | None
 
@@ -64,10 +65,9 @@ class Loader:
         """The target as transformers has it: drafts are still made of its parts."""
         return self._model("target", files, self.placement.target, self.placement.shards, progress, **options)
 
-    def finished_target(self, target: PreTrainedModel) -> WholeModel:
-        """The target as it runs."""
-        head = TARGET_HEAD_PRECISIONS.get(self.precision)
-        return executable(target, self.precision, head, torch.device(self.placement.target))
+    def finished_target(self, files: Files, target: PreTrainedModel) -> WholeModel:
+        """Return the target as it runs."""
+        return self._finished("target", files, target, self.placement.target)
 
     def draft(
         self, files: Files | None, target: PreTrainedModel, tokenizer: Any, progress: Progress
@@ -82,8 +82,7 @@ class Loader:
         draft = self._model("draft", files, self.placement.draft, None, progress)
         require_same_tokens(tokenizer, tokenizer_of(files))
         id_map = align_rows(target, draft)
-        head = TARGET_HEAD_PRECISIONS.get(self.precision)
-        return executable(draft, self.precision, head, torch.device(self.placement.draft)), id_map
+        return self._finished("draft", files, draft, self.placement.draft), id_map
 
     def feature_draft(self, path: Path | None, target: PreTrainedModel) -> FeatureDraft | None:
         """The head on the target's states in ``path``."""
@@ -113,15 +112,27 @@ class Loader:
 
     def packed_draft(self, folder: Path, target: WholeModel) -> tuple[CausalLM, torch.Tensor]:
         """A draft of our own, which borrows the target's embedding, and its id map."""
-        draft = load_draft(folder, target, ATTENTION, DTYPES[self.packing])
-        rounded(draft.own_state().values(), self.packing)
-        return executable(draft, self.packing, None, torch.device(self.placement.target)), draft.id_map
+        draft = load_draft(folder, target, ATTENTION, DTYPES[self.draft_precision])
+        rounded(draft.own_state().values(), self.draft_precision)
+        return executable(
+            draft, self.draft_precision, None, torch.device(self.placement.target)
+        ), draft.id_map
 
     def packed_feature_draft(self, folder: Path, target: WholeModel) -> FeatureDraft:
         """A head on the target's states, which borrows the target's embedding."""
-        draft = load_feature_draft(folder, target, DTYPES[self.packing])
-        rounded(draft.own_state().values(), self.packing)
-        return pack_linears(draft, self.packing, self.packing, torch.device(self.placement.target))
+        draft = load_feature_draft(folder, target, DTYPES[self.draft_precision])
+        rounded(draft.own_state().values(), self.draft_precision)
+        return pack_linears(
+            draft, self.draft_precision, self.draft_precision, torch.device(self.placement.target)
+        )
+
+    def _finished(self, role: str, files: Files, model: PreTrainedModel, place: str) -> WholeModel:
+        """Return a whole model in its fastest form; raises ``UserError`` if its scores are no numbers."""
+        head = TARGET_HEAD_PRECISIONS.get(self.precision)
+        finished = executable(model, self.precision, head, torch.device(place))
+        if isinstance(finished, FusedLlama):
+            require_numbers(role, files.name, finished)
+        return finished
 
     def _model(
         self,
@@ -151,7 +162,8 @@ class Loader:
         elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
             raise UserError(f"{files.name} does not fit on the GPUs here; choose a smaller model.")
         model.eval()
-        require_rollback(role, files.name, model)
+        if not can_fuse(model):  # the short path rolls back by construction
+            require_rollback(role, files.name, model)
         return model
 
 
@@ -170,12 +182,17 @@ def executable(
         return model  # the hooks that join its parts belong to the modules it has
     if can_fuse(model):
         return FusedLlama(model, precision, head_precision, destination)
-    if precision in CPU_PRECISIONS and linear_share(model) < MOSTLY:
+    if not takes_precision(model, precision):
         raise UserError(
             f"{type(model).__name__} keeps its weights in layers that {precision} does not reach; "
             "choose bf16 or fp32."
         )
     return pack_linears(model, precision, head_precision, destination)
+
+
+def takes_precision(model: PreTrainedModel | ReducedHeadDraft, precision: str) -> bool:
+    """Return whether most of a model's weights are in layers that ``precision`` packs."""
+    return precision not in CPU_PRECISIONS or can_fuse(model) or linear_share(model) >= MOSTLY
 
 
 def tokenizer_of(files: Files) -> Any:

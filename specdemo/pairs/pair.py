@@ -12,7 +12,6 @@ from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.layer_views import input_embedding
 from specdemo.models.learning_table import LearningTable
 from specdemo.models.n_gram import NGramTable
-from specdemo.pairs.arithmetic import Arithmetic
 from specdemo.pairs.hardware import hardware_of, passes_of
 from specdemo.pairs.pass_costs import PassCosts
 from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
@@ -36,7 +35,7 @@ class Pair:
         feature_draft: The head on the target's states, if there is one for this target.
         n_gram: The table of what usually follows in the target's text, if there is one; it may be learning.
         target_revision, draft_revision: Commits of models that came from the hub.
-        arithmetic: What it computes in and why; None where nobody chose.
+        precision_reason: Why the models compute in ``precision``, a sentence.
         costs: Of its passes.
     """
 
@@ -52,7 +51,7 @@ class Pair:
     n_gram: NGramTable | LearningTable | None = None
     target_revision: str | None = None
     draft_revision: str | None = None
-    arithmetic: Arithmetic | None = None
+    precision_reason: str = ""
     costs: PassCosts = field(default_factory=PassCosts)
 
     @property

@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from specdemo.pairs.arithmetic import AUTO_PRECISION
 from specdemo.pairs.embedded import Progress, embedded_target
 from specdemo.pairs.hub import fetch_checkpoint
 from specdemo.records.drafter_kinds import DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE, drafters_with
-from specdemo.records.limits import UserError
+from specdemo.records.limits import AUTO_PRECISION, UserError
 from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
 NONE = "none"
@@ -29,7 +28,7 @@ class Sources:
             where there are several, as ``placement.plan`` has it.
         precision: Of the target, its baseline and a draft named here: ``bf16``, ``fp32``, or on CPU
             ``fp16``, ``int8`` or ``int4``; ``auto`` for the fastest in which the target keeps its stored
-            numbers (``arithmetic``). Drafts from ``specdemo train`` run in what is fastest for them.
+            numbers (``precision``). On CPU drafts from ``specdemo train`` run in ``DRAFT_PRECISION``.
         target_revision, draft_revision: Branch, tag or commit of a hub id; by default its main branch.
     """
 

@@ -11,6 +11,7 @@ from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.proof.bounds import require_prompts
 from specdemo.records.figures import Tally
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import Finish, Mode, Rule, RunConfig
@@ -77,8 +78,7 @@ def listed_prompts(limit: int) -> list[Prompt]:
     Raises:
         UserError: There are none, or none was asked for.
     """
-    if limit < 1:
-        raise UserError("An audit needs at least 1 prompt.")
+    require_prompts(limit)
     return shipped_prompts(limit)
 
 
@@ -125,7 +125,7 @@ def _audited(pair: Pair, prompt: Prompt, config: RunConfig, stop: Stop) -> Audit
     config = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode), baseline=True, draft_alone=False)
     prompt_ids = pair.prompt_ids(config)
     lanes = Lanes(pair)
-    tally = Tally(config.rule, lanes.calibrate(config, len(prompt_ids)))
+    tally = Tally(config.rule, lanes.calibrate(config))
     for lane, round_ in lanes.race(config, prompt_ids, stop):
         if round_.finish is Finish.STOPPED:
             return None

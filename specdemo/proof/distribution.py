@@ -13,15 +13,13 @@ from specdemo.engine.speculate import never
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.proof.bounds import DRAWS, Control, require_draws
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes, Samples, counts_of
 from specdemo.proof.statistics import chi_square
-from specdemo.proof.wrong_rules import Control
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_SEED, UserError
 from specdemo.records.trace import AUTO, Rule, RunConfig
 
-DRAWS = 2_000
-MOST_DRAWS = 10_000
 MOST_PREFIXES = 1_024
 """Most texts whose logits are kept, per model: 100 MB at 50,000 tokens in bf16."""
 PERMUTATIONS = 1_000
@@ -98,7 +96,7 @@ def distribution_test(
     _require_suitable(pair, config, draws, control)
     assert pair.draft is not None
     prompt_ids = pair.prompt_ids(config)
-    rows = Lanes(pair).calibrate(config, len(prompt_ids)).rows
+    rows = Lanes(pair).calibrate(config).rows
     lanes = MemoisedLanes(
         ModelRuntime(pair.target, rows),
         ModelRuntime(pair.draft, id_map=pair.id_map),
@@ -139,20 +137,6 @@ def distribution_sentence(result: DistributionResult) -> str:
     if result.rejected:
         return f"Not the target's distribution: {distance}."
     return f"No difference in {result.drawn:,} draws each way: {distance}. {result.caveat}".rstrip()
-
-
-def control_named(name: str | None) -> Control | None:
-    """The wrong rule of that name; None for none.
-
-    Raises:
-        UserError: There is no such rule.
-    """
-    if name is None:
-        return None
-    try:
-        return Control(name)
-    except ValueError:
-        raise UserError(f"Unknown control {name[:40]!r}; choose one of: {', '.join(Control)}.") from None
 
 
 def _result(samples: Samples, lanes: MemoisedLanes) -> DistributionResult:
@@ -199,8 +183,7 @@ def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Contro
         raise UserError("The distribution test needs a draft model as its drafter; choose a pair with one.")
     if config.k == AUTO:
         raise UserError("The distribution test needs a fixed draft length; choose a number for k.")
-    if not 1 <= draws <= MOST_DRAWS:
-        raise UserError(f"The number of draws must be from 1 to {MOST_DRAWS:,}.")
+    require_draws(draws)
     if config.max_new_tokens < 2:
         raise UserError("A continuation of one token leaves nothing to draft; ask for at least 2.")
     # A prefix ends in tokens that either model allows.

@@ -13,9 +13,10 @@ from specdemo.drafters.other_device import near
 from specdemo.engine.rules import rule_for
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.runtime import Runtime
+from specdemo.proof.bounds import Control
 from specdemo.proof.memo import MemoRuntime, threads
 from specdemo.proof.statistics import permutation_noise, total_variation
-from specdemo.proof.wrong_rules import Control, wrong_rule_for
+from specdemo.proof.wrong_rules import wrong_rule_for
 from specdemo.records.figures import LaneTally
 from specdemo.records.trace import Round, RunConfig
 

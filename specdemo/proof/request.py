@@ -6,8 +6,8 @@ from enum import StrEnum
 from typing import Any
 
 from specdemo.proof.audit import audit_config
-from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
-from specdemo.proof.wrong_rules import Control
+from specdemo.proof.bounds import DRAWS, MOST_DRAWS, Control
+from specdemo.proof.distribution import EXAMPLE
 from specdemo.records.limits import (
     GREEDY_BELOW,
     MAX_TEMPERATURE,

@@ -1,20 +1,12 @@
 """Two ways of getting rejection sampling wrong, for tests of sameness to be tested with."""
 
-from enum import StrEnum
-
 import torch
 from torch import Tensor
 
 from specdemo.engine.rules import RejectionRule
 from specdemo.engine.sampling import residual
+from specdemo.proof.bounds import Control
 from specdemo.records.trace import RunConfig
-
-
-class Control(StrEnum):
-    """Ways of getting rejection sampling wrong. No request names one: a test of sameness must notice them."""
-
-    ACCEPT_EVERYTHING = "accept-everything"
-    NO_RESIDUAL = "no-residual"
 
 
 class WrongAcceptEverything(RejectionRule):

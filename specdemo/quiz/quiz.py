@@ -124,7 +124,7 @@ def _measured(
         yield {"type": "progress", "text": text, "fraction": begun + written / wanted / 2}
     if stop():
         return None
-    totals = fold(rounds, config.rule, lanes.calibrate(config, len(prompt_ids)))
+    totals = fold(rounds, config.rule, lanes.calibrate(config))
     ids = {lane: Lane(tuple(found)).ids for lane, found in rounds.items()}
     return Outcome(totals, ids, _typical_speedup(totals, rounds))
 
@@ -132,6 +132,4 @@ def _measured(
 def _typical_speedup(totals: Totals, rounds: Mapping[str, Sequence[Round]]) -> float | None:
     """As ``totals.speedup``, of median rounds instead of all of them."""
     own, alone = (statistics.median(one.seconds for one in rounds[lane]) for lane in (SPECULATIVE, BASELINE))
-    if not own or not totals.tau or not totals.speedup or not totals.speedup_padded:
-        return None
-    return totals.tau * alone / own * totals.speedup / totals.speedup_padded
+    return totals.tau * alone / own if own and totals.tau and totals.speedup else None

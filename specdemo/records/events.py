@@ -18,7 +18,7 @@ from typing import Any
 from specdemo.records.figures import Tally, Totals, without_early_speedup
 from specdemo.records.race import race
 from specdemo.records.sentences import badge, closing_sentence, departure_sentence, pieces_sentence
-from specdemo.records.trace import SPECULATIVE, Finish, Lane, Round, Rule, Run, Watched, dump
+from specdemo.records.trace import SPECULATIVE, Finish, Lane, Round, Rule, Run, Status, Watched, dump
 
 Event = dict[str, Any]
 
@@ -149,3 +149,11 @@ def ids_in(round_: Round) -> set[int]:
         ids.add(round_.emission.id)
         ids.update(other.id for other in round_.emission.top)
     return ids
+
+
+def count_emitted(event: Event) -> int:
+    """Return how many tokens an event adds to the text of its lane."""
+    if event["type"] != "round":
+        return 0
+    kept = sum(token["status"] == Status.ACCEPTED for token in event["round"]["drafted"])
+    return kept + (event["round"]["emission"] is not None)

@@ -79,10 +79,8 @@ class Totals:
         passes_saved: Target passes the same tokens would have cost alone, minus those used.
         seconds, baseline_seconds: Decode seconds of each lane.
         ttft_s, baseline_ttft_s: Seconds of prefill plus the first round.
-        tokens_per_s, baseline_tokens_per_s: Decode tokens per second. The baseline's is of a
-            decoder without row padding where padding costs it over 2% (``floor_cost``).
-        speedup: Baseline seconds per token ÷ speculative seconds per token.
-        speedup_padded: The same against the baseline exactly as it ran.
+        tokens_per_s, baseline_tokens_per_s: Decode tokens per second of each lane.
+        speedup: (baseline_seconds ÷ baseline_tokens) ÷ (seconds ÷ tokens), from the lanes' own clocks.
         speedup_end_to_end: Including prefill.
         alpha_compared: Accepted ÷ compared tokens.
         alpha_drafted: Accepted ÷ drafted tokens.
@@ -118,7 +116,6 @@ class Totals:
     tokens_per_s: float | None
     baseline_tokens_per_s: float | None
     speedup: float | None
-    speedup_padded: float | None
     speedup_end_to_end: float | None
     alpha_compared: float | None
     alpha_drafted: float | None
@@ -143,10 +140,6 @@ class Totals:
     draft_alone_departs: int | None
 
 
-NEGLIGIBLE_FLOOR_COST = 1.02
-"""Row padding dearer than this is credited to the baseline (see ``Totals.tokens_per_s``)."""
-
-
 LEAST_TOKENS = 8
 """Fewer in a lane are too few to tell a speed by: one busy moment would decide it."""
 
@@ -155,7 +148,7 @@ def without_early_speedup(totals: Totals) -> Totals:
     """The figures as a run is watched: no measured speedup before both lanes have ``LEAST_TOKENS``."""
     if min(totals.tokens, totals.baseline_tokens) >= LEAST_TOKENS:
         return totals
-    return replace(totals, speedup=None, speedup_padded=None, speedup_end_to_end=None)
+    return replace(totals, speedup=None, speedup_end_to_end=None)
 
 
 class Tally:
@@ -181,11 +174,8 @@ class Tally:
     def totals(self) -> Totals:
         """The figures so far."""
         spec, base, alone = (self.lanes[name] for name in (SPECULATIVE, BASELINE, DRAFT))
-        floor_cost = self.calibration.floor_cost if self.calibration else 1.0
-        credit = floor_cost if floor_cost > NEGLIGIBLE_FLOOR_COST else 1.0
         base_rate = ratio(base.tokens, base.seconds)
         rate = ratio(spec.tokens, spec.seconds)
-        unpadded = base_rate and base_rate * credit
         shape = self.shape()
         alpha = ratio(spec.accepted, spec.compared)
         divergence, departs = self._partings()
@@ -200,12 +190,11 @@ class Tally:
             ttft_s=self._first_s.get(SPECULATIVE),
             baseline_ttft_s=self._first_s.get(BASELINE),
             tokens_per_s=rate,
-            baseline_tokens_per_s=unpadded,
-            speedup=ratio(rate, unpadded),
-            speedup_padded=ratio(rate, base_rate),
+            baseline_tokens_per_s=base_rate,
+            speedup=ratio(rate, base_rate),
             speedup_end_to_end=ratio(
                 ratio(spec.tokens, spec.seconds + spec.prefill_s),
-                ratio(base.tokens, base.seconds / credit + base.prefill_s),
+                ratio(base.tokens, base.seconds + base.prefill_s),
             ),
             alpha_compared=alpha,
             alpha_drafted=ratio(spec.accepted, spec.drafted),

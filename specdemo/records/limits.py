@@ -29,6 +29,21 @@ MAX_LAB_PROMPTS = 6
 """Of each point of the lab: with both at their highest a sweep holds the device for some minutes."""
 DRAFTERS = tuple(kind.name for kind in KINDS.values() if kind.module)
 """Those that can be asked for."""
+AUTO_PRECISION = "auto"
+PRECISIONS = (AUTO_PRECISION, "bf16", "fp16", "fp32", "int8", "int4")
+"""The names of ``packed_linear.DTYPES``, listed so that any other is refused before torch is imported."""
+PAIRS = (
+    "embedded",
+    "qwen2.5-7b",
+    "qwen2.5-1.5b",
+    "smollm2-1.7b",
+    "llama3.1-8b",
+    "gpt2-large",
+    "gpt2-xl",
+    "pythia-1.4b",
+    "pythia-2.8b",
+)
+"""The names of ``pairs.presets``, for the same reason."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Of C0 and C1, with DEL, all but tab, line feed and carriage return."""
@@ -194,3 +209,9 @@ def show(value: object) -> str:
         return "a huge number"
     text = repr(value[:41] if isinstance(value, str) else value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def require_precision(name: object) -> None:
+    """Raise ``UserError`` for an unknown precision."""
+    if name not in PRECISIONS:
+        raise UserError(f"Unknown precision {show(name)}; choose one of: {', '.join(PRECISIONS)}.")

@@ -169,8 +169,9 @@ class Round:
         draft_steps: Passes of a draft (model, head or exit) made for them; 0 for copied tokens.
         emission: The target's own token; None when an accepted end-of-sequence token ended the run.
         draft_s, verify_s, other_s: Seconds spent drafting, in the target pass, and in the rest of
-            the decode loop (warping, verdict, bookkeeping, transfers). Display work is in none. A watched
-            server does not tell how it spent its seconds: all are ``other_s`` there.
+            the decode loop (warping, verdict, bookkeeping, transfers). Display work is in none. In the
+            baseline's rounds ``verify_s`` is a pass without padding. A watched server does not report how
+            it spent its seconds: all are ``other_s`` there.
         prefill_s: Seconds of prompt processing before the first round, 0 after.
         finish: Why the lane ended with this round, None while it goes on.
     """
@@ -209,19 +210,27 @@ class Round:
         return self.draft_s + self.verify_s + self.other_s
 
 
+ROUGH = 0.3
+"""Scatter of a calibration above which its costs are rough."""
+
+
 @dataclass(frozen=True)
 class Calibration:
-    """Pass costs measured on the loaded pair, in this precision, before any timed run.
+    """Pass costs, measured once per process on the loaded pair: what theory and ``k = auto`` start from.
+
+    No measured figure of a run depends on them.
 
     Attributes:
-        step_s: Seconds of one single-token target pass, padded or not, whichever is faster.
+        step_s: Seconds of one target pass over a single token, without padding.
         c: Cost ratio of the run's drafter: one draft step ÷ ``step_s``; 0 for drafters that only copy.
         v: ``v[n - 1]`` is the target pass over n tokens as the engine runs it (padding included)
             ÷ ``step_s``.
         row_floor: Rows that a pass over one token is padded to so that verification and single-token
-            decoding give the same bits; None where the self-test found no such numbers and divergences
+            decoding give the same bits; None if the self-test found no such row counts and divergences
             are audited.
-        rows: The same for passes over 1, 2, … tokens; empty where nothing is padded.
+        rows: The same for passes over 1, 2, … tokens; empty if nothing is padded.
+        scatter: Range between the quartiles of repeated passes ÷ their median; above ``ROUGH`` the machine
+            was busy.
     """
 
     step_s: float
@@ -229,11 +238,12 @@ class Calibration:
     v: tuple[float, ...]
     row_floor: int | None
     rows: tuple[int, ...] = ()
+    scatter: float = 0.0
 
     @property
-    def floor_cost(self) -> float:
-        """What row padding costs the baseline: its pass ÷ the fastest single-token pass."""
-        return self.v[0]
+    def is_rough(self) -> bool:
+        """Whether the passes scattered too much for more than an estimate."""
+        return self.scatter > ROUGH
 
 
 @dataclass(frozen=True)
@@ -278,7 +288,7 @@ class Run:
         pieces: Token id -> its bytes, base64; enough to show every token that occurs in the run.
         specials: Ids among ``pieces`` that are control tokens, shown as chips.
         totals: The figures of ``figures.Totals`` at the end of the run.
-        arithmetic: Why the models computed in ``precision``, a sentence; empty where nobody chose.
+        arithmetic: Why the models computed in ``precision``, a sentence; empty if unknown.
         watched: The server that wrote it, None where this program did. Its ids are the run's own: numbers of
             pieces of text in the order in which they came, ``UNTOLD`` for tokens that were not told.
     """

@@ -3,16 +3,15 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from specdemo.pairs.arithmetic import AUTO_PRECISION, require_precision
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.hardware import chosen_device
-from specdemo.pairs.load import assemble_pair, load_pair
+from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import free_memory
-from specdemo.pairs.presets import PRESETS, Preset, fitting, preset_named
+from specdemo.pairs.presets import Preset, fitting, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import N_GRAM_TABLE, drafters_with
-from specdemo.records.limits import UserError
+from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
 from specdemo.service.jobs import Service, local_service, perform
 from specdemo.service.learning import Learner
 from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
@@ -29,7 +28,7 @@ class Hosting:
     Attributes:
         pair: Name of the preset that is always there.
         target, draft, feature_draft, n_gram: Models in its place, as for ``load_pair``.
-        device, precision, remeasure: Of all pairs, as for ``load_pair``.
+        device, precision, recalibrate: Of all pairs, as for ``load_sources``.
         any_model: Whether visitors may name any two models of the hub.
         only_home: Whether no other pair is offered at all.
         bounds: How much of the device visitors can have.
@@ -43,7 +42,7 @@ class Hosting:
     n_gram: str | None = None
     device: str | None = None
     precision: str = AUTO_PRECISION
-    remeasure: bool = False
+    recalibrate: bool = False
     any_model: bool = False
     only_home: bool = False
     bounds: Bounds = field(default_factory=Bounds)
@@ -119,7 +118,7 @@ class Hosting:
             sources = self.sources_of(name)
             if name != offered.home:
                 return assemble_pair(sources, progress=progress)
-            pair = load_pair(sources, progress=progress, remeasure=self.remeasure, alone=service.alone)
+            pair = load_sources(sources, progress=progress, recalibrate=self.recalibrate, alone=service.alone)
             return pair if self.learner is None else self.learner.pupil(pair)
 
         service = local_service(load, offered, self.bounds)
@@ -150,6 +149,3 @@ class Hosting:
         pair = assemble_pair(replace(self.sources, device="cuda"), progress=printing(), checked_on="cpu")
         performer = on_calls(pair, perform, spaces.GPU)
         return local_service(lambda _name, _progress: pair, offered, self.bounds, performer)
-
-
-NAMES = tuple(preset.name for preset in PRESETS)

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from specdemo.records.limits import UserError
+
 
 class JobKind(StrEnum):
     """What a job does; its value is also the name that waits and reservations are learned under."""
@@ -18,3 +20,24 @@ class JobKind(StrEnum):
     """What answers one question: the events of ``quiz.quiz.quiz_events``."""
     MEASURE = "measure"
     """One experiment of the lab: the events of ``lab.events.lab_events``."""
+    CALIBRATE = "calibrate"
+    """Measures the pair's pass costs again: the events of ``pairs.live.calibration_events``."""
+
+
+class Outcome(StrEnum):
+    """How a job ended; the log has one line for each job."""
+
+    DONE = "done"
+    STOPPED = "stopped"
+    """By its visitor, by the time limit, or because the program ends."""
+    REFUSED = "refused"
+    """Before it began."""
+    FAILED = "failed"
+
+
+class CutShortError(UserError):
+    """A job was ended before it was done; what it did until then is kept."""
+
+
+class FailedError(UserError):
+    """A job failed, or the models it needs could not be loaded; not the visitor's fault."""

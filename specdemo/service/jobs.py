@@ -1,5 +1,7 @@
 """The running app's models, lent to one job at a time: which jobs there are, and faults put into words."""
 
+import logging
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from enum import StrEnum
@@ -10,7 +12,7 @@ import torch
 from specdemo.lab.events import lab_events
 from specdemo.lab.request import parse_lab
 from specdemo.pairs.embedded import Progress
-from specdemo.pairs.live import LiveRun
+from specdemo.pairs.live import LiveRun, calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_drafts import judge_class
 from specdemo.play.class_request import parse_class
@@ -20,10 +22,10 @@ from specdemo.proof.events import proof_events
 from specdemo.proof.request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events
-from specdemo.records.events import Event
+from specdemo.records.events import Event, count_emitted
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.trace import RunConfig
-from specdemo.service.job_kinds import JobKind
+from specdemo.records.trace import SPECULATIVE, RunConfig
+from specdemo.service.job_kinds import CutShortError, FailedError, JobKind, Outcome
 from specdemo.service.learning import learn_from
 from specdemo.service.lost_device import devices_answer
 from specdemo.service.offered_pairs import OfferedPairs
@@ -33,11 +35,12 @@ from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 RESTARTING = "The server is about to start again; please try again in a minute."
 """What jobs are refused with once the program is to end, or its device is lost."""
 
 
-class LostDeviceError(UserError):
+class LostDeviceError(FailedError):
     """A job failed with its device, which no longer holds the pair's weights."""
 
 
@@ -100,6 +103,7 @@ KINDS: Mapping[JobKind, _Kind] = {
     JobKind.CLASS: _Kind(parse_class, judge_class),
     JobKind.QUIZ: _Kind(_question, _quiz),
     JobKind.MEASURE: _Kind(parse_lab, lab_events),
+    JobKind.CALIBRATE: _Kind(lambda _raw: None, lambda pair, _parsed, _stop: calibration_events(pair)),
 }
 """How each kind is done."""
 
@@ -134,7 +138,7 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Generator[Event, None, 
         yield from KINDS[request.kind].events(pair, request.parsed, stop)
         return
     except FloatingPointError as error:
-        told = UserError(f"The run was ended because {error}; try another precision.")
+        told = FailedError(f"The run was ended because {error}; try another precision.")
     except (RuntimeError, MemoryError) as error:
         if not (_lacks_memory(error) or _of_device(error)):
             raise
@@ -157,7 +161,7 @@ def _of_device(error: Exception) -> bool:
 
 def _told_of_device(error: Exception) -> UserError:
     if _lacks_memory(error):
-        return UserError(
+        return FailedError(
             "The device ran out of memory; ask for fewer tokens or a shorter prompt, or try again later."
         )
     reason = str(error).splitlines()[0][:120]
@@ -277,6 +281,31 @@ class Service:
             UserError: The request was refused, the models could not be loaded, there is no place in the
                 queue, or the job failed.
         """
+        asked_at = time.monotonic()
+        tokens, outcome = 0, Outcome.REFUSED
+        try:
+            with closing(self._job_events(kind, raw, stop, pair, visitor)) as events:
+                for event in events:
+                    if event["type"] != "progress":
+                        outcome = Outcome.FAILED  # if an error ends it from here on
+                    tokens += count_emitted(event) if event.get("lane") == SPECULATIVE else 0
+                    yield event
+            outcome = Outcome.STOPPED if stop() else Outcome.DONE
+        except (CutShortError, GeneratorExit):
+            outcome = Outcome.STOPPED
+            raise
+        except UserError as error:
+            outcome = Outcome.FAILED if isinstance(error, FailedError) else outcome
+            raise
+        except Exception:
+            outcome = Outcome.FAILED
+            raise
+        finally:
+            _log.info("job %s: %d tokens, %.1f s, %s", kind, tokens, time.monotonic() - asked_at, outcome)
+
+    def _job_events(
+        self, kind: JobKind, raw: Mapping[str, Any], stop: Stop, pair: Any, visitor: Visitor | None
+    ) -> Generator[Event, None, None]:
         request = checked(kind, raw)  # refused before anything is waited for
         name = self._offered.named(pair)
         with self._queue.place(kind, visitor, self._queue.group_of(name)) as place:

@@ -18,6 +18,7 @@ from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
+from specdemo.service.job_kinds import FailedError
 from specdemo.service.queue_place import Stop
 
 POLL_S = 0.25
@@ -187,7 +188,7 @@ class _PooledPair:
             if thread is not None:
                 thread.join(POLL_S)
             if self._failure is not None:
-                raise UserError(self._failure)
+                raise FailedError(self._failure)
             self.begin()  # it may have been forgotten meanwhile
             text, fraction = self._progress
             yield {"type": "progress", "text": text, "fraction": fraction}

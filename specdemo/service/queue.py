@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
+from specdemo.service.job_kinds import CutShortError
 from specdemo.service.queue_place import END_OF_JOB, ONLY, Job, Place, Stop
 from specdemo.service.shares import Visitor, making_room, refusal
 from specdemo.service.waits import UsualSeconds, rounded_seconds, waiting_event
@@ -178,7 +179,11 @@ class JobQueue:
             if not self._changed.wait_for(lambda: not self._taken, within_s):
                 for place in self._running:
                     place.cut = f"This was ended, what was done until then is kept. {sentence}"
-            self._changed.wait_for(lambda: not self._taken, CUT_S)
+            if not self._changed.wait_for(lambda: not self._taken, CUT_S):
+                # A job that does not ask whether to end keeps the device, but its visitor gets the reason.
+                for place in self._running:
+                    place.told.put(CutShortError(place.cut or sentence))
+                self._changed.wait_for(lambda: not self._taken, POLL_S)
 
     def _enter(self, place: Place) -> None:
         with self._changed:

@@ -13,6 +13,7 @@ from typing import Final
 
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
+from specdemo.service.job_kinds import CutShortError
 from specdemo.service.shares import Visitor
 
 Stop = Callable[[], bool]
@@ -81,7 +82,7 @@ class Place:
         """The events of the job as they come; for the visitor's thread.
 
         Raises:
-            UserError: The job was cut short.
+            CutShortError: The job was ended before it was done.
             Exception: Whatever the job raised.
         """
         while not isinstance(event := self.told.get(), EndOfJob):
@@ -90,7 +91,7 @@ class Place:
             yield event
             self.next_wanted.release()
         if self.cut is not None:
-            raise UserError(self.cut)
+            raise CutShortError(self.cut)
 
     def do_job(self, clock: Callable[[], float], most_seconds: float, begin: Callable[[], None]) -> bool:
         """Do the job, which a device's thread has taken up; for that thread.

@@ -15,7 +15,14 @@ from specdemo.service.job_kinds import JobKind
 
 MEASURING_S = 20
 """For what is measured inside a call where nothing is known yet: padding, pass costs, graphs."""
-SECONDS = {JobKind.PLAY: 10, JobKind.CLASS: 20, JobKind.QUIZ: 40, JobKind.PROVE: 70, JobKind.MEASURE: 100}
+SECONDS = {
+    JobKind.PLAY: 10,
+    JobKind.CALIBRATE: 15,
+    JobKind.CLASS: 20,
+    JobKind.QUIZ: 40,
+    JobKind.PROVE: 70,
+    JobKind.MEASURE: 100,
+}
 """Of the kinds of job whose length does not follow from the request."""
 TOKENS_PER_S = 15
 """Of all lanes together, at the slowest that is to be expected there."""
@@ -35,8 +42,8 @@ SIZES = {
 }
 """Settings that experiments and the kinds of proof take longer with."""
 
-Costs = Mapping[tuple[int, str], Calibration]
-"""Row floors and pass costs by cache length and drafter kind, as a pair has them."""
+Costs = Mapping[str, Calibration]
+"""Pass costs by drafter kind, as ``PassCosts.known`` has them."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Reservations:
         costs: By the name of the GPU: another type has floors and costs of its own.
     """
 
-    costs: dict[str, dict[tuple[int, str], Calibration]] = field(default_factory=lambda: defaultdict(dict))
+    costs: dict[str, dict[str, Calibration]] = field(default_factory=lambda: defaultdict(dict))
     _starts: dict[bool, deque[float]] = field(default_factory=lambda: defaultdict(_recent))
     _rates: dict[str, deque[float]] = field(default_factory=lambda: defaultdict(_recent))
     _paces: deque[float] = field(default_factory=_recent)

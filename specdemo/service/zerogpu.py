@@ -15,9 +15,8 @@ from typing import Any
 
 from specdemo.pairs.hardware import device_name
 from specdemo.pairs.pair import Pair
-from specdemo.records.events import Event
+from specdemo.records.events import Event, count_emitted
 from specdemo.records.limits import UserError
-from specdemo.records.trace import Status
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import LostDeviceError, Perform, Request
 from specdemo.service.queue_place import Stop
@@ -95,7 +94,7 @@ class _Meter:
         self._pair = pair
         self._gpu = device_name(pair.device)
         pair.costs.known = {**known.get(self._gpu, {}), **pair.costs.known}
-        self._known = frozenset(known.get(self._gpu, {}))
+        self._known = known.get(self._gpu, {})
         self._first_result: float | None = None
         self._size = 0 if kind == JobKind.RUN else None
 
@@ -103,10 +102,8 @@ class _Meter:
         """Take in an event of the job, and return it."""
         if self._first_result is None and event["type"] not in BEFORE_RESULTS:
             self._first_result = time.monotonic()
-        if self._size is not None and event["type"] == "round":
-            round_ = event["round"]
-            kept = sum(token["status"] == Status.ACCEPTED for token in round_["drafted"])
-            self._size += kept + (round_["emission"] is not None)
+        if self._size is not None:
+            self._size += count_emitted(event)
         return event
 
     def report(self, whole: bool) -> CallReport:
@@ -117,7 +114,8 @@ class _Meter:
         """
         now = time.monotonic()
         first = self._first_result or now
-        new = {key: costs for key, costs in self._pair.costs.known.items() if key not in self._known}
+        found = self._pair.costs.known
+        new = {kind: costs for kind, costs in found.items() if costs != self._known.get(kind)}
         return CallReport(self._gpu, new, first - self._begun, now - first, self._size, whole)
 
 

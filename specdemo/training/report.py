@@ -43,7 +43,7 @@ Evaluated on $prompts prompts it never saw, greedy, k = 4, up to 64 new tokens, 
 | $alpha | $tau | $c | $speedup× | $identical of $prompts |
 $note
 
-Made by `python -m specdemo train --target $source --kind $kind$given $budget --seed $seed`.
+Made by `specdemo train --target $source --kind $kind$given $budget --seed $seed`.
 The licence is that of the target, $owing.
 """)
 UNMEASURED = """

@@ -33,6 +33,8 @@ RULES_TOLD: dict[str, str] = {
     Rule.SHARED_NOISE: "All read the same random noise: sampled, and still the target's own text.",
 }
 
+ABOUT_CALIBRATION = "Measures again what passes cost: auto k and the theory start from it."
+
 _MODULE = f"import(new URL('{PREFIX}/settings_menu.js', document.baseURI))"
 
 
@@ -79,7 +81,9 @@ class Controls(NamedTuple):
     pair: gr.Dropdown
 
 
-def build_controls(drafters: Sequence[str], offered: OfferedPairs) -> tuple[Controls, gr.Button, gr.Button]:
+def build_controls(
+    drafters: Sequence[str], offered: OfferedPairs
+) -> tuple[Controls, gr.Button, gr.Button, tuple[gr.Button, gr.HTML]]:
     """Add the widgets to the page that is being built.
 
     Args:
@@ -87,7 +91,7 @@ def build_controls(drafters: Sequence[str], offered: OfferedPairs) -> tuple[Cont
         offered: The pairs to choose from.
 
     Returns:
-        The widgets, the button Run and the button Stop.
+        The widgets, the buttons Run and Stop, and the button Recalibrate with the place of its result.
     """
     with gr.Row(elem_id="ask", equal_height=True):
         prompt = gr.Textbox(
@@ -129,10 +133,18 @@ def build_controls(drafters: Sequence[str], offered: OfferedPairs) -> tuple[Cont
         )
         with gr.Accordion("⚙ Settings", open=False, elem_id="more"):
             controls = _settings(prompt, mode, k, auto, drafters, offered)
+            recalibration = _recalibration()
     _keep_summary(controls, summary)
     # Shift and Enter break the line, as elsewhere.
     prompt.submit(None, js="() => document.querySelector('#run:enabled')?.click()", **QUIET)
-    return controls, run_button, stop_button
+    return controls, run_button, stop_button, recalibration
+
+
+def _recalibration() -> tuple[gr.Button, gr.HTML]:
+    """Add a button that measures pass costs again, and the place of its result."""
+    button = gr.Button("Recalibrate", size="sm", elem_id="recalibrate")
+    words = escape(ABOUT_CALIBRATION)
+    return button, gr.HTML(words, js_on_load=None, apply_default_css=False, elem_classes="sd-choice")
 
 
 def _summary(drafters: Sequence[str]) -> str:

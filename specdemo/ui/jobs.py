@@ -17,7 +17,7 @@ from specdemo.service.event_source import Events
 from specdemo.service.shares import Visitor
 from specdemo.ui.http.gradio_internals import Dependency, unread_messages
 from specdemo.ui.http.reading import UNREAD_S, Reader
-from specdemo.ui.http.visitors import visitor_of
+from specdemo.ui.http.visitors import caller_gone, visitor_of
 from specdemo.ui.streams import Stops, error_line, first_line, ndjson
 
 DEVICE = "device"
@@ -53,8 +53,8 @@ def stream(
     Args:
         stops: Of this kind of job.
         request: Says whose it is.
-        start: Makes the job's events; is given ``stop``, True once the session's Stop was pressed, and the
-            visitor.
+        start: Makes the job's events; is given ``stop``, True once the session's Stop was pressed or its tool
+            call is over, and the visitor.
 
     Yields:
         The job's events so far as NDJSON; each text begins with the one before.
@@ -65,9 +65,10 @@ def stream(
     """
     session = session_of(request)
     event = stops.current(session)
+    gone = caller_gone(request)
     reader = Reader(unread_messages())
     try:
-        with closing(ndjson(start(event.is_set, visitor_of(request)))) as texts:
+        with closing(ndjson(start(lambda: event.is_set() or gone(), visitor_of(request)))) as texts:
             for text in texts:
                 yield text
                 if reader.gone():

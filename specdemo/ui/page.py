@@ -38,7 +38,7 @@ from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import build_play
 from specdemo.ui.tabs.proof import build_proof
 from specdemo.ui.tabs.quiz import build_quiz
-from specdemo.ui.tabs.run import run_endpoint
+from specdemo.ui.tabs.run import run_endpoint, wire_recalibration
 
 TITLE = "Speculative decoding, live"
 HEADER = (
@@ -73,7 +73,7 @@ def build_page(
         gr.HTML(HEADER, elem_id="header", js_on_load=None, apply_default_css=False)
         with gr.Tabs(elem_id="tabs", overflow_behavior="wrap") as tabs:
             with gr.Tab("Run", id="run", elem_id="tab-run"), gr.Column(elem_id="controls"):
-                controls, run_button, stop_button = build_controls(drafters, offered)
+                controls, run_button, stop_button, recalibration = build_controls(drafters, offered)
             with gr.Tab("Learn", id="learn", elem_id="tab-learn", render_children=True):
                 lessons = component("lessons", "lessons.js", "mountLessons")
                 quiz_stops = build_quiz(service, controls.pair)
@@ -92,6 +92,7 @@ def build_page(
         _wire_lessons(lessons, controls)
         _wire_class_link(lessons, controls)
         jobs.wire(run_stops, run_endpoint(service, run_stops), controls, shown, (run_button, stop_button))
+        wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)
         page.unload(jobs.leaver(run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops))
     return page.queue(max_size=MOST_THREADS, api_open=False)

@@ -4,6 +4,7 @@ Told to end (SIGTERM), it lets the run under way finish and refuses others in a 
 lost is lost for this process; a supervisor starts the next one.
 """
 
+import gc
 import signal
 import time
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import gradio as gr
 
+from specdemo.records.limits import UserError
 from specdemo.service.event_source import Served
 from specdemo.ui.http.reading import send_little_ahead
 
@@ -37,21 +39,31 @@ def serve_until_ended(page: gr.Blocks, service: Served, options: Mapping[str, An
         options: Of ``page.launch()``.
 
     Returns:
-        The exit status; whoever gets it should end the process without waiting for its threads, which may
-        be in the middle of a load or hang on a lost device.
+        The exit status. The caller ends the process without waiting for its threads, which may be in the
+        middle of a load or hang on a lost device.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed; the page is closed.
+        UserError: The page cannot listen at its address.
     """
     signal.signal(signal.SIGTERM, _terminate)
+    # A shell that starts a program in the background has it ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 0
     try:
-        page.launch(prevent_thread_lock=True, **options)
+        try:
+            page.launch(prevent_thread_lock=True, quiet=True, **options)
+        except OSError as error:
+            raise UserError(f"The page cannot be served: {error}") from error
         send_little_ahead(page)
+        gc.freeze()  # what the imports made takes 0.3 s of everybody's time whenever garbage is searched for
+        print(f"Open {page.local_url} in a browser; Ctrl-C ends the page.", flush=True)
         while not service.lost:
             time.sleep(POLL_S)
         status = LOST_DEVICE
     except KeyboardInterrupt:
-        print("Interrupted; closing.")
         page.close(verbose=False)
-        return status
+        raise
     except _Terminated:
         pass
     finally:

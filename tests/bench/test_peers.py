@@ -15,7 +15,7 @@ from specdemo.bench.prompts import Prompt
 from specdemo.models.draft_files import place_like
 from specdemo.models.reduced_draft import load_draft, save_draft, slice_of_target
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.load import load_pair
+from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish
@@ -41,7 +41,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pair(folders):
-    return load_pair(Sources(*folders, device="cpu", precision="fp32"))
+    return load_sources(Sources(*folders, device="cpu", precision="fp32"))
 
 
 def written(pair, prompt):
@@ -148,7 +148,7 @@ def test_a_library_has_a_baseline_in_each_precision_it_runs_in(pair, tmp_path):
 
 
 def test_beside_our_fp16_others_run_in_what_it_computes_in(folders):
-    half = load_pair(Sources(*folders, device="cpu", precision="fp16"))
+    half = load_sources(Sources(*folders, device="cpu", precision="fp16"))
     with peer_models(half, *folders, gguf=None) as models:
         peers = [
             p for p in available_peers(models, lambda text: None) if p.package.startswith("transformers")

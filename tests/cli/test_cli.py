@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(autouse=True)
 def pair(monkeypatch):
     loaded = tiny_pair()
-    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda *_, **__: loaded)
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: loaded)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     return loaded
 
@@ -49,7 +49,7 @@ def test_generate_shows_the_draft_alone_and_where_it_departs(capsys, pair):
 
 def test_a_draft_that_never_departs_is_shown_without_a_mark(capsys, monkeypatch, pair):
     same = replace(pair, draft=pair.target)
-    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda *_, **__: same)
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: same)
     assert main(["generate", "hello", "--raw", "--max-new-tokens", "9", "--baseline", "--draft-alone"]) == 0
     out = capsys.readouterr().out
     assert "The draft alone wrote the same 9 tokens." in out and "⟨≠⟩" not in out
@@ -154,7 +154,9 @@ def test_replay_takes_the_name_of_a_shipped_recording(capsys, tmp_path, monkeypa
 
 def test_a_pair_can_be_named(monkeypatch, capsys, pair):
     asked = []
-    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda sources, **_: asked.append(sources) or pair)
+    monkeypatch.setattr(
+        specdemo.pairs.load, "load_sources", lambda sources, **_: asked.append(sources) or pair
+    )
     assert main(["generate", "hello", "--raw", "--max-new-tokens", "4", "--pair", "smollm2-1.7b"]) == 0
     assert asked[0].target == "HuggingFaceTB/SmolLM2-1.7B-Instruct" and len(asked[0].target_revision) == 40
     assert main(["generate", "hello", "--pair", "nope"]) != 0

@@ -10,7 +10,6 @@ from helpers.stand_in_driver import PLAN, StandInDriver, linked
 from specdemo.cluster import link as link_module
 from specdemo.cluster.link import LOST, Link
 from specdemo.cluster.messages import REFUSED, Ended, Lost, Restart, Standing, Stop, Told
-from specdemo.records.limits import UserError
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import checked
 
@@ -179,9 +178,3 @@ def test_a_closed_link_starts_no_driver_any_more(driver, link):
     assert driver.starts == 1
     with pytest.raises(StopIteration):
         next(link.perform("embedded", REQUEST, lambda: True))
-
-
-def test_a_missing_package_is_said_in_one_sentence(monkeypatch):
-    monkeypatch.setattr(link_module.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(UserError, match="--cluster needs Ray; install it with"):
-        link_module.require_ray()

@@ -1,5 +1,6 @@
 """What a host asks of a cluster, and which settings go together."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import app
-from specdemo.cluster import link
 from specdemo.cluster.plan import Counts, parse_replicas
 from specdemo.cluster.service import plan_for
 from specdemo.pairs.sources import Sources
@@ -53,12 +53,12 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(text, sentence):
 
 
 def test_a_plan_has_the_sources_and_bounds_of_its_host():
-    hosting = Hosting(device="cpu", precision="fp32", remeasure=True, bounds=Bounds(most_seconds=40))
+    hosting = Hosting(device="cpu", precision="fp32", recalibrate=True, bounds=Bounds(most_seconds=40))
     plan, offer = plan_for(hosting, "auto", "embedded=1..2,gpt2-xl=1", 2, 0.0)
     assert plan.replicas == {"embedded": Counts(1, 2), "gpt2-xl": Counts(1, 1)} and plan.most == 3
     assert plan.sources["embedded"] == Sources(device="cpu", precision="fp32")
     assert plan.sources["gpt2-xl"].target == "openai-community/gpt2-xl"
-    assert (plan.cpus, plan.gpus, plan.most_seconds, plan.remeasure) == (2, 0.0, 40, True)
+    assert (plan.cpus, plan.gpus, plan.most_seconds, plan.recalibrate) == (2, 0.0, 40, True)
     assert offer.home == "embedded" and list(offer.titles) == ["embedded", "gpt2-xl"] and not offer.any_model
 
 
@@ -85,7 +85,7 @@ def test_an_unknown_pair_is_refused_by_name():
 
 
 def test_without_ray_a_host_is_told_what_to_install(monkeypatch):
-    monkeypatch.setattr(link.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[cluster\]'"):
         app.service_for(app.parse_settings(["--cluster", "auto"]), Hosting())
 

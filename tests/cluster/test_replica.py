@@ -41,7 +41,7 @@ def replica(monkeypatch):
         threads.add(threading.get_ident())
         return tiny_pair()
 
-    monkeypatch.setattr(replica_module, "load_pair", load)
+    monkeypatch.setattr(replica_module, "load_sources", load)
     made = Replica(Sources(), False, 1)
     assert threads and threading.get_ident() not in threads  # on the device's own thread
     return made

@@ -28,7 +28,7 @@ def help_pages() -> dict[str, str]:
                 try:
                     main([name, "--help"])
                 except SystemExit:
-                    pages[f"python -m specdemo {name}"] = printed.getvalue()
+                    pages[f"specdemo {name}"] = printed.getvalue()
         pages["python app.py"] = app.settings_parser().format_help()
     return pages
 

@@ -19,6 +19,7 @@ from helpers.tiny import tiny_pair
 
 from specdemo.lab.events import lab_events
 from specdemo.lab.request import LabRequest
+from specdemo.pairs.live import calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_request import ClassRequest
 from specdemo.play.class_results import ClassResults, class_judged
@@ -148,6 +149,7 @@ class StandIn:
             JobKind.CLASS: self._class,
             JobKind.QUIZ: self._quiz,
             JobKind.MEASURE: self._measure,
+            JobKind.CALIBRATE: lambda *_: calibration_events(_measured_pair()),
         }
         yield from of_kind[kind](request, stop)
 

@@ -14,7 +14,7 @@ from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.runtime import ModelRuntime
-from specdemo.pairs.calibrate import ROWS, find_good_rows
+from specdemo.pairs.calibrate import ROWS, find_batch_invariant_rows
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K
@@ -147,9 +147,9 @@ def at_least(rows: int) -> tuple[int, ...]:
     return tuple(max(rows, count) for count in range(1, ROWS + 1))
 
 
-def padding(model: nn.Module, capacity: int, vocab: int) -> tuple[int, ...]:
+def padding(model: nn.Module, vocab: int) -> tuple[int, ...]:
     """The padding with which a model's passes agree bit for bit here; none where there is no such."""
-    good = find_good_rows(model, capacity, vocab)
+    good = find_batch_invariant_rows(model, vocab)
     return tuple(min(n for n in good if n >= count) for count in range(1, ROWS + 1) if good)
 
 
@@ -178,17 +178,17 @@ def tiny_pair(seed: int = 0, noise: float = 0.05) -> Pair:
 
 
 @functools.cache
-def planted_costs(seed: int) -> dict[tuple[int, str], Calibration]:
-    """What a pair measures for the shortest cache, with figures that are the same on every machine.
+def planted_costs(seed: int) -> dict[str, Calibration]:
+    """What a pair measures, with figures that are the same on every machine.
 
     How passes must be shaped to agree bit for bit is this machine's own answer, found once.
     """
     pair = unmeasured_pair(seed, noise=0.0)
     for drafter in ("draft-model", "early-exit"):
-        Lanes(pair).calibrate(config_for(drafter=drafter, max_new_tokens=1), 1)
+        Lanes(pair).calibrate(config_for(drafter=drafter))
     return {
-        (capacity, kind): replace(found, step_s=1e-3, c=0.1 if kind else 0.0, v=PLANTED_V)
-        for (capacity, kind), found in pair.costs.known.items()
+        kind: replace(found, step_s=1e-3, c=0.1 if kind else 0.0, v=PLANTED_V, scatter=0.0)
+        for kind, found in pair.costs.known.items()
     }
 
 

@@ -121,7 +121,7 @@ def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
 def test_costs_are_the_calibration_s_own():
     pair = tiny_pair()
     planted = Calibration(step_s=0.01, c=0.25, v=tuple(1 + n / 8 for n in range(MAX_K + 1)), row_floor=1)
-    pair.costs.known |= {(256, ""): planted, (256, DRAFT_MODEL): planted}
+    pair.costs.known |= {"": planted, DRAFT_MODEL: planted}
     by_k = {
         k: measure_setting(pair, Setting(None, "", configs_for(pair, PROMPTS, SHORT, {"k": k})))
         for k in (3, AUTO)

@@ -48,7 +48,7 @@ def pair():
 @pytest.fixture
 def loaded(monkeypatch, pair):
     """The command line with a tiny pair in place of the embedded one."""
-    monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda *_, **__: pair)
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pair)
 
 
 def read_csv(text: str) -> list[dict[str, str | None]]:

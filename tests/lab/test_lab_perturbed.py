@@ -173,7 +173,7 @@ def test_a_pair_that_checks_one_by_one_keeps_its_draft_and_its_text():
     config = parse_config({"prompt": "x", "max_new_tokens": 16, "k": 3})
     ids = pair.prompt_ids(config)
     assert untimed(list(slow.speculative(config, ids))) == untimed(list(Lanes(pair).speculative(config, ids)))
-    costs, plain = slow.calibrate(config, len(ids)), Lanes(pair).calibrate(config, len(ids))
+    costs, plain = slow.calibrate(config), Lanes(pair).calibrate(config)
     assert costs.v == tuple(range(1, len(plain.v) + 1))
     assert (costs.step_s, costs.row_floor) == (plain.step_s, plain.row_floor)
     assert not Handicap(one_by_one=True).of_draft and Handicap(repeats=2, one_by_one=True).of_draft
@@ -189,15 +189,15 @@ def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypat
         passes.append(runtime.model is pair.draft)
         return forward(runtime, ids)
 
-    Lanes(pair).calibrate(config, 4)
+    Lanes(pair).calibrate(config)
     monkeypatch.setattr(ModelRuntime, "forward", counted)
-    dear = perturbed(pair, Handicap(repeats=8)).calibrate(config, 4)
+    dear = perturbed(pair, Handicap(repeats=8)).calibrate(config)
     drafts, others = divmod(sum(passes), 8 * DRAFTED)
     assert drafts > REPEATS and others == 0, "the draft's passes are measured as they will be made"
     assert len(passes) - sum(passes) == drafts, "the target's only follow the text"
-    plain = Lanes(pair).calibrate(config, 4)
+    plain = Lanes(pair).calibrate(config)
     assert replace(dear, c=plain.c) == plain
-    assert perturbed(pair, NONE).calibrate(config, 4) is plain, "measured once"
+    assert perturbed(pair, NONE).calibrate(config) is plain, "measured once"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from specdemo.models.attention import ATTENTION
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import hidden_states
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
-from specdemo.pairs.calibrate import find_good_rows
+from specdemo.pairs.calibrate import find_batch_invariant_rows
 from specdemo.pairs.model_loader import executable
 from specdemo.records.limits import UserError
 
@@ -108,7 +108,7 @@ def test_taking_over_leaves_no_second_copy_of_the_layers():
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
 def test_any_number_of_rows_gives_the_same_bits(precision):
     model = FusedLlama(build(*FUSED["llama"], torch.bfloat16), precision, precision)
-    assert find_good_rows(model, 256, 48)
+    assert find_batch_invariant_rows(model, 48)
 
 
 def test_both_executions_give_the_same_rounds():

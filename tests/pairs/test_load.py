@@ -2,29 +2,27 @@
 
 import shutil
 import threading
-from pathlib import Path
-from types import SimpleNamespace
+from dataclasses import replace
 
 import pytest
 import torch
 from helpers.on_disk import ON_CPU, run, save
-from helpers.tiny import byte_tokenizer, config_for, nearby, tiny_llama
+from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from specdemo.models.fused_llama import FusedLlama
-from specdemo.pairs import choose, load, sources
 from specdemo.pairs import embedded as fetch
+from specdemo.pairs import load, pass_costs, sources
 from specdemo.pairs.calibrate import ROWS
 from specdemo.pairs.compatible import require_same_tokens
-from specdemo.pairs.embedded import silent
-from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.load import load_pair
+from specdemo.pairs.load import load_sources
 from specdemo.pairs.manifest import write_manifest
 from specdemo.pairs.model_loader import weights_counted
-from specdemo.pairs.sources import Files, Sources
+from specdemo.pairs.pass_costs import TARGET_ALONE
+from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
-from specdemo.records.trace import Calibration
+from specdemo.records.trace import ROUGH, Calibration
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 
@@ -43,7 +41,7 @@ def target_folder(tmp_path_factory):
 def test_a_pair_of_folders_loads_and_runs_also_with_padded_vocabularies(target_folder, tmp_path, extra_rows):
     tokenizer = byte_tokenizer()
     draft = save(tiny_llama(len(tokenizer) + extra_rows, 0, torch.float32), tokenizer, tmp_path)
-    pair = load_pair(Sources(target_folder, draft, **ON_CPU))
+    pair = load_sources(Sources(target_folder, draft, **ON_CPU))
     assert isinstance(pair.target, FusedLlama) and isinstance(pair.draft, FusedLlama)
     record, end = run(pair)
     assert end["badge"]["kind"] == "same"
@@ -62,7 +60,7 @@ def test_padding_rows_on_either_side_leave_the_text_to_the_target(tmp_path, targ
     vocab = len(tokenizer)
     target = padded(tiny_llama(vocab, 0, torch.float32), target_rows)
     draft = padded(nearby(tiny_llama(vocab, 0, torch.float32), 1, 0.02), draft_rows)
-    pair = load_pair(
+    pair = load_sources(
         Sources(
             save(target, tokenizer, tmp_path / "target"), save(draft, tokenizer, tmp_path / "draft"), **ON_CPU
         )
@@ -83,15 +81,24 @@ def test_two_architectures_make_a_pair(target_folder, tmp_path):
     tokenizer = byte_tokenizer()
     torch.manual_seed(0)
     gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
-    pair = load_pair(Sources(target_folder, save(gpt2, tokenizer, tmp_path), **ON_CPU))
+    pair = load_sources(Sources(target_folder, save(gpt2, tokenizer, tmp_path), **ON_CPU))
     assert run(pair)[1]["badge"]["kind"] == "same"
+
+
+def test_a_target_whose_layers_fp16_does_not_reach_runs_in_fp32_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "precision_for", lambda device: ("fp16", "for the test"))
+    tokenizer = byte_tokenizer()
+    torch.manual_seed(0)
+    gpt2 = GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=len(tokenizer)))
+    pair = load_sources(Sources(save(gpt2, tokenizer, tmp_path), "none", device="cpu"))
+    assert pair.precision == "fp32" and run(pair, drafter="prompt-lookup")[1]["badge"]["kind"] == "same"
 
 
 def test_a_draft_with_another_tokeniser_is_refused_with_the_first_difference(target_folder, tmp_path):
     other = byte_tokenizer(extra=["surplus"])
     draft = save(tiny_llama(len(other), 1, torch.float32), other, tmp_path)
     with pytest.raises(UserError, match="token 258 is missing in the target and 'surplus' in the draft"):
-        load_pair(Sources(target_folder, draft, **ON_CPU))
+        load_sources(Sources(target_folder, draft, **ON_CPU))
 
 
 class Names:
@@ -135,69 +142,51 @@ def test_same_tokenisers_fit():
 def test_what_cannot_be_loaded_is_said(options, words, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match=words):
-        load_pair(Sources(**options))
+        load_sources(Sources(**options))
 
 
 def test_a_nearby_draft_is_accepted_sometimes(target_folder, tmp_path):
     tokenizer = byte_tokenizer()
     close = nearby(tiny_llama(len(tokenizer), 0, torch.float32), 1, 0.02)
-    record, _ = run(load_pair(Sources(target_folder, save(close, tokenizer, tmp_path), **ON_CPU)))
+    record, _ = run(load_sources(Sources(target_folder, save(close, tokenizer, tmp_path), **ON_CPU)))
     assert record.totals["alpha_compared"] > 0
     assert record.calibration.row_floor is not None or record.totals["identical"] is not None
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_target_too_large_to_be_tried_whole_leaves_no_costs_of_its_first_layers(
-    target_folder, monkeypatch, whole
-):
-    monkeypatch.setattr(choose, "WHOLE", 10**9 if whole else 10)
-    monkeypatch.setattr(choose, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
-    kept = []
-    monkeypatch.setattr(load.Measurements, "put", lambda self, value, *what: kept.append(what))
-    pair = load_pair(Sources(target_folder, "none", device="cpu"), remeasure=True)
-    measured_whole = {what[2] for what in kept if what[0] == "costs"}
-    assert measured_whole == ({"bf16", "fp32"} if whole else {pair.precision})
-
-
-def test_all_that_is_measured_at_a_load_is_measured_alone(target_folder, monkeypatch):
-    within, seen = [], set()
+def test_all_that_is_measured_at_a_load_is_measured_alone_and_no_run_measures(target_folder, monkeypatch):
+    within, seen = [], []
 
     def alone(measure):
         within.append(True)
-        try:
-            return measure()
-        finally:
-            within.pop()
+        measure()
+        within.pop()
 
-    def watch(owner, name, told):
-        def watched(*args, **options):
+    for name in ("find_batch_invariant_rows", "measure_target"):
+        plain = getattr(pass_costs, name)
+
+        def watched(*args, name=name, plain=plain):
             assert within, name
-            seen.add(name)
-            return told(*args, **options)
+            seen.append(name)
+            return plain(*args)
 
-        monkeypatch.setattr(owner, name, watched)
-
-    watch(choose, "measure_targets", lambda *_: {"fp32": COSTS})
-    watch(Lanes, "calibrate", Lanes.calibrate)
-    watch(Lanes, "warm_up", Lanes.warm_up)
-    monkeypatch.setattr(load, "Measurements", lambda *_, **__: Unwritten())
-    load_pair(Sources(target_folder, "none", device="cpu"), remeasure=True, alone=alone)
-    assert seen == {"measure_targets", "calibrate", "warm_up"}
-    watch(choose.Chooser, "_trials", lambda *_: {"int8": 2.0, "bf16": 1.0})
-    files = Files("target", Path(target_folder), None)
-    chooser = choose.Chooser(Unwritten(), True, alone, torch.device("cpu"), files)
-    own = Path("a draft of our own")
-    assert chooser.packing(None, SimpleNamespace(precision="fp32"), own, None, silent) == "int8"
+        monkeypatch.setattr(pass_costs, name, watched)
+    pair = load_sources(Sources(target_folder, "none", device="cpu"), alone=alone)
+    assert seen == ["find_batch_invariant_rows", "measure_target"]
+    for length in (4, 300):
+        record, _ = run(pair, drafter="prompt-lookup", max_new_tokens=length)
+        assert record.calibration == pair.costs.known[TARGET_ALONE]
+    assert len(seen) == 2
 
 
-class Unwritten:
-    """Measurements of which nothing is known and nothing kept."""
-
-    def get(self, *_what):
-        return None
-
-    def put(self, *_what):
-        pass
+@pytest.mark.parametrize(("recalibrate", "measured"), [(False, 1), (True, 5)])
+def test_a_rough_calibration_is_repeated_on_request(target_folder, monkeypatch, recalibrate, measured):
+    calls = []
+    monkeypatch.setattr(
+        pass_costs, "measure_target", lambda *_: calls.append(1) or replace(COSTS, scatter=ROUGH + 0.1)
+    )
+    pair = load_sources(Sources(target_folder, "none", device="cpu"), recalibrate=recalibrate)
+    assert len(calls) == measured
+    assert run(pair, drafter="prompt-lookup")[0].calibration.is_rough
 
 
 def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
@@ -219,35 +208,6 @@ def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
     other.join(5)
     assert logging.set_tqdm_hook(None) is None
     assert not crossed and told == {"one": ["Loading one"], "other": []}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kept",
-    [
-        "bf17",
-        7,
-        [1],
-        [["fp32", 1.0]],
-        {},
-        {"bf16": "fast"},
-        {"bf17": 1.0},
-        {"fp32": None},
-        {"step_s": 1.0},
-        {"step_s": 1.0, "c": 0.0, "v": [1.0], "row_floor": None, "rows": []},
-        {"step_s": 1.0, "c": 0.0, "v": 3, "row_floor": None, "rows": None},
-    ],
-    ids=repr,
-)
-def test_what_another_version_measured_is_as_nothing(target_folder, tmp_path, monkeypatch, kept):
-    monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
-    monkeypatch.setattr(load.Measurements, "get", lambda self, *what: kept)
-    monkeypatch.setattr(choose, "measure_targets", lambda *_: dict.fromkeys(["bf16", "fp32"], COSTS))
-    pair = load_pair(Sources(target_folder, "none", device="cpu"))
-    assert pair.precision in ("bf16", "fp32") and "chosen by measurement" in pair.arithmetic.reason
-    assert len(Lanes(pair).calibrate(config_for(drafter="prompt-lookup", max_new_tokens=8), 10).v) == ROWS
-    unmeasured = load.assemble_pair(Sources(target_folder, "none", device="cpu"))
-    assert unmeasured.precision == choose.usual_precision()
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers.recorder import Recorder, recorded
-from helpers.tiny import config_for, emitted, nearby, tiny_llama, tiny_pair, unmeasured_pair
+from helpers.tiny import at_least, config_for, emitted, nearby, tiny_llama, tiny_pair, unmeasured_pair
 from torch import nn
 
-import specdemo.pairs.pass_costs
+from specdemo.api import compare
 from specdemo.engine.sampling import gumbel, warp
 from specdemo.engine.speculate import autoregress
 from specdemo.engine.verdicts import top_fives
@@ -18,9 +18,6 @@ from specdemo.models import runtime
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.measurements import Measurements
-from specdemo.pairs.pair import Pair
-from specdemo.pairs.pass_costs import PassCosts
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule
@@ -143,7 +140,7 @@ def test_no_lanes_clock_holds_the_time_of_another(monkeypatch):
     """On a clock that only the two models move: 10 s a target pass, 1 s a draft pass."""
     pair = tiny_pair()
     config = config_for(max_new_tokens=10, drafter="prompt-lookup", draft_alone=True)
-    Lanes(pair).calibrate(config, len(PROMPT))
+    Lanes(pair).calibrate(config)
     clock = [0.0]
     for model, seconds in ((pair.target, 10.0), (pair.draft, 1.0)):
         model.register_forward_pre_hook(lambda *_, seconds=seconds: clock.__setitem__(0, clock[0] + seconds))
@@ -154,6 +151,30 @@ def test_no_lanes_clock_holds_the_time_of_another(monkeypatch):
         BASELINE: {10.0},
         DRAFT: {1.0},
     }
+
+
+@pytest.mark.parametrize(("padding", "seconds"), [(1.25, 8.0), (1.01, 10.0)])
+def test_the_baselines_clock_holds_passes_without_padding_where_padding_costs_time(
+    padding, seconds, monkeypatch
+):
+    """On a clock that only the target moves: 8 s a pass over one row, 10 s over more."""
+    pair = tiny_pair()
+    for kind, costs in pair.costs.known.items():
+        pair.costs.known[kind] = replace(costs, v=(padding, *costs.v[1:]), rows=at_least(3), row_floor=3)
+    clock = [0.0]
+
+    def tick(_model, _args, options):
+        clock[0] += 8.0 if options["input_ids"].shape[1] == 1 else 10.0
+
+    pair.target.register_forward_pre_hook(tick, with_kwargs=True)
+    monkeypatch.setattr(runtime, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    run = compare(pair, "hello there", mode="raw", k=3, max_new_tokens=12, drafter="prompt-lookup")
+    rounds = {lane: run.lanes[lane].rounds for lane in (SPECULATIVE, BASELINE)}
+    assert {one.seconds for one in rounds[BASELINE]} == {seconds}
+    assert {one.seconds for one in rounds[SPECULATIVE]} == {10.0}
+    assert run.totals["identical"]
+    passes = len(rounds[SPECULATIVE])
+    assert run.totals["speedup"] == pytest.approx(12 * seconds / (passes * 10.0))
 
 
 @pytest.mark.slow
@@ -206,28 +227,6 @@ def test_warming_up_runs_the_draft_alone_where_there_is_a_draft(monkeypatch):
     raced_lanes.clear()
     Lanes(replace(pair, draft=None)).warm_up()
     assert set(raced_lanes) == {SPECULATIVE, BASELINE}
-
-
-def test_costs_of_one_type_of_gpu_are_not_those_of_another(monkeypatch, tmp_path):
-    costs = next(iter(tiny_pair().costs.known.values()))
-    measured = []
-    monkeypatch.setattr(specdemo.pairs.pass_costs, "find_good_rows", lambda *_: ())
-    monkeypatch.setattr(specdemo.pairs.pass_costs, "measure_target", lambda *_: measured.append(1) or costs)
-    monkeypatch.setattr(specdemo.pairs.pass_costs, "refreshed", lambda *asked: asked[-1])
-
-    def measures() -> bool:
-        """Whether a start on what is there now has to measure."""
-        measured.clear()
-        pair = replace(tiny_pair(), costs=PassCosts(measurements=Measurements(tmp_path)))
-        assert Lanes(pair).calibrate(config_for(drafter="prompt-lookup"), 1) == costs
-        return bool(measured)
-
-    assert (measures(), measures()) == (True, False)
-    monkeypatch.setattr(Pair, "device", torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "one GPU")
-    assert (measures(), measures()) == (True, False), "the processor's are not a GPU's"
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "another GPU")
-    assert (measures(), measures()) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ from specdemo.pairs import load as models
 from specdemo.pairs import model_loader
 from specdemo.pairs.compatible import require_rollback
 from specdemo.pairs.lanes import Lanes
-from specdemo.pairs.load import assemble_pair, load_pair
+from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.model_loader import Loader, executable
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import Placement, free_memory, free_ram, plan
@@ -214,7 +214,7 @@ def test_a_target_in_parts_writes_what_it_writes_in_one_piece(folders, tmp_path,
     assert any(weight.is_meta for weight in target.parameters()), "nothing was left out"
     require_rollback("target", "in parts", target)
     assert not can_fuse(target) and executable(target, "fp32") is target
-    whole = load_pair(Sources(*folders, device="cpu", precision="fp32"))
+    whole = load_sources(Sources(*folders, device="cpu", precision="fp32"))
     assert isinstance(whole.target, FusedLlama)
     expected = run(whole, drafter=drafter, max_new_tokens=24)[0]
     record, end = run(pair_of(target, whole.draft), drafter=drafter, max_new_tokens=24)

@@ -13,12 +13,11 @@ from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 from huggingface_hub import constants, file_download
 from transformers import AutoModelForCausalLM
 
-from specdemo.pairs.arithmetic import PRECISIONS
 from specdemo.pairs.hub import fetch_checkpoint
-from specdemo.pairs.load import load_pair
+from specdemo.pairs.load import load_sources
 from specdemo.pairs.presets import COSTS, PRESETS, fitting, preset_named
 from specdemo.pairs.sources import Sources
-from specdemo.records.limits import UserError
+from specdemo.records.limits import PRECISIONS, UserError
 from specdemo.records.trace_file import load as read_trace
 from specdemo.shipped import EMBEDDED
 
@@ -163,7 +162,7 @@ def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(na
     use_cache(monkeypatch, tmp_path / "hub")
     put(tmp_path / "hub", preset.target.name, tmp_path / "made/target", preset.target.revision)
     put(tmp_path / "hub", preset.draft.name, tmp_path / "made/draft", preset.draft.revision)
-    pair = load_pair(replace(preset.sources, **ON_CPU))
+    pair = load_sources(replace(preset.sources, **ON_CPU))
     record, end = run(pair, max_new_tokens=24)
     assert end["badge"]["kind"] == "same"
     prompt = torch.tensor([record.prompt_ids])
@@ -198,7 +197,7 @@ def draft_checkpoint(tmp_path_factory):
 def test_the_newest_revision_is_resolved_and_recorded(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
     use_cache(monkeypatch, tmp_path)
     put(tmp_path, "some/target", checkpoint, "a" * 40)
-    pair = load_pair(Sources("some/target", str(draft_checkpoint), **ON_CPU))
+    pair = load_sources(Sources("some/target", str(draft_checkpoint), **ON_CPU))
     assert (pair.target_revision, pair.draft_revision) == ("a" * 40, None)
     assert run(pair)[0].pair == {
         "target": "some/target",
@@ -221,7 +220,7 @@ def test_a_checkpoint_of_pickles_is_refused(checkpoint, tmp_path, monkeypatch, s
         put(tmp_path / "hub", "some/pickled", Path(name))
         name = "some/pickled"
     with pytest.raises(UserError, match=f"^{name} has no weights in safetensors files, .* choose [^.]*\\.$"):
-        load_pair(Sources(name, str(checkpoint), **ON_CPU))
+        load_sources(Sources(name, str(checkpoint), **ON_CPU))
 
 
 @pytest.mark.parametrize(
@@ -242,7 +241,7 @@ def test_what_is_not_in_the_cache_is_said(checkpoint, tmp_path, monkeypatch, nam
     put(tmp_path, "some/target", checkpoint)
     with pytest.raises(UserError, match=words):
         target = name.format(folder=checkpoint)
-        load_pair(Sources(target, str(checkpoint), target_revision=revision, **ON_CPU))
+        load_sources(Sources(target, str(checkpoint), target_revision=revision, **ON_CPU))
 
 
 @pytest.fixture
@@ -264,7 +263,7 @@ def hub(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
 def test_a_download_shows_how_far_it_is_and_fetches_what_is_needed(hub, monkeypatch):
     shown = []
     sources = Sources("some/target", "some/draft", **ON_CPU)
-    pair = load_pair(sources, progress=lambda text, share: shown.append((text, share)))
+    pair = load_sources(sources, progress=lambda text, share: shown.append((text, share)))
     assert (pair.target_revision, pair.draft_revision) == (NEWEST, NEWEST)
     assert sorted({name.rpartition(".")[2] for name in hub.asked}) == ["jinja", "json", "safetensors"]
     shares = [share for _, share in shown]

@@ -12,6 +12,7 @@ from specdemo.lab.throughput import ThroughputPlan, throughput
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
+from specdemo.pairs.pass_costs import PassCosts
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Calibration
@@ -33,6 +34,7 @@ JOBS = [
     ("prove", DISTRIBUTION | {"rule": "no-residual"}),
 ]
 LONG_JOBS = [
+    ("calibrate", {}),
     ("prove", {"proof": "greedy", "prompts": 1}),
     ("prove", {"proof": "shared-noise", "prompts": 1}),
     *(("measure", {"experiment": name, "max_new_tokens": 4, "prompts": 1}) for name in EXPERIMENTS),
@@ -72,7 +74,7 @@ def apart(monkeypatch):
     target = fused(target)
     costs = Calibration(step_s=1e-3, c=0.1, v=PLANTED_V, row_floor=1)
     monkeypatch.setattr(Lanes, "calibrate", lambda *_: costs)
-    monkeypatch.setattr(Lanes, "_target_costs", lambda *_: costs)
+    monkeypatch.setattr(PassCosts, "of_target", lambda *_: costs)
     with Labels():
         yield Pair(
             target_name="tiny target",

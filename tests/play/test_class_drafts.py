@@ -163,7 +163,7 @@ def test_a_draft_that_has_no_tokens_gets_the_target_s_next_one(pair, monkeypatch
 
 def test_drafts_are_cut_to_what_the_context_has_room_for(pair, monkeypatch):
     monkeypatch.setattr(pair.target.config, "max_position_embeddings", 40)
-    rows = Lanes(pair).calibrate(RunConfig(prompt=""), 1).rows
+    rows = Lanes(pair).calibrate(RunConfig(prompt="")).rows
     floor = 1 + max((padded - count for count, padded in enumerate(rows, 1)), default=0)
     for room in (0, 1, 5):
         text = "x" * (40 - floor - room)
@@ -235,7 +235,7 @@ def test_what_rounding_could_decide_is_decided_as_alone(pair, monkeypatch, diffe
 def test_a_near_tie_takes_one_pass_for_all_drafts_that_share_it(pair, monkeypatch):
     near = tied(pair, 0.0)
     lone = counted(monkeypatch, ModelRuntime, "forward")
-    costs = Lanes(near).calibrate(RunConfig(prompt="", max_new_tokens=1), 1)
+    costs = Lanes(near).calibrate(RunConfig(prompt="", max_new_tokens=1))
     before = len(lone)
     drafts = ["".join(letters) for letters in itertools.product("ABCDEFGH", repeat=2)]
     event = class_of(near, TEXT, drafts)

@@ -144,7 +144,7 @@ def test_a_game_ends_with_the_targets_context(pair, monkeypatch):
     monkeypatch.setattr(pair.target.config, "max_position_embeddings", 40)
     with pytest.raises(UserError, match="shorten it"):
         turn(pair, "x" * 60, "y")
-    rows = Lanes(pair).calibrate(RunConfig(prompt=""), 1).rows
+    rows = Lanes(pair).calibrate(RunConfig(prompt="")).rows
     floor = 1 + max((padded - count for count, padded in enumerate(rows, 1)), default=0)
     judged, end = turn(pair, "x" * (40 - floor - 1), "yyyy")
     assert len(judged[ONE]["round"]["drafted"]) == 1 and judged[ONE]["cut"] == "yyy"

@@ -13,18 +13,17 @@ from helpers.tiny import TableRuntime, config_for, emitted, tiny_pair
 from specdemo.engine.rules import rule_for
 from specdemo.pairs.lanes import Lanes
 from specdemo.proof import distribution
+from specdemo.proof.bounds import MOST_DRAWS, Control, control_named
 from specdemo.proof.distribution import (
     EXAMPLE,
-    MOST_DRAWS,
     DistributionResult,
     compare_draws,
-    control_named,
     distribution_sentence,
     distribution_test,
 )
 from specdemo.proof.draws import DistributionProgress, MemoisedLanes
 from specdemo.proof.statistics import total_variation
-from specdemo.proof.wrong_rules import Control, WrongAcceptEverything, WrongNoResidual
+from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
 from specdemo.records.limits import MAX_SEED, UserError, parse_config
 from specdemo.records.trace import Rule, RunConfig, dump
 

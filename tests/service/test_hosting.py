@@ -42,6 +42,20 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
     assert (told.max_seconds, told.allow_any_model, told.mcp, told.pair) == (45.0, True, False, "gpt2-large")
 
 
+@pytest.mark.parametrize(
+    "value, on",
+    [(one, True) for one in ("1", "true", "YES", "On")]
+    + [(one, False) for one in ("", "0", "False", "no", "OFF", " ")],
+)
+def test_a_switch_of_the_environment_is_said_in_words(monkeypatch, value, on):
+    switches = [name for name, default in vars(app.parse_settings([])).items() if default is False]
+    assert {"learn", "mcp", "only_pair", "allow_any_model"} <= {*switches}
+    for name in switches:
+        monkeypatch.setenv(f"SPECDEMO_{name.upper()}", value)
+    settings = vars(app.parse_settings([]))
+    assert [settings[name] for name in switches] == [on] * len(switches)
+
+
 def test_presets_are_offered_as_far_as_they_fit_beside_the_pair_at_home(monkeypatch, roomy):
     everything = Hosting(device="cpu").offered_pairs()
     assert list(everything.titles) == [preset.name for preset in PRESETS]
@@ -100,7 +114,7 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
         loaded.append(sources)
         return tiny_pair()
 
-    monkeypatch.setattr(hosting, "load_pair", load)
+    monkeypatch.setattr(hosting, "load_sources", load)
     monkeypatch.setattr(hosting, "assemble_pair", load)
     monkeypatch.chdir(ROOT)
     host = Hosting(device="cpu", any_model=True)
@@ -127,7 +141,7 @@ def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monk
         alone(lambda: measured.append(threading.current_thread().name))
         return tiny_pair()
 
-    monkeypatch.setattr(hosting, "load_pair", load_home)
+    monkeypatch.setattr(hosting, "load_sources", load_home)
     monkeypatch.setattr(hosting, "assemble_pair", lambda *_sources, **_options: tiny_pair())
     host = Hosting(device="cpu")
     service = host.service(host.offered_pairs())

@@ -102,7 +102,7 @@ def test_a_pair_that_is_loaded_once_more_goes_on_with_what_was_learned(pair, lea
 
 def test_a_host_may_have_the_pair_at_home_learn(monkeypatch, learner):
     guest = tiny_pair()
-    monkeypatch.setattr(hosting, "load_pair", lambda sources, **options: tiny_pair())
+    monkeypatch.setattr(hosting, "load_sources", lambda sources, **options: tiny_pair())
     monkeypatch.setattr(hosting, "assemble_pair", lambda sources, **options: guest)
     host = Hosting(pair="gpt2-large", device="cpu", learner=learner)
     assert N_GRAM in host.drafters and N_GRAM not in Hosting(pair="gpt2-large", device="cpu").drafters

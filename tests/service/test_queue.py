@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from specdemo.records.limits import UserError
+from specdemo.service import queue as queue_module
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.queue_place import ABANDONED_S
 
@@ -326,6 +327,22 @@ def test_a_job_that_outlasts_the_closing_line_is_ended_and_keeps_what_it_did():
     queue.close("Closed.", 0.05)
     assert str(running.wait().failure) == "This was ended, what was done until then is kept. Closed."
     assert running.events[-1] == {"type": "last", "stopped": True} and gate.ended
+
+
+def test_a_closing_line_tells_the_visitor_of_a_job_that_never_asks_whether_to_end(monkeypatch):
+    monkeypatch.setattr(queue_module, "CUT_S", 0.05)
+    queue, stuck, gate = JobQueue(), threading.Event(), threading.Event()
+
+    def deaf(_stop: Any) -> Iterator[Any]:
+        yield {"type": "first"}
+        stuck.set()
+        gate.wait(30)  # longer than the visitor is waited for
+
+    running = Visitor(queue, deaf)
+    stuck.wait(5)
+    queue.close("Closed.", 0.05)
+    assert str(running.wait().failure) == "This was ended, what was done until then is kept. Closed."
+    gate.set()
 
 
 def test_the_program_s_own_work_comes_first_on_the_device_s_thread():

@@ -259,7 +259,7 @@ def test_a_folder_is_filled_and_gone_on_with(small, target, tokenizer, tmp_path,
         (["write", "--tokens", "0"], "--tokens must be"),
         (
             ["train", "--kind", "n-gram", "--text", "nowhere", "--out", "{out}", "--minutes", "5"],
-            "nowhere holds no texts",
+            "--text takes a folder, and nowhere is none",
         ),
     ],
 )

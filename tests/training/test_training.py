@@ -7,7 +7,7 @@ import torch
 from helpers.tiny_training import KilledError, train
 
 from specdemo.models.draft_files import load_weights
-from specdemo.pairs.load import load_pair
+from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import NONE, Sources
 from specdemo.training import stages
 from specdemo.training.distil import distil
@@ -21,7 +21,7 @@ def test_the_command_leaves_a_table_of_n_grams_that_loads_and_drafts(folder, tmp
     assert train(folder, tmp_path / "d", "--kind", "n-gram", "--steps", "3") == 0
     card = (tmp_path / "d" / "README.md").read_text()
     assert "identical" in card and "$" not in card and "{" not in card and "--kind n-gram --steps 3" in card
-    pair = load_pair(Sources(folder, NONE, n_gram=str(tmp_path / "d"), device="cpu"))
+    pair = load_sources(Sources(folder, NONE, n_gram=str(tmp_path / "d"), device="cpu"))
     assert {"n-gram", "lookup+n-gram"} <= set(pair.drafters) and not {"draft-model"} & set(pair.drafters)
     written = read_text(tmp_path / "d" / "work" / "text")[0].ids.tolist()
     assert pair.n_gram.after(written[:-1]) is not None
@@ -35,9 +35,9 @@ def test_the_command_leaves_a_draft_that_loads_with_card_and_curve(folder, tmp_p
     assert "identical" in card and "$" not in card and f"--kind {kind} --steps 3" in card
     assert (tmp_path / "d" / "work" / "curve.html").is_file()
     if kind == "model":
-        load_pair(Sources(folder, str(tmp_path / "d"), device="cpu"))
+        load_sources(Sources(folder, str(tmp_path / "d"), device="cpu"))
     else:
-        load_pair(Sources(folder, NONE, feature_draft=str(tmp_path / "d"), device="cpu"))
+        load_sources(Sources(folder, NONE, feature_draft=str(tmp_path / "d"), device="cpu"))
 
 
 @pytest.mark.parametrize("kind", ["model", "feature"])

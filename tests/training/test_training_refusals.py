@@ -40,7 +40,7 @@ def test_a_file_where_the_folder_should_be_is_no_lack_of_space(tmp_path, capsys)
     (tmp_path / "taken").write_text("")
     assert train("any", tmp_path / "taken") == 2
     said = capsys.readouterr().err
-    assert "choose another --out" in said and "space" not in said
+    assert "Not a directory; choose another place" in said and "space" not in said
 
 
 def test_a_damaged_embedded_target_is_made_anew_and_told_of(tmp_path, capsys, monkeypatch):

@@ -9,6 +9,8 @@ import httpx
 import pytest
 from helpers.class_storm import PREFIX, Student, Teacher, lesson, part
 
+from specdemo.classroom.rooms import MISSES_AT_ONCE
+
 BEGIN = {"type": "begin", "run": 1}
 ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "=no"]}
 
@@ -245,5 +247,25 @@ def test_joins_without_end_leave_those_who_are_there_alone(url):
         while "events" not in good.types:
             await asyncio.sleep(0.02)
         watching.cancel()
+
+    in_class(url, work)
+
+
+def test_guessing_codes_is_limited_for_right_ones_too_but_not_for_who_is_known(url):
+    async def work(teacher):
+        student = await teacher.student()
+        elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
+        async with httpx.AsyncClient(base_url=url, transport=elsewhere, timeout=60) as guesser:
+            told = [await guesser.post(f"/{PREFIX}/ZZZZZ/join", json={}) for _ in range(MISSES_AT_ONCE + 10)]
+            assert {reply.status_code for reply in told} == {404, 429}
+            await refused(guesser.post(at(teacher, "join"), json={}), 429, "Too many codes")
+            await refused(guesser.get(at(teacher, "news?student=x")), 429, "Too many codes")
+            again = await guesser.post(at(teacher, "join"), json={"student": student.token})
+            assert again.json()["student"] == student.token
+            news = await guesser.get(at(teacher, f"own?student={student.token}"))
+            assert news.status_code in (200, 400) and "codes" not in news.text
+            known = {"x-class-secret": teacher.secret}
+            assert (await guesser.get(at(teacher, "summary"), headers=known)).status_code == 200
+        assert (await teacher.student()).token, "who asks from elsewhere joins as before"
 
     in_class(url, work)

@@ -20,6 +20,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from specdemo.records.limits import MAX_PROMPT_CHARS
 from specdemo.ui.http import guard
 from specdemo.ui.http.gradio_requests import API
 from specdemo.ui.page import build_page, launch_options
@@ -136,17 +137,35 @@ def test_a_stream_that_fails_just_ends(client, path):
 
 
 def test_a_body_is_handed_on_whole(client):
-    body = json.dumps({"event_id": "x", "more": "y" * 900_000}).encode()
+    body = json.dumps({"event_id": "x", "more": "y" * (guard.MAX_BODY - 100)}).encode()
     assert client.post(f"{API}/reset", content=body).content == body
 
 
 @pytest.mark.parametrize("announced", [True, False])
 def test_a_body_is_bounded_whatever_its_header_says(client, announced):
     body = b'{"event_id": "' + b"x" * guard.MAX_BODY + b'"}'
-    sent = body if announced else iter([body[:500_000], body[500_000:]])
+    sent = body if announced else iter([body[:100_000], body[100_000:]])
     reply = client.post(f"{API}/reset", content=sent)
     assert reply.status_code == 413
-    assert sentence(reply) == "The request is too large; at most 1,000,000 bytes are taken."
+    assert sentence(reply) == "The request is too large; at most 200,000 bytes are taken."
+
+
+def test_the_longest_prompt_fits_however_it_is_written(url, service):
+    for prompt in ("\N{GRINNING FACE}" * MAX_PROMPT_CHARS, "[" * MAX_PROMPT_CHARS, "," * MAX_PROMPT_CHARS):
+        body = json.dumps({"prompt": prompt, "max_new_tokens": 1})
+        headers = {"content-type": "application/json"}
+        reply = PLAIN.post(f"{url}gradio_api/call/v2/run", content=body, headers=headers)
+        assert reply.status_code == 200
+        answer = PLAIN.get(f"{url}gradio_api/call/run/{reply.json()['event_id']}").text
+        assert "event: complete" in answer and service.requests[-1]["prompt"] == prompt
+
+
+@pytest.mark.parametrize("values", ["[],", "{},", "1,", '"",'])
+def test_a_body_of_many_values_is_refused_before_it_is_parsed(url, values):
+    body = b'{"data": [' + values.encode() * 40_000 + b"0]}"
+    reply = PLAIN.post(f"{url}gradio_api/queue/join", content=body)
+    assert reply.status_code == 400
+    assert sentence(reply) == "The request holds too many values; at most 15,000 are allowed."
 
 
 def test_an_endless_body_is_read_no_further_than_its_bound():
@@ -190,7 +209,7 @@ def test_the_tools_of_agents_are_there_only_when_switched_on():
         page = SimpleNamespace(mcp_server=switched_on)
         scope = {"method": "GET", "query_string": b"", "app": SimpleNamespace(get_blocks=lambda: page)}
         try:
-            return await guard._admitted(scope, f"{API}/mcp/sse", _told) is _told
+            return await guard._admitted(scope, f"{API}/mcp/", _told) is _told
         except guard.RefusedError as error:
             assert error.status == 404
             return False

@@ -72,6 +72,29 @@ def test_headline_figures_are_the_totals_of_the_last_event(played, recording):
     assert f"{words} the target alone" in page.inner_text("[data-label=speedup]")
 
 
+@pytest.mark.parametrize("recording", RECORDINGS)
+def test_the_shown_clocks_and_the_exported_rounds_give_the_shown_speedup(played, recording):
+    shown = figures(played(recording))
+    count, seconds = {}, {}
+    for name in ("speculative", "baseline"):
+        own = [event["round"] for event in rounds(recorded(recording), name)]
+        seconds[name] = sum(one["draft_s"] + one["verify_s"] + one["other_s"] for one in own)
+        count[name] = len(emitted(recorded(recording), name))
+    per_token = {name: seconds[name] / count[name] for name in count}
+    assert shown["speedup"] == pytest.approx(per_token["baseline"] / per_token["speculative"], rel=1e-9)
+    assert shown["seconds"] == pytest.approx(seconds["speculative"], rel=1e-9)
+    assert shown["baseline_seconds"] == pytest.approx(seconds["baseline"], rel=1e-9)
+    assert shown["tokens_per_s"] == pytest.approx(1 / per_token["speculative"], rel=1e-9)
+    assert shown["baseline_tokens_per_s"] == pytest.approx(1 / per_token["baseline"], rel=1e-9)
+
+
+def test_recalibrate_measures_pass_costs_and_shows_them(open_page):
+    page = open_page()
+    page.click("#more > button")
+    page.click("#recalibrate")
+    page.wait_for_selector("#more .sd-choice:has-text('A target pass takes')")
+
+
 def test_figures_follow_the_rounds_that_have_been_played(open_page, service):
     service.replayed = faster(service.replayed, 4)
     page = open_page()

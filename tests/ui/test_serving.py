@@ -22,6 +22,8 @@ from helpers.visitor import run_to_end, wait_until
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from specdemo.cli.main import exit_status
+from specdemo.records.limits import UserError
 from specdemo.service.jobs import RESTARTING, State
 from specdemo.ui import serving
 from specdemo.ui.http import guard, health
@@ -39,8 +41,13 @@ class Served:
         self.lost = False
         self.ended: list[Any] = []
 
-    def launch(self, prevent_thread_lock: bool, **options: Any) -> None:
+    def launch(self, prevent_thread_lock: bool, quiet: bool = False, **options: Any) -> None:
         assert prevent_thread_lock
+        if not quiet:
+            print("* To create a public link, set `share=True` in `launch()`.")
+        if options.get("taken"):
+            raise OSError("Cannot find empty port in range: 7860-7959.")
+        self.local_url = "http://127.0.0.1:7/"
         self.server = SimpleNamespace(servers=[])
         self.launched = options
         if options.get("slow"):
@@ -54,9 +61,10 @@ class Served:
 def served(monkeypatch: Any) -> Iterator[Served]:
     """Ended at once; signals as they were afterwards."""
     monkeypatch.setattr(serving, "LAST_WORDS_S", 0.0)
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield Served()
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def soon(action: Callable[[], None]) -> None:
@@ -83,10 +91,23 @@ def test_a_lost_device_ends_it_with_a_status_of_its_own(served):
     assert served.ended == [(serving.FINISH_S,), ()]
 
 
-def test_interrupted_it_waits_for_nobody(served):
+@pytest.mark.parametrize("before", [signal.SIG_IGN, signal.default_int_handler])
+def test_interrupted_it_waits_for_nobody_even_if_the_shell_ignores_interrupts(served, before):
+    signal.signal(signal.SIGINT, before)
     soon(lambda: os.kill(os.getpid(), signal.SIGINT))
-    assert serve_until_ended(served, served, {"port": 7}) == 0  # type: ignore[arg-type]
+    assert exit_status(lambda: serve_until_ended(served, served, {"port": 7})) == 130  # type: ignore[arg-type]
     assert served.ended == [()]
+
+
+def test_the_address_is_the_only_line_it_prints(served, capsys):
+    soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    serve_until_ended(served, served, {"port": 7})  # type: ignore[arg-type]
+    assert capsys.readouterr().out == "Open http://127.0.0.1:7/ in a browser; Ctrl-C ends the page.\n"
+
+
+def test_without_a_free_port_it_says_so(served):
+    with pytest.raises(UserError, match=r"^The page cannot be served: Cannot find empty port"):
+        serve_until_ended(served, served, {"taken": True})  # type: ignore[arg-type]
 
 
 def test_health_is_200_where_a_run_could_begin_and_503_elsewhere():

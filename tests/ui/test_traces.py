@@ -3,11 +3,16 @@
 import asyncio
 import gzip
 import json
+import re
+import socket
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from helpers.tiny_runs import finished
 from starlette.applications import Starlette
@@ -181,6 +186,48 @@ def test_only_so_many_files_are_held_and_a_place_comes_free_again(client, monkey
     assert turned_away.status_code == 503
     assert turned_away.json() == {"error": "Too many files are being sent; please try again in a minute."}
     assert client.post("/specdemo-traces", content=b"x").status_code == 200
+
+
+@contextmanager
+def stalled(url: str, count: int, sent: int = 0) -> Iterator[None]:
+    """So many uploads that stop after ``sent`` bytes."""
+    parts = urlsplit(url)
+    assert parts.hostname and parts.port
+    head = f"POST /specdemo-traces HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: 1000000\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(count):
+            line = stack.enter_context(socket.create_connection((parts.hostname, parts.port)))
+            line.sendall(head.encode() + b"{" * sent)
+        time.sleep(0.5)
+        yield
+
+
+def test_uploads_that_stall_keep_nobody_from_sending_a_file(url):
+    with stalled(url, 3 * traces.MOST_UPLOADS, sent=1):
+        reply = httpx.post(f"{url}specdemo-traces", content=finished().to_json())
+        assert reply.status_code == 200, reply.text
+
+
+def test_of_too_many_bytes_on_their_way_the_largest_body_is_given_up(url, monkeypatch):
+    body = finished().to_json().encode()
+    monkeypatch.setattr(traces, "_arriving", own_routes.Arriving(4 * len(body)))
+    with stalled(url, 3, sent=2 * len(body)):
+        assert httpx.post(f"{url}specdemo-traces", content=body).status_code == 200
+
+
+@pytest.mark.parametrize("values", ["[],", "1,"])
+def test_a_file_of_many_values_is_refused_before_it_is_parsed(client, values):
+    body = b'{"version": [' + values.encode() * 3_000_000 + b"0]}"
+    response = client.post("/specdemo-traces", content=body)
+    assert response.status_code == 400
+    assert response.json() == {"error": "The request holds too many values; at most 1,000,000 are allowed."}
+
+
+def test_a_trace_of_numbers_that_are_none_is_refused(client):
+    for number in (b"NaN", b"Infinity", b"-Infinity", b"1e999"):
+        body = re.sub(rb'("p":)[0-9.e-]+', rb"\g<1>" + number, finished().to_json().encode())
+        response = client.post("/specdemo-traces", content=body)
+        assert response.status_code == 400 and response.json()["error"].startswith("This "), number
 
 
 def test_a_compressed_file_is_not_unpacked(client):

@@ -18,7 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 from specdemo.classroom.rates import TooOftenError
 from specdemo.classroom.room import OtherWindowError, Room
-from specdemo.classroom.rooms import Rooms
+from specdemo.classroom.rooms import NoClassError, Rooms
 from specdemo.classroom.shown_run import UnknownRunError
 from specdemo.classroom.stream import messages, news
 from specdemo.records.limits import UserError, show
@@ -26,13 +26,15 @@ from specdemo.records.trace import dump
 from specdemo.ui import stage
 from specdemo.ui.http.class_page import student_page
 from specdemo.ui.http.gradio_requests import object_in
-from specdemo.ui.http.own_routes import posted, with_routes
+from specdemo.ui.http.own_routes import checked_beside, posted, with_routes
 from specdemo.ui.http.traces import json_reply, refusal
 
 PREFIX = "specdemo-class"
 SECRET = "x-class-secret"
 MOST_TAUGHT = 1_000_000
 """Bytes of one post of the teacher's page, which sends a long run in parts."""
+MAX_TAUGHT_VALUES = 60_000
+"""JSON values of one; a part of a run has half as many."""
 MOST_SAID = 4_000
 """Bytes of one post of a student's page."""
 MOST_ADDRESS_CHARS = 300
@@ -42,6 +44,8 @@ PART = 2**16
 HERE = b'data: {"type":"here"}\n\n'
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Answer = Callable[[Request, Room], Awaitable[Response]]
+StudentAnswer = Callable[[Request, Room, str, dict[str, Any]], Awaitable[Response]]
+"""Is given the token that came with what a student says, and the rest of it."""
 
 
 def with_class(options: Mapping[str, Any], rooms: Rooms) -> dict[str, Any]:
@@ -53,7 +57,13 @@ class TooLargeError(UserError):
     """What was sent has more bytes than are taken."""
 
 
-_STATUS = {TooLargeError: 413, TooOftenError: 429, UnknownRunError: 409, OtherWindowError: 409}
+_STATUS = {
+    TooLargeError: 413,
+    NoClassError: 404,
+    TooOftenError: 429,
+    UnknownRunError: 409,
+    OtherWindowError: 409,
+}
 
 
 class ClassRoutes:
@@ -69,12 +79,12 @@ class ClassRoutes:
             Route(f"/{PREFIX}", self._open, methods=["POST"]),
             Route(f"/{PREFIX}", _page),
             Route(at, _page),
-            Route(f"{at}/join", self._of_class(self._join), methods=["POST"]),
+            Route(f"{at}/join", self._of_student(self._join), methods=["POST"]),
             Route(f"{at}/events", self._of_class(_events)),
             Route(f"{at}/news", self._of_class(_news)),
-            Route(f"{at}/answer", self._of_class(_answer), methods=["POST"]),
+            Route(f"{at}/answer", self._of_student(_answer), methods=["POST"]),
             Route(f"{at}/own", self._of_class(_own)),
-            Route(f"{at}/draft", self._of_class(_draft), methods=["POST"]),
+            Route(f"{at}/draft", self._of_student(_draft), methods=["POST"]),
             Route(f"{at}/teach", self._of_class(_teach), methods=["POST"]),
             Route(f"{at}/game", self._of_class(_game)),
             Route(f"{at}/summary", self._of_class(_summary)),
@@ -82,16 +92,30 @@ class ClassRoutes:
         ]
 
     def _of_class(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint about the class that the path names; what is refused is told in one sentence."""
+        """An endpoint about the class that the path names, for its teacher, or for a student who reads."""
 
         async def answered(request: Request) -> Response:
-            try:
-                room = self._rooms.find(request.path_params["code"], _address(request))
-            except UserError as error:
-                return refusal(_STATUS.get(type(error), 404), error)
-            return await _told(lambda: answer(request, room))
+            token = request.headers.get(SECRET) or request.query_params.get("student", "")
+            return await _told(lambda: answer(request, self._find(request, token)))
 
         return answered
+
+    def _of_student(self, answer: StudentAnswer) -> Callable[[Request], Awaitable[Response]]:
+        """An endpoint for what a student posts, whose token is in the body."""
+
+        async def taken(request: Request) -> Response:
+            said = await _sent(request, MOST_SAID)
+            student = said.pop("student", "")
+            token = student if isinstance(student, str) else ""
+            return await answer(request, self._find(request, token), token, said)
+
+        async def answered(request: Request) -> Response:
+            return await _told(lambda: taken(request))
+
+        return answered
+
+    def _find(self, request: Request, token: str) -> Room:
+        return self._rooms.find(request.path_params["code"], _address(request), token)
 
     async def _open(self, request: Request) -> Response:
         return await _told(lambda: self._opened(request))
@@ -104,12 +128,9 @@ class ClassRoutes:
         qr = segno.make(link, micro=False).svg_data_uri(border=2, scale=8)
         return json_reply({"code": room.code, "secret": room.secret, "link": link, "qr": qr})
 
-    async def _join(self, request: Request, room: Room) -> Response:
+    async def _join(self, request: Request, room: Room, student: str, _said: dict[str, Any]) -> Response:
         """A student who was here before stays who they are; anybody else is new."""
-        known = (await _sent(request, MOST_SAID)).get("student")
-        if isinstance(known, str) and room.students.knows(known):
-            student = known
-        else:
+        if not room.students.knows(student):
             student = self._rooms.join(room, _address(request))
         return json_reply({"student": student, **room.known_of(student)})
 
@@ -124,14 +145,12 @@ async def _teach(request: Request, room: Room) -> Response:
     return json_reply(room.take(await _sent(request, MOST_TAUGHT)))
 
 
-async def _answer(request: Request, room: Room) -> Response:
-    student, said = await _said(request)
+async def _answer(_request: Request, room: Room, student: str, said: dict[str, Any]) -> Response:
     room.answer(student, said)
     return json_reply({})
 
 
-async def _draft(request: Request, room: Room) -> Response:
-    student, said = await _said(request)
+async def _draft(_request: Request, room: Room, student: str, said: dict[str, Any]) -> Response:
     return json_reply({"number": room.draft(student, said)})
 
 
@@ -229,14 +248,7 @@ async def _sent(request: Request, most: int) -> dict[str, Any]:
     body = await posted(request, most)
     if len(body) > most:
         raise TooLargeError(f"That is too large; at most {most:,} bytes are taken.")
-    return object_in(body)
-
-
-async def _said(request: Request) -> tuple[str, dict[str, Any]]:
-    """Whose token came with what a student says, and the rest of it."""
-    said = await _sent(request, MOST_SAID)
-    student = said.pop("student", "")
-    return (student if isinstance(student, str) else "", said)
+    return await checked_beside(body, lambda sent: object_in(sent, MAX_TAUGHT_VALUES))
 
 
 def _student(request: Request, room: Room) -> str:

@@ -55,6 +55,25 @@ def is_pending(page: gr.Blocks, event: str) -> bool:
     return any(event in events for events in page._queue.pending_event_ids_session.values())
 
 
+def idle_sessions(page: gr.Blocks) -> set[str]:
+    """Return the sessions that the queue keeps something for although none of their events is under way.
+
+    Call it on the event loop. With ``forget_session`` it bounds what is kept for sessions that never fetch
+    it; a time limit of Gradio's own would do.
+    """
+    queue = page._queue
+    kept = {*queue.pending_messages_per_session, *queue.pending_event_ids_session}
+    return kept - {event.session_hash for event in queue.event_ids_to_events.values()}
+
+
+def forget_session(page: gr.Blocks, session: str) -> None:
+    """Drop a session's messages and the values that its page showed last, a whole run each."""
+    page._queue.pending_messages_per_session.pop(session, None)
+    page._queue.pending_event_ids_session.pop(session, None)
+    page.state_holder.session_data.pop(session, None)
+    page.state_holder.time_last_used.pop(session, None)
+
+
 def current_event() -> str | None:
     """The id of the event that is handled on this thread, None outside of one.
 

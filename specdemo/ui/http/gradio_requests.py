@@ -26,6 +26,8 @@ from specdemo.ui.http.gradio_internals import (
 API = "/gradio_api"
 DEEPEST = 32
 """Lists and objects within each other; the page needs four."""
+MAX_VALUES = 15_000
+"""JSON values of a request to Gradio. The commas of a prompt, at most 8,000, are counted as well."""
 _SESSION = re.compile(r"[\w-]{1,64}", re.ASCII)
 _ENDPOINT = re.compile(r"call/(?P<by_name>v2/)?(?P<name>[^/]+)/?")
 _DIRECT = re.compile(r"run/(?P<name>[^/]+)/?")
@@ -97,12 +99,13 @@ def check_body(page: gr.Blocks, path: str, body: bytes) -> None:
         _check_text(sent, "event_id")
 
 
-def object_in(body: bytes) -> dict[str, Any]:
-    """The object that was posted.
+def object_in(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
+    """Return the object that was posted.
 
     Raises:
         UserError: There is none, or it holds what no request may.
     """
+    require_few_values(body, max_values)
     try:
         sent = json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
@@ -111,6 +114,16 @@ def object_in(body: bytes) -> dict[str, Any]:
         raise UserError("The request must be a JSON object.")
     _check_values(sent)
     return sent
+
+
+def require_few_values(body: bytes, max_values: int) -> None:
+    """Raise ``UserError`` if a JSON body has more values, by the marks in front of them.
+
+    They are counted before anything is parsed: a million empty lists take three megabytes, and a second in
+    which Python does nothing else.
+    """
+    if sum(map(body.count, (b"[", b"{", b","))) > max_values:
+        raise UserError(f"The request holds too many values; at most {max_values:,} are allowed.")
 
 
 def _refuse_constant(name: str) -> None:

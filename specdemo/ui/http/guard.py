@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, MutableMapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -26,6 +27,8 @@ from specdemo.ui.http.gradio_internals import page_of, serves_tools
 from specdemo.ui.http.gradio_requests import API, NotFoundError, check_body, check_query, object_in
 from specdemo.ui.http.headers import admitted_headers
 from specdemo.ui.http.hosts import Hosts, hosts_for
+from specdemo.ui.http.own_routes import checked_beside
+from specdemo.ui.http.reading import forget_idle_sessions
 from specdemo.ui.http.refusal_sentences import MAX_BODY, OTHERWISE, SENTENCES, RefusedError, sentence_in
 
 BODY_S = 20.0
@@ -42,7 +45,9 @@ _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^
 _POSTED_TO_US = re.compile(
     rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
 )
-_MCP = re.compile(rf"{API}/mcp(/.*)?")
+_MCP = re.compile(rf"{API}/mcp(/|/http/?|/schema/?)?")
+"""Without the older transport of two addresses, by which nobody sees which request a job belongs to."""
+_MCP_METHODS = ("GET", "POST", "DELETE", "OPTIONS")
 _NAMES_THE_HOST = re.compile(r"/|/config/?")
 """What Gradio writes the address into by which it was asked; nobody else is to get it from a cache."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|(^|/)\.\.?(/|$)")
@@ -64,7 +69,7 @@ _log = logging.getLogger(__name__)
 def lifespan(
     allowed: Iterable[str] = (), listening: str = ""
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """For ``FastAPI(lifespan=...)``: before the first request the guard is put around the whole app.
+    """For ``FastAPI(lifespan=...)``: put the guard around the app, and forget idle sessions while it runs.
 
     What is given as ``middleware`` would stand inside of Gradio's own, which answers some requests itself. So
     the guard is put around Starlette's ``middleware_stack``, which has no public way to its outside.
@@ -78,7 +83,9 @@ def lifespan(
     async def guarded(app: Any) -> AsyncIterator[None]:
         hosts = hosts_for(allowed, app.root_path, listening)
         app.middleware_stack = Guard(app.middleware_stack, framers(), hosts)
+        forgetting = asyncio.create_task(forget_idle_sessions(app.get_blocks()))
         yield
+        forgetting.cancel()
 
     return guarded
 
@@ -162,6 +169,8 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
     if len(scope["query_string"]) > MAX_QUERY_CHARS:
         raise RefusedError(414)
     if serves_tools(page) and _MCP.fullmatch(path):
+        if scope["method"] not in _MCP_METHODS:
+            raise RefusedError(405)
         return await _message(receive) if scope["method"] == "POST" else receive
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
     taken = {"GET": _FETCHED.fullmatch(path), "POST": _posted(path)}
@@ -176,7 +185,7 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
             check_query(page, path, QueryParams(scope["query_string"]))
         elif _POSTED_TO_GRADIO.fullmatch(path):
             body = await _body(receive)
-            check_body(page, path, body)
+            await checked_beside(body, partial(check_body, page, path))
             return _replayed(body, receive)
     except NotFoundError as error:
         raise RefusedError(404, str(error)) from error
@@ -189,7 +198,7 @@ async def _message(receive: Receive) -> Receive:
     """How the MCP server gets a message."""
     body = await _body(receive)
     try:
-        object_in(body)
+        await checked_beside(body, object_in)
     except UserError as error:
         raise RefusedError(400, str(error)) from error
     return _replayed(body, receive)

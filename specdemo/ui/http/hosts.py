@@ -110,3 +110,18 @@ def _is_address(name: str) -> bool:
         return bool(ipaddress.ip_address(name))
     except ValueError:
         return False
+
+
+def require_networks(addresses: str) -> None:
+    """Check the proxies to trust: addresses or networks, joined by commas.
+
+    Raises:
+        UserError: One is neither.
+    """
+    for address in filter(None, addresses.split(",")):
+        try:
+            ipaddress.ip_network(address.strip())
+        except ValueError:
+            raise UserError(
+                f"--trust-proxy takes addresses and networks (127.0.0.1,10.0.0.0/8); {address!r} is neither."
+            ) from None

@@ -1,19 +1,24 @@
-"""Whether anybody reads the events of a job: one that nobody reads is not worth the device.
+"""Whether anybody reads the events of a job: one that nobody reads is not worth the device, nor its memory.
 
 Gradio keeps what it has not sent yet for as long as the session lasts, and asks for more all the same. Knows
 no jobs.
 """
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable
 
 import gradio as gr
 
-from specdemo.ui.http.gradio_internals import listening_sockets
+from specdemo.ui.http.gradio_internals import forget_session, idle_sessions, listening_sockets
 
 UNREAD_S = 10.0
 """How long nothing may be read until a job ends: before it has begun, and while it holds the device."""
+KEPT_S = 60.0
+"""How long a session's last answer is kept for it, once all of its jobs have ended."""
+LOOK_S = 10.0
+"""How often sessions that are kept too long are looked for."""
 FRESH = 2
 """Messages that a reader may not have had the time to take: the latest update and a sign of life."""
 
@@ -53,3 +58,18 @@ def send_little_ahead(page: gr.Blocks) -> None:
     """
     for listener in listening_sockets(page):  # what it accepts inherits this
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)
+
+
+async def forget_idle_sessions(page: gr.Blocks) -> None:
+    """Drop what sessions have not fetched ``KEPT_S`` after their last job; never returns.
+
+    Gradio keeps a run for each of the last 2,000 sessions, and some of every session for good.
+    """
+    idle_since: dict[str, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_S)
+        now, idle = time.monotonic(), idle_sessions(page)
+        idle_since = {session: idle_since.get(session, now) for session in idle}
+        for session in [one for one, since in idle_since.items() if now - since > KEPT_S]:
+            forget_session(page, session)
+            del idle_since[session]

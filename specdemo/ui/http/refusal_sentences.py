@@ -2,8 +2,9 @@
 
 import json
 
-MAX_BODY = 1_000_000
-"""Of a request to Gradio, in bytes; the longest game is a tenth of it."""
+MAX_BODY = 200_000
+"""The size of a request to Gradio in bytes. The longest prompt takes 96,000 of them, with each character
+escaped; a long game adds 20,000."""
 
 SENTENCES = {
     404: "There is nothing at this address.",

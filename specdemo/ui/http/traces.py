@@ -18,16 +18,20 @@ from specdemo.records.events import replay_lines
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Run, dump
 from specdemo.ui import stage
+from specdemo.ui.http.gradio_requests import require_few_values
 from specdemo.ui.http.offline import player_page
-from specdemo.ui.http.own_routes import posted
+from specdemo.ui.http.own_routes import Arriving, posted
 
 PREFIX = "specdemo-traces"
 AT_ONCE = 2
 """Files unfolded at the same time; each takes a core and some hundred megabytes at worst."""
 MOST_UPLOADS = 8
-"""Files held at the same time, from their first byte to the reply; more are told to come back."""
+"""Files held at the same time, from their last byte to the reply; more are told to come back."""
+MAX_VALUES = 1_000_000
+"""JSON values of a file; the longest run has two thirds of it."""
 _slots = asyncio.Semaphore(AT_ONCE)
 _uploads = asyncio.Semaphore(MOST_UPLOADS)
+_arriving = Arriving(MOST_UPLOADS * trace_file.MAX_BYTES)
 
 
 def routes() -> list[BaseRoute]:
@@ -72,20 +76,26 @@ async def of_posted_run(request: Request, answer: Callable[[Run], Response]) -> 
     """
     if int(request.headers.get("content-length", 0)) > trace_file.MAX_BYTES:
         return refusal(413, UserError(trace_file.TOO_LARGE))
+    try:
+        body = await posted(request, trace_file.MAX_BYTES, _arriving)
+    except ClientDisconnect:
+        return Response(status_code=400)
+    except TimeoutError:
+        return refusal(408, UserError("The file took too long to arrive; send it again."))
     if _uploads.locked():
         return refusal(503, UserError("Too many files are being sent; please try again in a minute."))
     async with _uploads:
         try:
-            body = await posted(request, trace_file.MAX_BYTES)
-        except ClientDisconnect:
-            return Response(status_code=400)
-        except TimeoutError:
-            return refusal(408, UserError("The file took too long to arrive; send it again."))
-        try:
             async with _slots:
-                return await run_in_threadpool(lambda: answer(trace_file.load(body)))
+                return await run_in_threadpool(lambda: answer(_loaded(body)))
         except UserError as error:
             return refusal(413 if len(body) > trace_file.MAX_BYTES else 400, error)
+
+
+def _loaded(body: bytes) -> Run:
+    if len(body) <= trace_file.MAX_BYTES:
+        require_few_values(body, MAX_VALUES)
+    return trace_file.load(body)
 
 
 def _player(_request: Request) -> Response:

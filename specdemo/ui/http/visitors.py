@@ -7,22 +7,24 @@ this very server; :class:`Loopback` has them keep the address of whoever called.
 import hmac
 import os
 import secrets
-from ipaddress import ip_network
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import gradio as gr
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from specdemo.records.limits import UserError
 from specdemo.service.shares import Visitor
 from specdemo.ui.http.gradio_internals import current_event
+from specdemo.ui.http.hosts import require_networks
 
 TRUSTED = "FORWARDED_ALLOW_IPS"
 """The web server's own variable: whose forwarded addresses it takes for true."""
 _HEADER = "x-specdemo-caller"
 _LOOPED = "specdemo.looped"
-"""In the scope of what this server asks of itself."""
+"""In the scope of a request that this server makes to itself: the event that is set when its caller's request
+ends; None if it had ended before."""
 
 
 def trust_proxies(addresses: str) -> None:
@@ -34,13 +36,7 @@ def trust_proxies(addresses: str) -> None:
     Raises:
         UserError: One is no address.
     """
-    for address in filter(None, addresses.split(",")):
-        try:
-            ip_network(address.strip())
-        except ValueError:
-            raise UserError(
-                f"--trust-proxy takes addresses and networks (127.0.0.1,10.0.0.0/8); {address!r} is neither."
-            ) from None
+    require_networks(addresses)
     os.environ[TRUSTED] = addresses
 
 
@@ -54,22 +50,49 @@ def visitor_of(request: gr.Request) -> Visitor:
     return Visitor(client.host if client else "", None if made_up else session)
 
 
+def caller_gone(request: gr.Request) -> Callable[[], bool]:
+    """Return a function that reports whether the tool call behind a request is over.
+
+    Gradio makes tool calls through a client of its own, which does not notice that their caller has gone.
+    """
+    scope = request.request.scope if request.request is not None else {}
+    if _LOOPED not in scope:
+        return lambda: False
+    over = scope[_LOOPED]
+    return over.is_set if over is not None else lambda: True
+
+
 class Loopback:
-    """ASGI middleware: what this server asks of itself comes from whoever made it ask."""
+    """ASGI middleware: a request that this server makes to itself belongs to the request that caused it.
+
+    Gradio copies the headers of a tool call to the request that it makes for it; one of them names the call.
+    """
 
     def __init__(self, app: ASGIApp):
         self._app = app
         self._secret = secrets.token_urlsafe(16)
+        self._calls: dict[str, threading.Event] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        await self._app(self._signed(scope) if scope["type"] == "http" else scope, receive, send)
-
-    def _signed(self, scope: Scope) -> dict[str, Any]:
-        """The request with its caller's address in a header, which Gradio hands on to the call it makes."""
-        secret, _, caller = Headers(scope=scope).get(_HEADER, "").partition(" ")
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        secret, _, rest = Headers(scope=scope).get(_HEADER, "").partition(" ")
         if hmac.compare_digest(secret.encode(), self._secret.encode()):
-            return {**scope, "client": (caller, 0), _LOOPED: True}
+            return await self._app(self._looped(scope, rest), receive, send)
+        call = secrets.token_hex(8)
+        over = self._calls[call] = threading.Event()
+        try:
+            await self._app(self._signed(scope, call), receive, send)
+        finally:
+            over.set()
+            del self._calls[call]
+
+    def _signed(self, scope: Scope, call: str) -> dict[str, Any]:
         caller = scope["client"][0] if scope.get("client") else ""
         others = [(name, value) for name, value in scope["headers"] if name != _HEADER.encode()]
-        return {**scope, "headers": [*others, (_HEADER.encode(), f"{self._secret} {caller}".encode())]}
+        return {**scope, "headers": [*others, (_HEADER.encode(), f"{self._secret} {call} {caller}".encode())]}
+
+    def _looped(self, scope: Scope, named: str) -> dict[str, Any]:
+        call, _, caller = named.partition(" ")
+        return {**scope, "client": (caller, 0), _LOOPED: self._calls.get(call)}

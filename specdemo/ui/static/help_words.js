@@ -9,8 +9,8 @@ const PASSES_SHOWN = 6;
 const TERMS = {
   speedup: {
     title: "Speedup S",
-    sentence: "How many times as fast as the target alone the text is written, prompt processing left out.",
-    formula: "S = tokens per second ÷ tokens per second of the target alone",
+    sentence: "How many times as fast as the target alone, decoding only; the target's clock counts passes without row padding, as a plain decoder runs them.",
+    formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
     more: ["theory", "c", "v"],
     numbers: ({ totals, config }) => {
       if (!config.baseline) return "The target alone does not run here, so there is nothing to compare with.";

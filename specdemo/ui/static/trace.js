@@ -4,7 +4,7 @@
 export const SPECULATIVE = "speculative";
 export const BASELINE = "baseline";
 export const DRAFT = "draft";
-const COMPARISONS = new Set(["speedup", "speedup_padded", "speedup_end_to_end", "identical", "divergence", "divergence_gap", "draft_alone_departs"]);
+const COMPARISONS = new Set(["speedup", "speedup_end_to_end", "identical", "divergence", "divergence_gap", "draft_alone_departs"]);
 
 /**
  * One lane's rounds in order. Each entry is

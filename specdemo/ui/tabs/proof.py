@@ -5,8 +5,9 @@ from typing import Any
 
 import gradio as gr
 
+from specdemo.proof.bounds import DRAWS, MOST_DRAWS
 from specdemo.proof.chart import distribution_chart
-from specdemo.proof.distribution import DRAWS, EXAMPLE, MOST_DRAWS
+from specdemo.proof.distribution import EXAMPLE
 from specdemo.proof.request import MOST_PROMPTS, PROMPTS, SETTINGS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
 from specdemo.service.event_source import EventSource

@@ -1,10 +1,12 @@
-"""What the button "Run" does, which is the API endpoint ``run`` as well; ``controls`` has the widgets."""
+"""What the buttons Run and Recalibrate do; the first is the API endpoint ``run`` as well."""
 
 from collections.abc import Callable, Iterator
+from html import escape
 
 import gradio as gr
 
 from specdemo.records import limits
+from specdemo.records.limits import UserError
 from specdemo.records.trace import AUTO
 from specdemo.service.event_source import Events, EventSource
 from specdemo.service.job_kinds import JobKind
@@ -12,6 +14,7 @@ from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
 from specdemo.ui import jobs
 from specdemo.ui.address import with_pair_named
+from specdemo.ui.http.visitors import visitor_of
 from specdemo.ui.requests import raw_request
 from specdemo.ui.streams import Stops
 
@@ -52,3 +55,27 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
         yield from jobs.stream(stops, request, events)
 
     return run
+
+
+def wire_recalibration(
+    service: EventSource, button: gr.Button, shown: gr.HTML, pair_choice: gr.Dropdown
+) -> None:
+    """Have ``button`` measure the pass costs of the chosen pair again and show them in ``shown``."""
+
+    def recalibrate(pair: str, request: gr.Request) -> Iterator[str]:
+        try:
+            for event in service.events(JobKind.CALIBRATE, {}, lambda: False, pair, visitor_of(request)):
+                yield escape(event.get("sentence") or event.get("text") or "")
+        except UserError as error:
+            yield escape(str(error))
+
+    button.click(
+        recalibrate,
+        pair_choice,
+        shown,
+        preprocess=False,
+        concurrency_limit=None,
+        concurrency_id=jobs.DEVICE,
+        show_progress="hidden",
+        api_visibility="private",
+    )

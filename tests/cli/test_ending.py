@@ -1,0 +1,100 @@
+"""How both programs end: versions, closed pipes, Ctrl-C, and output files that cannot be written."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.tiny import tiny_pair
+
+import specdemo.pairs.load
+from specdemo import __version__
+from specdemo.cli.main import main
+from specdemo.records.trace_file import load
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-m", "specdemo"]
+APP = [sys.executable, str(ROOT / "app.py")]
+GENERATE = ["generate", "hello", "--raw", "--max-new-tokens", "6"]
+
+
+def started(command: list[str], **options: Any) -> subprocess.Popen[str]:
+    """A program that gets SIGINT even if this one ignores it, as programs of a background shell do."""
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        text=True,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **options,
+    )
+
+
+@pytest.mark.parametrize("program", [COMMAND, APP], ids=["specdemo", "app.py"])
+def test_both_programs_print_their_version(program):
+    done = subprocess.run([*program, "--version"], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == f"specdemo {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["replay", "story-sampled"], ["--help"]])
+def test_a_closed_pipe_ends_a_command_quietly(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    program = started([*COMMAND, *arguments], stdout=writing, env={**os.environ, "PYTHONUNBUFFERED": ""})
+    os.close(writing)
+    assert (program.communicate(timeout=60)[1], program.returncode) == ("", 128 + signal.SIGPIPE)
+
+
+@pytest.mark.parametrize("program", [[*COMMAND, *GENERATE], APP], ids=["specdemo", "app.py"])
+def test_an_interrupt_ends_a_program_that_still_imports_its_libraries(program, tmp_path):
+    for name in ("torch", "gradio", "transformers"):
+        (tmp_path / f"{name}.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    running = started(program, stdout=subprocess.PIPE, env=environment)
+    assert running.stdout is not None and running.stdout.readline() == "importing\n"
+    running.send_signal(signal.SIGINT)
+    said = running.communicate(timeout=30)[1].strip()
+    assert running.returncode == 130
+    assert said in ("", "specdemo: interrupted")
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: tiny_pair())
+
+
+@pytest.mark.usefixtures("one_thread", "tiny")
+def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path, capsys):
+    out = tmp_path / "run.json"
+    out.write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, limits[1]))
+    try:
+        assert main([*GENERATE, "--json", str(out)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert f"Cannot write {out}: File too large" in capsys.readouterr().err
+    assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.usefixtures("one_thread", "tiny")
+def test_an_output_file_keeps_its_link_and_its_mode(tmp_path):
+    out, link = tmp_path / "run.json", tmp_path / "link.json"
+    out.write_text("old")
+    out.chmod(0o640)
+    link.symlink_to(out)
+    assert main([*GENERATE, "--json", str(link)]) == 0
+    assert link.is_symlink() and out.stat().st_mode & 0o777 == 0o640
+    assert load(out.read_text()).config.prompt == "hello"
+    assert main([*GENERATE, "--json", os.devnull]) == 0
+    assert Path(os.devnull).is_char_device()
+
+
+def test_a_file_is_checked_before_the_models_are_loaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pytest.fail("loaded"))
+    assert main([*GENERATE, "--json", str(tmp_path)]) == 2
+    assert list(tmp_path.iterdir()) == []

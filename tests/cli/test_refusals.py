@@ -1,0 +1,144 @@
+"""What both programs refuse: one sentence, status 2, and neither torch nor Gradio is imported for it."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import app
+from specdemo.models.packed_linear import DTYPES
+from specdemo.pairs.presets import PRESETS
+from specdemo.records.limits import AUTO_PRECISION, PAIRS, PRECISIONS
+
+ROOT = Path(__file__).parents[2]
+PROMPTS = str(ROOT / "assets" / "prompts.jsonl")
+BENCH = ["bench", "--prompts", PROMPTS, "--out", "bench.json"]
+WATCH = ["watch", "http://127.0.0.1:1", "--prompts", PROMPTS, "--out", "watched.json"]
+REFUSED = [
+    (["generate", "x", "--k", "40"], "k must be"),
+    (["generate", "x", "--temperature", "-1"], "temperature must be"),
+    (["generate", "x", "--temperature", "nan"], "temperature must be"),
+    (["generate", "x", "--seed", "-1"], "seed must be"),
+    (["generate", "x", "--drafter", "oracle"], "Unknown drafter"),
+    (["generate", "x", "--precision", "bf17"], "Unknown precision 'bf17'; choose one of: auto, bf16"),
+    (["generate", "x", "--pair", "nope"], "Unknown pair of models 'nope'; choose one of: embedded"),
+    (["generate", "x", "--device", "gpu"], "Unknown device 'gpu'"),
+    (["generate", "x", "--target", "/nowhere"], "--target takes a hub id or a folder"),
+    (["generate", "x", "--draft", __file__], "--draft takes a hub id or a folder"),
+    (["generate", "x", "--feature-draft", "/nowhere"], "--feature-draft takes a folder"),
+    (["generate", "x", "--n-gram", "/nowhere"], "--n-gram takes a folder"),
+    (["generate", "x", "--json", "/nowhere/x.json"], "Cannot write /nowhere/x.json"),
+    (["generate", "x", "--json", "/"], "Cannot write /: it is a folder"),
+    (["replay", "/nowhere/x.json"], "Cannot read"),
+    (["replay", "story-sampled", "--html", "/nowhere/x.html"], "Cannot write /nowhere/x.html"),
+    (["bench", "--prompts", "/nowhere", "--out", "bench.json"], "Cannot read the prompts"),
+    ([*BENCH, "--out", "/nowhere/bench.json"], "Cannot write"),
+    ([*BENCH, "--k", "3,40"], "k must be"),
+    ([*BENCH, "--temperature", "0,nan"], "temperature must be"),
+    ([*BENCH, "--drafters", "draft-model,oracle"], "Unknown drafter"),
+    ([*BENCH, "--repeats", "0"], "--repeats must be at least 1"),
+    ([*BENCH, "--limit", "0"], "--limit must be at least 1"),
+    ([*BENCH, "--pair", "nope"], "Unknown pair"),
+    ([*BENCH, "--cluster", "auto", "--replicas", "0"], "--replicas takes"),
+    ([*BENCH, "--cluster", "auto", "--replica-cpus", "nan"], "--replica-cpus takes"),
+    ([*BENCH, "--peers", "--gguf", "/nowhere"], "--gguf takes a file"),
+    ([*WATCH, "--temperature", "3"], "temperature must be"),
+    ([*WATCH, "--out", "/nowhere/x.json"], "Cannot write"),
+    (["prove", "--control", "wrong"], "Unknown control"),
+    (["prove", "--distribution", "0"], "The number of draws must be"),
+    (["prove", "--audit", "0"], "An audit needs at least 1 prompt"),
+    (["prove", "--precision", "bf17"], "Unknown precision"),
+    (["lab", "draft-length", "--k", "40"], "k must be"),
+    (["lab", "draft-length", "--drafter", "oracle"], "Unknown drafter"),
+    (["lab", "draft-length", "--rule", "rejection"], "needs a temperature"),
+    (["lab", "draft-length", "--out", "/nowhere/x.csv"], "Cannot write"),
+    (["lab", "draft-length", "--limit", "0"], "--limit must be at least 1"),
+    (["write", "--out", __file__], "Cannot write"),
+    (["write", "--without", "/nowhere"], "Cannot read the prompts"),
+    (["write", "--seed", "-1"], "seed must be"),
+    (["train", "--minutes", "nan"], "--minutes must be more than 0"),
+    (["train", "--text", "/nowhere"], "--text takes a folder"),
+    (["train", "--out", f"{__file__}/draft"], "Cannot write"),
+    (["app", "--watch", "x"], "--watch takes NAME=URL"),
+    (["app", "--replicas", "0"], "--replicas takes"),
+    (["app", "--replicas", "embedded=1,nope=1"], "--replicas names nope"),
+    (["app", "--replica-gpus", "nan"], "--replica-gpus one from 0 on"),
+    (["app", "--cluster", "auto", "--learn"], "--cluster goes with neither --learn"),
+    (["app", "--precision", "bf17"], "invalid choice: 'bf17'"),
+    (["app", "--pair", "nope"], "invalid choice: 'nope'"),
+    (["app", "--device", "gpu"], "Unknown device"),
+    (["app", "--target", "gpt2"], "--target needs --draft"),
+    (["app", "--target", "/nowhere", "--draft", "none"], "--target takes a hub id or a folder"),
+    (["app", "--max-waiting", "-1"], "Up to 1,000 jobs may wait"),
+    (["app", "--max-seconds", "nan"], "Up to 1,000 jobs may wait"),
+    (["app", "--allow-host", "a/b"], "--allow-host takes names"),
+    (["app", "--trust-proxy", "proxy"], "--trust-proxy takes addresses"),
+    (["app", "--port", "70000"], "--port must be between 1 and 65535, got 70000."),
+    (["app", "--port", "TAKEN"], " is in use; choose another with --port."),
+    (["app", "--host", "nowhere.invalid"], "Cannot listen on nowhere.invalid"),
+    (["app", "SPECDEMO_LEARN=maybe"], "SPECDEMO_LEARN must be true or false, got 'maybe'."),
+    (["app", "SPECDEMO_PRECISION=bf17"], "invalid choice: 'bf17'"),
+]
+RUN_EACH = """
+import contextlib, io, json, os, runpy, sys
+for name in ("torch", "gradio", "transformers", "ray"):
+    sys.modules[name] = None  # importing one raises
+said = []
+for program, *arguments in json.loads(sys.stdin.read()):
+    variables = [one for one in arguments if one.startswith("SPECDEMO_")]
+    os.environ.update(one.split("=", 1) for one in variables)
+    sys.argv = [program, *(one for one in arguments if one not in variables)]
+    with contextlib.redirect_stderr(io.StringIO()) as heard:
+        try:
+            if program == "app":
+                import app
+                from specdemo.cli.main import exit_status
+                status = exit_status(app.main)
+            else:
+                from specdemo.cli.main import main
+                status = main([program, *arguments])
+        except SystemExit as error:
+            status = error.code
+        except ImportError as error:
+            status = repr(error)
+    for one in variables:
+        del os.environ[one.split("=")[0]]
+    said.append((status, heard.getvalue()))
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """The status and the words of each refusal, from a process that cannot import a large library."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n{RUN_EACH}"],
+            input=json.dumps([arguments for arguments, _ in REFUSED]).replace("TAKEN", port),
+            cwd=tmp_path_factory.mktemp("elsewhere"),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)), ids=lambda number: " ".join(REFUSED[number][0])[:60])
+def test_a_refused_argument_needs_no_large_library(said, number):
+    status, words = said[number]
+    last = words.strip().splitlines()[-1] if words else ""
+    assert (status, REFUSED[number][1] in last) == (2, True), (status, words)
+
+
+def test_names_that_are_checked_early_are_those_that_can_be_loaded():
+    assert tuple(preset.name for preset in PRESETS) == PAIRS
+    assert (AUTO_PRECISION, *DTYPES) == PRECISIONS
+
+
+def test_without_a_port_a_taken_one_is_no_obstacle():
+    with socket.create_server(("127.0.0.1", 0)):
+        assert app.check_address(None, None) is None

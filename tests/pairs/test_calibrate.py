@@ -1,0 +1,165 @@
+"""Row counts that give the same bits, pass costs, and the rule for the precision."""
+
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.tiny import tiny_llama
+
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.engine.rules import GreedyRule
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs import calibrate, precision
+from specdemo.pairs.calibrate import (
+    find_batch_invariant_rows,
+    interleaved,
+    measure_draft,
+    measure_target,
+    scatter,
+)
+from specdemo.pairs.precision import precision_for
+from specdemo.records.trace import Calibration
+
+CPU = torch.device("cpu")
+
+
+def off_by(amount_of):
+    """A forward pass that is exact but for what ``amount_of`` says of its number of rows."""
+
+    def forward(self, ids):
+        self.length += len(ids)
+        return ids[:, None].double() + amount_of(self.padded(len(ids)))
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    ("odd", "invariant"),
+    [
+        # As with tiles of six rows: what is left over behind whole tiles is summed in another order.
+        ((1, 2, 7, 14), {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15, 16}),
+        ((15, 16), set(range(1, 15))),
+        ((), set(range(1, 17))),
+    ],
+)
+def test_invariant_row_counts_are_the_largest_set_that_holds_the_longest_pass(odd, invariant, monkeypatch):
+    monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts))
+    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: float(rows in odd)))
+    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == invariant
+
+
+def test_the_self_test_notices_when_no_row_counts_agree(monkeypatch):
+    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: torch.rand(1).item()))
+    assert find_batch_invariant_rows(tiny_llama(7, 0), 7) == ()
+
+
+def test_a_row_count_must_agree_at_a_short_and_at_a_long_cache_length(monkeypatch):
+    monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts))
+
+    def forward(self, ids):
+        self.length += len(ids)
+        odd = self.capacity > 256 and self.padded(len(ids)) == 3
+        return ids[:, None].double() + float(odd)
+
+    monkeypatch.setattr(ModelRuntime, "forward", forward)
+    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == set(range(1, 17)) - {3}
+
+
+def test_a_row_count_that_leaves_other_cache_entries_is_found_out(monkeypatch):
+    plain = ModelRuntime.forward
+
+    def forward(self, ids):
+        logits = plain(self, ids)
+        if self.padded(len(ids)) == 5:
+            keys, _ = self.execution.layers(self.cache)[0]
+            keys[:, :, self.length - 1] += 1
+        return torch.zeros_like(logits)
+
+    monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts))
+    monkeypatch.setattr(ModelRuntime, "forward", torch.inference_mode()(forward))
+    assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0), 7)
+
+
+def test_passes_take_the_cheapest_invariant_row_count_that_holds_them(monkeypatch):
+    seconds = {1: 1.6, 3: 3.0, 4: 2.0, 5: 2.01, 8: 4.0, 13: 8.0, 16: 7.0}
+    monkeypatch.setattr(
+        calibrate, "interleaved", lambda measures, repeats: {n: [seconds[n]] * repeats for n in measures}
+    )
+    costs = measure_target(tiny_llama(7, 0), 7, [3, 4, 5, 8, 13, 16])
+    assert costs.rows == (4, 4, 4, 4, 5, 8, 8, 8, *[13] * 5) and costs.row_floor == 4
+    assert costs.step_s == 1.6, "a pass over one token without padding"
+    assert costs.v[:4] == (1.25,) * 4 and costs.v[12] == 5.0
+    assert costs.scatter == 0.0 and not costs.is_rough
+
+
+def test_a_busy_machine_gives_a_rough_calibration(monkeypatch):
+    moments = itertools.cycle([1.0, 1.9, 1.1, 2.8, 1.0])
+    monkeypatch.setattr(calibrate, "timed_pass", lambda runtime, ids: lambda: next(moments))
+    assert measure_target(tiny_llama(7, 0), 7, ()).is_rough
+    assert scatter([1.0, 1.01, 1.02, 0.99, 1.2]) < 0.3 < scatter([1.0, 1.5, 1.0, 2.0, 1.9])
+
+
+def test_a_draft_step_is_compared_with_the_target_passes_of_the_same_moment(monkeypatch):
+    """The machine is three times slower than when the target was measured alone."""
+    model, clock = tiny_llama(7, 0, torch.float32), [0.0]
+    target, draft = ModelRuntime(model), ModelRuntime(model)
+    for owner, seconds in ((target, 3.0), (draft, 0.3)):
+        plain = owner.forward
+        monkeypatch.setattr(
+            owner,
+            "forward",
+            lambda ids, plain=plain, seconds=seconds: (clock.__setitem__(0, clock[0] + seconds), plain(ids))[
+                1
+            ],
+        )
+    monkeypatch.setattr(calibrate, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    costs = Calibration(step_s=1.0, c=0.0, v=(1.0,) * 13, row_floor=None)
+    assert measure_draft(costs, target, DraftModelDrafter(draft), GreedyRule(), 7).c == pytest.approx(0.1)
+
+
+def test_the_first_turn_is_not_counted_and_every_turn_has_another_order():
+    turns = []
+    times = interleaved({n: lambda n=n: turns.append(n) or float(len(turns)) for n in range(4)}, 5)
+    orders = [tuple(turns[at : at + 4]) for at in range(0, len(turns), 4)]
+    assert (
+        len(orders) == 6 and len(set(orders)) > 1 and all(sorted(order) == [0, 1, 2, 3] for order in orders)
+    )
+    assert all(len(seconds) == 5 and min(seconds) > 4 for seconds in times.values())
+
+
+def test_measured_costs_are_positive_and_relative_to_one_pass():
+    model = tiny_llama(7, 0, torch.float32)
+    costs = measure_target(model, 7, range(2, 17))
+    assert costs.step_s > 0 and costs.c == 0 and len(costs.v) == 13 and min(costs.v) > 0
+    assert 2 <= costs.row_floor == costs.rows[0] <= 16
+    assert measure_target(model, 7, ()).v[0] == 1
+    drafter = DraftModelDrafter(ModelRuntime(model))
+    drafted = measure_draft(costs, ModelRuntime(model), drafter, GreedyRule(), 7)
+    assert drafted.c > 0 and drafted.scatter >= costs.scatter and drafted.v == costs.v
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit", "fbgemm", "chosen"),
+    [
+        # The processors of the table in the README, and what the fastest exact precision was there.
+        (("avx512_bf16", "avx512f"), "", True, "fp16"),
+        (("avx2",), "", True, "fp16"),
+        (("amx_bf16", "avx512_bf16"), "", True, "bf16"),
+        (("amx_bf16", "avx512_bf16"), "AVX512_CORE_VNNI", True, "fp16"),
+        (("amx_bf16", "avx512_bf16"), "AVX2", True, "fp16"),
+        (("amx_bf16",), "AVX512_CORE_AMX", True, "bf16"),
+        (("asimd", "bf16"), "", False, "fp32"),
+    ],
+)
+def test_the_precision_follows_from_the_processor(flags, limit, fbgemm, chosen, monkeypatch):
+    monkeypatch.setattr(precision, "processor_flags", lambda: flags)
+    monkeypatch.setattr(precision, "has_half_kernel", lambda: fbgemm)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert precision_for(CPU)[0] == chosen
+
+
+@pytest.mark.parametrize(("capability", "chosen"), [((7, 5), "fp32"), ((8, 0), "bf16"), ((9, 0), "bf16")])
+def test_the_precision_follows_from_the_gpu(capability, chosen, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert precision_for(torch.device("cuda"))[0] == chosen

@@ -1,0 +1,106 @@
+"""What one hostile client can do to everybody else: the page around tiny models stays quick and serves on."""
+
+import json
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from helpers.asking import HAS_MCP, MCP, tool_call
+from helpers.http_visitor import API
+from helpers.tiny import service_of, tiny_pair
+from helpers.visitor import wait_until
+
+from specdemo.classroom.rooms import Rooms
+from specdemo.service.jobs import State
+from specdemo.ui.api_endpoints import with_mcp
+from specdemo.ui.http.class_routes import PREFIX, with_class
+from specdemo.ui.http.health import with_health
+from specdemo.ui.page import build_page, launch_options
+
+QUICK_S, SLOWEST_S = 0.2, 2.0
+SAMPLES = 15
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """The address of a page with all that can be attacked."""
+    service = service_of(tiny_pair())
+    service.load()
+    wait_until(lambda: service.state is State.READY)
+    page = build_page(service)
+    options = with_class(with_health(launch_options(), service), Rooms())
+    options = with_mcp(page, options) if HAS_MCP else options
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
+    yield address
+    page.close()
+
+
+@contextmanager
+def posting(url: str, path: str, body: bytes, headers: dict[str, str]) -> Iterator[list[int]]:
+    """A client that posts this again and again; the statuses of the replies."""
+    statuses: list[int] = []
+    over = threading.Event()
+
+    def post() -> None:
+        with httpx.Client(base_url=url, timeout=60) as http:
+            while not over.is_set():
+                statuses.append(http.post(path, content=body, headers=headers).status_code)
+
+    client = threading.Thread(target=post)
+    client.start()
+    yield statuses
+    over.set()
+    client.join()
+
+
+def health_s(url: str) -> list[float]:
+    """How long each of some requests for the program's health took."""
+    took = []
+    with httpx.Client(base_url=url, timeout=60) as http:
+        for _ in range(SAMPLES):
+            began = time.perf_counter()
+            assert http.get("/health").json() == {"status": "ready"}
+            took.append(time.perf_counter() - began)
+            time.sleep(0.02)
+    return took
+
+
+def lists(size: int) -> bytes:
+    """So many bytes of empty lists."""
+    return b"[" + b"[]," * (size // 3) + b"[]]"
+
+
+BODIES = {
+    "a megabyte of lists": (f"{API}/queue/join", b'{"data":%s}' % lists(990_000), 413),
+    "as many bytes as are taken": (f"{API}/queue/join", b'{"data":%s}' % lists(199_000), 400),
+    "as many lists as are taken": (f"{API}/call/run", b'{"data":%s}' % lists(3 * 7_000), 400),
+    "lists in a value": (f"{API}/call/v2/run", b'{"prompt":%s}' % lists(3 * 7_000), 200),
+    "lists for a tool": (f"{API}/mcp/", json.dumps(tool_call({"prompt": [[]] * 7_000})).encode(), 200),
+    "lists for a class": (f"/{PREFIX}/CODE/teach", b'{"messages":%s}' % lists(3 * 29_000), 400),
+    "a megabyte for a class": (f"/{PREFIX}/CODE/teach", b'{"messages":%s}' % lists(990_000), 400),
+    "a file of lists": ("/specdemo-traces", lists(15_900_000), 400),
+    "as many lists as a file may have": ("/specdemo-traces", lists(3 * 499_000), 400),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a megabyte of lists", *(pytest.param(name, marks=pytest.mark.slow) for name in list(BODIES)[1:])],
+)
+def test_health_is_quick_beside_a_client_that_posts(url, name):
+    path, body, status = BODIES[name]
+    if name == "lists for a tool" and not HAS_MCP:
+        pytest.skip("the package mcp is not installed")
+    room = httpx.post(f"{url}{PREFIX}", json={"address": url}).json()
+    headers = MCP | {"x-class-secret": room["secret"]}
+    with posting(url, path.replace("CODE", room["code"]), body, headers) as statuses:
+        wait_until(lambda: bool(statuses))
+        took = health_s(url)
+    print(f"{name}: median {statistics.median(took):.3f} s, slowest {max(took):.3f} s, {len(statuses)} posts")
+    assert statistics.median(took) < QUICK_S and max(took) < SLOWEST_S
+    assert set(statuses) == {status}
+    httpx.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).raise_for_status()
