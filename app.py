@@ -204,24 +204,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_settings(settings)
     # Imports and the page's parts take seconds, and a library in the middle of them may swallow an interrupt.
     signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
-    from specdemo.classroom.rooms import Rooms
     from specdemo.service.event_source import Served
     from specdemo.service.hosting import Hosting
     from specdemo.service.learning import Learner
-    from specdemo.ui.api_endpoints import with_mcp
-    from specdemo.ui.http.class_judge import judge_with
-    from specdemo.ui.http.class_routes import with_class
-    from specdemo.ui.http.health import with_health
-    from specdemo.ui.http.lab_routes import with_learned
-    from specdemo.ui.http.visitors import TRUSTED, trust_proxies
-    from specdemo.ui.page import build_page, launch_options
-    from specdemo.ui.serving import serve_until_ended
-    from specdemo.watch.service import Watching, with_servers
 
     logging.basicConfig(format="%(asctime)s %(message)s")
     logging.getLogger("specdemo.service.jobs").setLevel(logging.INFO)
-    if settings.trust_proxy is not None or TRUSTED not in os.environ:
-        trust_proxies(settings.trust_proxy or "")
     learner = Learner() if settings.learn else None
     hosting = Hosting(
         pair=settings.pair,
@@ -238,6 +226,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         learner=learner,
     )
     offer, service, close = service_for(settings, hosting)
+    service.load()
+    # Gradio's import takes as long as a good part of the load.
+    from specdemo.classroom.rooms import Rooms
+    from specdemo.ui.api_endpoints import with_mcp
+    from specdemo.ui.http.class_judge import judge_with
+    from specdemo.ui.http.class_routes import with_class
+    from specdemo.ui.http.health import with_health
+    from specdemo.ui.http.lab_routes import with_learned
+    from specdemo.ui.http.visitors import TRUSTED, trust_proxies
+    from specdemo.ui.page import build_page, launch_options
+    from specdemo.ui.serving import serve_until_ended
+    from specdemo.watch.service import Watching, with_servers
+
+    if settings.trust_proxy is not None or TRUSTED not in os.environ:
+        trust_proxies(settings.trust_proxy or "")
     source: Served = service
     if servers := parse_servers(settings.watch, settings.watch_alone):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
@@ -249,7 +252,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if settings.mcp:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
-    service.load()
     try:
         return serve_until_ended(page, source, {**address, **options})
     finally:

@@ -3,6 +3,7 @@
 Everything here runs before the clocks of a run start.
 """
 
+import math
 import random
 import statistics
 import time
@@ -28,11 +29,15 @@ CAPACITY = 256
 TESTED_CAPACITIES = (256, 2048)
 """Cache lengths at which row counts are tested."""
 REPEATS = 5
+LEAST_REPEATS = 3
+MOST_SECONDS = 2.0
+"""Of a measurement that a visitor may be waiting for; a slow machine gets fewer repeats."""
 DRAFTED = 4
 NEGLIGIBLE = 1.02
 """Costs within this factor count as equal."""
 
 
+@torch.inference_mode()
 def find_batch_invariant_rows(model: CausalLM, vocab_size: int) -> tuple[int, ...]:
     """Return the row counts, 1 to ``MOST_ROWS``, whose passes agree with each other bit for bit.
 
@@ -51,14 +56,15 @@ def find_batch_invariant_rows(model: CausalLM, vocab_size: int) -> tuple[int, ..
     """
     ids = _some_ids(model, 2 * MOST_ROWS, vocab_size)
     runtimes = [_filled(model, ids, capacity) for capacity in TESTED_CAPACITIES]
-    found: list[tuple[int, ...]] = []
+    best: list[int] = []
     for reference in range(MOST_ROWS, ROWS - 1, -1):
-        if not any(reference in rows for rows in found):
-            candidates = sorted(alike(model, reference, range(1, MOST_ROWS + 1)))
-            for runtime in runtimes:
-                candidates = _agreeing(runtime, ids, reference, candidates)
-            found.append(tuple(candidates))
-    return max(found, key=len)
+        candidates = sorted(alike(model, reference, range(1, MOST_ROWS + 1)))
+        if reference in best or len(candidates) <= len(best):
+            continue
+        for runtime in runtimes:
+            candidates = _agreeing(runtime, ids, reference, candidates)
+        best = max(best, candidates, key=len)
+    return tuple(best)
 
 
 def measure_target(model: CausalLM, vocab_size: int, invariant: Collection[int]) -> Calibration:
@@ -73,7 +79,7 @@ def measure_target(model: CausalLM, vocab_size: int, invariant: Collection[int])
     runtime = _filled(model, ids, CAPACITY)
     counts = range(1, ROWS + 1)
     tried = {1, *invariant} if invariant else set(counts)
-    times = interleaved({n: timed_pass(runtime, ids[:n]) for n in tried}, REPEATS)
+    times = interleaved({n: timed_pass(runtime, ids[:n]) for n in tried}, REPEATS, MOST_SECONDS)
     cost = {n: statistics.median(seconds) for n, seconds in times.items()}
     rows = tuple(_cheapest(cost, [n for n in invariant if n >= count]) for count in counts if invariant)
     return Calibration(
@@ -115,20 +121,25 @@ def measure_draft(
         text.append(text[-1])
         return drafted - begin
 
-    (seconds,) = interleaved({DRAFTED: draft}, REPEATS).values()
+    (seconds,) = interleaved({DRAFTED: draft}, REPEATS, MOST_SECONDS).values()
     step_s = statistics.median(passes[1:]) / costs.v[0]  # the first turn is not counted
     c = statistics.median(seconds) / DRAFTED / step_s
     return replace(costs, c=c, scatter=max(costs.scatter, scatter(seconds)))
 
 
-def interleaved(measures: Mapping[int, Callable[[], float]], repeats: int) -> dict[int, list[float]]:
+def interleaved(
+    measures: Mapping[int, Callable[[], float]], repeats: int, most_seconds: float = math.inf
+) -> dict[int, list[float]]:
     """Return the seconds of each measure, taken ``repeats`` times after one that does not count.
 
-    Every turn has another order, so that neither a slow moment nor a neighbour favours any.
+    Every turn has another order, so that neither a slow moment nor a neighbour favours any. After
+    ``most_seconds``, ``LEAST_REPEATS`` are enough.
     """
     order = random.Random(0)
     times: dict[int, list[float]] = {n: [] for n in measures}
     for turn in range(repeats + 1):
+        if turn > LEAST_REPEATS and sum(map(sum, times.values())) > most_seconds:
+            break
         for n in order.sample(list(measures), len(measures)):
             seconds = measures[n]()
             if turn:
@@ -165,38 +176,30 @@ def _cheapest(cost: Mapping[int, float], counts: list[int]) -> int:
 
 
 def _agreeing(runtime: ModelRuntime, ids: Tensor, reference: int, candidates: Iterable[int]) -> list[int]:
-    """Return the row counts whose passes agree with passes of ``reference`` rows over ``ids``.
+    """Return the row counts whose passes agree with two passes of ``reference`` rows over ``ids``.
 
-    A candidate of m rows decodes m tokens, then one token with m - 1 rows of padding. Its logits and the
-    cache entries it leaves must be the reference's.
+    A candidate of m rows decodes the m tokens after the first m, so each token is in another row than in the
+    reference's passes. Its logits and the cache entries it leaves must be the reference's.
     """
     start = runtime.length
-
-    def decode(sizes: Iterable[int], padded: Mapping[int, int]) -> tuple[Tensor, list[Tensor]]:
-        runtime.rollback(start)
-        runtime.rows = tuple(padded.get(n, n) for n in range(1, MOST_ROWS + 1))
-        parts, at = [], 0
-        for size in sizes:
-            parts.append(runtime.forward(ids[at : at + size]))
-            at += size
-        layers = runtime.execution.layers(runtime.cache)
-        return torch.cat(parts), [
-            held[:, :, start : start + at].clone() for layer in layers for held in layer
-        ]
-
-    expected, expected_entries = decode([reference] * 2, {})
+    span = slice(start, start + 2 * reference)
+    expected = torch.cat([runtime.forward(ids[:reference]), runtime.forward(ids[reference : 2 * reference])])
+    entries = [held[:, :, span] for layer in runtime.execution.layers(runtime.cache) for held in layer]
+    expected_entries = [entry.clone() for entry in entries]
 
     def agrees(rows: int) -> bool:
-        logits, entries = decode([rows, 1], {1: rows})
-        pairs = zip(entries, expected_entries, strict=True)
-        return torch.equal(logits, expected[: len(logits)]) and all(
-            torch.equal(own, other[:, :, : len(logits)]) for own, other in pairs
+        runtime.length = start + rows
+        logits = runtime.forward(ids[rows : 2 * rows])
+        same = torch.equal(logits, expected[rows : 2 * rows]) and all(
+            map(torch.equal, entries, expected_entries)
         )
+        for entry, correct in zip(entries, expected_entries, strict=True):
+            entry.copy_(correct)
+        return same
 
     try:
         return [rows for rows in candidates if agrees(rows)]
     finally:
-        runtime.rows = ()
         runtime.rollback(start)
 
 

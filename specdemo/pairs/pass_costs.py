@@ -13,18 +13,25 @@ TARGET_ALONE = ""
 
 @dataclass
 class PassCosts:
-    """Costs by drafter kind, measured on first use.
+    """Row counts that agree bit for bit, and costs by drafter kind; each is found on first use.
 
     Attributes:
-        known: What was measured.
+        known: Costs that were measured.
     """
 
     known: dict[str, Calibration] = field(default_factory=dict)
+    _rows: tuple[int, ...] | None = None
+
+    def batch_invariant_rows(self, target: WholeModel, vocab: int) -> tuple[int, ...]:
+        """Return the row counts of ``find_batch_invariant_rows``."""
+        if self._rows is None:
+            self._rows = find_batch_invariant_rows(target, vocab)
+        return self._rows
 
     def of_target(self, target: WholeModel, vocab: int) -> Calibration:
         """Return the costs of a target with ``vocab`` ids, alone."""
         if TARGET_ALONE not in self.known:
-            rows = find_batch_invariant_rows(target, vocab)
+            rows = self.batch_invariant_rows(target, vocab)
             self.known[TARGET_ALONE] = measure_target(target, vocab, rows)
         return self.known[TARGET_ALONE]
 

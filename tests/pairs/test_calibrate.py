@@ -84,7 +84,9 @@ def test_a_row_count_that_leaves_other_cache_entries_is_found_out(monkeypatch):
 def test_passes_take_the_cheapest_invariant_row_count_that_holds_them(monkeypatch):
     seconds = {1: 1.6, 3: 3.0, 4: 2.0, 5: 2.01, 8: 4.0, 13: 8.0, 16: 7.0}
     monkeypatch.setattr(
-        calibrate, "interleaved", lambda measures, repeats: {n: [seconds[n]] * repeats for n in measures}
+        calibrate,
+        "interleaved",
+        lambda measures, repeats, most: {n: [seconds[n]] * repeats for n in measures},
     )
     costs = measure_target(tiny_llama(7, 0), 7, [3, 4, 5, 8, 13, 16])
     assert costs.rows == (4, 4, 4, 4, 5, 8, 8, 8, *[13] * 5) and costs.row_floor == 4
@@ -126,6 +128,11 @@ def test_the_first_turn_is_not_counted_and_every_turn_has_another_order():
         len(orders) == 6 and len(set(orders)) > 1 and all(sorted(order) == [0, 1, 2, 3] for order in orders)
     )
     assert all(len(seconds) == 5 and min(seconds) > 4 for seconds in times.values())
+
+
+def test_a_slow_machine_gets_fewer_repeats():
+    assert interleaved({1: lambda: 1.0}, 5, most_seconds=9.0) == {1: [1.0] * 5}
+    assert interleaved({1: lambda: 1.0}, 5, most_seconds=2.0) == {1: [1.0] * 3}
 
 
 def test_measured_costs_are_positive_and_relative_to_one_pass():

@@ -65,6 +65,7 @@ def ask(page: Any, text: str = "Faster?", options: str = "yes\nno") -> None:
     page.fill(".sd-class textarea[name=text]", text)
     page.fill(".sd-class textarea[name=options]", options)
     page.click("text=Ask the class")
+    page.wait_for_selector("text=Close the answers")
 
 
 def same(one: Any, other: Any) -> None:
