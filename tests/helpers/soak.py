@@ -171,10 +171,11 @@ if not HAS_MCP:
 
 
 @contextmanager
-def serving(log: Path, *options: str) -> Iterator[tuple[str, int]]:
+def serving(log: Path, *options: str, port: int = 0) -> Iterator[tuple[str, int]]:
     """The app in a process of its own: its address and process id. What it prints goes to ``log``."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    if not port:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
     switches = ["--port", str(port), "--only-pair", "--learn", *(["--mcp"] if HAS_MCP else []), *options]
     command = [sys.executable, "-c", APP, *switches]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

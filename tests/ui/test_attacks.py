@@ -1,16 +1,21 @@
 """What one hostile client can do to everybody else: the page around tiny models stays quick and serves on."""
 
 import json
+import os
+import signal
 import statistics
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
 import pytest
 from helpers.asking import HAS_MCP, MCP, tool_call
-from helpers.http_visitor import API
+from helpers.http_visitor import API, HttpVisitor
+from helpers.soak import serving
+from helpers.storm import resident_mb
 from helpers.tiny import service_of, tiny_pair
 from helpers.visitor import wait_until
 
@@ -104,3 +109,53 @@ def test_health_is_quick_beside_a_client_that_posts(url, name):
     assert statistics.median(took) < QUICK_S and max(took) < SLOWEST_S
     assert set(statuses) == {status}
     httpx.post(f"{url}{PREFIX}/{room['code']}/end", json={}, headers=headers).raise_for_status()
+
+
+RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 64}
+
+
+def run_to_end(visitor: HttpVisitor) -> None:
+    """Run in a session of its own, and check that it succeeds."""
+    session = uuid.uuid4().hex
+    number = visitor.join("run", RUN, session)
+    assert visitor.outcomes(session, 1)[number]["success"]
+
+
+def test_pressing_stop_two_thousand_times_harms_nobody(url):
+    visitor, session = HttpVisitor(url), uuid.uuid4().hex
+    stops = [number for name, number in visitor.numbers.items() if name.startswith("stop")]
+    number = visitor.join("run", RUN | {"max_new_tokens": 400}, session)
+    for _ in range(2_000 // len(stops)):
+        for stop in stops:
+            reply = visitor.post("run/predict", {"fn_index": stop, "data": [], "session_hash": session})
+            assert reply.status_code == 200, reply.text
+    assert number in visitor.outcomes(session, 1)
+    run_to_end(visitor)
+    assert statistics.median(health_s(url)) < QUICK_S
+    visitor.http.close()
+
+
+def test_a_file_of_200_megabytes_is_refused_and_not_kept(url):
+    before = resident_mb(os.getpid())
+
+    def body() -> Iterator[bytes]:
+        for _ in range(200):
+            yield b"[" * 1_000_000
+
+    try:
+        status = httpx.post(f"{url}specdemo-traces", content=body(), timeout=60).status_code
+    except httpx.TransportError:  # the server hung up before everything was sent
+        status = 413
+    assert status == 413
+    assert resident_mb(os.getpid()) < before + 64
+    run_to_end(HttpVisitor(url))
+
+
+@pytest.mark.slow
+def test_a_server_killed_in_the_middle_of_a_run_starts_again(tmp_path):
+    with serving(tmp_path / "first.log") as (address, process):
+        visitor = HttpVisitor(address)
+        visitor.join("run", RUN | {"max_new_tokens": 400}, uuid.uuid4().hex)
+        os.kill(process, signal.SIGKILL)
+    with serving(tmp_path / "second.log", port=visitor.http.base_url.port or 0) as (address, _):
+        run_to_end(HttpVisitor(address))

@@ -9,6 +9,7 @@ import pytest
 from helpers.game_page import draft, open_game
 from helpers.replay import recorded, trace_of
 from helpers.visitor import FRAMES, press, run_to_end, saved
+from helpers.watched_runs import watched_events
 
 from specdemo.records.trace import dump
 
@@ -200,3 +201,43 @@ def test_text_from_right_to_left_turns_nothing_around_it(open_page, service):
         assert left >= right - 1
     isolated = "all => all.every(node => getComputedStyle(node).unicodeBidi === 'isolate')"
     assert page.eval_on_selector_all(".sd-prompt, .sd-hint", isolated)
+
+
+@pytest.mark.slow
+def test_names_from_a_watched_server_are_only_shown(open_page, service):
+    events = watched_events("llama-models.json", "llama-ngram-text-code")
+    run = events[0]["run"]
+    run["pair"] = {"target": HOSTILE, "draft": HOSTILE}
+    run["device"] = HOSTILE
+    run["watched"] |= {"engine": HOSTILE, "server": HOSTILE, "silent": [HOSTILE]}
+    service.replayed = events
+    page = open_page()
+    run_to_end(page)
+    page.click("[data-role=arithmetic]")
+    assert_inert(page)
+    assert not page.evaluate(BIDI), "shown as chips"
+    assert MARKUP[1] in page.text_content(".sd")
+
+
+@pytest.mark.slow
+def test_a_question_and_answers_of_a_class_are_only_shown(open_page, patient_page):
+    teacher = open_page()
+    teacher.click("#tab-class-button")
+    teacher.wait_for_selector(".sd-class[data-ready]")
+    press(teacher, "open")
+    teacher.wait_for_selector(".sd-class[data-state=open]")
+    student = patient_page()
+    student.goto(teacher.text_content(".sd-class-link"))
+    teacher.fill(".sd-class textarea[name=text]", VISIBLE)
+    teacher.fill(".sd-class textarea[name=options]", "\n".join(MARKUP[:4]))
+    teacher.click("text=Ask the class")
+    answer = student.get_by_role("button", name=f"B {MARKUP[1]}")
+    answer.wait_for()
+    answer.click()
+    for page in (teacher, student):
+        page.wait_for_timeout(300)
+        assert_inert(page)
+        assert MARKUP[0] in page.text_content("body")
+    for _ in range(2):
+        press(teacher, "end")
+    teacher.wait_for_selector(".sd-class[data-state=none]")
