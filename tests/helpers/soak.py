@@ -32,7 +32,9 @@ import runpy, sys
 sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
+from specdemo.models import learning_table
 from specdemo.service import hosting, jobs
+from specdemo.ui import page
 
 def service(self, offer):
     def load(*_):
@@ -40,10 +42,11 @@ def service(self, offer):
     return jobs.local_service(load, offer, self.bounds)
 
 torch.set_num_threads(1)
+learning_table.MOST_CONTEXTS, page.MOST_SESSIONS = 2_000, 20
 hosting.Hosting.service = service
 runpy.run_path("app.py", run_name="__main__")
 """
-"""The app with its own options, around tiny models."""
+"""The app with its own options, around tiny models. What is bounded reaches its bound within a minute."""
 
 
 class Abuser:
