@@ -1,1 +1,1 @@
-"""Who proposes the tokens."""
+"""The drafters: one module for each way to propose tokens."""

@@ -1,30 +1,104 @@
-"""A small language model that writes tokens one by one over its own cache."""
+"""A small language model as the drafter, its steps recorded as a CUDA graph if the device can do that."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from specdemo.drafters.order import Order
-from specdemo.drafters.recorded import recorded_loop
-from specdemo.engine.draft import Draft
+from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import write_draft
-from specdemo.engine.rules import PickingRule
+from specdemo.engine.drafter import Draft, PickingRule, empty_draft, write_draft
+from specdemo.models.fused_execution import Recorder
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
+from specdemo.records.limits import MAX_K
 
 DRAFT_ROWS = 2
-"""Most tokens a draft model takes at once after the prompt: the target's last and one of its own."""
+"""Maximum number of tokens in a draft pass after the prompt: the target's last and one of the draft's."""
 
 
-class DraftLoop(Protocol):
-    """All steps of a draft without a look in between."""
+class RecordedDraftLoop:
+    """The draft steps of one run, each a pass together with the choice of its token.
 
+    Replayed k times in a row, each step reads the token that the step before it chose: nothing is started by
+    hand in between and nothing is read back. Uniform numbers are drawn from the run's own generator before
+    the first step. The number of steps must be known before the round, so ``auto`` is a
+    ``draft_length.PlannedLength`` here.
+
+    Args:
+        runtime: A prepared runtime of a recorded model; its cache is the one that is written.
+        rule: The run's rule, which is recorded with its settings.
+        record: Records a step.
+
+    Raises:
+        RuntimeError: The step cannot be recorded.
+    """
+
+    def __init__(self, runtime: ModelRuntime, rule: PickingRule, record: Recorder):
+        self._runtime = runtime
+        self._rule = rule
+        self._map = runtime.id_map
+        device = runtime.device
+        chances = rule.chances(0)
+        self._chances = None if chances is None else chances.new_zeros(MAX_K)
+        self._id, self._place, self._step = (
+            torch.zeros(1, dtype=torch.long, device=device) for _ in range(3)
+        )
+        self._ids = torch.zeros(MAX_K, dtype=torch.long, device=device)
+        self._rows = torch.zeros(MAX_K, dtype=torch.long, device=device)
+        self._logits = torch.empty(0)  # until a pass has shown how wide they are
+        self._probs: Tensor | None = None
+        with torch.inference_mode():
+            self._replay = record(self._one_step)
+
+    @torch.inference_mode()
     def draft(self, missing: Tensor, length: DraftLength) -> Draft:
-        """Take the tokens the cache lacks, at least one, and draft as many as ``length`` wants."""
-        ...
+        """Process the ids ``missing`` from the cache (at least one) and draft as many as ``length`` wants."""
+        runtime, count = self._runtime, 0
+        while length.wants_step() and length.wants_token(torch.empty(0)):
+            count += 1
+        if count == 0:
+            return empty_draft(runtime.device)
+        if len(missing) > 1:
+            runtime.forward(missing[:-1])
+        self._id.copy_(missing[-1:])
+        self._place.fill_(runtime.length)
+        self._step.zero_()
+        if self._chances is not None and (chances := self._rule.chances(count)) is not None:
+            self._chances[:count] = chances
+        for _ in range(count):
+            self._replay()
+        runtime.length += count
+        probs = self._probs
+        return Draft(
+            ids=self._ids[:count].clone(),
+            probs=None if probs is None else probs[:count].clone(),
+            rows=None if probs is None else self._rows[:count].clone(),
+            logits=self._logits[:count].clone(),
+            id_map=self._map,
+            steps=count,
+            by=DRAFT_MODEL,
+        )
+
+    def _one_step(self) -> tuple[Tensor, None]:
+        """Run a pass, choose a token, make it the next input, and write row ``step`` of every result."""
+        logits = self._runtime.pass_at(self._id, self._place)
+        chance = None if self._chances is None else self._chances.index_select(0, self._step)
+        pick = self._rule.pick(logits[-1], self._place + 1, chance, self._map)
+        chosen = pick.row if self._map is None else self._map[pick.row]
+        if not len(self._logits):  # in the first warm-up pass before the recording
+            self._logits = logits.new_zeros(MAX_K, logits.shape[-1])
+            self._probs = None if pick.probs is None else pick.probs.new_zeros(MAX_K, len(pick.probs))
+        self._logits.index_copy_(0, self._step, logits)
+        if self._probs is not None and pick.probs is not None:
+            self._probs.index_copy_(0, self._step, pick.probs[None])
+        self._ids.index_copy_(0, self._step, chosen)
+        self._rows.index_copy_(0, self._step, pick.row)
+        self._id.copy_(chosen)
+        self._place.add_(1)
+        # Warm-up passes must not run past the last row.
+        self._step.add_(1).clamp_max_(MAX_K - 1)
+        return logits, None
 
 
 class DraftModelDrafter:
@@ -32,10 +106,10 @@ class DraftModelDrafter:
 
     Args:
         runtime: The model.
-        loop: The same model with pass and choice recorded, where the device can replay.
+        loop: The model's recorded steps, if the device can replay them.
     """
 
-    def __init__(self, runtime: Runtime, loop: DraftLoop | None = None):
+    def __init__(self, runtime: Runtime, loop: RecordedDraftLoop | None = None):
         self._runtime = runtime
         self._loop = loop
         self._base = 0
@@ -46,13 +120,10 @@ class DraftModelDrafter:
         self._runtime.prefill(torch.tensor(prompt_ids[:-1], dtype=torch.long, device=self._runtime.device))
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """Draft token by token.
-
-        The first pass takes whatever the cache lacks: the target's last token and, after a fully
-        accepted draft, the last drafted one, which was never fed back.
-        """
         runtime = self._runtime
         self._base = len(text)
+        # The cache lacks the target's last token and, after a draft that was accepted whole, the last draft
+        # token, which was never fed back. The first pass takes both.
         missing = torch.tensor(text[runtime.length :], dtype=torch.long, device=runtime.device)
         if self._loop is not None:
             return self._loop.draft(missing, length)
@@ -63,14 +134,23 @@ class DraftModelDrafter:
         return write_draft(step, len(text), length, rule, runtime.id_map, runtime.device, DRAFT_MODEL)
 
     def observe(self, accepted: int) -> None:
-        """Forget the cache entries of tokens that were thrown away."""
+        """Forget the cache entries of rejected tokens."""
         self._runtime.rollback(min(self._runtime.length, self._base + accepted))
 
 
-def make(order: Order) -> DraftModelDrafter:
-    """The pair's draft model; where its steps can be recorded they are, unless something stands before it."""
-    runtime = ModelRuntime(order.parts.draft, id_map=order.parts.id_map)
-    runtime.prepare(order.target.capacity, DRAFT_ROWS)
-    if order.wrap_draft is not None:
-        return DraftModelDrafter(order.wrap_draft(runtime))
-    return DraftModelDrafter(runtime, recorded_loop(runtime, order.rule))
+def make(spec: DrafterSpec) -> DraftModelDrafter:
+    """Return a drafter with the pair's draft model, recorded if that is possible."""
+    assert spec.draft is not None
+    runtime = ModelRuntime(spec.draft, id_map=spec.id_map)
+    runtime.prepare(spec.target.capacity, DRAFT_ROWS)
+    if spec.wrap_draft is not None:
+        return DraftModelDrafter(spec.wrap_draft(runtime))
+    recorded = getattr(runtime.model, "recorded", None)
+    if recorded is None or recorded.failure is not None:
+        return DraftModelDrafter(runtime)
+    try:
+        return DraftModelDrafter(runtime, RecordedDraftLoop(runtime, spec.rule, recorded.record))
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:  # torch's error for anything that cannot be recorded; single passes still are
+        return DraftModelDrafter(runtime)

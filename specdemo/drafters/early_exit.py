@@ -1,15 +1,13 @@
-"""The target's own first layers as its draft."""
+"""The target's own first layers as its drafter."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from specdemo.drafters.order import Order
-from specdemo.engine.draft import Draft
+from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import write_draft
-from specdemo.engine.rules import PickingRule
+from specdemo.engine.drafter import Draft, PickingRule, write_draft
 from specdemo.models.runtime import ExitRuntime
 from specdemo.records.drafter_kinds import EARLY_EXIT
 
@@ -20,19 +18,18 @@ EXIT_SHARE = 0.2
 class EarlyExitDrafter:
     """The target's own first layers and head, over the first layers of the target's own cache.
 
-    Self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"): no
-    second model, no second cache. The verifying pass writes the same entries again.
+    Self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"): there is no
+    second model and no second cache. The verification writes the same cache entries again.
     """
 
     def __init__(self, runtime: ExitRuntime):
         self._runtime = runtime
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """The target has processed the prompt already."""
+        """Use the cache of the target, which has processed the prompt already."""
         self._runtime.begin(capacity)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """Draft token by token from where the target stands."""
         runtime = self._runtime
         runtime.follow()
         last = torch.tensor(text[-1:], dtype=torch.long, device=runtime.device)
@@ -43,10 +40,10 @@ class EarlyExitDrafter:
         return write_draft(step, len(text), length, rule, None, runtime.device, EARLY_EXIT)
 
     def observe(self, accepted: int) -> None:
-        """Nothing is kept between rounds."""
+        pass
 
 
-def make(order: Order) -> EarlyExitDrafter:
-    """The first fifth of the target's layers."""
-    layers = order.target.model.config.get_text_config().num_hidden_layers
-    return EarlyExitDrafter(ExitRuntime(order.target, max(1, round(EXIT_SHARE * layers))))
+def make(spec: DrafterSpec) -> EarlyExitDrafter:
+    """Return a drafter with the first fifth of the target's layers."""
+    layers = spec.target.model.config.get_text_config().num_hidden_layers
+    return EarlyExitDrafter(ExitRuntime(spec.target, max(1, round(EXIT_SHARE * layers))))

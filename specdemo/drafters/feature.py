@@ -1,22 +1,20 @@
-"""Drafting with a head on the target's hidden states (``models.feature_draft``)."""
+"""The feature draft as the drafter: a head on the target's hidden states (``models.feature_draft``)."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from specdemo.drafters.order import Order
-from specdemo.engine.draft import Draft, empty_draft
+from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import write_draft
-from specdemo.engine.rules import PickingRule
+from specdemo.engine.drafter import Draft, PickingRule, empty_draft, write_draft
 from specdemo.models.feature_draft import FeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.drafter_kinds import FEATURE_DRAFT
 
 
 class FeatureDrafter:
-    """Drafts from the states that the target's own passes leave behind.
+    """Drafts from the hidden states that the target's own passes leave.
 
     Args:
         draft: The head with its cache.
@@ -29,14 +27,13 @@ class FeatureDrafter:
         self._true_pairs = 0
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Take in the pairs of the prompt but the last, which the first draft step takes."""
+        """Process the (state, token) pairs of the prompt but the last, which the first draft step takes."""
         self._draft.begin(capacity)
         pairs = len(prompt_ids) - 2
         if pairs > 0:
             self._draft.read(self._target.features(0, pairs), self._ids(prompt_ids[1 : pairs + 1]))
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """Draft token by token, the first step from everything the target has verified since."""
         draft, known = self._draft, len(text) - 1
         self._true_pairs = known
         if known == 0:
@@ -45,7 +42,7 @@ class FeatureDrafter:
 
         def step(previous: Tensor | None) -> Tensor:
             nonlocal state
-            if previous is None:
+            if previous is None:  # the first step takes everything that the target has verified since
                 new = self._ids(text[draft.length + 1 :])
                 state = draft.read(self._target.features(draft.length, known), new)
             else:
@@ -62,6 +59,7 @@ class FeatureDrafter:
         return torch.tensor(ids, dtype=torch.long, device=self._draft.device)
 
 
-def make(order: Order) -> FeatureDrafter:
-    """The pair's feature draft, reading the states of the lane's own target."""
-    return FeatureDrafter(FeatureRuntime(order.parts.feature_draft), order.target)
+def make(spec: DrafterSpec) -> FeatureDrafter:
+    """Return a drafter with the pair's feature draft, reading the states of the lane's own target."""
+    assert spec.feature_draft is not None
+    return FeatureDrafter(FeatureRuntime(spec.feature_draft), spec.target)

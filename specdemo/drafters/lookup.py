@@ -1,42 +1,41 @@
-"""Drafting by copying: what followed the last time these tokens were seen. No model.
-
-Prompt lookup (Saxena 2023; "n-gram" drafting), alone or in front of another drafter. It pays where
-text repeats itself: edits, code, lists, and a small model going in circles.
-"""
+"""Prompt lookup (Saxena 2023): copies what followed the same tokens earlier in the text, without a model."""
 
 import itertools
 from collections.abc import Iterator, Sequence
 
 import torch
 
-from specdemo.drafters.order import Order, make_otherwise
-from specdemo.engine.draft import Draft
+from specdemo.drafters.factory import DrafterSpec, make_fallback
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Drafter, copied_draft
-from specdemo.engine.rules import PickingRule
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, copied_draft
 from specdemo.records.drafter_kinds import PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
 SHORTEST_COPY = 2
-"""Tokens that must match before a copy is preferred to another draft."""
+"""Number of tokens that must match before a copy is preferred to another draft. A match of one token is no
+evidence: a model is better than that."""
 
 
 class NgramIndex:
-    """Where each run of 1 to ``LONGEST_MATCH`` tokens was last followed by another token."""
+    """The position after the latest occurrence of each run of 1 to ``LONGEST_MATCH`` tokens."""
 
     def __init__(self) -> None:
         self._after: dict[tuple[int, ...], int] = {}
         self._indexed = 0
 
     def extend(self, text: Sequence[int]) -> None:
-        """Take in what is new in ``text``, which only ever grows. Its end is left out: nothing follows it."""
+        """Index what is new in ``text``, which only grows, but its end: nothing follows it yet."""
         for end in range(self._indexed, len(text)):
             for size in range(1, min(LONGEST_MATCH, end) + 1):
                 self._after[tuple(text[end - size : end])] = end
         self._indexed = max(self._indexed, len(text))
 
     def find(self, text: Sequence[int], shortest: int) -> tuple[int, int] | None:
-        """Position after the latest match of the longest possible end of ``text``, and the match's length."""
+        """Return the position after the latest match of the longest possible end of ``text``, and its length.
+
+        Returns:
+            None if fewer than ``shortest`` tokens match.
+        """
         for size in range(min(LONGEST_MATCH, len(text)), shortest - 1, -1):
             position = self._after.get(tuple(text[-size:]))
             if position is not None:
@@ -47,8 +46,11 @@ class NgramIndex:
 class PromptLookupDrafter:
     """Copies what followed the latest earlier occurrence of the text's last tokens.
 
+    It pays if the text repeats itself: edits, code, lists, and a small model that goes in circles.
+
     Args:
-        shortest: Least number of tokens that must match.
+        device: Device of the target.
+        shortest: Minimum number of tokens that must match.
     """
 
     def __init__(self, device: torch.device, shortest: int = 1):
@@ -57,12 +59,10 @@ class PromptLookupDrafter:
         self._index = NgramIndex()
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Take in the prompt."""
         self._index = NgramIndex()
         self._index.extend(prompt_ids)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """A copy, or nothing where nothing matches."""
         self._index.extend(text)
         found = self._index.find(text, self._shortest)
         if found is None:
@@ -71,26 +71,21 @@ class PromptLookupDrafter:
         return copied_draft(_read_on(text, position), matched, length, self._device, PROMPT_LOOKUP)
 
     def observe(self, accepted: int) -> None:
-        """What was kept will be in the text."""
+        pass
 
 
 class FirstOf:
-    """Asks several drafters in turn and takes the first draft that there is.
-
-    A match of one token is no evidence, so copying needs ``SHORTEST_COPY`` here: a model is better than that.
-    """
+    """Asks several drafters in turn and takes the first draft that is not empty."""
 
     def __init__(self, drafters: Sequence[Drafter]):
         self._drafters = drafters
         self._asked_last = drafters[-1]
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """All start."""
         for drafter in self._drafters:
             drafter.begin(prompt_ids, capacity)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """The first draft that is not empty, else the last drafter's."""
         *free, last = self._drafters
         for drafter in free:
             draft = drafter.propose(text, length, rule)
@@ -101,20 +96,20 @@ class FirstOf:
         return last.propose(text, length, rule)
 
     def observe(self, accepted: int) -> None:
-        """To whoever drafted. A model's cache is a prefix of the text; others' drafts change nothing."""
+        """Tell the drafter of the last draft alone: a draft of another one leaves a model's cache valid."""
         self._asked_last.observe(accepted)
 
 
-def make(order: Order) -> Drafter:
-    """Copying alone, or before the kind that is asked where nothing is to be copied."""
-    device, other = order.target.device, make_otherwise(order)
+def make(spec: DrafterSpec) -> Drafter:
+    """Return prompt lookup alone, or in front of the kind to ask if there is nothing to copy."""
+    device, other = spec.target.device, make_fallback(spec)
     if other is None:
         return PromptLookupDrafter(device)
     return FirstOf([PromptLookupDrafter(device, SHORTEST_COPY), other])
 
 
 def _read_on(text: Sequence[int], position: int) -> Iterator[int]:
-    """Tokens from ``position`` on; past the end of the text the copy goes on with itself."""
+    """Yield the tokens from ``position`` on; past the end of the text the copy continues with itself."""
     period = len(text) - position
     for offset in itertools.count():
         yield text[position + offset % period]

@@ -1,8 +1,4 @@
-"""Draft on one device for a target on another.
-
-The drafter works where its model is, with everything it needs; its draft is sent to the target once a
-round, and so are the uniform numbers to the draft. Knows no models.
-"""
+"""Drafting on one device for a target on another."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -10,25 +6,24 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from specdemo.engine.draft import Draft, Pick
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Drafter
-from specdemo.engine.rules import PickingRule
+from specdemo.engine.drafter import Draft, Drafter, Pick, PickingRule
 from specdemo.records.limits import MAX_K
 
 
-def near(
+def draft_on_device(
     make: Callable[[PickingRule], Drafter],
     rule: PickingRule,
     drafter_device: torch.device,
     target_device: torch.device,
 ) -> Drafter:
-    """A drafter whose drafts come to the target, wherever it works itself.
+    """Return a drafter that works on ``drafter_device`` and whose drafts arrive on ``target_device``.
 
     Args:
-        make: Makes it from the rule as it is to see it.
-        rule: The run's own.
-        drafter_device: Where it works.
+        make: Makes the drafter from the rule that it is to use.
+        rule: The run's own rule.
+        drafter_device: Device of everything the drafter computes with.
+        target_device: Device of the target.
     """
     if drafter_device == target_device:
         return make(rule)
@@ -37,14 +32,14 @@ def near(
 
 
 class DistantRule:
-    """A run's rule as a drafter on another device sees it.
+    """A run's rule for a drafter on another device.
 
-    The numbers come from the run's one generator, as always: a second one with the same seed would make
-    the draft's choices depend on the coins they are judged by.
+    Uniform numbers come from the run's one generator, as always. A second generator with the same seed would
+    make the draft tokens depend on the numbers that decide about them.
 
     Args:
-        rule: The run's own.
-        device: Of the draft.
+        rule: The run's own rule.
+        device: Device of the draft.
     """
 
     def __init__(self, rule: PickingRule, device: torch.device):
@@ -53,18 +48,17 @@ class DistantRule:
         self._chances = self._sent(0)
 
     def start(self) -> None:
-        """Have numbers for the longest possible draft sent."""
+        """Send the uniform numbers for the longest possible draft of a round."""
         self._chances = self._sent(MAX_K)
 
     def chances(self, count: int) -> Tensor | None:
-        """The next of the numbers that were sent."""
+        """Return the next of the numbers that were sent."""
         if self._chances is None:
             return None
         first, self._chances = self._chances[:count], self._chances[count:]
         return first
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        """As the run's rule picks."""
         return self._rule.pick(logits, where, chance, id_map)
 
     def _sent(self, count: int) -> Tensor | None:
@@ -73,12 +67,12 @@ class DistantRule:
 
 
 class DistantDrafter:
-    """A drafter on another device than the target it drafts for.
+    """A drafter on another device than the target. Its draft is sent to the target once a round.
 
     Args:
         drafter: Made with ``rule``.
         rule: The run's rule for the drafter's device.
-        device: Of the target.
+        device: Device of the target.
     """
 
     def __init__(self, drafter: Drafter, rule: DistantRule, device: torch.device):
@@ -88,20 +82,17 @@ class DistantDrafter:
         self._id_map: Tensor | None = None
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """The drafter starts where it is."""
         self._drafter.begin(prompt_ids, capacity)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """Its draft, sent to the target."""
         self._rule.start()
         return self._sent(self._drafter.propose(text, length, self._rule))
 
     def observe(self, accepted: int) -> None:
-        """Passed on."""
         self._drafter.observe(accepted)
 
     def _sent(self, draft: Draft) -> Draft:
-        """A draft with its tensors on the target's device; the id map, always the same, goes there once."""
+        """Return the draft on the target's device; the id map, always the same, is sent once."""
         if draft.id_map is not None and self._id_map is None:
             self._id_map = draft.id_map.to(self._device)
         moved = {

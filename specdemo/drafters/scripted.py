@@ -1,19 +1,17 @@
-"""A given text as a draft: a visitor who guesses, or a lesson that shows a case."""
+"""A given text as the draft: for tests, lessons, and people who play the draft."""
 
 from collections.abc import Sequence
 
 import torch
 
-from specdemo.drafters.order import Order
-from specdemo.engine.draft import Draft
+from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import copied_draft
-from specdemo.engine.rules import PickingRule
+from specdemo.engine.drafter import Draft, PickingRule, copied_draft
 from specdemo.records.drafter_kinds import SCRIPTED
 
 
 class ScriptedDrafter:
-    """Drafts a given token list, position by position: for tests, and for people who play the draft."""
+    """Drafts a given list of ids, position by position after the prompt."""
 
     def __init__(self, script: Sequence[int], device: torch.device):
         self._script = list(script)
@@ -21,18 +19,16 @@ class ScriptedDrafter:
         self._prompt_length = 0
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Line the script up with the end of the prompt."""
         self._prompt_length = len(prompt_ids)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """The script's tokens at this position, as far as it reaches."""
         start = len(text) - self._prompt_length
         return copied_draft(self._script[start:], 3, length, self._device, SCRIPTED)
 
     def observe(self, accepted: int) -> None:
-        """The script does not change."""
+        pass
 
 
-def make(order: Order) -> ScriptedDrafter:
-    """The run's script."""
-    return ScriptedDrafter(order.parts.script_ids(order.config.script), order.target.device)
+def make(spec: DrafterSpec) -> ScriptedDrafter:
+    """Return a drafter of the run's script."""
+    return ScriptedDrafter(spec.script, spec.target.device)

@@ -1,16 +1,4 @@
-"""How many tokens to draft: a fixed k, or as many as are expected to pay.
-
-Under sampling a draft must never be dropped *after* it was drawn: with p = .5/.5 and q = .9/.1,
-keeping only drafts one likes would put the first token out at .55. So every question here is
-answered from the tokens already drafted and from the draft's next distribution as a whole, never
-from the token drawn from it, and every drawn token is verified.
-
-Whatever earlier rounds brought may be used freely, their seconds too: a round's output has the target's
-distribution for every length its past can choose, because its own draws are independent of its past. A
-round's seconds are known only after its verdict and so can speak to later rounds only.
-
-Knows no model: costs come in as numbers (``Calibration``), distributions as logits.
-"""
+"""The number of tokens to draft in a round: a fixed k, or as many as are expected to pay."""
 
 import math
 from typing import Literal, Protocol
@@ -25,159 +13,163 @@ from specdemo.records.theory import best_round, tokens_by_length
 from specdemo.records.trace import AUTO, Calibration
 
 MEMORY = 20.0
-"""Rounds after which what was seen counts for 1/e."""
+"""Number of rounds after which an observation counts for 1/e."""
 PRIOR_RATE = 0.5
 PRIOR_WEIGHT = 4.0
-"""A guess made before anything was seen counts as much as this many observations, and fades with them."""
+"""A prior acceptance rate counts as much as this many observations and fades like them."""
 LASTING_WEIGHT = 0.5
-"""What is left of a guess for ever."""
-LIKE_BEFORE = 6.0
-"""Observations that the acceptance at the place before counts for, at each place but the first."""
+"""The part of a prior's weight that never fades."""
+NEIGHBOR_WEIGHT = 6.0
+"""Number of observations that the acceptance rate at the previous place of a draft counts for."""
 PRICE_WEIGHT = 8.0
-"""Target passes' worth of the plan's own rate beside what the run has emitted so far."""
+"""Number of target passes that the planned rate counts for, next to the tokens emitted so far."""
 COPY_PRIORS = (0.2, 0.5, 0.75, 0.8, 0.85, 0.9)
-"""Guessed acceptance of a copied token by how many tokens before it agree: 1, 2, …, 6 and more."""
+"""Prior acceptance rates of a copied token if 1, 2, …, 6 or more tokens before it match."""
 CONFIDENCE_BINS = 10
 PROBE_EVERY = 12
-"""Of undrafted rounds one in so many drafts a token, to see whether it still would not pay."""
+"""One in this many rounds that would draft nothing drafts a token, to see if drafting has begun to pay."""
 FIRST_PROBE = 2
-"""The number of the first such round, early since a guess decides until then."""
+"""Index of the first such round; early, because until then only priors decide."""
 PROBE_SHARE = 0.03
-"""Probes are made more rarely where they would cost a larger share of the run's time than this."""
+"""Probes become rarer if they would cost a larger share of the run's time than this."""
 
 
 class DraftLength(Protocol):
-    """Decides during a round whether to go on drafting; one object per run."""
+    """Decides during a round whether to go on drafting; one object per run.
+
+    Under sampling a draft token must never be dropped *after* it was drawn: with p = .5/.5 and q = .9/.1,
+    keeping only the tokens one likes would emit the first token with probability .55. So every answer depends
+    on the tokens already drafted and on the draft's next distribution as a whole, never on the token drawn
+    from it, and every drawn token is verified.
+
+    Earlier rounds, their seconds included, may be used freely: a round's draws are independent of its past,
+    so its output has the target's distribution for every length that the past can choose. A round's own
+    seconds are known only after its verdict and can affect only later rounds.
+    """
 
     def start(self, most: int) -> None:
-        """A new round, in which at most ``most`` tokens are of use."""
+        """Start a round in which no more than ``most`` draft tokens are useful."""
         ...
 
     def wants_step(self) -> bool:
-        """Whether to compute the draft's next distribution."""
+        """Return whether to compute the draft's next distribution."""
         ...
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Whether to draw a token from the distribution with logits ``scores`` [H]."""
+        """Return whether to draw a token from the distribution with logits ``scores`` [H]."""
         ...
 
     def wants_copy(self, matched: int) -> bool:
-        """Whether to copy one more token, found by a match of ``matched`` tokens."""
+        """Return whether to copy one more token, found by a match of ``matched`` tokens."""
         ...
 
-    def wants_guess(self, chance: float) -> bool:
-        """Whether to put forward one more token that took no step and is thought right with ``chance``."""
+    def wants_table_token(self, chance: float) -> bool:
+        """Return whether to add one more token from a table, whose expected acceptance is ``chance``."""
         ...
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """What became of the round's draft."""
+        """Learn the verdict on the round's draft: tokens accepted, compared, and emitted in all."""
         ...
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        """How long the round's ``draft_steps`` draft passes and its target pass over ``rows`` tokens took."""
+        """Learn the seconds of ``draft_steps`` draft passes and of the target pass over ``rows`` tokens."""
         ...
 
 
 class _Countdown:
-    """What lengths share that are settled when a round starts: no question is answered by what it shows."""
+    """A length that is chosen when a round starts: no later answer depends on what was drafted."""
 
     def __init__(self) -> None:
         self._left = 0
 
     def wants_step(self) -> bool:
-        """Until all tokens are drafted."""
         return self._left > 0
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Every distribution computed is drawn from; ``scores`` is not looked at."""
         self._left -= 1
         return True
 
     def wants_copy(self, matched: int) -> bool:
-        """Until all tokens are copied."""
         self._left -= 1
         return self._left >= 0
 
-    def wants_guess(self, chance: float) -> bool:
-        """Until all tokens are put forward."""
+    def wants_table_token(self, chance: float) -> bool:
         self._left -= 1
         return self._left >= 0
 
 
 class FixedLength(_Countdown):
-    """Always k tokens, or as many as are of use."""
+    """Always k tokens, or as many as are useful."""
 
     def __init__(self, k: int):
         super().__init__()
         self._k = k
 
     def start(self, most: int) -> None:
-        """k tokens, but no more than ``most``."""
         self._left = min(self._k, most)
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """A fixed length learns nothing."""
+        pass
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        """Nor does it count costs."""
+        pass
 
 
 class _Rate:
-    """A share of successes. Observations fade from round to round, and so does most of the guess.
+    """An acceptance rate. Observations fade from round to round, and so does most of the prior.
 
-    Fading goes by rounds, not by observations: after a pause in drafting a single probe says more than all
-    that was seen before.
+    They fade by rounds, not by observations: after a pause in drafting a single probe counts for more than
+    all earlier observations.
     """
 
-    def __init__(self, guess: float, fading: float, lasting: float, now: int):
-        self._guess, self._lasting = guess, lasting
-        self._sum, self._count, self._round = guess * fading, fading, now
+    def __init__(self, prior: float, fading: float, lasting: float, now: int):
+        self._prior, self._lasting = prior, lasting
+        self._sum, self._count, self._round = prior * fading, fading, now
 
     def add(self, value: float, now: int) -> None:
-        """Take in an observation, 0 to 1, made in round ``now``."""
+        """Add an observation, 0 to 1, made in round ``now``."""
         keep = self._keep(now)
         self._sum = self._sum * keep + value
         self._count = self._count * keep + 1.0
         self._round = now
 
-    def value(self, now: int, guess: float | None = None) -> float:
-        """The rate as it seems in round ``now``, with another guess for what is left of it."""
+    def value(self, now: int, prior: float | None = None) -> float:
+        """Return the estimate in round ``now``; ``prior`` replaces the lasting part of the prior."""
         keep, lasting = self._keep(now), self._lasting
-        guess = self._guess if guess is None else guess
-        return (self._sum * keep + guess * lasting) / (self._count * keep + lasting)
+        prior = self._prior if prior is None else prior
+        return (self._sum * keep + prior * lasting) / (self._count * keep + lasting)
 
     def _keep(self, now: int) -> float:
         return math.exp((self._round - now) / MEMORY)
 
 
 class _Planner:
-    """What both automatic lengths know: costs, acceptance by place, the round's number and most tokens."""
+    """The common state of both automatic lengths: pass costs and acceptance rates by place in the draft."""
 
     def __init__(self, calibration: Calibration):
         self._costs = RunningCosts(calibration)
         first = _Rate(PRIOR_RATE, PRIOR_WEIGHT, LASTING_WEIGHT, 0)
-        self._places = [first, *(_Rate(PRIOR_RATE, 0.0, LIKE_BEFORE, 0) for _ in range(MAX_K - 1))]
+        self._places = [first, *(_Rate(PRIOR_RATE, 0.0, NEIGHBOR_WEIGHT, 0) for _ in range(MAX_K - 1))]
         self._round = -1
         self._most = 0
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        """Correct the costs."""
         self._costs.timed(draft_steps, rows, draft_s, verify_s)
 
     def _begin(self, most: int) -> list[float]:
-        """A new round; of each place the acceptance to expect of a token of which nothing is known."""
+        """Start a round; return the expected acceptance at each place of a token that is not yet computed."""
         self._round += 1
         self._most = min(most, MAX_K)
         rates = [self._places[0].value(self._round)]
         for place in self._places[1:]:
-            rates.append(place.value(self._round, guess=rates[-1]))
+            rates.append(place.value(self._round, prior=rates[-1]))
         return rates
 
     def _probes(self) -> bool:
-        """Whether this round drafts a token even if none is expected to pay.
+        """Return whether this round drafts a token even if none is expected to pay.
 
-        Its number decides, and what a probe costs. The first is made whatever it is thought to cost, since
-        only a draft that was timed tells whether that is right.
+        That depends on the round's index and on the cost of a probe. The first probe is made at any cost,
+        because only a timed draft shows whether the measured cost is right.
         """
         cost = self._costs.c + self._costs.v[1] - self._costs.v[0]
         every = max(PROBE_EVERY, math.ceil(cost / PROBE_SHARE))
@@ -185,14 +177,14 @@ class _Planner:
 
 
 class AutoLength(_Planner):
-    """Draft on while the best way to go on is expected to emit more than its time could elsewhere.
+    """Drafts on while the best continuation is expected to emit more than its time is worth.
 
-    A token that would be emitted with probability s (the product of the acceptance expected of the draft
-    so far) is worth s tokens, and time is worth what this run emits per target pass. Before each step and
-    before each token all lengths from here to the longest are weighed against stopping here, so a cost that
-    rises once, or is paid once, is no wall. Acceptance of a token whose distribution is known is expected
-    from its highest probability, corrected by what this run has seen; of later ones from what became of
-    others at their place.
+    A token that would be emitted with probability s (the product of the expected acceptance rates up to it)
+    is worth s tokens. Time is worth what this run emits per target pass. Before each step and before each
+    token, every length from here to the longest is compared with stopping here, so that a verification cost
+    that rises in a single step does not stop drafting too early. The expected acceptance of a token follows
+    from the highest probability of its distribution, corrected by this run's observations; that of a token
+    not yet computed follows from observations at the same place of earlier drafts.
     """
 
     def __init__(self, calibration: Calibration):
@@ -208,19 +200,18 @@ class AutoLength(_Planner):
         self._probing = False
 
     def start(self, most: int) -> None:
-        """Nothing drafted yet."""
         self._rates = self._begin(most)
         costs, tokens = self._costs, tokens_by_length(self._rates)
         k = best_round(tokens, costs.c, costs.v)
         planned = tokens[k] / (k * costs.c + costs.v[k])
         going = (self._tokens + PRICE_WEIGHT * planned) / (self._spent + PRICE_WEIGHT)
-        # A round without a draft is always to be had.
+        # A round without a draft is always possible.
         self._price = max(going, 1.0 / costs.v[0])
         self._steps, self._survival, self._drafted = 0, 1.0, []
         self._refused, self._probing = None, False
 
     def wants_step(self) -> bool:
-        """Whether going on with tokens of which nothing is known yet is expected to pay."""
+        """Return whether to compute more draft tokens, about which nothing is known yet."""
         drafted = len(self._drafted)
         if drafted >= self._most or self._probing:
             return False
@@ -230,10 +221,10 @@ class AutoLength(_Planner):
         return self._probing
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Whether a token of this distribution, and perhaps more behind it, is expected to pay.
+        """Return whether a token of this distribution, perhaps with more after it, is expected to pay.
 
         Raises:
-            FloatingPointError: It is no distribution.
+            FloatingPointError: The logits are not a distribution.
         """
         self._steps += 1
         confidence = probabilities(scores).amax().item()
@@ -243,34 +234,37 @@ class AutoLength(_Planner):
         rate = self._rate_of(kind, confidence)
         drafted = len(self._drafted)
         survival = self._survival * rate
-        behind = self._gain(self._rates, drafted + 1, survival, self._costs.c)
+        after = self._gain(self._rates, drafted + 1, survival, self._costs.c)
         v = self._costs.v
-        if survival + max(0.0, behind) <= self._price * (v[drafted + 1] - v[drafted]) and not self._probing:
+        if survival + max(0.0, after) <= self._price * (v[drafted + 1] - v[drafted]) and not self._probing:
             self._refused = rate
             return False
         self._draft(kind, survival)
         return True
 
     def wants_copy(self, matched: int) -> bool:
-        """Whether copying on is expected to pay, and at first more than drafting instead."""
+        """Return whether to copy on; the first copied token must also beat drafting instead."""
         last = len(COPY_PRIORS) - 1
         kinds = [min(matched - 1 + place, last) for place in range(self._most)]
         rates = [self._rate_of(("copy", kind), COPY_PRIORS[kind]) for kind in kinds]
         return self._wants_free([("copy", kind) for kind in kinds], rates)
 
-    def wants_guess(self, chance: float) -> bool:
-        """As :meth:`wants_copy`; tokens behind it are taken to be as likely."""
-        kind = ("guess", _bin(chance))
+    def wants_table_token(self, chance: float) -> bool:
+        """Return whether to add a table's token, assuming that later ones are as likely to be accepted."""
+        kind = ("table", _bin(chance))
         return self._wants_free([kind] * self._most, [self._rate_of(kind, chance)] * self._most)
 
     def _wants_free(self, kinds: list[tuple[str, int]], rates: list[float]) -> bool:
-        """Whether a token that takes no step is worth its row; ``kinds`` and ``rates`` by place.
+        """Return whether a token that needs no draft step is worth its row in the target pass.
 
-        Whoever has such tokens and a step to pay for can also draft.
+        Args:
+            kinds: Kind of token at each place of the draft.
+            rates: Expected acceptance rate at each place.
         """
         drafted = len(self._drafted)
         if drafted >= self._most:
             return False
+        # A drafter with both free tokens and draft steps (c > 0) could draft instead.
         instead = 0.0
         if drafted == 0 and self._costs.c > 0:
             instead = max(0.0, self._gain(self._rates, 0, 1.0, self._costs.c))
@@ -281,25 +275,27 @@ class AutoLength(_Planner):
         return True
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """Learn the acceptance of each kind of token and of each place, and what a pass is worth."""
+        """Learn the acceptance rates of each kind of token and each place, and the value of time."""
         for place, kind in enumerate(self._drafted[:compared]):
             self._seen[kind].add(place < accepted, self._round)
             if kind[0] == "draft":
                 self._places[place].add(place < accepted, self._round)
         drafted = len(self._drafted)
         if self._refused is not None and accepted == drafted:
-            # Counted by what was expected of it: the drafted ones alone are a choice of the best.
+            # The token refused by wants_token counts with its expected rate: the drafted tokens alone are a
+            # selection of the best.
             self._places[drafted].add(self._refused, self._round)
         self._tokens += emitted
         self._spent += self._steps * self._costs.c + self._costs.v[drafted]
 
     def _gain(self, rates: list[float], drafted: int, survival: float, step: float) -> float:
-        """Tokens that the best way to draft on brings beyond what its time is worth; -inf where none is left.
+        """Return the expected tokens of the best longer draft less the value of its time; −inf if none fits.
 
         Args:
-            rates: Acceptance of each place of the draft, from its first.
-            drafted: Tokens drafted already; ``survival`` is the probability that all are accepted.
-            step: What drafting a token costs.
+            rates: Expected acceptance rate at each place of the draft.
+            drafted: Number of tokens drafted already.
+            survival: Probability that all of them are accepted.
+            step: Cost of drafting a token, in target passes.
         """
         v, price = self._costs.v, self._price
         best, emitted, cost = -math.inf, 0.0, -v[drafted]
@@ -310,9 +306,9 @@ class AutoLength(_Planner):
             best = max(best, emitted - price * (cost + v[place + 1]))
         return best
 
-    def _rate_of(self, kind: tuple[str, int], guess: float) -> float:
+    def _rate_of(self, kind: tuple[str, int], prior: float) -> float:
         if kind not in self._seen:
-            self._seen[kind] = _Rate(guess, PRIOR_WEIGHT, LASTING_WEIGHT, self._round)
+            self._seen[kind] = _Rate(prior, PRIOR_WEIGHT, LASTING_WEIGHT, self._round)
         return self._seen[kind].value(self._round)
 
     def _draft(self, kind: tuple[str, int], survival: float) -> None:
@@ -325,10 +321,10 @@ def _bin(chance: float) -> int:
 
 
 class PlannedLength(_Countdown, _Planner):
-    """k chosen before each round, where looking at a distribution would halt the device.
+    """Chooses k before each round, for devices that would have to stop to show a distribution.
 
-    The k with the best expected speedup (theorem 3.8 of Leviathan et al. 2023 with v added, and with the
-    acceptance seen so far at each place instead of one α).
+    k maximizes the expected speedup E[τ] / (k·c + v(k + 1)): theorem 3.8 of Leviathan et al. 2023 with v
+    added, and with the acceptance rate observed at each place instead of a single α.
     """
 
     def __init__(self, calibration: Calibration):
@@ -336,13 +332,11 @@ class PlannedLength(_Countdown, _Planner):
         _Planner.__init__(self, calibration)
 
     def start(self, most: int) -> None:
-        """Choose k for this round."""
         rates = self._begin(most)[: self._most]
         k = best_round(tokens_by_length(rates), self._costs.c, self._costs.v)
         self._left = k or int(self._probes())
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """Learn the acceptance of each place."""
         for place in range(compared):
             self._places[place].add(place < accepted, self._round)
 
@@ -350,7 +344,11 @@ class PlannedLength(_Countdown, _Planner):
 def length_for(
     k: int | Literal["auto"], calibration: Calibration | None, device: torch.device
 ) -> DraftLength:
-    """The draft length that ``RunConfig.k`` asks for; ``auto`` needs measured costs."""
+    """Return the draft length for ``RunConfig.k``.
+
+    Raises:
+        ValueError: k is ``auto`` and there are no measured costs.
+    """
     if k != AUTO:
         return FixedLength(k)
     if calibration is None:

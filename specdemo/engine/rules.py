@@ -1,16 +1,11 @@
-"""The three verification rules. Each decides how the draft picks tokens and how the target judges them.
-
-A rule is made for one run and may hold that run's random generator. It sees logits and ids, never
-a model, a cache or text. ``verify`` with an empty draft is exactly how the target decodes alone, so
-the baseline and the speculative lane cannot drift apart.
-"""
+"""The three verification rules: how a draft picks its tokens and how the target accepts them."""
 
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from specdemo.engine.draft import Draft, Pick
+from specdemo.engine.drafter import Draft, Pick, PickingRule
 from specdemo.engine.sampling import (
     draw,
     gumbel,
@@ -24,65 +19,58 @@ from specdemo.engine.verdicts import GreedyVerdict, RejectionVerdict, SharedNois
 from specdemo.records.trace import Rule, RunConfig
 
 
-class PickingRule(Protocol):
-    """How a draft picks its tokens."""
+class VerificationRule(PickingRule, Protocol):
+    """A rule for one lane of one run; it may hold that run's random generator.
 
-    def chances(self, count: int) -> Tensor | None:
-        """Uniform numbers for the next ``count`` picks, shape [count], where picking takes any."""
-        ...
+    ``verify`` with an empty draft is exactly how the target decodes alone, so the baseline and the
+    speculative lane cannot drift apart.
+    """
 
-    def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        """Choose the draft's next token from its logits [H].
+    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+        """Decide which draft tokens to keep and choose the target's own token after them.
 
-        ``where`` is the position it will stand at, shape [1], and ``chance`` one of :meth:`chances`,
-        shape [1]. Nothing is read back from the device, which may record the choice with the pass.
+        Args:
+            draft: k draft tokens.
+            logits: The target's logits, shape [k + 1, V].
+            position: Position of the first draft token in the text.
         """
         ...
 
 
-class VerificationRule(PickingRule, Protocol):
-    """How a draft picks and how the target judges; one object per lane and run."""
-
-    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        """Judge ``draft`` by the target's logits [k + 1, V]; ``position`` is where draft token 0 stands."""
-        ...
-
-
 class GreedyRule:
-    """Temperature 0: a drafted token stays while it is the target's own argmax."""
+    """Temperature 0: a draft token is accepted if it is the target's own argmax."""
 
     def chances(self, count: int) -> None:
-        """None: nothing is left to chance."""
+        return None
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        """The draft's argmax."""
         return Pick(logits.max(-1, keepdim=True).indices, None)
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        """Keep the leading tokens that equal the target's argmax, then add its next one."""
-        # One search for both answers, and on CPU four times as fast as argmax in bf16.
+        # max gives both the choice and the check for NaN; in bf16 on CPU it is four times as fast as argmax.
         best, choices = logits.max(-1)
         accepted = leading_agreements(choices[:-1] == draft.ids)
         return GreedyVerdict(accepted, choices.index_select(0, accepted[None]), _finite(draft, best[:, None]))
 
 
 class _SamplingRule:
-    """What both rules with a temperature share."""
+    """Warping, which both rules with a temperature share."""
 
     def __init__(self, config: RunConfig):
         self._config = config
 
     def warped(self, logits: Tensor) -> Tensor:
-        """Log-scores by temperature, top-k and top-p of the run, shape as given, not normalised."""
+        """Return log-scores by the run's temperature, top-k and top-p, shape as given, not normalized."""
         return warp(logits, self._config.temperature, self._config.top_k, self._config.top_p)
 
 
 class RejectionRule(_SamplingRule):
-    """Accept with probability min(1, p/q), else draw from the residual.
+    """Accept a draft token with probability min(1, p/q), else draw from the residual distribution (p − q)+.
 
-    The output has exactly the target's distribution. Source: Leviathan et al. 2023, algorithm 1;
-    Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling",
-    algorithm 2.
+    The output has exactly the target's distribution. Leviathan et al. 2023, algorithm 1; Chen et al. 2023,
+    "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
+
+    A wrong rule for a lesson or a test overrides :meth:`keeps` or :meth:`residual_distribution`.
     """
 
     def __init__(self, config: RunConfig, device: torch.device):
@@ -91,25 +79,27 @@ class RejectionRule(_SamplingRule):
         self._generator = torch.Generator(device).manual_seed(config.seed)
 
     def chances(self, count: int) -> Tensor:
-        """Drawn from the run's own generator."""
+        """Draw uniform numbers from the run's own generator, shape [count]."""
         return self._uniform(count)
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        """Sample from the warped draft distribution."""
         assert chance is not None
         probs = probabilities(self.warped(logits))
         return Pick(draw(probs, chance), probs)
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        """Toss a coin per drafted token, then draw the target's own from the residual or from p."""
         k = len(draft)
         p = probabilities(self.warped(logits))
+
+        # 1. Accept each draft token with probability min(1, p/q), up to the first rejection.
         p_of_draft = p[:k].gather(1, draft.ids[:, None])[:, 0]
         q_of_draft = _q_of_draft(draft, p)
         coins = self._uniform(k)
         accepted = leading_agreements(self.keeps(p_of_draft, q_of_draft, coins))
+
+        # 2. Draw the target's own token from the residual; after a whole draft q is 0, which leaves p.
         p_here = p.index_select(0, accepted[None])[0]
-        left, mass = self.leftover(p_here, self._q_at(draft, accepted, p_here))
+        left, mass = self.residual_distribution(p_here, self._q_at(draft, accepted, p_here))
         return RejectionVerdict(
             accepted,
             draw(left, self._uniform(1)),
@@ -123,15 +113,15 @@ class RejectionRule(_SamplingRule):
         )
 
     def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
-        """Whether each drafted token passes, from its two probabilities and its coin; shapes [k]."""
+        """Return whether each draft token passes u < p/q; p, q and the uniform draws have shape [k]."""
         return coins < (p / q)
 
-    def leftover(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        """What the target's own token is drawn from, and Σ (p − q)+; q is 0 where nothing was refused."""
+    def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the unnormalized weights of the target's own token [V], and Σ (p − q)+."""
         return residual(p, q)
 
     def _q_at(self, draft: Draft, accepted: Tensor, like: Tensor) -> Tensor:
-        """q over the target's vocabulary at the first rejection; all zero after a fully accepted draft."""
+        """Return q over the target's vocabulary at the first rejection; all zero after a whole draft."""
         q = torch.zeros_like(like)
         if len(draft) == 0:
             return q
@@ -147,10 +137,10 @@ class RejectionRule(_SamplingRule):
 
 
 class SharedNoiseRule(_SamplingRule):
-    """Gumbel noise keyed by (seed, position, token) moves draft, target and baseline alike.
+    """Every choice is argmax(log p + g), with Gumbel noise g keyed by (seed, position, token).
 
-    Every choice is argmax(log p + g). The speculative output is then token-identical to the
-    baseline's sample at any temperature (Daliri et al. 2024).
+    Draft, target and baseline read the same noise, so the speculative output is token-identical to the
+    sampled baseline at any temperature (Daliri et al. 2024).
     """
 
     def __init__(self, config: RunConfig):
@@ -158,17 +148,15 @@ class SharedNoiseRule(_SamplingRule):
         self._ids: dict[tuple[int, torch.device], Tensor] = {}
 
     def chances(self, count: int) -> None:
-        """None: the noise depends on position and token alone."""
+        return None  # the noise depends on position and token alone
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        """The draft's own argmax(log q + g)."""
         scores = self.warped(logits)
         ids = self._all_ids(scores) if id_map is None else id_map
         noise = gumbel(self._config.seed, where, ids, scores.dtype)[0]
         return Pick((scores.log_softmax(-1) + noise).argmax(-1, keepdim=True), scores.softmax(-1))
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        """Keep the leading tokens that equal argmax(log p + g), then add the target's next one."""
         k = len(draft)
         scores = self.warped(logits)
         where = torch.arange(position, position + k + 1, device=scores.device)
@@ -187,7 +175,7 @@ class SharedNoiseRule(_SamplingRule):
         )
 
     def _all_ids(self, scores: Tensor) -> Tensor:
-        # Draft and target may differ in both.
+        # Draft and target may differ in vocabulary and in device.
         key = (scores.shape[-1], scores.device)
         if key not in self._ids:
             self._ids[key] = torch.arange(scores.shape[-1], device=scores.device)
@@ -195,7 +183,7 @@ class SharedNoiseRule(_SamplingRule):
 
 
 def rule_for(config: RunConfig, device: torch.device) -> VerificationRule:
-    """A fresh rule object for one lane of a run."""
+    """Return a fresh rule object for one lane of a run, with its random numbers on ``device``."""
     match config.rule:
         case Rule.GREEDY:
             return GreedyRule()
@@ -212,6 +200,6 @@ def _q_of_draft(draft: Draft, p: Tensor) -> Tensor:
 
 
 def _finite(draft: Draft, logits: Tensor) -> Tensor:
-    """Whether target's and draft's logits have numbers; of the target's the rows' maxima will do."""
+    """Return whether target and draft logits are numbers; the maxima of the target's rows are enough."""
     finite = has_numbers(logits)
     return finite if draft.logits is None or not len(draft) else finite & has_numbers(draft.logits)

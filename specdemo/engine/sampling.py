@@ -1,7 +1,5 @@
-"""Pure tensor functions: logits to probabilities, draws from them, residuals, shared noise.
-
-No state, no models, no device transfers. Probabilities are float32 for half-precision models and
-keep float64 where the model has it.
+"""Pure tensor functions: logits to probabilities, draws from them, residuals and shared noise.
+They make no transfers from the device.
 """
 
 import torch
@@ -13,18 +11,18 @@ _NEVER = float("-inf")
 
 
 def warp(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
-    """Temperature, then top-k, then top-p; excluded tokens get −inf.
+    """Apply temperature, then top-k, then top-p; excluded tokens get −inf.
 
     Args:
         logits: Raw scores, shape [..., V].
         temperature: Divisor, > 0.
         top_k: Keep the k best (0: all); ties with the k-th are kept.
         top_p: Keep the smallest set of most probable tokens whose mass reaches ``top_p`` (1: all);
-            the most probable token always stays. Of equal ones at the edge the lowest ids stay, whatever
-            rows come with them.
+            the most probable token always stays. Of equally probable tokens at the edge the lowest ids
+            stay, whatever other rows are in the batch.
 
     Returns:
-        Warped log-scores, shape [..., V], float32 or float64, not normalised.
+        Warped log-scores, shape [..., V], float32 or float64, not normalized.
     """
     scores = _wide(logits) / temperature
     if 0 < top_k < scores.shape[-1]:
@@ -39,7 +37,7 @@ def warp(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Softmax in float32 (float64 for float64 input), shape as given."""
+    """Return the softmax in float32 (float64 for float64 input), shape as given."""
     return _wide(logits).softmax(-1)
 
 
@@ -51,13 +49,13 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
         u: One uniform number in [0, 1), float64, shape [1].
 
     Returns:
-        The index, shape [1]. An index of weight zero is never returned, unless no weight is a number above
-        zero: then it is any index there is, so that nothing is read out of bounds before the logits are
-        looked at.
+        The index, shape [1], never one of weight zero. If no weight is a positive number, the index is any
+        valid one, so that nothing is read out of bounds before the logits are checked.
     """
     steps = weights.double().cumsum(0)
     if steps.device.type != "cpu":
-        # Added up in parallel, each step in an order of its own: none may fall, and none rise by nothing.
+        # A GPU sums in parallel, each step in its own order: the sums must not fall, nor rise where the
+        # weight is 0.
         steps = torch.where(weights > 0, steps, 0.0).cummax(0).values
     # u·total can round up to total itself, which no step exceeds.
     point = torch.minimum(u * steps[-1], torch.nextafter(steps[-1], torch.zeros_like(steps[-1])))
@@ -65,14 +63,16 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
 
 
 def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """What the correction is drawn from: (p − q)+, or p itself where nothing is left.
+    """Return the residual distribution max(p − q, 0), or p itself if its mass is 0.
+
+    Leviathan et al. 2023, section 2.3; Chen et al. 2023, theorem 1.
 
     Args:
-        p, q: Target and draft probabilities over the same tokens, shape [V].
+        p: Target probabilities, shape [V].
+        q: Draft probabilities of the same tokens, shape [V].
 
     Returns:
-        The unnormalised residual [V] and its mass Σ (p − q)+ = 1 − Σ min(p, q), a scalar
-        (Leviathan et al. 2023, section 2.3; Chen et al. 2023, theorem 1).
+        The unnormalized residual [V] and its mass Σ (p − q)+ = 1 − Σ min(p, q), a scalar.
     """
     left = (p - q).clamp_min(0)
     mass = left.sum()
@@ -80,20 +80,20 @@ def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def has_numbers(logits: Tensor) -> Tensor:
-    """Whether every row of ``logits`` [..., V] is a distribution, scalar bool.
+    """Return whether every row of ``logits`` [..., V] is a distribution, scalar bool.
 
-    No NaN, no +inf, and not −inf alone, which means "never" where other tokens are possible.
+    A row must not contain NaN or +inf. It may contain −inf ("never"), but not −inf alone.
     """
     return logits.amax(-1).isfinite().all()
 
 
 def leading_agreements(agree: Tensor) -> Tensor:
-    """Length of the leading run of True in ``agree`` [k], a scalar tensor."""
+    """Return the length of the leading run of True in ``agree`` [k], a scalar tensor."""
     return agree.long().cumprod(0).sum()
 
 
 def gumbel(seed: int, positions: Tensor, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Gumbel(0, 1) noise that depends on nothing but (seed, position, token id).
+    """Return Gumbel(0, 1) noise that depends on nothing but (seed, position, token id).
 
     Draft, target and baseline read the same numbers, so argmax(log p + g) couples their choices
     without communication (Daliri, Musco & Suresh 2024, "Coupling without Communication and
@@ -103,6 +103,7 @@ def gumbel(seed: int, positions: Tensor, ids: Tensor, dtype: torch.dtype = torch
         seed: Run seed, 0 ≤ seed < 2³².
         positions: Absolute positions of the tokens to be chosen, int64, shape [n].
         ids: Target token ids, int64, shape [V].
+        dtype: Type of the result.
 
     Returns:
         Noise, shape [n, V].
@@ -114,7 +115,7 @@ def gumbel(seed: int, positions: Tensor, ids: Tensor, dtype: torch.dtype = torch
 
 
 def _mix(x: Tensor) -> Tensor:
-    """A bijective 32-bit hash on int64 tensors (the "lowbias32" constants by C. Wellons)."""
+    """Hash 32-bit values in an int64 tensor bijectively ("lowbias32" by C. Wellons)."""
     x = x & _MASK32
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK32
     x = ((x ^ (x >> 15)) * 0x846CA68B) & _MASK32

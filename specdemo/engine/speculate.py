@@ -1,7 +1,5 @@
-"""Speculative decoding: draft first, verify second. Token ids in, rounds out; no text, no UI.
-
-Algorithm 1 of Leviathan et al. 2023 over a key/value cache. The target sees each round once, as a
-pass over its last own token and the k drafted ones; whatever it refuses is rolled back.
+"""Speculative decoding: draft, verify, correct. Token ids in, rounds out.
+Algorithm 1 of Leviathan et al. 2023 over a key/value cache.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,25 +7,23 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import DraftLength, FixedLength, length_for
 from specdemo.engine.drafter import Drafter, NoDrafter
 from specdemo.engine.rules import VerificationRule, rule_for
 from specdemo.engine.sampling import NO_NUMBERS
-from specdemo.engine.settle import settle
-from specdemo.engine.verdicts import TopLists, Verdict, describe, no_tops
+from specdemo.engine.verdicts import TopLists, describe, no_tops, truncate_at_eos
 from specdemo.models.runtime import MOST_ROWS, Runtime, Stopwatch, capacity_for
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
 
 
 def never() -> bool:
-    """A stop request that does not come."""
+    """Return False: the stop request of a run that nobody stops."""
     return False
 
 
 def run_capacity(prompt_tokens: int, max_new_tokens: int) -> int:
-    """Cache length of a run: the same in both lanes, whatever k is, with room for the rows of padding."""
+    """Return the cache length of a run: the same in both lanes for every k, padding rows included."""
     return capacity_for(prompt_tokens + max_new_tokens + MAX_K + MOST_ROWS)
 
 
@@ -44,37 +40,56 @@ def speculate(
     tops: TopLists = no_tops,
     timed_pass: Callable[[Tensor], None] | None = None,
 ) -> Iterator[Round]:
-    """Decode with drafts, one ``Round`` per target pass.
+    """Decode with drafts and yield one ``Round`` per target pass.
 
     Args:
         target: The model whose output this is.
-        drafter: Proposes the tokens of a round.
+        drafter: Proposes the draft tokens of a round.
         prompt_ids: At least one id.
+        config: Rule, temperature, k, seed and the maximum number of new tokens.
         eos_ids: Ids that end the text; the one that occurs is emitted.
-        stop: Asked once a round; True makes the current round the last.
-        length: Decides how many tokens are drafted; by default always ``config.k``. Never more than
-            what is left less one, since the target always adds one.
-        rule: The run's own rule object, where the drafter knows it too; made from ``config`` otherwise.
-        tops: Makes the lists of likely tokens beside each token, for those who show them: ``top_fives``.
+        stop: Called once a round; True makes the current round the last.
+        length: Decides how many tokens are drafted; by default always ``config.k``. A round never drafts
+            more than what is left less one, since the target always adds one token.
+        rule: The run's own rule object, if the drafter shares it; by default made from ``config``.
+        tops: Makes the lists of likely tokens next to each token, for display: ``verdicts.top_fives``.
         timed_pass: Called with the ids [n] of each target pass and timed in its place; the pass that gives
             the tokens is then off the clock (see ``autoregress``).
 
+    Yields:
+        Rounds in order; the last one has ``finish``.
+
     Raises:
         UserError: The prompt is empty or fills the context.
-        FloatingPointError: Logits are no distribution; nothing of that round is emitted.
+        FloatingPointError: The logits are not a distribution; nothing of that round is emitted.
     """
     text = list(prompt_ids)
-    end, at_end = _end_of_run(target, len(text), config.max_new_tokens)
+    end, finish_at_end = _end_of_run(target, len(text), config.max_new_tokens)
     rule = rule or rule_for(config, target.device)
     length = length or length_for(config.k, None, target.device)
-    prefill_s = _prefill(target, drafter, text, run_capacity(len(text), config.max_new_tokens))
+
+    # 0. Prefill. Both models process the prompt but its last token, which the first pass takes.
+    capacity = run_capacity(len(text), config.max_new_tokens)
+    watch = Stopwatch(target.device)
+    target.begin(capacity)
+    target.prefill(torch.tensor(text[:-1], dtype=torch.long, device=target.device))
+    drafter.begin(text, capacity)
+    watch.lap()
+    [prefill_s] = watch.laps()
+
     index, finish = 0, None
     while finish is None:
         position = len(text)
         watch = Stopwatch(target.device)
+
+        # 1. Draft. How many tokens is decided before each token is drawn, never after: dropping a token
+        # because of what it is would change the distribution of the output.
         length.start(end - position - 1)
         draft = drafter.propose(text, length, rule)
         watch.lap()
+
+        # 2. Verify. One pass over the last token and the k draft tokens gives the target's distribution at
+        # each of the k + 1 places. A baseline may be timed on a pass without padding instead.
         last = torch.tensor(text[-1:], dtype=torch.long, device=target.device)
         ids = torch.cat([last, draft.ids])
         if timed_pass is None:
@@ -85,24 +100,35 @@ def speculate(
             watch.lap()
             logits = target.forward(ids)
             watch.skip()
+
+        # 3. Accept. The rule keeps a prefix of the draft and adds one token of the target's: the corrected
+        # token after a rejection, the bonus token after a whole draft. This is the round's one transfer
+        # from the device.
         verdict = rule.verify(draft, logits, position)
-        accepted, token, drafted_ids = _transfer(verdict, draft)
-        settled = settle(accepted, token, drafted_ids, eos_ids)
-        text += settled.emitted
-        target.rollback(position + settled.kept)
-        drafter.observe(settled.kept)
-        length.observe(settled.kept, settled.compared, len(settled.emitted))
+        packed = torch.cat([verdict.finite.long()[None], verdict.accepted[None], verdict.token, draft.ids])
+        finite, accepted, token, *drafted_ids = packed.tolist()
+        if not finite:
+            raise FloatingPointError(NO_NUMBERS)
+        outcome = truncate_at_eos(accepted, token, drafted_ids, eos_ids)
+        text += outcome.emitted
+
+        # 4. Roll back. The target's cache keeps the last token and what was accepted: the emitted token of
+        # the target's own enters with the next pass.
+        target.rollback(position + outcome.kept)
+        drafter.observe(outcome.kept)
+        length.observe(outcome.kept, outcome.compared, len(outcome.emitted))
         watch.lap()
 
-        if settled.ended:
+        # 5. Record, off the clock.
+        if outcome.ended:
             finish = Finish.EOS
         elif len(text) >= end:
-            finish = at_end
+            finish = finish_at_end
         elif stop():
             finish = Finish.STOPPED
         draft_s, verify_s, other_s = watch.laps()
         length.timed(draft.steps, len(draft) + 1, draft_s, verify_s)
-        drafted, emission = describe(draft, verdict, logits, settled, tops)
+        drafted, emission = describe(draft, verdict, logits, outcome, tops)
         yield Round(
             index=index,
             position=position,
@@ -128,12 +154,12 @@ def autoregress(
     tops: TopLists = no_tops,
     timed_pass: Callable[[Tensor], None] | None = None,
 ) -> Iterator[Round]:
-    """Decode with one model alone: the target for the baseline, or a draft that is its own target.
+    """Decode with one model alone: the target for the baseline, or a draft model as its own target.
 
-    It is ``speculate`` with nothing drafted, so the baseline has every optimisation that the speculative
-    lane has. A decoder that never verifies drafts needs no padded passes either: where padding costs time,
-    ``timed_pass`` is ``ModelRuntime.run_unpadded``, and the baseline's clock counts that pass in place of
-    the padded one that gives the token. Arguments, rounds and errors as for ``speculate``.
+    This is ``speculate`` with nothing drafted, so the baseline has every optimization that the speculative
+    lane has. A decoder that never verifies drafts needs no padded passes: if padding costs time,
+    ``timed_pass`` is ``ModelRuntime.run_unpadded``, and the baseline's clock counts that pass instead of
+    the padded one that gives the token. Arguments, rounds and errors are those of ``speculate``.
     """
     return speculate(
         target,
@@ -148,18 +174,8 @@ def autoregress(
     )
 
 
-def _prefill(target: Runtime, drafter: Drafter, text: list[int], capacity: int) -> float:
-    """Process the prompt but its last token in both models; returns the seconds it took."""
-    watch = Stopwatch(target.device)
-    target.begin(capacity)
-    target.prefill(torch.tensor(text[:-1], dtype=torch.long, device=target.device))
-    drafter.begin(text, capacity)
-    watch.lap()
-    return watch.laps()[0]
-
-
 def _end_of_run(target: Runtime, prompt_tokens: int, max_new_tokens: int) -> tuple[int, Finish]:
-    """Length of prompt and output at which the run ends, and what to call that end."""
+    """Return the number of tokens at which the run ends, prompt included, and the name of that end."""
     if prompt_tokens == 0:
         raise UserError("The prompt is empty; write something for the models to continue.")
     if prompt_tokens >= target.max_context:
@@ -168,14 +184,3 @@ def _end_of_run(target: Runtime, prompt_tokens: int, max_new_tokens: int) -> tup
         )
     wanted = prompt_tokens + max_new_tokens
     return (wanted, Finish.LENGTH) if wanted <= target.max_context else (target.max_context, Finish.CONTEXT)
-
-
-def _transfer(verdict: Verdict, draft: Draft) -> tuple[int, int, list[int]]:
-    """The round's one transfer from the device: accepted count, the target's token, the drafted ids."""
-    packed: Tensor = torch.cat(
-        [verdict.finite.long()[None], verdict.accepted[None], verdict.token, draft.ids]
-    )
-    finite, accepted, token, *ids = packed.tolist()
-    if not finite:
-        raise FloatingPointError(NO_NUMBERS)
-    return accepted, token, ids

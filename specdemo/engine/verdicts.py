@@ -1,22 +1,15 @@
-"""What the target decided in a round, one class per rule, and how each is written down as plain data.
-
-Deciding is in ``rules``; its tensors stay on the device until the engine's one transfer. Describing runs
-after the round's clock has stopped, reads what was decided with, and computes nothing that a decision
-depends on: only lists of likely tokens, and under greedy the probabilities at temperature 1, are made
-here, because they exist only to be shown.
-"""
+"""The target's decision in a round: one class per rule, its effect on the text, and its record."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from specdemo.engine.draft import Draft
+from specdemo.engine.drafter import Draft
 from specdemo.engine.sampling import probabilities
-from specdemo.engine.settle import Settled
 from specdemo.records.trace import Alternative, Emission, Status, Token
 
 TOP = 5
@@ -24,16 +17,16 @@ TOP = 5
 Facts = dict[str, Any]
 """Some fields of a ``Token``."""
 TopLists = Callable[[Tensor, Tensor | None], list[tuple[Alternative, ...]]]
-"""From probabilities [n, H] and the id map of their columns to the most probable tokens of each row."""
+"""Maps probabilities [n, H] and the id map of their columns to the most probable tokens of each row."""
 
 
 def no_tops(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
-    """Empty lists, where nobody looks at them."""
+    """Return empty lists, for runs that nobody looks at."""
     return [()] * len(probs)
 
 
 def top_fives(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
-    """Top five of each row, impossible tokens left out."""
+    """Return the five most probable tokens of each row, without impossible ones."""
     values, ids = probs.topk(min(TOP, probs.shape[-1]))
     if id_map is not None:
         ids = id_map[ids]
@@ -43,9 +36,53 @@ def top_fives(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, .
     ]
 
 
+class Outcome(NamedTuple):
+    """The effect of one round on the text.
+
+    Attributes:
+        accepted: Number of leading draft tokens that the rule accepted.
+        token: The target's own token after them, whether it entered the text or not.
+        emitted: Ids that enter the text.
+        kept: Number of emitted ids that were drafted.
+        compared: Number of draft tokens that count as compared: the kept ones and the first rejected one.
+        own: Whether the target's own token is the last of ``emitted``.
+        ended: Whether the last of ``emitted`` ends the text.
+    """
+
+    accepted: int
+    token: int
+    emitted: list[int]
+    kept: int
+    compared: int
+    own: bool
+    ended: bool
+
+
+def truncate_at_eos(accepted: int, token: int, drafted: Sequence[int], eos_ids: frozenset[int]) -> Outcome:
+    """Cut a round's tokens after the first end-of-text id; later ones never enter the text.
+
+    Args:
+        accepted: Number of leading draft tokens that the rule accepted.
+        token: The target's own token after them.
+        drafted: All drafted ids.
+        eos_ids: Ids that end the text; the one that occurs is emitted.
+    """
+    written = [*drafted[:accepted], token]
+    end = next((place for place, written_id in enumerate(written) if written_id in eos_ids), None)
+    emitted = written if end is None else written[: end + 1]
+    kept = min(accepted, len(emitted))
+    own = len(emitted) > accepted
+    compared = min(len(drafted), accepted + 1) if own else kept
+    return Outcome(accepted, token, emitted, kept, compared, own, end is not None)
+
+
 @dataclass(frozen=True)
 class Verdict(ABC):
-    """What every rule decides.
+    """The decision of any rule. Its tensors stay on the device until the engine's one transfer.
+
+    The methods describe the decision after the round's clock has stopped. They read the numbers that decided
+    and compute nothing that a decision depends on: lists of likely tokens, and under greedy the probabilities
+    at temperature 1, exist only for display.
 
     Attributes:
         accepted: Number of leading draft tokens kept, scalar.
@@ -59,32 +96,31 @@ class Verdict(ABC):
 
     @abstractmethod
     def distributions(self, logits: Tensor) -> Tensor:
-        """The target's distributions as they are shown, shape [k + 1, V]; ``logits`` are its own, as wide."""
+        """Return the target's distributions for display, shape as its ``logits`` [k + 1, V]."""
 
     @abstractmethod
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """What there is to say of each drafted token; ``p`` are its :meth:`distributions`."""
+        """Return the recorded fields of each draft token; ``p`` are the :meth:`distributions`."""
 
     @abstractmethod
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
-        """The target's own token after ``accepted`` drafted ones; ``p`` as for :meth:`facts`."""
+        """Return the record of the target's own token after ``accepted`` draft tokens."""
 
 
 @dataclass(frozen=True)
 class GreedyVerdict(Verdict):
-    """The target's first choices. Its probabilities decided nothing, so they are those at temperature 1."""
+    """The target's most probable tokens, shown with their probabilities at temperature 1."""
 
     def distributions(self, logits: Tensor) -> Tensor:
-        """Softmax at temperature 1."""
         return probabilities(logits)
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """p and q are 1 or 0, as the rule has them; what the models thought is beside them as raw."""
+        """Return p and q as the rule has them, 1 or 0, with the models' probabilities as raw_p and raw_q."""
         k = len(draft)
         raw_p = p[:k].gather(1, draft.ids[:, None])[:, 0].tolist()
         raw_q = [None] * k if draft.logits is None else probabilities(draft.logits).amax(-1).tolist()
         agrees = (p[:k].argmax(-1) == draft.ids).tolist()
-        # Up to the first rejection the rule's own verdict counts; behind it the argmax is only informative.
+        # Up to the first rejection the rule's own verdict counts; after it the argmax is only informative.
         agrees[: accepted + 1] = [i < accepted for i in range(min(k, accepted + 1))]
         return [
             {"q": 1.0, "p": float(agree), "accept_prob": float(agree), "raw_q": raw_q[i], "raw_p": raw_p[i]}
@@ -92,7 +128,6 @@ class GreedyVerdict(Verdict):
         ]
 
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
-        """Chosen with certainty."""
         row = p[accepted]
         best = row.topk(min(2, len(row))).values.tolist()
         gap = best[0] - best[1] if len(best) > 1 and best[1] > 0 else None
@@ -102,11 +137,12 @@ class GreedyVerdict(Verdict):
 
 @dataclass(frozen=True)
 class SampledVerdict(Verdict):
-    """A verdict reached with distributions.
+    """A decision by distributions.
 
     Attributes:
         p: The rule's target distribution, shape [k + 1, V].
-        p_of_draft, q_of_draft: Probabilities of the drafted tokens, shape [k].
+        p_of_draft: Target probabilities of the draft tokens, shape [k].
+        q_of_draft: Draft probabilities of the draft tokens, shape [k].
     """
 
     p: Tensor
@@ -114,22 +150,20 @@ class SampledVerdict(Verdict):
     q_of_draft: Tensor
 
     def distributions(self, logits: Tensor) -> Tensor:
-        """Those the rule decided with."""
         return self.p
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """p and q of each drafted token."""
         both = zip(self.p_of_draft.tolist(), self.q_of_draft.tolist(), strict=True)
         return [{"q": q_of_token, "p": p_of_token} for p_of_token, q_of_token in both]
 
 
 @dataclass(frozen=True)
 class RejectionVerdict(SampledVerdict):
-    """Coins, and what the target's own token was drawn from.
+    """A decision by uniform draws, with a corrected token from the residual distribution.
 
     Attributes:
         coins: Uniform draws u, shape [k].
-        residual: Unnormalised distribution the token was drawn from, shape [V].
+        residual: Unnormalized distribution that the target's own token was drawn from, shape [V].
         residual_mass: Σ (p − q)+ at the rejection, scalar.
     """
 
@@ -138,16 +172,15 @@ class RejectionVerdict(SampledVerdict):
     residual_mass: Tensor
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """And the chance of acceptance with the coin, as far as one counted."""
+        """Return p, q, min(1, p/q), and u for the tokens that were compared."""
         found = super().facts(draft, p, accepted)
         for i, (fact, coin) in enumerate(zip(found, self.coins.tolist(), strict=True)):
-            # As tensors divide: what was drawn with a q that rounds to 0 stays, unless p is 0 as well.
+            # As tensors divide: a token whose q rounds to 0 is accepted unless its p is 0 as well.
             fact["accept_prob"] = min(1.0, fact["p"] / fact["q"]) if fact["q"] else float(fact["p"] > 0)
             fact["u"] = coin if i <= accepted else None
         return found
 
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
-        """Drawn from the residual, or from p after a draft that was accepted whole."""
         source = self.residual / self.residual.sum()
         mass = self.residual_mass.item() if status is Status.CORRECTED else None
         [top] = tops(source[None], None)
@@ -156,7 +189,7 @@ class RejectionVerdict(SampledVerdict):
 
 @dataclass(frozen=True)
 class SharedNoiseVerdict(SampledVerdict):
-    """The noise that moved target and draft alike.
+    """A decision by noise that target and draft share.
 
     Attributes:
         noise: Gumbel noise, shape [k + 1, V].
@@ -165,13 +198,12 @@ class SharedNoiseVerdict(SampledVerdict):
     noise: Tensor
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """And the noise of each drafted token at its place."""
         found = super().facts(draft, p, accepted)
         noises = self.noise[: len(draft)].gather(1, draft.ids[:, None])[:, 0].tolist()
         return [fact | {"noise": noise} for fact, noise in zip(found, noises, strict=True)]
 
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
-        """The largest log p + noise; the gap is to the second largest."""
+        """Return the token with the largest log p + noise; the gap is the distance to the second largest."""
         row, noise = p[accepted], self.noise[accepted]
         best = (row.log() + noise).topk(2).values
         [top] = tops(row[None], None)
@@ -186,50 +218,46 @@ class SharedNoiseVerdict(SampledVerdict):
 
 
 def describe(
-    draft: Draft,
-    verdict: Verdict,
-    logits: Tensor,
-    settled: Settled,
-    tops: TopLists,
+    draft: Draft, verdict: Verdict, logits: Tensor, outcome: Outcome, tops: TopLists
 ) -> tuple[tuple[Token, ...], Emission | None]:
-    """A round's drafted tokens with their verdicts, and the target's own token if it entered the text.
+    """Return the records of a round's draft tokens and of the target's own token.
 
     Args:
-        draft, verdict, logits: As the engine used them; ``logits`` is [k + 1, V].
-        settled: What entered the text.
+        draft: The round's draft, of k tokens.
+        verdict: The rule's decision.
+        logits: The target's logits, shape [k + 1, V].
+        outcome: The effect of the decision on the text.
         tops: Makes the lists of likely tokens.
+
+    Returns:
+        One ``Token`` per draft token; the ``Emission`` if the target's own token entered the text.
     """
     p = verdict.distributions(logits)
-    drafted = _describe_draft(draft, verdict, p, settled, tops) if len(draft) else ()
-    if not settled.own:
+    drafted = _describe_draft(draft, verdict, p, outcome, tops) if len(draft) else ()
+    if not outcome.own:
         return drafted, None
-    status = Status.CORRECTED if settled.accepted < len(draft) else Status.BONUS
-    return drafted, verdict.emission(p, settled.accepted, settled.token, status, tops)
+    status = Status.CORRECTED if outcome.accepted < len(draft) else Status.BONUS
+    return drafted, verdict.emission(p, outcome.accepted, outcome.token, status, tops)
 
 
 def _describe_draft(
-    draft: Draft, verdict: Verdict, p: Tensor, settled: Settled, tops: TopLists
+    draft: Draft, verdict: Verdict, p: Tensor, outcome: Outcome, tops: TopLists
 ) -> tuple[Token, ...]:
     target_tops = tops(p[: len(draft)], None)
-    facts = verdict.facts(draft, p, settled.accepted)
+    draft_tops: list[tuple[Alternative, ...]] = [()] * len(draft)  # nothing to list for copied tokens
+    if draft.logits is not None:
+        q = probabilities(draft.logits) if draft.probs is None else draft.probs
+        draft_tops = tops(q, draft.id_map)
+    facts = verdict.facts(draft, p, outcome.accepted)
     return tuple(
         Token(
             id=drafted_id,
-            status=Status.ACCEPTED if i < settled.kept else Status.DISCARDED,
-            compared=i < settled.compared,
-            rejected=settled.kept <= i < settled.compared,
-            draft_top=draft_top,
+            status=Status.ACCEPTED if i < outcome.kept else Status.DISCARDED,
+            compared=i < outcome.compared,
+            rejected=outcome.kept <= i < outcome.compared,
+            draft_top=draft_tops[i],
             target_top=target_tops[i],
             **facts[i],
         )
-        for i, (drafted_id, draft_top) in enumerate(
-            zip(draft.ids.tolist(), _draft_tops(draft, tops), strict=True)
-        )
+        for i, drafted_id in enumerate(draft.ids.tolist())
     )
-
-
-def _draft_tops(draft: Draft, tops: TopLists) -> list[tuple[Alternative, ...]]:
-    """Of the distributions the draft drew from, or would have; none where it copied."""
-    if draft.logits is None:
-        return [()] * len(draft)
-    return tops(probabilities(draft.logits) if draft.probs is None else draft.probs, draft.id_map)

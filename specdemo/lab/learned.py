@@ -5,7 +5,7 @@ from statistics import fmean
 from typing import Any
 
 from specdemo.lab.charts import learned_chart
-from specdemo.models.learning_table import Visit
+from specdemo.models.n_gram import Visit
 
 LATEST = 10
 """Visits a figure is the mean of."""

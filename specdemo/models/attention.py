@@ -1,7 +1,4 @@
-"""Attention over a static cache whose result for a row does not depend on how many rows come with it.
-
-Registered with transformers under ``ATTENTION``; models are loaded with that name. Knows no cache.
-"""
+"""Attention over a static cache whose result for a row does not depend on the number of rows in the pass."""
 
 import torch
 import torch.nn.functional as F
@@ -10,16 +7,16 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "specdemo_grouped"
-"""Name under which :func:`grouped_attention` is registered with transformers."""
+"""Name of :func:`grouped_attention` in transformers; models are loaded with it."""
 CHUNK = 12
-"""Query rows that the CPU attention kernel is given at once.
+"""Number of query rows that the CPU attention kernel is given at once.
 
-It hands them to matrix products that cut rows into tiles, and a row's sums differ with its tile: which
-rows those are changes from processor to processor, and with MKL on AVX2 even after the number of threads was
-set. In chunks of one size every row meets the same kernels, and twelve rows are whole tiles of 4, 6 or 12.
+Its matrix products cut rows into tiles, and a row's sums differ with its tile. Which rows are affected
+depends on the processor, and with MKL on AVX2 even on earlier changes of the number of threads. In chunks of
+one size every row meets the same kernels, and twelve rows are whole tiles of 4, 6 or 12.
 """
 WITHOUT_EFFECT = frozenset({"dropout", "position_ids", "cache_position"})
-"""Numbers that models hand to any attention function and that inference has no use for."""
+"""Arguments that models pass to any attention function and that do not affect inference."""
 
 
 class UnsupportedAttentionError(NotImplementedError):
@@ -36,7 +33,7 @@ def grouped_attention(
     softcap: float | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """Attention whose result for a row does not depend on how many rows come with it.
+    """Compute attention whose result for a row does not depend on the number of rows.
 
     The g query heads that share a key/value head become g·n rows of one head: nothing is repeated
     in memory.
@@ -45,13 +42,14 @@ def grouped_attention(
         query: Shape [batch, heads, n, d].
         key, value: Shape [batch, kv_heads, capacity, d].
         attention_mask: Additive, shape [batch or 1, 1, n, capacity].
-        softcap: Bound into which scores are bent before the mask.
+        scaling: Factor of the scores; by default d^-½.
+        softcap: Bound of the scores before the mask (Gemma 2).
 
     Returns:
-        Shape [batch, n, heads, d], and None for the weights, as transformers asks.
+        Shape [batch, n, heads, d], and None for the weights, as transformers expects.
 
     Raises:
-        UnsupportedAttentionError: The model hands over anything else that changes the result, such as sinks.
+        UnsupportedAttentionError: The model passes another argument that changes the result, such as sinks.
     """
     for name in kwargs.keys() - WITHOUT_EFFECT:
         if isinstance(kwargs[name], Tensor | float):
@@ -61,7 +59,7 @@ def grouped_attention(
 
 
 def group_mask(mask: Tensor, group: int) -> Tensor:
-    """A mask [masks, 1, n, capacity] for ``group`` query heads in one: as :func:`attend` takes it."""
+    """Rearrange a mask [masks, 1, n, capacity] for :func:`attend`, with ``group`` query heads per kv head."""
     masks, _, n, capacity = mask.shape
     rows = mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
     if not _in_chunks(mask):
@@ -77,7 +75,7 @@ def attend(
     scaling: float | None = None,
     softcap: float | None = None,
 ) -> Tensor:
-    """:func:`grouped_attention` of [batch, heads, n, d] with a mask from :func:`group_mask`; same shape."""
+    """Compute :func:`grouped_attention` with a mask from :func:`group_mask`; returns [batch, heads, n, d]."""
     batch, heads, n, width = query.shape
     kv_heads = key.shape[1]
     rows = query.reshape(batch, kv_heads, -1, width)
@@ -96,14 +94,13 @@ def attend(
 
 
 def _in_chunks(rows: Tensor) -> bool:
-    """Whether attention takes these rows chunk by chunk: on CPU, of one text."""
     return rows.device.type == "cpu" and rows.shape[0] == 1
 
 
 def _capped_attention(
     rows: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, cap: float
 ) -> Tensor:
-    """Attention with scores bent into ±``cap`` (Gemma 2), which torch's fused kernels do not know."""
+    """Compute attention with scores bounded by ±``cap`` (Gemma 2), which no fused kernel of torch does."""
     scores = torch.tanh(rows @ key.transpose(-1, -2) * scaling / cap) * cap + mask
     return scores.softmax(-1, dtype=torch.float32).to(value.dtype) @ value
 
@@ -111,14 +108,14 @@ def _capped_attention(
 def additive_mask(
     *args, dtype: torch.dtype = torch.float32, hidden: float = float("-inf"), **kwargs
 ) -> Tensor:
-    """transformers' boolean mask as an additive one, made once a pass instead of once a layer."""
+    """Return transformers' boolean mask as an additive one, made once a pass instead of once a layer."""
     allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
-    # There is none only where skipping it is allowed.
+    # sdpa_mask returns None only if skipping is allowed.
     return hiding(~allowed, dtype, hidden)  # pyright: ignore[reportOptionalOperand]
 
 
 def hiding(hidden: Tensor, dtype: torch.dtype, by: float = float("-inf")) -> Tensor:
-    """What is added to scores of ``dtype``: ``by`` where ``hidden`` is true, else nothing; shape as given."""
+    """Return an additive mask of ``dtype``: ``by`` where ``hidden`` is true, else 0; shape as given."""
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, by)
 
 

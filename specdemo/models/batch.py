@@ -1,9 +1,4 @@
-"""One model over the caches of several texts of one length: each pass goes on with all of them at once.
-
-A pass of one text waits for the weights to be read; a batch reads them once for all its texts. Its kernels
-are not those of a single text's pass, so that the two differ by what rounding does. This module knows nothing
-of drafting, sampling or text.
-"""
+"""One model over the caches of several texts of equal length, which every pass extends together."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,19 +13,23 @@ from specdemo.models.reduced_draft import ReducedHeadDraft
 
 
 class Batch(Protocol):
-    """One model over the caches of several texts of equal length."""
+    """One model over the caches of several texts of equal length.
+
+    A pass over one text waits for the weights to be read; a batch reads them once for all texts. Its kernels
+    are not those of a single text's pass, so results differ by rounding.
+    """
 
     def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        """Have every text begin with what one text's cache holds (``ModelRuntime.keys_and_values``)."""
+        """Start every text with the cached keys and values of one text (``ModelRuntime.keys_and_values``)."""
         ...
 
     def run(self, ids: Tensor, start: int) -> Tensor:
-        """Append ``ids`` [rows, n] at position ``start`` of every text: logits [rows, n, V]."""
+        """Append ``ids`` [rows, n] at position ``start`` of every text and return logits [rows, n, V]."""
         ...
 
 
 def batch_of(model: CausalLM, rows: int, capacity: int) -> Batch:
-    """``model`` over ``rows`` caches of ``capacity`` positions."""
+    """Return ``model`` over ``rows`` caches of ``capacity`` positions."""
     if isinstance(model, FusedLlama):
         return FusedBatch(model, rows, capacity)
     return PlainBatch(model, rows, capacity)
@@ -44,7 +43,7 @@ class PlainBatch:
         self._model = model
         execution = PlainExecution(model)
         self._cache = execution.open(capacity)
-        # A first pass makes buffers for one text; every text gets a copy.
+        # The first pass makes the buffers for one text; every text gets a copy.
         first = torch.zeros(1, dtype=torch.long, device=next(model.parameters()).device)
         execution.run(first, 0, self._cache, 1, ())
         self._layers = [layer for layer in self._cache.layers if isinstance(layer, CursorLayer)]
@@ -54,20 +53,18 @@ class PlainBatch:
 
     @torch.inference_mode()
     def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        """Copy it to every text."""
         _copy_to_all(held, [(layer.keys, layer.values) for layer in self._layers])
 
     @torch.inference_mode()
     def run(self, ids: Tensor, start: int) -> Tensor:
-        """One forward pass."""
         self._layers[0].cursor.length = start
         logits = self._model(input_ids=ids, past_key_values=self._cache, use_cache=True).logits
-        # Of a model in parts the last ones may be on other devices than the first.
+        # The last parts of a model in shards may be on other devices than the first.
         return logits.to(ids.device)
 
 
 class FusedBatch:
-    """A Llama-type model on the short path: products over all texts at once, attention text by text."""
+    """A ``FusedLlama``: products over all texts at once, attention text by text."""
 
     @torch.inference_mode()
     def __init__(self, model: FusedLlama, rows: int, capacity: int):
@@ -76,12 +73,10 @@ class FusedBatch:
 
     @torch.inference_mode()
     def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        """Copy it to every text."""
         _copy_to_all(held, self._cache.layers)
 
     @torch.inference_mode()
     def run(self, ids: Tensor, start: int) -> Tensor:
-        """One pass."""
         places = self._cache.places[start : start + ids.shape[1]]
         logits, _ = self._model(ids.flatten(), places, self._cache, ids.numel())
         return logits.unflatten(0, ids.shape)
@@ -89,7 +84,7 @@ class FusedBatch:
 
 def _copy_to_all(held: Sequence[KeysAndValues], buffers: Sequence[KeysAndValues]) -> None:
     """Write one text's layers [1, heads, n, d] to the first n positions of ``buffers``, [rows, heads, …]."""
-    # Nothing is held of a text of one token, whose pass is yet to come.
+    # The cache of a text of one token is empty: its pass is still to come.
     for layer, buffer in zip(held, buffers if held else (), strict=True):
         for one, all_rows in zip(layer, buffer, strict=True):
             all_rows[:, :, : one.shape[2]] = one

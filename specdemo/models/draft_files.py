@@ -1,7 +1,4 @@
-"""Weights of drafts on disk: safetensors in shards small enough for a plain push.
-
-Matrices are stored in int8 with one scale per row, the rest in bf16.
-"""
+"""Weights of drafts on disk (safetensors in small shards), and drafts that share their target's embedding."""
 
 import json
 import math
@@ -16,7 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from specdemo.models.layer_views import EmbeddingOwner, input_embedding
-from specdemo.models.packed_linear import quantise_rows
+from specdemo.models.packed_linear import quantize_rows
 from specdemo.records.limits import UserError
 
 M = TypeVar("M", bound=nn.Module)
@@ -28,7 +25,9 @@ SCALE = ".scale"
 
 
 def save_weights(state: dict[str, Tensor], folder: Path) -> None:
-    """Write ``state`` to ``folder`` in place of what was there.
+    """Write ``state`` to ``folder``, replacing weights that are there.
+
+    Matrices are stored in int8 with one scale per row, ids in int32, everything else in bf16.
 
     Raises:
         UserError: The folder cannot be written.
@@ -46,7 +45,7 @@ def save_weights(state: dict[str, Tensor], folder: Path) -> None:
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Every tensor under ``folder``, ids as int64."""
+    """Return every tensor in ``folder``, ids as int64."""
     state: dict[str, Tensor] = {}
     for shard in sorted(folder.glob("model*.safetensors")):
         state |= load_file(shard)
@@ -58,7 +57,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def weight_names(folder: Path) -> set[str]:
-    """Names of the tensors under ``folder``, without reading them; empty where there are none."""
+    """Return the names of the tensors in ``folder`` without reading them; empty if there are none."""
     if (folder / INDEX).is_file():
         return set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"])
     shard = folder / "model.safetensors"
@@ -69,7 +68,7 @@ def weight_names(folder: Path) -> set[str]:
 
 
 def count_parameters(folder: Path) -> int:
-    """How many numbers the weights under ``folder`` are, from the files' headers alone."""
+    """Return the number of parameters in ``folder`` from the headers of its files."""
     total = 0
     for shard in folder.glob("*.safetensors"):
         with safe_open(shard, "pt") as file:
@@ -78,21 +77,20 @@ def count_parameters(folder: Path) -> int:
 
 
 def _stored(name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """One tensor as it is written: ids in int32, matrices in int8 with their scales, the rest in bf16."""
     if not tensor.is_floating_point():
         return {name: tensor.to(torch.int32)}
     if tensor.ndim != 2:
         return {name: tensor.to(torch.bfloat16).contiguous()}
-    rows, scale = quantise_rows(tensor)
+    rows, scale = quantize_rows(tensor)
     return {name: rows, name + SCALE: scale}
 
 
 class CastEmbedding(nn.Module):
-    """Another model's embedding whose vectors come out in a type of one's own.
+    """Another model's embedding with its vectors cast to a dtype.
 
     Args:
-        embedding: Borrowed; it stays as it is.
-        dtype: Of the vectors.
+        embedding: Shared with the other model and left as it is.
+        dtype: Type of the vectors.
     """
 
     def __init__(self, embedding: nn.Embedding, dtype: torch.dtype):
@@ -106,12 +104,12 @@ class CastEmbedding(nn.Module):
         return self.inner.weight
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Ids [...] to vectors [..., d]."""
+        """Map ids [...] to vectors [..., d]."""
         return self.inner(ids).to(self._dtype)
 
 
 def borrowed_embedding(owner: EmbeddingOwner, dtype: torch.dtype | None) -> nn.Embedding | CastEmbedding:
-    """The input embedding of ``owner`` for a draft that computes in ``dtype``; None for the owner's own."""
+    """Return the embedding of ``owner`` for a draft that computes in ``dtype``, by default the owner's."""
     embedding = input_embedding(owner)
     if dtype is None or dtype == embedding.weight.dtype:
         return embedding
@@ -119,7 +117,7 @@ def borrowed_embedding(owner: EmbeddingOwner, dtype: torch.dtype | None) -> nn.E
 
 
 def place_draft(draft: M, embedding: nn.Embedding | CastEmbedding, dtype: torch.dtype | None) -> M:
-    """A draft beside the ``embedding`` it borrows, its own numbers in ``dtype`` or the embedding's."""
+    """Move a draft to the device of the shared ``embedding`` and to ``dtype``, by default the embedding's."""
     borrowed = {id(tensor) for tensor in embedding.parameters()}
     return place_like(draft, embedding.weight, dtype, borrowed)
 
@@ -129,8 +127,8 @@ def place_like(
 ) -> M:
     """Move ``module`` to the device of ``weight`` and its parameters to its dtype, or to ``dtype``.
 
-    Buffers keep theirs: rotary frequencies in bf16 would blur positions. So do the parameters whose
-    ``id`` is among ``untouched``.
+    Buffers keep their dtype, because rotary frequencies in bf16 would blur positions. Parameters whose
+    ``id()`` is in ``untouched`` keep theirs too.
     """
     module.to(weight.device)
     for parameter in module.parameters():

@@ -1,11 +1,4 @@
-"""A one-layer draft that reads the target's hidden states: EAGLE-3 (Li et al. 2025) for small targets.
-
-The target's states at several depths are fused into one vector per position, which already holds
-much of what the target is about to say. Pair j is that vector at position j with the embedding of
-token j + 1, the token the target chose there; from it the layer predicts token j + 2. Beyond the
-text there are no states to read, so the layer's own output takes their place; training unrolls the
-same steps (``training.students``). Head and id map are as in ``reduced_draft``.
-"""
+"""The feature draft: one layer that reads the target's hidden states (EAGLE-3, Li et al. 2025)."""
 
 import json
 from collections.abc import Callable
@@ -20,14 +13,14 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rot
 
 from specdemo.models.attention import grouped_attention, hiding
 from specdemo.models.draft_files import borrowed_embedding, load_weights, place_draft, save_weights
+from specdemo.models.fused_execution import EXAMPLE_ROWS, traced
 from specdemo.models.layer_views import EmbeddingOwner, decoder_layers, input_embedding, output_layer
-from specdemo.models.traced import EXAMPLE_ROWS, traced
 
 CONFIG_FILE = "feature_draft.json"
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""From queries [batch, heads, n, d], keys and values [batch, kv_heads, n, d] of new pairs to contexts
-[batch, heads, n, d]; decoding reads a cache here, training its unrolled steps."""
+"""Maps queries [batch, heads, n, d], keys and values [batch, kv_heads, n, d] of new pairs to contexts
+[batch, heads, n, d]; decoding reads a cache, training its unrolled steps."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +38,7 @@ class FeatureConfig:
     taps: tuple[int, ...]
 
     def llama(self) -> LlamaConfig:
-        """The same sizes as transformers' layers take them."""
+        """Return the same sizes as a configuration for transformers' layers."""
         return LlamaConfig(
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
@@ -59,11 +52,17 @@ class FeatureConfig:
 
 
 class FeatureDraft(nn.Module):
-    """Fusion, one decoder layer over (state, embedding) pairs, norm and reduced head.
+    """Fusion of states, one decoder layer over (state, embedding) pairs, norm and reduced head.
+
+    The target's states at several depths are fused into one vector per position, which contains much about
+    the target's next tokens. Pair j is that vector at position j with the embedding of token j + 1, the token
+    that the target chose there; from it the layer predicts token j + 2. After the end of the text there are
+    no states, so the layer's own output takes their place; training unrolls the same steps
+    (``training.students``). Head and id map are those of ``reduced_draft``.
 
     Args:
         config: Sizes.
-        embedding: The target's input embedding, borrowed.
+        embedding: The target's input embedding, shared.
         id_map: Target ids of the head's rows, shape [H], int64.
     """
 
@@ -85,25 +84,26 @@ class FeatureDraft(nn.Module):
         self.lm_head = nn.Linear(d, len(id_map), bias=False)
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
-        # What decoding keeps from run to run, one at most; a module as an attribute would become a part.
+        # The trace that decoding keeps from run to run, in a list because a module would become a submodule.
         self.traces: list[Callable[..., Tensor]] = []
 
     def own_state(self) -> dict[str, Tensor]:
-        """Every tensor but the borrowed embedding's."""
+        """Return every tensor but the shared embedding's."""
         borrowed = {id(tensor) for tensor in self.embedding.parameters()}
         return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
 
     def step(self, states: Tensor, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """The layer over new pairs.
+        """Run the layer over new pairs.
 
         Args:
             states: Fused target states or the layer's own earlier output, [batch, n, d].
             ids: Token that followed each state, [batch, n].
-            positions: Of the pairs, [1, n].
+            positions: Positions of the pairs, [1, n].
+            attend: Computes the attention.
 
         Returns:
-            The layer's output, [batch, n, d]: the next token's logits through :meth:`logits`, and
-            the state of the pair after it.
+            The layer's output [batch, n, d]: input of :meth:`logits` for the next token, and the state of the
+            following pair.
         """
         batch, n, _ = states.shape
         pairs = torch.cat([self.embedding_norm(self.embedding(ids)), self.state_norm(states)], -1)
@@ -115,24 +115,26 @@ class FeatureDraft(nn.Module):
         return states + self.mlp(self.mlp_norm(states))
 
     def logits(self, states: Tensor) -> Tensor:
-        """Scores of the draft's own vocabulary, [..., H]."""
+        """Return logits of the draft's own vocabulary, [..., H]."""
         return self.lm_head(self.norm(states))
 
 
 class _Append(nn.Module):
-    """New pairs over a cache of fixed length, as a function of tensors alone: what is traced."""
+    """The draft over a cache of fixed length, as a function of tensors alone, to be traced."""
 
     def __init__(self, draft: FeatureDraft):
         super().__init__()
         self.draft = draft
 
     def forward(self, states: Tensor, ids: Tensor, places: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """The last pair's output [1, d].
+        """Append n pairs to the cache and return the last pair's output [1, d].
 
         Args:
-            states: Shape [n, d].
-            ids, places: Of the pairs, shape [n].
-            keys, values: The cache, shape [1, kv_heads, capacity, head_dim]; written at ``places``.
+            states: States of the pairs, shape [n, d].
+            ids: Tokens of the pairs, shape [n].
+            places: Positions of the pairs, shape [n].
+            keys: Cached keys, shape [1, kv_heads, capacity, head_dim]; written at ``places``.
+            values: Cached values, likewise.
         """
 
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ class _Append(nn.Module):
 
 
 class FeatureRuntime:
-    """A feature draft with its cache of pairs; rollback moves a cursor."""
+    """A feature draft with its cache of pairs; a rollback moves a cursor."""
 
     def __init__(self, draft: FeatureDraft):
         self.draft = draft
@@ -175,12 +177,12 @@ class FeatureRuntime:
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> Tensor:
-        """Append pairs of target features [n, taps·d] and ids [n]; the last pair's output [1, d]."""
+        """Append pairs of target features [n, taps · d] and ids [n]; return the last pair's output [1, d]."""
         return self.append(self.draft.fuse(features.to(self._keys.dtype)), ids)
 
     @torch.inference_mode()
     def append(self, states: Tensor, ids: Tensor) -> Tensor:
-        """Append pairs of states [n, d] and ids [n]; the last pair's output [1, d]."""
+        """Append pairs of states [n, d] and ids [n]; return the last pair's output [1, d]."""
         places = torch.arange(self.length, self.length + len(ids), device=self.device)
         output = self._append(states, ids, places, self._keys, self._values)
         self.length += len(ids)
@@ -192,16 +194,16 @@ class FeatureRuntime:
 
 
 def default_taps(layers: int) -> tuple[int, ...]:
-    """A low, a middle and the last layer."""
+    """Return the indices of a low, a middle and the last layer."""
     return tuple(sorted({min(1, layers - 1), layers // 2, layers - 1}))
 
 
 def feature_draft_for(target: PreTrainedModel, id_map: Tensor) -> FeatureDraft:
-    """A feature draft sized after ``target`` and made of its parts as far as they fit.
+    """Return a feature draft sized for ``target`` that starts from the target's own parts.
 
-    Fusion starts as the identity on the last tapped layer. The layer over it starts as the target's
-    last one, blind to the embedding half of its input but for noise, and the head as the target's
-    rows: all of them at home in that layer's states, which is what lets it learn from little text.
+    Fusion starts as the identity on the last tapped layer. The layer starts as the target's last one, with
+    only noise on the embedding half of its input, and the head as the target's rows. All of these fit that
+    layer's states, which is why the draft learns from little text.
     """
     text = target.config.get_text_config()
     heads = text.num_attention_heads
@@ -229,7 +231,7 @@ def feature_draft_for(target: PreTrainedModel, id_map: Tensor) -> FeatureDraft:
 
 
 def _take_parts(draft: FeatureDraft, target: PreTrainedModel) -> None:
-    """Copy the target's last layer and final norm, whatever of them has Llama's names and shapes."""
+    """Copy those parts of the target's last layer and final norm that have Llama's names and shapes."""
     last = decoder_layers(target)[-1]
     weights, d = last.state_dict(), draft.config.hidden_size
     for name in ("q", "k", "v"):
@@ -250,14 +252,14 @@ def _copy(own: Tensor, source: Tensor | None) -> None:
 
 
 def _gains(norm: nn.Module | None) -> Tensor | None:
-    """Factors of an RMS norm, which families store in different ways: they are what ones become."""
+    """Return the factors of an RMS norm: its output for ones, because families store them differently."""
     if norm is None or "RMSNorm" not in type(norm).__name__:
         return None
     return norm(torch.ones_like(norm.get_parameter("weight")))
 
 
 def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
-    """Write sizes and weights (in shards) to ``folder``."""
+    """Write sizes and weights to ``folder``."""
     save_weights(draft.own_state(), folder)
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
 
@@ -265,9 +267,12 @@ def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
 def load_feature_draft(
     folder: Path, target: EmbeddingOwner, dtype: torch.dtype | None = None
 ) -> FeatureDraft:
-    """Load what :func:`save_feature_draft` wrote, sharing embedding and device of ``target``.
+    """Load a draft written by :func:`save_feature_draft`, sharing embedding and device of ``target``.
 
-    ``dtype`` is what the draft computes in; by default what the target does.
+    Args:
+        folder: The draft's files.
+        target: The model it was made for.
+        dtype: Type the draft computes in; by default the target's.
     """
     raw = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})

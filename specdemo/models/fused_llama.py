@@ -1,16 +1,7 @@
-"""Llama-type models, run with as little as possible besides their matrix products.
+"""Llama-type models (Touvron et al. 2023) with as little work as possible besides their matrix products."""
 
-The same computation as transformers' ``LlamaForCausalLM`` and its kin (Touvron et al. 2023), written
-for decoding: queries, keys and values in one product, gate and up in another, one table of rotations
-and one mask a pass, keys and values written in place. Everything that changes from pass to pass is a
-tensor, so that a device may record a pass and replay it. Any number of first layers can be run alone
-(early exit), and the states behind any layers be kept (feature drafts).
-
-This module knows nothing of drafting, sampling or text.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,12 +20,12 @@ from specdemo.models.reduced_draft import ReducedHeadDraft
 STACKS = (LlamaModel, MistralModel, Qwen2Model)
 LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer)
 STEADY_ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Ways to rotate that do not change with the length of the text."""
+"""Rotary embeddings that do not change with the length of the text."""
 KeysAndValues = tuple[Tensor, Tensor]
-"""What a cache holds of one layer, each [texts, kv_heads, positions, d]."""
+"""Cached keys and values of one layer, each [texts, kv_heads, positions, d]."""
 
 
-@dataclass
+@dataclass(eq=False)
 class LlamaCache:
     """Keys and values of every layer in buffers of one length, and the rotation of every position.
 
@@ -42,6 +33,8 @@ class LlamaCache:
         keys, values: Shape [layers, texts, kv_heads, capacity, d].
         cos, sin: Shape [capacity, 1, d]; the first half of ``sin`` carries the minus sign of the rotation.
         places: 0, 1, …, capacity - 1.
+        recordings: Recorded passes over these very buffers (``fused_execution.GraphedExecution``): ids,
+            places and replay by number of tokens, scored rows and taps.
     """
 
     keys: Tensor
@@ -49,6 +42,14 @@ class LlamaCache:
     cos: Tensor
     sin: Tensor
     places: Tensor
+    recordings: dict[tuple[int, int, tuple[int, ...]], tuple[Tensor, Tensor, Callable]] = field(
+        default_factory=dict
+    )
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, in the order of the constructor."""
+        return self.keys, self.values, self.cos, self.sin, self.places
 
     @property
     def layers(self) -> list[KeysAndValues]:
@@ -57,13 +58,19 @@ class LlamaCache:
 
 
 class FusedLlama(nn.Module):
-    """A Llama-type model taken over from transformers.
+    """A Llama-type model taken over from transformers and rearranged for decoding.
+
+    It computes what ``LlamaForCausalLM`` and its relatives compute: queries, keys and values in one product,
+    gate and up in another, one table of rotations and one mask a pass, keys and values written in place.
+    Everything that changes from pass to pass is a tensor, so that a pass can be recorded and replayed. The
+    first layers can run alone (early exit), and the output of any layer can be kept (feature drafts).
 
     Args:
-        model: What :func:`can_fuse` says yes to. Its layers are taken apart one by one, so that no more
-            than one is in memory twice; it is of no use afterwards.
-        precision, head_precision: Keys of ``packed_linear.DTYPES``, for the layers and for the output layer.
-        destination: Where it will run, if it is made on another device and moved there later.
+        model: A model that :func:`can_fuse` accepts. Its layers are taken apart one by one, so that no more
+            than one is in memory twice; it cannot be used afterwards.
+        precision: Key of ``packed_linear.DTYPES`` for the layers.
+        head_precision: Key of ``packed_linear.DTYPES`` for the output layer.
+        destination: Device it will run on, if it is made on another one and moved later.
     """
 
     def __init__(
@@ -78,8 +85,9 @@ class FusedLlama(nn.Module):
         assert isinstance(stack, STACKS) and isinstance(head, nn.Linear)
         self.config: PretrainedConfig = model.config
         self.generation_config = getattr(model, "generation_config", None)
-        self.recorded: Any = None  # what ``execution`` keeps with the model from run to run: graphs …
-        self.traced: Any = None  # … or traces
+        # The model's ``GraphedExecution`` or ``TracedExecution``, kept from run to run.
+        self.recorded: Any = None
+        self.traced: Any = None
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
         self.norm = _RmsNorm(stack.norm)
@@ -91,11 +99,11 @@ class FusedLlama(nn.Module):
         self.head = linear_for(head.weight, head.bias, head_precision, destination)
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """The embedding, as transformers' models give it."""
+        """Return the embedding, as transformers' models do."""
         return self.embedding
 
     def open(self, capacity: int, texts: int = 1) -> LlamaCache:
-        """A cache of ``capacity`` positions for each of ``texts`` of one length."""
+        """Return an empty cache of ``capacity`` positions for each of ``texts`` texts of equal length."""
         like = self.norm.weight
         first = self.layers[0]
         assert isinstance(first, _FusedLayer)
@@ -112,18 +120,19 @@ class FusedLlama(nn.Module):
         """Append n tokens to each text of the cache.
 
         Args:
-            ids: Shape [texts · n], one text's behind another's.
+            ids: Shape [texts · n], text after text.
             places: Positions of the tokens in their text, consecutive, shape [n].
-            rows: How many of the last ids to score.
-            taps: Layers whose output is wanted.
+            cache: The texts' cache, which is written.
+            rows: Number of last ids to score.
+            taps: Indices of layers whose output is wanted.
 
         Returns:
-            Logits [rows, V] (nothing for no rows); the states behind ``taps`` side by side,
-            [texts · n, taps · d].
+            Logits [rows, V] (empty for 0 rows); the outputs of the ``taps`` side by side
+            [texts · n, taps · d], None without taps.
         """
         states = self.embedding(ids)
         seen = cache.places <= places[:, None]
-        # A ModuleList does not say what it is a list of, and asking takes time in every pass.
+        # A ModuleList is not typed, and an isinstance check would take time in every pass.
         first: _FusedLayer = self.layers[0]  # pyright: ignore[reportAssignmentType]
         mask = hiding(~seen, states.dtype).expand(cache.keys.shape[1], 1, -1, -1)
         mask = group_mask(mask, first.heads // first.kv_heads)
@@ -133,12 +142,12 @@ class FusedLlama(nn.Module):
             states = layer(states, cos, sin, mask, places, cache.keys[index], cache.values[index])
             if index in taps:
                 kept.append(states)
-        # The head is a fifth of the weights: not read for a prompt, of which no row is scored.
+        # The head is a fifth of the weights: it is not read for a prompt, where no row is scored.
         logits = self.head(self.norm(states[ids.shape[0] - rows :])) if rows else states.new_empty(0)
         return logits, torch.cat(kept, -1) if kept else None
 
     def first(self, depth: int) -> "FusedLlama":
-        """A view that runs the first ``depth`` layers, then norm and head; it can use the same caches."""
+        """Return a view that runs the first ``depth`` layers, then norm and head, over the same caches."""
         view = FusedLlama.__new__(FusedLlama)
         nn.Module.__init__(view)
         view._modules.update(self._modules)
@@ -185,16 +194,16 @@ class _FusedLayer(nn.Module):
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        """States [texts · n, d] to states of that shape; writes this layer's ``keys`` and ``values``.
+        """Map states [texts · n, d] to states of that shape and write this layer's ``keys`` and ``values``.
 
-        Products are over the states of all texts at once, attention is text by text.
+        Products take the states of all texts at once, attention works text by text.
         """
-        # Sizes are read from shapes, never by len(): a trace of this serves any number of rows.
+        # Sizes are read from shapes, never by len(), so that a trace serves any number of rows.
         turning = self.heads + self.kv_heads
         parts = self.qkv(self.attention_norm(states))
         parts = parts.view(keys.shape[0], -1, turning + self.kv_heads, self.width)
         plain, value = parts.split([turning, self.kv_heads], 2)
-        # cat(-second half, first half) · sin of the textbook, with the sign moved into sin
+        # The textbook's cat(−second half, first half) · sin, with the sign moved into sin.
         turned = torch.addcmul(plain * cos, plain.roll(self.width // 2, -1), sin).transpose(1, 2)
         query, key = turned.split([self.heads, self.kv_heads], 1)
         keys.index_copy_(2, places, key)
@@ -206,10 +215,10 @@ class _FusedLayer(nn.Module):
 
 
 class _RmsNorm(nn.Module):
-    """Root-mean-square norm (Zhang & Sennrich 2019) in as few steps as the device has kernels for.
+    """Root-mean-square norm (Zhang & Sennrich 2019) in as few kernels as the device allows.
 
-    On CPU torch takes seven steps for it and one for a layer norm. Over [x, -x] the mean is zero and
-    both are the same.
+    On CPU torch takes seven kernels for it and one for a layer norm. Over [x, −x] the mean is zero and the
+    two norms are the same.
     """
 
     twice: Tensor
@@ -220,7 +229,6 @@ class _RmsNorm(nn.Module):
         self.register_buffer("twice", torch.cat([norm.weight, norm.weight]).detach(), persistent=False)
 
     def forward(self, states: Tensor) -> Tensor:
-        """States [..., d] to states [..., d]."""
         width = states.shape[-1]
         if states.device.type != "cpu":
             return F.rms_norm(states, (width,), self.weight, self.eps)
@@ -229,7 +237,7 @@ class _RmsNorm(nn.Module):
 
 
 def can_fuse(model: PreTrainedModel | ReducedHeadDraft) -> bool:
-    """Whether :class:`FusedLlama` computes what ``model`` does."""
+    """Return whether :class:`FusedLlama` computes the same function as ``model``."""
     stack, config = getattr(model, "model", None), model.config
     if (
         is_dispatched(model)
@@ -248,13 +256,13 @@ def can_fuse(model: PreTrainedModel | ReducedHeadDraft) -> bool:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether a layer's products are their weights' alone: neither adapted nor quantised."""
+    """Return whether a layer has plain weights: neither adapters nor quantization."""
     children = (*layer.get_submodule("self_attn").children(), *layer.get_submodule("mlp").children())
     return all(type(child) is nn.Linear for child in children if hasattr(child, "weight"))
 
 
 def _joined(linears: Sequence[nn.Linear], precision: str, destination: torch.device | None) -> nn.Module:
-    """Several layers over the same input as one."""
+    """Join several linear layers over the same input into one."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
     biased = linears[0].bias is not None
     bias = torch.cat([linear.bias.detach() for linear in linears]) if biased else None

@@ -1,33 +1,26 @@
-"""Where a transformers model keeps its decoder layers, and views of a model that use only some of them."""
+"""Decoder layers, embedding and head of a transformers model, and views that run only its first layers."""
 
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, cast
 
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from specdemo.records.limits import UserError
 
-if TYPE_CHECKING:
-    from specdemo.models.reduced_draft import ReducedHeadDraft
-
 M = TypeVar("M", bound=nn.Module)
-Layered = TypeVar("Layered", bound="PreTrainedModel | ReducedHeadDraft")
-"""A model whose decoder layers can be found."""
 
 
 class EmbeddingOwner(Protocol):
-    """A model whose input embedding others may look at or borrow."""
+    """A model whose input embedding a draft may share."""
 
-    def get_input_embeddings(self) -> nn.Module:
-        """The embedding."""
-        ...
+    def get_input_embeddings(self) -> nn.Module: ...
 
 
-def decoder_layers(model: "PreTrainedModel | ReducedHeadDraft") -> nn.ModuleList:
-    """The list of decoder layers of a causal language model.
+def decoder_layers(model: nn.Module) -> nn.ModuleList:
+    """Return the list of decoder layers of a causal language model.
 
     Raises:
         UserError: The model is not a plain stack of layers.
@@ -35,17 +28,18 @@ def decoder_layers(model: "PreTrainedModel | ReducedHeadDraft") -> nn.ModuleList
     return _found_layers(model)[1]
 
 
-def first_layers(model: Layered, count: int) -> Layered:
-    """A view of ``model`` that runs its first ``count`` layers, then its norm and head. Nothing is copied.
+def first_layers(model: M, count: int) -> M:
+    """Return a view of ``model`` that runs its first ``count`` layers, then norm and head, without a copy.
 
     Raises:
         UserError: The model is not a plain stack of layers.
     """
+    source = cast(PreTrainedModel, model)
     kept = nn.ModuleList(list(decoder_layers(model))[:count])
-    config = config_with_layers(model.config, list(range(count)))
+    config = config_with_layers(source.config, list(range(count)))
     shell = _shallow(model, config)
     view: nn.Module = shell
-    base = next(name for name, child in model.named_children() if child is model.base_model)
+    base = next(name for name, child in model.named_children() if child is source.base_model)
     *parents, last = [base, *layers_path(model).split(".")]
     for name in parents:
         below = _shallow(view.get_submodule(name), config)
@@ -56,23 +50,23 @@ def first_layers(model: Layered, count: int) -> Layered:
 
 
 def is_dispatched(model: nn.Module) -> bool:
-    """Whether accelerate spread the model over devices, and moves what its modules read to where they are."""
+    """Return whether accelerate spread the model over devices and moves inputs from part to part."""
     return bool(getattr(model, "hf_device_map", None))
 
 
 def input_embedding(model: EmbeddingOwner) -> nn.Embedding:
-    """The matrix with a vector for each id, [V, d], which every family of language models begins with."""
+    """Return the input embedding, whose weight is [V, d]."""
     return cast(nn.Embedding, model.get_input_embeddings())
 
 
 def output_layer(model: PreTrainedModel) -> nn.Linear:
-    """The matrix with a row for each id, [V, d], which every family of language models ends with."""
+    """Return the output layer, whose weight is [V, d]."""
     return cast(nn.Linear, model.get_output_embeddings())
 
 
 @contextmanager
 def hidden_states(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """Collect what ``layers`` put out, in the order they run, while the context is open."""
+    """Collect the outputs of ``layers``, in the order they run, while the context is open."""
     found: list[Tensor] = []
 
     def keep(module: nn.Module, args: tuple, output: Tensor | tuple[Tensor, ...]) -> None:
@@ -87,7 +81,7 @@ def hidden_states(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 def config_with_layers(config: PretrainedConfig, layers: list[int]) -> PretrainedConfig:
-    """A copy of ``config`` for a model made of these of its layers."""
+    """Return a copy of ``config`` for a model made of the given ``layers`` of it."""
     other = copy.deepcopy(config)
     other._attn_implementation = config._attn_implementation
     text = other.get_text_config()
@@ -97,14 +91,16 @@ def config_with_layers(config: PretrainedConfig, layers: list[int]) -> Pretraine
     return other
 
 
-def layers_path(model: "PreTrainedModel | ReducedHeadDraft") -> str:
-    """Name of the list of decoder layers below ``model.base_model``; raises as :func:`decoder_layers`."""
+def layers_path(model: nn.Module) -> str:
+    """Return the name of the list of layers below ``model.base_model``; raises as :func:`decoder_layers`."""
     return _found_layers(model)[0]
 
 
-def _found_layers(model: "PreTrainedModel | ReducedHeadDraft") -> tuple[str, nn.ModuleList]:
-    count = model.config.get_text_config().num_hidden_layers
-    for name, child in model.base_model.named_modules():
+def _found_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
+    # A model of transformers, or a ``ReducedHeadDraft``, which has the same attributes.
+    source = cast(PreTrainedModel, model)
+    count = source.config.get_text_config().num_hidden_layers
+    for name, child in source.base_model.named_modules():
         if isinstance(child, nn.ModuleList) and len(child) == count:
             return name, child
     raise UserError(
@@ -113,10 +109,10 @@ def _found_layers(model: "PreTrainedModel | ReducedHeadDraft") -> tuple[str, nn.
 
 
 def _shallow(module: M, config: PretrainedConfig) -> M:
-    """A copy that shares parameters and submodules but may be given others."""
+    """Return a copy that shares parameters and submodules but may be given others."""
     view = copy.copy(module)
     view._modules = dict(module._modules)
-    # Accelerate's forward is bound to the whole model; the parts, which hold the weights, keep theirs.
+    # accelerate's forward is bound to the whole model; the parts, which hold the weights, keep theirs.
     view.__dict__.pop("forward", None)
     view.__dict__["config"] = config
     return view

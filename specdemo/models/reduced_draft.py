@@ -1,10 +1,4 @@
-"""A small draft model made of a larger target: some of its layers, its embedding, a reduced head.
-
-The head scores only the target tokens that the target itself writes most often (FR-Spec, Zhao et
-al. 2025; the same id map as EAGLE-3, Li et al. 2025). ``id_map[j]`` is the target id of draft id j;
-a token outside the map has q = 0. The embedding is the target's own tensor, neither copied nor
-stored again, which keeps the files small. This module knows nothing of caches or decoding.
-"""
+"""A small draft model made of a larger target: some of its layers, its embedding, a reduced head."""
 
 import copy
 from pathlib import Path
@@ -31,7 +25,12 @@ from specdemo.models.layer_views import (
 
 
 class ReducedHeadDraft(nn.Module):
-    """Decoder layers of the target's family, a head over ``len(id_map)`` tokens, a borrowed embedding.
+    """Decoder layers of the target's family, a head over ``len(id_map)`` tokens, the target's embedding.
+
+    The head scores only the tokens that the target itself writes most often (FR-Spec, Zhao et al. 2025; the
+    same id map as EAGLE-3, Li et al. 2025). ``id_map[j]`` is the target id of draft id j; a token outside
+    the map has q = 0. The embedding is the target's own tensor and is not stored again, which keeps the
+    files small.
 
     Args:
         config: A configuration of the target's family with the draft's depth.
@@ -44,7 +43,7 @@ class ReducedHeadDraft(nn.Module):
     def __init__(self, config: PretrainedConfig, embedding: nn.Module, id_map: Tensor):
         super().__init__()
         self.config = config
-        # Built with a one-row embedding, which gives way to the target's before it is ever used.
+        # Built with a one-row embedding, which is replaced by the target's before it is used.
         seed = copy.deepcopy(config)
         seed.vocab_size, seed.pad_token_id = 1, None
         self.model = AutoModel.from_config(seed, attn_implementation=config._attn_implementation)
@@ -54,22 +53,22 @@ class ReducedHeadDraft(nn.Module):
 
     @property
     def base_model(self) -> nn.Module:
-        """The stack of layers, as transformers' models give it."""
+        """The stack of layers, as in transformers' models."""
         return self.model
 
     def own_state(self) -> dict[str, Tensor]:
-        """Every tensor but the borrowed embedding's, as stored in the draft's files."""
+        """Return every tensor but the shared embedding's, as stored in the draft's files."""
         borrowed = {id(tensor) for tensor in self.model.get_input_embeddings().parameters()}
         return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
 
     def forward(self, input_ids: Tensor, logits_to_keep: int = 0, **kwargs) -> CausalLMOutputWithPast:
-        """Logits over the draft's own vocabulary, shape [batch, kept positions, H]."""
+        """Return logits over the draft's own vocabulary, shape [batch, kept positions, H]."""
         hidden = self.model(input_ids=input_ids, **kwargs).last_hidden_state
         return CausalLMOutputWithPast(logits=self.lm_head(hidden[:, -logits_to_keep:]))
 
 
 def slice_of_target(target: PreTrainedModel, layers: list[int], id_map: Tensor) -> ReducedHeadDraft:
-    """A draft made of the target's own ``layers`` and head rows: where distillation starts.
+    """Return a draft made of the target's own ``layers`` and head rows, from which distillation starts.
 
     Args:
         target: A causal language model that is a plain stack of layers.
@@ -77,7 +76,7 @@ def slice_of_target(target: PreTrainedModel, layers: list[int], id_map: Tensor) 
         id_map: Target ids that the draft's head keeps, shape [H].
 
     Raises:
-        UserError: The target is something else.
+        UserError: The target is not a plain stack of layers.
     """
     stack = layers_path(target) + "."
     config = config_with_layers(target.config.get_text_config(), layers)
@@ -95,13 +94,13 @@ def slice_of_target(target: PreTrainedModel, layers: list[int], id_map: Tensor) 
 
 
 def save_draft(draft: ReducedHeadDraft, folder: Path) -> None:
-    """Write configuration and weights (in shards) to ``folder``."""
+    """Write configuration and weights to ``folder``."""
     save_weights(draft.own_state(), folder)
     draft.config.save_pretrained(folder)
 
 
 def is_reduced_draft(folder: Path) -> bool:
-    """Whether ``folder`` holds files written by :func:`save_draft`."""
+    """Return whether ``folder`` holds files written by :func:`save_draft`."""
     return "id_map" in weight_names(folder) and (folder / "config.json").is_file()
 
 
@@ -110,7 +109,11 @@ def load_draft(
 ) -> ReducedHeadDraft:
     """Load a draft written by :func:`save_draft`, sharing the embedding and device of ``target``.
 
-    ``dtype`` is what the draft computes in; by default what the target does.
+    Args:
+        folder: The draft's files.
+        target: The model the draft was made of.
+        attention: Name of the attention implementation.
+        dtype: Type the draft computes in; by default the target's.
     """
     embedding = borrowed_embedding(target, dtype)
     config = AutoConfig.from_pretrained(folder)

@@ -1,17 +1,4 @@
-"""One model and its key/value cache, behind ``forward(ids)`` and ``rollback(length)``.
-
-Same tokens by construction: a target pass over k+1 positions must give, bit for bit, the logits
-that k+1 single passes give, or greedy speculation would now and then leave the baseline. Two things
-change a row's bits on CPU and both are removed here:
-
-* attention over a growing key length, or over few query rows. The cache is therefore one static
-  padded length for the whole run (rollback moves a cursor, it copies nothing), and
-  ``attention.grouped_attention`` folds the query heads of a key/value head into rows;
-* matrix products of one number of rows may take another kernel than those of another. Every pass is
-  padded to one of the *good* numbers of rows, which ``calibrate.find_good_rows`` finds.
-
-This module knows nothing of drafting, sampling or text.
-"""
+"""One model and its key/value cache, behind ``forward(ids)`` and ``rollback(length)``."""
 
 import time
 from collections.abc import Sequence
@@ -21,37 +8,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from specdemo.models.cuda_graphs import GraphedExecution
 from specdemo.models.execution import CausalLM, execution_of, readable_positions
+from specdemo.models.fused_execution import FusedExecution
 from specdemo.models.fused_llama import KeysAndValues
 
 CAPACITY_STEP = 256
-"""Cache lengths are multiples of this, so that few distinct shapes are ever in use."""
+"""Cache lengths are multiples of this, so that few different shapes are in use."""
 MOST_ROWS = 16
-"""Rows of the longest padded pass; every cache has as many positions behind its text to write them to."""
+"""Rows of the longest padded pass; every cache has as many positions after its text to write them to."""
 
 
 class Runtime(Protocol):
-    """What the engine needs of a model."""
+    """The interface of a model to the engine."""
 
     @property
     def length(self) -> int:
-        """Positions held in the cache."""
+        """Number of positions in the cache."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where ids are read and logits given."""
+        """Device of the ids and of the logits."""
         ...
 
     @property
     def id_map(self) -> Tensor | None:
-        """Target id of each output row, shape [H]; None where they are the target's own."""
+        """Target id of each output row, shape [H]; None if they are the target's own."""
         ...
 
     @property
     def max_context(self) -> int:
-        """Most positions that it can read."""
+        """Maximum number of positions that the model can read."""
         ...
 
     def begin(self, capacity: int) -> None:
@@ -59,7 +46,7 @@ class Runtime(Protocol):
         ...
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n] and return the logits after each, shape [n, V]."""
+        """Append ``ids`` [n] and return the logits after each of them, shape [n, V]."""
         ...
 
     def prefill(self, ids: Tensor) -> None:
@@ -72,19 +59,28 @@ class Runtime(Protocol):
 
 
 class ModelRuntime:
-    """A causal language model run over a static cache.
+    """A causal language model over a static cache.
+
+    A target pass over k + 1 positions must give, bit for bit, the logits of k + 1 single passes, or greedy
+    speculation would sometimes leave the baseline. Two things change a row's bits on CPU, and both are
+    removed:
+
+    * Attention over a growing key length, or over few query rows. The cache has one static length for the
+      whole run (a rollback moves a cursor and copies nothing), and ``attention.grouped_attention`` folds the
+      query heads of a key/value head into rows.
+    * Matrix products may use different kernels for different numbers of rows. Every pass is padded to one
+      of the batch-invariant row counts of ``batch_invariance.find_batch_invariant_rows``.
 
     Args:
-        model: On its device: a ``FusedLlama``, or any model of transformers loaded with
+        model: On its device: a ``FusedLlama``, or a model of transformers loaded with
             ``attn_implementation=attention.ATTENTION``.
-        rows: How many rows a pass over 1, 2, … tokens is given (see the module docstring); passes over
-            more tokens than there are entries are not padded.
+        rows: Number of rows of a pass over 1, 2, … tokens; longer passes are not padded.
         id_map: Target id of each output row, shape [H], for a draft whose head is reduced.
-        taps: Indices of layers whose output is kept for a draft to read.
+        taps: Indices of layers whose output is kept for a feature draft.
 
     Attributes:
-        execution: How its passes are run.
-        cache: What ``execution`` opened, of ``capacity`` positions; None before :meth:`begin`.
+        execution: The way its passes are run.
+        cache: Opened by ``execution``, of ``capacity`` positions; None before :meth:`begin`.
     """
 
     def __init__(
@@ -98,7 +94,7 @@ class ModelRuntime:
         self.rows = tuple(rows)
         self.id_map = id_map
         self.device = next(model.parameters()).device
-        # Rows added as padding need positions of their own behind the text.
+        # Padding rows need positions of their own after the text.
         slack = max((padded - count for count, padded in enumerate(self.rows, 1)), default=0)
         self.max_context = readable_positions(model.config) - slack
         self.length = 0
@@ -109,10 +105,12 @@ class ModelRuntime:
         self.capacity = 0
 
     def prepare(self, capacity: int, most: int, unpadded: bool = False) -> None:
-        """Do, before any clock runs, what passes over up to ``most`` tokens would do on first use.
+        """Do before the clocks start what passes over up to ``most`` tokens would do on first use.
 
         Args:
-            unpadded: Whether passes without padding (``run_unpadded``) are made as well.
+            capacity: Cache length of the run.
+            most: Tokens of the longest pass.
+            unpadded: Whether the run makes passes without padding (``run_unpadded``) as well.
         """
         self.begin(capacity)
         counts = range(1, most + 1)
@@ -121,12 +119,12 @@ class ModelRuntime:
             self.execution.prepare(self.cache, sorted(sizes), self.taps)
 
     def padded(self, count: int) -> int:
-        """How many rows a pass over ``count`` tokens has."""
+        """Return the number of rows of a pass over ``count`` tokens."""
         return self.rows[count - 1] if count <= len(self.rows) else count
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
-        """Empty the cache; buffers are kept until another capacity is asked for."""
+        """Empty the cache; the buffers are kept until another capacity is needed."""
         self.length = 0
         if capacity == self.capacity:
             return
@@ -137,7 +135,7 @@ class ModelRuntime:
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n], return logits [n, V]. Rows added as padding are not kept."""
+        """Append ``ids`` [n] and return logits [n, V], without those of padding rows."""
         count = len(ids)
         rows = self.padded(count)
         logits = self._run(F.pad(ids, (0, rows - count)) if rows > count else ids, rows)
@@ -146,42 +144,47 @@ class ModelRuntime:
 
     @torch.inference_mode()
     def run_unpadded(self, ids: Tensor) -> None:
-        """Run the pass over ``ids`` [n] as a decoder without padding would, and keep nothing of it.
+        """Run the pass over ``ids`` [n] that a decoder without padding would run, and discard its results.
 
-        It writes the cache positions that the next ``forward`` overwrites.
+        The cache positions it writes are overwritten by the next ``forward``.
         """
         self._run(ids, len(ids))
 
     @torch.inference_mode()
     def prefill(self, ids: Tensor) -> None:
-        """Append ``ids`` [n] for the cache's sake."""
+        """Append ``ids`` [n] to the cache without computing logits."""
         if len(ids):
             self._run(ids, 0)
             self.length += len(ids)
 
     def pass_at(self, ids: Tensor, places: Tensor) -> Tensor:
-        """A pass over ``ids`` [n] at positions given as a tensor [n], for a device to record: logits [n, V].
+        """Run a pass at positions given as a tensor, so that it can be recorded; the cursor stays.
 
-        Only of models that are recorded; the cursor stays where it is.
+        Args:
+            ids: Token ids, shape [n].
+            places: Their positions, shape [n].
+
+        Returns:
+            Logits [n, V].
         """
-        assert isinstance(self.execution, GraphedExecution), "this model is not recorded"
-        return self.execution.pass_at(ids, places, self.cache)
+        assert isinstance(self.execution, FusedExecution), "only Llama-type models can be recorded"
+        return self.execution.model(ids, places, self.cache, len(ids))[0]
 
     def rollback(self, length: int) -> None:
-        """Move the cursor back; the positions behind it are overwritten by the next pass."""
+        """Move the cursor back to ``length``; the next pass overwrites the positions after it."""
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot roll back from {self.length} to {length} positions")
         self.length = length
 
     def keys_and_values(self) -> list[KeysAndValues]:
-        """Views of what every layer holds, [1, kv_heads, length, d] each; none where nothing is held."""
+        """Return views of every layer's keys and values, [1, kv_heads, length, d]; none if empty."""
         if not self.length:
             return []
         layers = self.execution.layers(self.cache)
         return [(keys[:, :, : self.length], values[:, :, : self.length]) for keys, values in layers]
 
     def features(self, start: int, end: int) -> Tensor:
-        """Hidden states of positions ``start`` to ``end``, layers side by side: [end - start, taps · d]."""
+        """Return the tapped layers' outputs at positions ``start`` to ``end``, [end - start, taps · d]."""
         assert self._features is not None, "this runtime has no taps"
         return self._features[start:end]
 
@@ -193,14 +196,14 @@ class ModelRuntime:
 
 
 class WholeVocabularyRuntime(ModelRuntime):
-    """A draft with a reduced head as a decoder of its own: it scores every id of the target's.
+    """A draft with a reduced head as a decoder of its own, with logits for all of the target's ids.
 
-    What it cannot say gets −inf, so that whatever reads the scores needs no id map.
+    Ids outside the head get −inf, so that no reader of the logits needs an id map.
 
     Args:
         model: The draft.
         ids: Target id of each of its output rows, shape [H].
-        vocab: How many ids the target has, V.
+        vocab: Number of ids of the target, V.
     """
 
     def __init__(self, model: CausalLM, ids: Tensor, vocab: int):
@@ -209,16 +212,16 @@ class WholeVocabularyRuntime(ModelRuntime):
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n], return logits [n, V]."""
+        """Append ``ids`` [n] and return logits [n, V]."""
         scores = super().forward(ids)
         whole = scores.new_full((len(scores), self._vocab), float("-inf"))
         return whole.index_copy_(1, self._ids, scores)
 
 
 class ExitRuntime(ModelRuntime):
-    """The first layers of another runtime's model with its head, over that runtime's own cache.
+    """The first ``depth`` layers of a host runtime's model with its head, over the host's own cache.
 
-    What it appends is a draft's, and the host's next pass writes it again.
+    The host's next pass overwrites the entries that it appends.
     """
 
     def __init__(self, host: ModelRuntime, depth: int):
@@ -227,22 +230,22 @@ class ExitRuntime(ModelRuntime):
         self.execution = host.execution.first(depth)
 
     def begin(self, capacity: int) -> None:
-        """Use the host's cache as it is now."""
+        """Use the host's current cache."""
         self.cache = self._host.cache
         self.follow()
 
     def follow(self) -> None:
-        """Stand where the host stands."""
+        """Move the cursor to the host's."""
         self.length = self._host.length
 
 
 def capacity_for(positions: int) -> int:
-    """The cache length for a run of ``positions`` tokens: the next multiple of ``CAPACITY_STEP``."""
+    """Return the cache length for ``positions`` tokens: the next multiple of ``CAPACITY_STEP``."""
     return -(-positions // CAPACITY_STEP) * CAPACITY_STEP
 
 
 class Stopwatch:
-    """Splits a round into laps. On CUDA it records events, so that timing synchronises nothing."""
+    """Splits a round into laps. On CUDA it records events, so that timing does not synchronize."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -257,7 +260,7 @@ class Stopwatch:
         self._start = end
 
     def skip(self) -> None:
-        """Count the time since the last lap in no lap, and start the next one."""
+        """Start the next lap, and count the time since the last one in no lap."""
         self._start = self._now()
 
     def laps(self) -> list[float]:

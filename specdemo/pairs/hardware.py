@@ -1,17 +1,18 @@
-"""The devices that models run on: which one is used, and what it and the processor are called."""
+"""The devices that models run on: choice, names, and the precision that is fastest on them."""
 
 import os
 import platform
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import torch
 import transformers
 from torch import nn
 
-from specdemo import __version__
+from specdemo.models.packed_linear import has_half_kernel
 from specdemo.records.limits import UserError
 
 PLAYED = (
@@ -20,19 +21,26 @@ PLAYED = (
     "MKL_ENABLE_INSTRUCTIONS",
     "FBGEMM_ENABLE_INSTRUCTIONS",
 )
-"""Environment variables that make a processor play a lesser one."""
+"""Environment variables that restrict a processor to the instructions of a lesser one."""
 X86_FLAGS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16")
 X86_FLAGS += ("amx_bf16", "amx_int8")
 ARM_FLAGS = ("asimd", "asimddp", "bf16", "i8mm", "sve")
+DRAFT_PRECISION = "int4"
+"""Precision on CPU of the drafts that ``specdemo train`` makes: the fastest of those compared, with AVX-512
+and with AVX2 alone. Rounding costs a draft acceptance, never correctness, and training rounds as well."""
 
 
 def best_device() -> str:
-    """CUDA where there is one."""
+    """Return ``cuda`` if there is a GPU, else ``cpu``."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """The device asked for, or the best one here, once a tensor could be put on it."""
+    """Return the named device, by default the best one.
+
+    Raises:
+        UserError: No tensor can be put on it.
+    """
     best = best_device()
     try:
         place = torch.device(name or best)
@@ -43,14 +51,14 @@ def chosen_device(name: str | None) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """What the page calls the device."""
+    """Return the name of the device for the page."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"{processor()}, {torch.get_num_threads()} threads"
 
 
 def hardware_of(models: Iterable[nn.Module | None], device: torch.device) -> str:
-    """Name of ``device``, or of the first of several GPUs that hold the models, and their number."""
+    """Return the name of ``device``, with the number of GPUs if the models are on several."""
     name = device_name(device)
     if device.type != "cuda":
         return name
@@ -59,7 +67,7 @@ def hardware_of(models: Iterable[nn.Module | None], device: torch.device) -> str
 
 
 def passes_of(models: Iterable[nn.Module | None]) -> str:
-    """How passes are run, in parentheses, where models can be recorded; empty elsewhere."""
+    """Return how passes run, in parentheses, if models can be recorded; else an empty text."""
     recorded = [found for model in models if (found := getattr(model, "recorded", None)) is not None]
     if not recorded:
         return ""
@@ -68,9 +76,9 @@ def passes_of(models: Iterable[nn.Module | None]) -> str:
 
 
 def versions() -> Mapping[str, str]:
-    """Program and library versions, for a run's record."""
+    """Return the program's and the libraries' versions, for a run's record."""
     return {
-        "specdemo": __version__,
+        "specdemo": metadata.version("specdemo"),
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "python": platform.python_version(),
@@ -85,13 +93,13 @@ def processor() -> str:
 
 @cache
 def processor_flags() -> tuple[str, ...]:
-    """Return the processor's flags that decide how fast a model runs, sorted; none if unknown."""
+    """Return the processor's flags that affect a model's speed, sorted; none if unknown."""
     found = f"{_cpuinfo('flags')} {_cpuinfo('Features')}".split()
     return tuple(sorted({*X86_FLAGS, *ARM_FLAGS}.intersection(found)))
 
 
 def played() -> dict[str, str]:
-    """Return the environment variables by which the processor plays a lesser one."""
+    """Return the environment variables that restrict the processor, with their values."""
     return {name: os.environ[name] for name in PLAYED if name in os.environ}
 
 
@@ -102,3 +110,35 @@ def _cpuinfo(field: str) -> str:
             if name.strip() == field:
                 return value.strip()
     return ""
+
+
+def precision_for(device: torch.device) -> tuple[str, str]:
+    """Return the precision of a target on ``device``, and the reason in a few words.
+
+    It is the fastest one that keeps the target's stored numbers. fp16, bf16 and fp32 all hold a bf16 model's
+    numbers exactly (``packed_linear``); int8 and int4 round the target and are used only on request. The
+    fastest exact choice was the same on every processor measured: fbgemm's fp16 weights on x86, except with
+    AMX, where bf16 products are faster.
+    """
+    if device.type != "cpu":
+        if _is_before_ampere(device):
+            return "fp32", "the fastest exact precision on a GPU without bf16 (before Ampere)"
+        return "bf16", "the fastest exact precision on a GPU"
+    if _has_amx():
+        return "bf16", "the fastest exact precision on a processor with AMX"
+    if has_half_kernel():
+        return "fp16", "the fastest exact precision on an x86 processor without AMX"
+    return "fp32", "the exact precision that every processor computes"
+
+
+def _has_amx() -> bool:
+    """Return whether oneDNN uses AMX; ``ONEDNN_MAX_CPU_ISA`` can restrict it to a lesser instruction set."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()
+    return "amx_bf16" in processor_flags() and (limit in ("", "ALL", "DEFAULT") or "AMX" in limit)
+
+
+def _is_before_ampere(device: torch.device) -> bool:
+    try:
+        return device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
+    except (RuntimeError, AssertionError):  # a GPU that is lent by the call is not there yet
+        return False

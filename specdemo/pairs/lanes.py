@@ -1,38 +1,34 @@
-"""The lanes of runs on one pair: with drafts, the target alone, the draft alone; raced, measured, warmed up.
-
-Decoding itself is in ``engine``, drafting in ``drafters``. Knows no UI.
-"""
+"""The lanes of a pair's runs: speculative, target alone, draft alone; how they are raced and measured."""
 
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from specdemo.drafters.order import Order, drafter_for
+from specdemo.drafters.factory import DrafterSpec, make_drafter
 from specdemo.engine.draft_length import length_for
 from specdemo.engine.drafter import Drafter
 from specdemo.engine.rules import GreedyRule, VerificationRule, rule_for
 from specdemo.engine.speculate import autoregress, never, run_capacity, speculate
 from specdemo.engine.verdicts import TopLists, no_tops
-from specdemo.models.learning_table import LearningTable
+from specdemo.models.n_gram import LearningTable
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
-from specdemo.pairs.calibrate import CAPACITY, NEGLIGIBLE, measure_draft
+from specdemo.pairs.calibrate import CAPACITY, NEGLIGIBLE, PassCosts, measure_draft
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.pairs.pass_costs import PassCosts
-from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, Kind
+from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, Kind
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.race import race
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, Rule, RunConfig
 
 
 class Lanes:
-    """Builds the lanes of a pair's runs, each fresh.
+    """Builds the lanes of a pair's runs. Every lane is fresh.
 
     Args:
         pair: The models.
-        tops: Makes the lists of likely tokens beside each token, for those who show them.
-        wrap_draft: What is put between the draft model and who asks it.
-        verifier: The target's runtime in the speculative lane.
-        verifier_costs: From the target's costs to those of ``verifier``.
+        tops: Makes the lists of likely tokens next to each token, for display.
+        wrap_draft: Changes the draft model's runtime, for experiments.
+        verifier: Class of the target's runtime in the speculative lane.
+        verifier_costs: Maps the target's costs to those of ``verifier``.
     """
 
     def __init__(
@@ -49,7 +45,7 @@ class Lanes:
         self._verifier = verifier
         self._verifier_costs = verifier_costs
         changed = wrap_draft is not None or verifier_costs is not None
-        # The target's own costs are the same whatever is done to its draft.
+        # A changed draft has costs of its own; the target's stay the same.
         self._draft_costs = PassCosts() if changed else pair.costs
 
     def calibrate(self, config: RunConfig) -> Calibration:
@@ -76,7 +72,7 @@ class Lanes:
         """Measure the costs of the target and of every drafter of the pair again.
 
         Returns:
-            The costs with the pair's usual drafter.
+            The costs with the pair's default drafter.
         """
         self.pair.costs.known.clear()
         for drafter in self.pair.drafters:
@@ -84,7 +80,7 @@ class Lanes:
         return self.calibrate(RunConfig(prompt="", drafter=self.pair.default_drafter))
 
     def speculative(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
-        """A fresh speculative decoder; errors as for :meth:`calibrate`."""
+        """Return a fresh speculative decoder; errors as for :meth:`calibrate`."""
         calibration = self.calibrate(config)
         target = self.verifier(config, len(prompt_ids))
         rule = self._rule(config)
@@ -101,7 +97,7 @@ class Lanes:
         )
 
     def verifier(self, config: RunConfig, prompt_tokens: int) -> ModelRuntime:
-        """The target as :meth:`speculative` runs it, nothing read yet; errors as for :meth:`calibrate`."""
+        """Return the runtime of :meth:`speculative`'s target, prepared; errors as for :meth:`calibrate`."""
         rows = self.calibrate(config).rows
         capacity = run_capacity(prompt_tokens, config.max_new_tokens)
         return self._verifying(KINDS[config.drafter], rows, capacity)
@@ -110,7 +106,7 @@ class Lanes:
         """Return a fresh decoder of the target alone, timed as a decoder without padding."""
         costs = self.pair.costs.of_target(self.pair.target, self.pair.vocab)
         target = ModelRuntime(self.pair.target, costs.rows)
-        # Timing an unpadded pass next to each padded one costs wall-clock time: only if the two differ.
+        # Timing an unpadded pass next to each padded one takes time, so do it only if the two differ.
         padding_counts = costs.v[0] > NEGLIGIBLE
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
         target.prepare(capacity, 1, unpadded=padding_counts)
@@ -118,12 +114,12 @@ class Lanes:
         return autoregress(target, prompt_ids, config, self.pair.eos_ids, stop, self._tops, timed_pass)
 
     def draft_alone(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
-        """A fresh decoder of the draft model alone, whoever drafts for the target.
+        """Return a fresh decoder of the draft model alone, whichever drafter the run has.
 
-        It has a cache of its own, takes one token a pass as a draft does, and writes the target's ids.
+        It has its own cache, processes one token a pass as a draft does, and writes the target's ids.
 
         Raises:
-            UserError: The pair has no draft model, or the prompt fills what that can read.
+            UserError: The pair has no draft model, or the prompt fills its context.
         """
         pair = self.pair
         if pair.draft is None:
@@ -144,10 +140,10 @@ class Lanes:
     def race(
         self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
     ) -> Iterator[tuple[str, Round]]:
-        """Run the speculative lane and the others that are asked for, interleaved by their own clocks.
+        """Yield the rounds of the requested lanes, interleaved by the lanes' own clocks.
 
         Raises:
-            UserError: The pair lacks what a lane needs.
+            UserError: The pair lacks something that a lane needs.
         """
         lanes = {SPECULATIVE: self.speculative(config, prompt_ids, stop)}
         if config.baseline:
@@ -157,7 +153,7 @@ class Lanes:
         return race(lanes)
 
     def warm_up(self) -> None:
-        """Run every kind of pass once, so that no visitor's first run pays for it."""
+        """Run every kind of pass once, so that no visitor's first run is slower."""
         config = RunConfig(
             prompt="",
             mode=Mode.RAW,
@@ -169,17 +165,17 @@ class Lanes:
             pass
 
     def _verifying(self, kind: Kind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
-        """The speculative lane's target runtime, tapped only where the drafter reads its states."""
+        """Return a prepared target runtime, tapped only if the drafter reads the target's states."""
         head = self.pair.feature_draft if kind.required == FEATURE_DRAFT_HEAD else None
         runtime = self._verifier(self.pair.target, rows, taps=() if head is None else head.config.taps)
         runtime.prepare(capacity, MAX_K + 1)
         return runtime
 
     def _rule(self, config: RunConfig) -> VerificationRule:
-        """The run's own, which tosses coins that no table of n-grams can know.
+        """Return the run's own rule, whose uniform draws are independent of a learning table of n-grams.
 
-        A table that learned from a text holds what that text's coins chose. Were they tossed again, drafts
-        and coins would no longer be independent, and the rejection rule no longer exact.
+        A table that learned a text depends on the draws that chose it. If the next run repeated those draws,
+        its drafts would not be independent of them, and the rejection rule would not be exact.
         """
         table = self.pair.n_gram
         if config.rule is Rule.REJECTION and isinstance(table, LearningTable) and table.texts:
@@ -188,4 +184,17 @@ class Lanes:
 
     def _drafter(self, config: RunConfig, target: ModelRuntime, rule: VerificationRule) -> Drafter:
         kind = KINDS[config.drafter]
-        return drafter_for(Order(kind, config, self.pair, target, rule, self._wrap_draft))
+        pair = self.pair
+        spec = DrafterSpec(
+            kind=kind,
+            target=target,
+            rule=rule,
+            draft=pair.draft,
+            draft_device=pair.draft_device,
+            id_map=pair.id_map,
+            feature_draft=pair.feature_draft,
+            n_gram=pair.n_gram,
+            script=tuple(pair.script_ids(config.script)) if kind.name == SCRIPTED else (),
+            wrap_draft=self._wrap_draft,
+        )
+        return make_drafter(spec)

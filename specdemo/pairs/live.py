@@ -1,4 +1,4 @@
-"""One run while it is being decoded, as events, and as the ``Run`` they add up to."""
+"""One run while it is decoded: its events, and the ``Run`` they add up to."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,15 +16,15 @@ ROUGHLY = "Machine busy: estimates are rough."
 
 
 class LiveRun:
-    """Decode one configuration and keep what happened.
+    """The decoding of one configuration, and its record.
 
     Args:
         pair: The loaded models.
         config: From ``limits.parse_config``.
-        stop: Asked once a round and lane; True ends every lane within that round.
+        stop: Called once a round in each lane; True ends every lane within that round.
 
     Raises:
-        UserError: The prompt cannot be read, or the pair lacks what the drafter needs.
+        UserError: The prompt cannot be encoded, or the pair lacks what the drafter needs.
     """
 
     def __init__(self, pair: Pair, config: RunConfig, stop: Stop = never):
@@ -37,7 +37,7 @@ class LiveRun:
         self._log = RunLog(blank, pair.pieces.specials, pair.pieces.encoded)
 
     def events(self) -> Iterator[Event]:
-        """Run it. Every second spent outside the decoders is outside their clocks."""
+        """Decode, and yield one event per round. Time between events is on no decoder's clock."""
         yield self._log.start()
         for lane, round_ in self._lanes.race(self._config, self._prompt_ids, self._stop):
             yield self._log.round(lane, round_)
@@ -50,7 +50,7 @@ class LiveRun:
 
 
 def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration: Calibration) -> Run:
-    """A ``Run`` with everything but its rounds."""
+    """Return a ``Run`` with everything but its rounds."""
     return Run(
         config=config,
         prompt_ids=tuple(prompt_ids),
@@ -68,7 +68,7 @@ def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration
 
 
 def calibration_events(pair: Pair) -> Iterator[Event]:
-    """Measure the pair's pass costs again; the last event, ``calibration``, has them and a ``sentence``."""
+    """Measure the pair's pass costs again; yield progress, then the costs with a ``sentence``."""
     yield {"type": "progress", "text": "Measuring pass costs", "fraction": 0.0}
     costs = Lanes(pair).calibrate_all()
     sentence = (

@@ -11,17 +11,15 @@ from typing import Any
 import torch
 
 from specdemo.models.draft_files import count_parameters
-from specdemo.models.huge_pages import use_huge_pages
-from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, has_half_kernel
+from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, has_half_kernel, use_huge_pages
 from specdemo.models.reduced_draft import is_reduced_draft
 from specdemo.pairs.embedded import Progress, mended_target, silent
-from specdemo.pairs.hardware import best_device, chosen_device
+from specdemo.pairs.hardware import DRAFT_PRECISION, best_device, chosen_device, precision_for
 from specdemo.pairs.hub import within
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.model_loader import Loader, takes_precision, tokenizer_of
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import Placement, free_memory, plan
-from specdemo.pairs.precision import DRAFT_PRECISION, precision_for
 from specdemo.pairs.presets import ALLOWANCE, SLACK
 from specdemo.pairs.sources import Files, Sources, draft_files, target_files
 from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision

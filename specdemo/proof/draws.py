@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.other_device import near
+from specdemo.drafters.other_device import draft_on_device
 from specdemo.engine.rules import rule_for
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.runtime import Runtime
@@ -85,7 +85,9 @@ class MemoisedLanes:
         config, device = replace(self.config, seed=seed), self._target.device
         control = self.control
         rule = rule_for(config, device) if control is None else wrong_rule_for(control, config, device)
-        drafter = near(lambda _rule: DraftModelDrafter(self._draft), rule, self._draft.device, device)
+        drafter = draft_on_device(
+            lambda _rule: DraftModelDrafter(self._draft), rule, self._draft.device, device
+        )
         return speculate(self._target, drafter, self._prompt_ids, config, self._eos_ids, rule=rule)
 
     def baseline(self, seed: int) -> Iterator[Round]:

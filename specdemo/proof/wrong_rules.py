@@ -22,7 +22,7 @@ class WrongNoResidual(RejectionRule):
     Accepted drafts have already put out min(p, q) of each token; the rest of p alone is left to give.
     """
 
-    def leftover(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         return p, residual(p, q)[1]
 
 

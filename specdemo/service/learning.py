@@ -7,7 +7,7 @@ where they switch it on.
 
 from dataclasses import replace
 
-from specdemo.models.learning_table import LearningTable, Visit, empty_table
+from specdemo.models.n_gram import LearningTable, Visit, empty_table
 from specdemo.pairs.pair import Pair
 from specdemo.records.trace import SPECULATIVE, Run
 

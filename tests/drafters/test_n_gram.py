@@ -19,7 +19,7 @@ from specdemo.models.n_gram import (
     ENTRY_BYTES,
     LONGEST,
     WEIGHTS,
-    Guess,
+    NextToken,
     NGramTable,
     key_of,
     load_n_gram,
@@ -121,7 +121,7 @@ def test_a_table_comes_back_from_disk_and_a_damaged_one_does_not(tmp_path):
         with pytest.raises(ValueError, match="damaged"):
             load_n_gram(tmp_path, VOCAB)
     (tmp_path / CONFIG).write_text(json.dumps({"longest": 9, "vocabulary": VOCAB}))
-    with pytest.raises(ValueError, match="another make"):
+    with pytest.raises(ValueError, match="another version"):
         load_n_gram(tmp_path, VOCAB)
 
 
@@ -168,7 +168,7 @@ def test_whatever_a_table_says_the_text_stays_the_targets(rule):
 
 def test_a_guess_is_a_token_and_its_chance():
     table = count_n_grams(written(*[[1, 2]] * 1000, *[[3, 4]] * 1001), VOCAB)
-    assert table.after([1]) == Guess(2, pytest.approx(1.0, abs=0.01))
+    assert table.after([1]) == NextToken(2, pytest.approx(1.0, abs=0.01))
 
 
 def test_chances_become_what_came_true():

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.scripted import ScriptedDrafter
-from specdemo.engine.draft import Draft
 from specdemo.engine.draft_length import FixedLength
+from specdemo.engine.drafter import Draft
 from specdemo.engine.rules import RejectionRule
-from specdemo.engine.settle import settle
 from specdemo.engine.speculate import autoregress, speculate
-from specdemo.engine.verdicts import describe, no_tops, top_fives
+from specdemo.engine.verdicts import describe, no_tops, top_fives, truncate_at_eos
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish, Rule, Status
@@ -247,6 +246,6 @@ def test_a_token_drawn_with_a_probability_that_rounds_to_nothing_can_be_written_
     draft = Draft(torch.tensor([1]), probs=q, rows=torch.tensor([1]), logits=q.log(), by="draft-model")
     logits = p.log().expand(2, -1)
     verdict = RejectionRule(config_for(Rule.REJECTION), torch.device("cpu")).verify(draft, logits, 3)
-    [token], _ = describe(draft, verdict, logits, settle(1, 0, [1], frozenset()), no_tops)
+    [token], _ = describe(draft, verdict, logits, truncate_at_eos(1, 0, [1], frozenset()), no_tops)
     assert verdict.q_of_draft.tolist() == [0.0] and verdict.accepted == 1
     assert (token.q, token.p, token.accept_prob) == (0.0, 0.5, 1.0)

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from specdemo.engine.draft import Draft, Pick
+from specdemo.engine.drafter import Draft, Pick
 from specdemo.engine.rules import RejectionRule
 from specdemo.engine.sampling import probabilities
 from specdemo.engine.verdicts import Verdict
@@ -79,8 +79,8 @@ class EveryWay:
         self._weights = None
         return super().verify(draft, logits, position)
 
-    def leftover(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        self._weights, mass = super().leftover(p, q)
+    def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        self._weights, mass = super().residual_distribution(p, q)
         return self._weights, mass
 
     def _uniform(self, count: int) -> Tensor:

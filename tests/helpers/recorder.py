@@ -1,6 +1,6 @@
 """A recorder that calls again what a device would replay."""
 
-from specdemo.models.cuda_graphs import GraphedExecution
+from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.fused_llama import FusedLlama
 
 

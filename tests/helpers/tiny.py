@@ -13,8 +13,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.models.attention import ATTENTION
+from specdemo.models.batch_invariance import ROWS, find_batch_invariant_rows
 from specdemo.models.runtime import ModelRuntime
-from specdemo.pairs.calibrate import ROWS, find_batch_invariant_rows
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K

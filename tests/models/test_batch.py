@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config
 
 from specdemo.models.attention import ATTENTION
 from specdemo.models.batch import FusedBatch, PlainBatch, batch_of
-from specdemo.models.cuda_graphs import GraphedExecution
+from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.reduced_draft import slice_of_target
 from specdemo.models.runtime import ModelRuntime

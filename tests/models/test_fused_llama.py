@@ -11,10 +11,10 @@ from transformers import AutoModelForCausalLM
 from specdemo.drafters.early_exit import EarlyExitDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
+from specdemo.models.batch_invariance import find_batch_invariant_rows
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import hidden_states
 from specdemo.models.runtime import ExitRuntime, ModelRuntime
-from specdemo.pairs.calibrate import find_batch_invariant_rows
 from specdemo.pairs.model_loader import executable
 from specdemo.records.limits import UserError
 

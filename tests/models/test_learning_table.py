@@ -5,9 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from specdemo.models import learning_table
-from specdemo.models.learning_table import LearningTable, Visit, empty_table
-from specdemo.models.n_gram import NGramTable, key_of
+from specdemo.models import n_gram
+from specdemo.models.n_gram import LearningTable, NGramTable, Visit, empty_table, key_of
 
 VOCAB = 70_000
 SHIPPED_CONTEXT, SHIPPED_TOKEN = [1, 2], 7
@@ -91,16 +90,16 @@ def test_a_guess_that_is_mostly_wrong_gives_way():
 
 
 def test_contexts_and_visits_are_bounded_and_the_oldest_go(monkeypatch):
-    monkeypatch.setattr(learning_table, "MOST_CONTEXTS", 50)
+    monkeypatch.setattr(n_gram, "MOST_CONTEXTS", 50)
     table = LearningTable(empty_table(VOCAB))
     for token in range(100, 400):
         table.learn([token, token + 1000], 1)
-    assert len(table) == 50 and len(table.visits) == learning_table.MOST_VISITS
+    assert len(table) == 50 and len(table.visits) == n_gram.MOST_VISITS
     assert table.after([100]) is None and table.after([399]).token == 1399
 
 
 def test_many_may_teach_and_ask_at_once(monkeypatch):
-    monkeypatch.setattr(learning_table, "MOST_CONTEXTS", 30)
+    monkeypatch.setattr(n_gram, "MOST_CONTEXTS", 30)
     table = LearningTable(empty_table(VOCAB))
 
     def teach(own):

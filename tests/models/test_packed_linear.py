@@ -1,13 +1,15 @@
-"""Packed layers: what they compute, and which layers become them."""
+"""Packed layers: their results, and the choice of layers that become one; huge pages for them."""
 
 import pytest
 import torch
 from torch import nn
 
+from specdemo.models import packed_linear
 from specdemo.models.packed_linear import (
     DTYPES,
     GROUP,
     INT4_ROWS,
+    MIN_MAPPING_BYTES,
     MULTIPLE,
     BlockedLinear,
     HalfLinear,
@@ -15,11 +17,13 @@ from specdemo.models.packed_linear import (
     Int8Linear,
     has_blocked_kernel,
     has_half_kernel,
+    large_mappings,
     linear_for,
     pack_linears,
-    quantise_groups,
-    quantise_rows,
+    quantize_groups,
+    quantize_rows,
     rounded,
+    use_huge_pages,
 )
 
 BF16 = BlockedLinear if has_blocked_kernel(torch.bfloat16) else nn.Linear
@@ -33,7 +37,7 @@ CLOSE = {"bf16": 1e-6, "fp16": 1e-6, "fp32": 1e-6, "int8": 0.02, "int4": 0.15}
 
 def test_quantised_rows_are_within_half_a_step():
     weight = torch.randn(7, 40) * torch.logspace(-3, 3, 7)[:, None]
-    rows, scale = quantise_rows(weight)
+    rows, scale = quantize_rows(weight)
     assert rows.dtype == torch.int8 and scale.shape == (7, 1)
     assert ((rows * scale - weight).abs() <= scale / 2 * 1.001).all()
     assert (rows.abs().amax(1) == 127).all()
@@ -41,16 +45,16 @@ def test_quantised_rows_are_within_half_a_step():
 
 def test_quantised_groups_are_within_half_a_step_and_use_every_value():
     weight = torch.randn(7, 3 * GROUP) * torch.logspace(-3, 3, 7)[:, None] + 1
-    values, scale, offset = quantise_groups(weight)
+    values, scale, offset = quantize_groups(weight)
     found = (values.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + offset[..., None]
     assert ((found.flatten(1) - weight).abs() <= scale.repeat_interleave(GROUP, 1) / 2 * 1.001).all()
     assert values.min() == 0 and values.max() == 15
 
 
 def test_a_row_of_zeros_stays_zero():
-    rows, scale = quantise_rows(torch.zeros(2, 32))
+    rows, scale = quantize_rows(torch.zeros(2, 32))
     assert (rows * scale == 0).all()
-    values, scale, offset = quantise_groups(torch.zeros(2, 32))
+    values, scale, offset = quantize_groups(torch.zeros(2, 32))
     assert ((values - 8) * scale + offset).abs().max() < 1e-10
 
 
@@ -121,3 +125,39 @@ def test_a_model_is_packed_but_for_its_embedding_and_its_head_as_asked():
     assert pack_linears(model, "int4", "int8") is model
     assert type(model.inner["wide"]) is Int4Linear and type(model.head) is Int8Linear
     assert model.embedding is embedding
+
+
+MAPS = """\
+00400000-00500000 r-xp 00000000 08:01 1234 /usr/bin/python
+10000000-10500000 rw-p 00000000 00:00 0 [heap]
+20000000-20100000 rw-p 00000000 00:00 0
+30000000-40000000 rw-p 00000000 00:00 0
+50000000-60000000 r--p 00000000 00:00 0
+60000000-70000000 rw-s 00000000 00:01 77 /dev/shm/other
+70000000-80000000 rw-p 00000000 08:01 99 /home/somebody/model.safetensors
+"""
+
+
+def test_large_private_memory_of_no_file_is_meant():
+    found = large_mappings(MAPS)
+    assert found == [(0x10000000, 0x500000), (0x30000000, 0x10000000)]
+    assert min(size for _, size in found) >= MIN_MAPPING_BYTES
+
+
+def test_asking_changes_nothing_that_is_stored():
+    weights = torch.arange(4 * MIN_MAPPING_BYTES, dtype=torch.float32)
+    use_huge_pages()
+    assert torch.equal(weights, torch.arange(4 * MIN_MAPPING_BYTES, dtype=torch.float32))
+
+
+def test_where_there_are_none_nothing_is_asked(monkeypatch, tmp_path):
+    def refuse(*_):
+        raise AssertionError("the C library was asked")
+
+    monkeypatch.setattr(packed_linear.ctypes, "CDLL", refuse)
+    (tmp_path / "switch").write_text("always madvise [never]\n")
+    for switch in (tmp_path / "switch", tmp_path / "missing"):
+        monkeypatch.setattr(packed_linear, "SWITCH", switch)
+        use_huge_pages()
+    monkeypatch.setattr(packed_linear.sys, "platform", "darwin")
+    use_huge_pages()

@@ -1,4 +1,4 @@
-"""Row counts that give the same bits, pass costs, and the rule for the precision."""
+"""Pass costs, and the rule for the precision."""
 
 import itertools
 from types import SimpleNamespace
@@ -10,75 +10,12 @@ from helpers.tiny import tiny_llama
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.rules import GreedyRule
 from specdemo.models.runtime import ModelRuntime
-from specdemo.pairs import calibrate, precision
-from specdemo.pairs.calibrate import (
-    find_batch_invariant_rows,
-    interleaved,
-    measure_draft,
-    measure_target,
-    scatter,
-)
-from specdemo.pairs.precision import precision_for
+from specdemo.pairs import calibrate, hardware
+from specdemo.pairs.calibrate import interleaved, measure_draft, measure_target, scatter
+from specdemo.pairs.hardware import precision_for
 from specdemo.records.trace import Calibration
 
 CPU = torch.device("cpu")
-
-
-def off_by(amount_of):
-    """A forward pass that is exact but for what ``amount_of`` says of its number of rows."""
-
-    def forward(self, ids):
-        self.length += len(ids)
-        return ids[:, None].double() + amount_of(self.padded(len(ids)))
-
-    return forward
-
-
-@pytest.mark.parametrize(
-    ("odd", "invariant"),
-    [
-        # As with tiles of six rows: what is left over behind whole tiles is summed in another order.
-        ((1, 2, 7, 14), {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15, 16}),
-        ((15, 16), set(range(1, 15))),
-        ((), set(range(1, 17))),
-    ],
-)
-def test_invariant_row_counts_are_the_largest_set_that_holds_the_longest_pass(odd, invariant, monkeypatch):
-    monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts))
-    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: float(rows in odd)))
-    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == invariant
-
-
-def test_the_self_test_notices_when_no_row_counts_agree(monkeypatch):
-    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: torch.rand(1).item()))
-    assert find_batch_invariant_rows(tiny_llama(7, 0), 7) == ()
-
-
-def test_a_row_count_must_agree_at_a_short_and_at_a_long_cache_length(monkeypatch):
-    monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts))
-
-    def forward(self, ids):
-        self.length += len(ids)
-        odd = self.capacity > 256 and self.padded(len(ids)) == 3
-        return ids[:, None].double() + float(odd)
-
-    monkeypatch.setattr(ModelRuntime, "forward", forward)
-    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == set(range(1, 17)) - {3}
-
-
-def test_a_row_count_that_leaves_other_cache_entries_is_found_out(monkeypatch):
-    plain = ModelRuntime.forward
-
-    def forward(self, ids):
-        logits = plain(self, ids)
-        if self.padded(len(ids)) == 5:
-            keys, _ = self.execution.layers(self.cache)[0]
-            keys[:, :, self.length - 1] += 1
-        return torch.zeros_like(logits)
-
-    monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts))
-    monkeypatch.setattr(ModelRuntime, "forward", torch.inference_mode()(forward))
-    assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0), 7)
 
 
 def test_passes_take_the_cheapest_invariant_row_count_that_holds_them(monkeypatch):
@@ -131,8 +68,8 @@ def test_the_first_turn_is_not_counted_and_every_turn_has_another_order():
 
 
 def test_a_slow_machine_gets_fewer_repeats():
-    assert interleaved({1: lambda: 1.0}, 5, most_seconds=9.0) == {1: [1.0] * 5}
-    assert interleaved({1: lambda: 1.0}, 5, most_seconds=2.0) == {1: [1.0] * 3}
+    assert interleaved({1: lambda: 1.0}, 5, max_seconds=9.0) == {1: [1.0] * 5}
+    assert interleaved({1: lambda: 1.0}, 5, max_seconds=2.0) == {1: [1.0] * 3}
 
 
 def test_measured_costs_are_positive_and_relative_to_one_pass():
@@ -160,8 +97,8 @@ def test_measured_costs_are_positive_and_relative_to_one_pass():
     ],
 )
 def test_the_precision_follows_from_the_processor(flags, limit, fbgemm, chosen, monkeypatch):
-    monkeypatch.setattr(precision, "processor_flags", lambda: flags)
-    monkeypatch.setattr(precision, "has_half_kernel", lambda: fbgemm)
+    monkeypatch.setattr(hardware, "processor_flags", lambda: flags)
+    monkeypatch.setattr(hardware, "has_half_kernel", lambda: fbgemm)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
     assert precision_for(CPU)[0] == chosen
 

@@ -12,14 +12,13 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from specdemo.models.fused_llama import FusedLlama
+from specdemo.pairs import calibrate, load, sources
 from specdemo.pairs import embedded as fetch
-from specdemo.pairs import load, pass_costs, sources
-from specdemo.pairs.calibrate import ROWS
+from specdemo.pairs.calibrate import ROWS, TARGET_ALONE
 from specdemo.pairs.compatible import require_same_tokens
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.manifest import write_manifest
 from specdemo.pairs.model_loader import weights_counted
-from specdemo.pairs.pass_costs import TARGET_ALONE
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import ROUGH, Calibration
@@ -162,14 +161,14 @@ def test_all_that_is_measured_at_a_load_is_measured_alone_and_no_run_measures(ta
         within.pop()
 
     for name in ("find_batch_invariant_rows", "measure_target"):
-        plain = getattr(pass_costs, name)
+        plain = getattr(calibrate, name)
 
         def watched(*args, name=name, plain=plain):
             assert within, name
             seen.append(name)
             return plain(*args)
 
-        monkeypatch.setattr(pass_costs, name, watched)
+        monkeypatch.setattr(calibrate, name, watched)
     pair = load_sources(Sources(target_folder, "none", device="cpu"), alone=alone)
     assert seen == ["find_batch_invariant_rows", "measure_target"]
     for length in (4, 300):
@@ -182,7 +181,7 @@ def test_all_that_is_measured_at_a_load_is_measured_alone_and_no_run_measures(ta
 def test_a_rough_calibration_is_repeated_on_request(target_folder, monkeypatch, recalibrate, measured):
     calls = []
     monkeypatch.setattr(
-        pass_costs, "measure_target", lambda *_: calls.append(1) or replace(COSTS, scatter=ROUGH + 0.1)
+        calibrate, "measure_target", lambda *_: calls.append(1) or replace(COSTS, scatter=ROUGH + 0.1)
     )
     pair = load_sources(Sources(target_folder, "none", device="cpu"), recalibrate=recalibrate)
     assert len(calls) == measured

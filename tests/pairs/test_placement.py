@@ -24,7 +24,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.order import Order, drafter_for
+from specdemo.drafters.factory import DrafterSpec, make_drafter
 from specdemo.drafters.other_device import DistantDrafter, DistantRule
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.rules import RejectionRule, rule_for
@@ -232,8 +232,7 @@ def test_the_first_layers_of_a_target_in_parts_are_no_more_than_those(folders, t
     host.begin(256)
     host.prefill(torch.tensor([1, 2]))
     passes.clear()
-    pair, config = pair_of(target, target), config_for(drafter=EARLY_EXIT)
-    early = drafter_for(Order(KINDS[EARLY_EXIT], config, pair, host, rule_for(config, host.device)))
+    early = make_drafter(DrafterSpec(KINDS[EARLY_EXIT], host, rule_for(config_for(), host.device)))
     early.begin([1, 2, 3], 256)
     length = FixedLength(1)
     length.start(1)

@@ -10,9 +10,9 @@ from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.points import EXPERIMENTS
 from specdemo.lab.throughput import ThroughputPlan, throughput
 from specdemo.models.fused_llama import FusedLlama
+from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
-from specdemo.pairs.pass_costs import PassCosts
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Calibration

@@ -8,7 +8,7 @@ import pytest
 from helpers.lent_gpu import CONTEXT, Lender
 from helpers.tiny import service_of, tiny_pair
 
-import specdemo.pairs.pass_costs
+import specdemo.pairs.calibrate
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.service.job_kinds import JobKind
@@ -125,13 +125,13 @@ def test_the_time_asked_for_follows_the_request(service, lender):
 def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pair, lender, monkeypatch):
     pair.costs.known.clear()
     measured = CONTEXT.Value("i", 0)
-    find = specdemo.pairs.pass_costs.find_batch_invariant_rows
+    find = specdemo.pairs.calibrate.find_batch_invariant_rows
 
     def counted(*asked: Any) -> Any:
         measured.value += 1
         return find(*asked)
 
-    monkeypatch.setattr("specdemo.pairs.pass_costs.find_batch_invariant_rows", counted)
+    monkeypatch.setattr("specdemo.pairs.calibrate.find_batch_invariant_rows", counted)
     for _ in range(2):
         assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
     assert measured.value == 1 and len(set(lender.processes)) == 2

@@ -1,10 +1,10 @@
-"""What a verdict means for the text, in plain numbers."""
+"""The effect of a verdict on the text, in plain numbers."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.engine.settle import settle
+from specdemo.engine.verdicts import truncate_at_eos
 
 EOS = frozenset({0})
 
@@ -23,13 +23,21 @@ EOS = frozenset({0})
     ],
 )
 def test_what_enters_the_text(accepted, token, drafted, emitted, kept, compared, own, ended):
-    assert settle(accepted, token, drafted, EOS) == (accepted, token, emitted, kept, compared, own, ended)
+    assert truncate_at_eos(accepted, token, drafted, EOS) == (
+        accepted,
+        token,
+        emitted,
+        kept,
+        compared,
+        own,
+        ended,
+    )
 
 
 @given(st.lists(st.integers(0, 3), max_size=6), st.integers(0, 3), st.data())
 def test_it_ends_at_the_first_end_of_text_and_nowhere_else(drafted, token, data):
     accepted = data.draw(st.integers(0, len(drafted)))
-    found = settle(accepted, token, drafted, EOS)
+    found = truncate_at_eos(accepted, token, drafted, EOS)
     assert found.emitted == [*drafted[:accepted], token][: len(found.emitted)]
     assert found.ended == (0 in found.emitted) and 0 not in found.emitted[:-1]
     assert len(found.emitted) == found.kept + found.own

@@ -7,12 +7,18 @@ import torch
 from helpers.tiny import tiny_llama
 from torch import nn
 
-from specdemo.models import summation
+from specdemo.models import batch_invariance
+from specdemo.models.batch_invariance import (
+    MOST_WEIGHTS,
+    Product,
+    cancelling,
+    find_batch_invariant_rows,
+    products,
+    rows_summed_alike,
+)
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.packed_linear import GROUP, PackedLinear
-from specdemo.models.summation import MOST_WEIGHTS, Product, alike, cancelling, products
-from specdemo.pairs import calibrate
-from specdemo.pairs.calibrate import find_batch_invariant_rows
+from specdemo.models.runtime import ModelRuntime
 
 CPU = torch.device("cpu")
 OUTPUTS, INPUTS = 96, 8 * GROUP
@@ -45,20 +51,10 @@ def model_of(kind):
 
 
 def test_a_number_of_rows_that_is_summed_in_another_order_is_not_alike():
-    assert alike(model_of(OneRowOtherwise), 16, range(1, 17)) == set(range(2, 17))
-    assert alike(model_of(OneRowOtherwise), 1, range(1, 17)) == {1}
-    assert alike(model_of(Alike), 16, range(1, 17)) == set(range(1, 17))
-    assert alike(model_of(Alike), 16, {1, 4}) == {1, 4}
-
-
-def test_each_product_is_tried_once_whatever_it_is_compared_with(monkeypatch):
-    tried = []
-    monkeypatch.setattr(summation, "cancelling", lambda *sizes: tried.append(sizes) or cancelling(*sizes))
-    summation._agreeing_pairs.cache_clear()
-    model = model_of(OneRowOtherwise)
-    for reference in (16, 13, 1):
-        alike(model, reference, range(1, 17))
-    assert len(tried) == 1
+    assert rows_summed_alike(model_of(OneRowOtherwise), 16, range(1, 17)) == set(range(2, 17))
+    assert rows_summed_alike(model_of(OneRowOtherwise), 1, range(1, 17)) == {1}
+    assert rows_summed_alike(model_of(Alike), 16, range(1, 17)) == set(range(1, 17))
+    assert rows_summed_alike(model_of(Alike), 16, {1, 4}) == {1, 4}
 
 
 def test_ordinary_numbers_would_hardly_show_it():
@@ -110,6 +106,65 @@ def test_of_a_huge_head_some_outputs_are_tried_and_of_weights_that_are_elsewhere
     assert [(p.outputs, p.inputs) for p in products(stand_in)] == [(MOST_WEIGHTS // 2**14, 2**14)]
 
 
-def test_good_rows_are_alike_in_every_product(monkeypatch):
-    monkeypatch.setattr(calibrate, "alike", lambda model, reference, counts: set(counts) - {1, 9})
+def off_by(amount_of):
+    """A forward pass that is exact but for what ``amount_of`` says of its number of rows."""
+
+    def forward(self, ids):
+        self.length += len(ids)
+        return ids[:, None].double() + amount_of(self.padded(len(ids)))
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    ("odd", "invariant"),
+    [
+        # As with tiles of six rows: what is left over behind whole tiles is summed in another order.
+        ((1, 2, 7, 14), {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15, 16}),
+        ((15, 16), set(range(1, 15))),
+        ((), set(range(1, 17))),
+    ],
+)
+def test_invariant_row_counts_are_the_largest_set_that_holds_the_longest_pass(odd, invariant, monkeypatch):
+    monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
+    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: float(rows in odd)))
+    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == invariant
+
+
+def test_the_self_test_notices_when_no_row_counts_agree(monkeypatch):
+    monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: torch.rand(1).item()))
+    assert find_batch_invariant_rows(tiny_llama(7, 0), 7) == ()
+
+
+def test_a_row_count_must_agree_at_a_short_and_at_a_long_cache_length(monkeypatch):
+    monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
+
+    def forward(self, ids):
+        self.length += len(ids)
+        odd = self.capacity > 256 and self.padded(len(ids)) == 3
+        return ids[:, None].double() + float(odd)
+
+    monkeypatch.setattr(ModelRuntime, "forward", forward)
+    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == set(range(1, 17)) - {3}
+
+
+def test_a_row_count_that_leaves_other_cache_entries_is_found_out(monkeypatch):
+    plain = ModelRuntime.forward
+
+    def forward(self, ids):
+        logits = plain(self, ids)
+        if self.padded(len(ids)) == 5:
+            keys, _ = self.execution.layers(self.cache)[0]
+            keys[:, :, self.length - 1] += 1
+        return torch.zeros_like(logits)
+
+    monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
+    monkeypatch.setattr(ModelRuntime, "forward", torch.inference_mode()(forward))
+    assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0), 7)
+
+
+def test_invariant_row_counts_are_alike_in_every_product(monkeypatch):
+    monkeypatch.setattr(
+        batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts) - {1, 9}
+    )
     assert not {1, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0), 7))

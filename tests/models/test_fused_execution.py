@@ -1,4 +1,4 @@
-"""Recorded passes, with a recorder that calls again what a device would replay: buffers, leases, faults."""
+"""Recorded passes, with a recorder that calls again what a device would replay; and traced passes."""
 
 import copy
 import gc
@@ -10,13 +10,14 @@ from helpers.tiny import at_least, config_for, emitted, nearby, speculative_roun
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.drafters.recorded import RecordedDraftLoop
+from specdemo.drafters.draft_model import DraftModelDrafter, RecordedDraftLoop
 from specdemo.engine.rules import rule_for
 from specdemo.engine.speculate import speculate
-from specdemo.models.cuda_graphs import MOST_FREE, GraphedExecution
+from specdemo.models.attention import attend, group_mask
+from specdemo.models.fused_execution import MAX_FREE_CACHES, GraphedExecution, TracedExecution
 from specdemo.models.fused_llama import FusedLlama
-from specdemo.models.runtime import ModelRuntime
+from specdemo.models.packed_linear import DTYPES, has_half_kernel
+from specdemo.models.runtime import ExitRuntime, ModelRuntime
 from specdemo.records.trace import Rule, Status
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,31 +65,33 @@ def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once(
     record = Recorder()
     execution = GraphedExecution(fused(), record)
     first, second = execution.open(64), execution.open(64)
-    assert first.recorded is not second.recorded
-    first.recorded.cache.keys.fill_(float("nan"))
-    execution.prepare(first, [1, 2], ())
-    execution.prepare(first, [1, 2], ())
+    assert first.keys is not second.keys
+    first.keys.fill_(float("nan"))
+    for _ in range(2):
+        execution.prepare(first, [1, 2], ())
     assert record.recorded == 2
-    held = first.recorded
+    held = first.keys
     del first
     gc.collect()
     again = execution.open(64)
-    assert again.recorded is held and execution.open(64).recorded is not held
-    assert (again.recorded.cache.keys == 0).all()
+    assert again.keys is held and execution.open(64).keys is not held
+    assert (again.keys == 0).all()
     execution.prepare(again, [1, 2], ())
     assert record.recorded == 2
-    assert execution.open(128).recorded.cache.keys.shape[3] == 128
+    assert execution.open(128).keys.shape[3] == 128
 
 
-def test_only_so_many_free_caches_are_kept():
+def test_only_so_many_free_caches_are_kept_the_newest_of_them():
     execution = GraphedExecution(fused(), Recorder())
-    leases = [execution.open(64 * n) for n in range(1, MOST_FREE + 4)]
-    newest = leases[-1].recorded
-    while leases:
-        leases.pop(0)
+    caches = [execution.open(64 * n) for n in range(1, MAX_FREE_CACHES + 4)]
+    keys = [cache.keys for cache in caches]
+    while caches:
+        caches.pop(0)
     gc.collect()
-    assert len(execution._free) == MOST_FREE
-    assert execution.open(len(newest.cache.places)).recorded is newest
+    reopened = [execution.open(64 * n) for n in range(1, len(keys) + 1)]
+    assert [cache.keys is one for cache, one in zip(reopened, keys, strict=True)] == [False] * 3 + [
+        True
+    ] * MAX_FREE_CACHES
 
 
 def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
@@ -104,13 +107,14 @@ def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
 
 
 def test_first_layers_read_the_whole_models_cache():
-    execution = GraphedExecution(fused(), Recorder())
+    model = fused()
+    execution = GraphedExecution(model, Recorder())
     cache = execution.open(64)
     execution.run(torch.tensor([3, 4]), 0, cache, 2, ())
-    exit_ = execution.first(1)
-    exit_.prepare(cache, [1], ())
-    logits, _ = exit_.run(torch.tensor([5]), 2, cache, 1, ())
-    expected, _ = execution._model.first(1)(torch.tensor([5]), torch.tensor([2]), cache.recorded.cache, 1)
+    early = execution.first(1)
+    early.prepare(cache, [1], ())
+    logits, _ = early.run(torch.tensor([5]), 2, cache, 1, ())
+    expected, _ = model.first(1)(torch.tensor([5]), torch.tensor([2]), cache, 1)
     torch.testing.assert_close(logits, expected)
 
 
@@ -194,3 +198,98 @@ def test_a_device_records_and_replays():
         own = plain.open(64)
         expected, _ = plain(torch.tensor([3, 4, 5, 6, 7], device="cuda"), own.places[:5], own, 2)
     torch.testing.assert_close(found, expected)
+
+
+# Traced passes: the same bits as untraced ones, for any number of tokens, capacity and taps.
+
+IDS = torch.arange(40) % VOCAB
+
+
+def packed(precision: str = "fp32") -> FusedLlama:
+    model = tiny_llama(VOCAB, 1, torch.bfloat16, spread=0.2, width=64).to(DTYPES[precision])
+    return FusedLlama(model, precision, precision)
+
+
+def decoded(model: FusedLlama, sizes: list[int], capacity: int = 256, taps: tuple[int, ...] = ()) -> tuple:
+    """Logits of passes over so many tokens each, one after the other, and the states behind ``taps``."""
+    runtime = ModelRuntime(model, taps=taps)
+    runtime.prepare(capacity, 16)
+    runtime.prefill(IDS[:5])
+    parts = [runtime.forward(part) for part in IDS[5 : 5 + sum(sizes)].split(sizes)]
+    return torch.cat(parts), runtime.features(0, 5 + sum(sizes)) if taps else torch.empty(0)
+
+
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TracedExecution, "prepare", lambda *_: None)
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_a_traced_pass_gives_the_same_bits(precision, monkeypatch):
+    sizes, taps = [1, 2, 3, 5, 7, 11], (0, 1)
+    traced = packed(precision)
+    found = [decoded(traced, sizes, capacity, taps) for capacity in (256, 512)]
+    assert all(isinstance(run, torch.jit.ScriptModule) for run in traced.traced.passes.values())
+    untraced(monkeypatch)
+    plain = packed(precision)
+    expected = [decoded(plain, sizes, capacity, taps) for capacity in (256, 512)]
+    assert not plain.traced.passes
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+
+
+def test_one_trace_serves_every_run_of_a_model():
+    model = packed()
+    decoded(model, [3])
+    first = dict(model.traced.passes)
+    decoded(model, [9, 2], capacity=512)
+    assert model.traced.passes == first and len(first) == 1
+
+
+def test_the_first_layers_have_a_trace_of_their_own():
+    model = packed()
+    host = ModelRuntime(model)
+    host.prepare(256, 4)
+    host.prefill(IDS[:5])
+    runtime = ExitRuntime(host, 1)
+    runtime.begin(256)
+    shallow = runtime.forward(IDS[5:6])
+    host.forward(IDS[5:6])
+    assert not torch.equal(shallow, decoded(model, [1])[0])
+    again = ExitRuntime(host, 1)
+    assert again.execution is runtime.execution
+
+
+def test_what_cannot_be_traced_runs_as_it_is(monkeypatch):
+    def refuse(*args, **options):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(torch.jit, "trace", refuse)
+    model = packed()
+    logits, _ = decoded(model, [2, 3])
+    assert not isinstance(model.traced.passes[()], torch.jit.ScriptModule)
+    monkeypatch.undo()
+    assert torch.equal(logits, decoded(packed(), [2, 3])[0])
+
+
+@pytest.mark.skipif(not has_half_kernel(), reason="no kernel for fp16 weights on this processor")
+def test_fp16_weights_compute_what_fp32_ones_do():
+    sizes = [1, 4, 6]
+    one, other = decoded(packed("fp16"), sizes)[0], decoded(packed("fp32"), sizes)[0]
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_attention_gives_a_row_the_same_bits_whatever_the_number_of_rows_and_threads_set():
+    query, key = torch.randn(1, 9, 16, 64), torch.randn(1, 3, 256, 64)
+    mask = torch.zeros(16, 256).masked_fill_(torch.arange(256) > torch.arange(100, 116)[:, None], -torch.inf)
+
+    def mixed(rows: int) -> torch.Tensor:
+        return attend(query[:, :, :rows], key, key, group_mask(mask[None, None, :rows], 3))
+
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            whole = mixed(16)
+            assert all(torch.equal(mixed(rows), whole[:, :, :rows]) for rows in range(1, 17))
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,75 @@
+"""Makes a drafter of any kind for a run; ``records.drafter_kinds`` has a line for each kind."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from importlib import import_module
+
+import torch
+from torch import Tensor
+
+from specdemo.drafters.other_device import draft_on_device
+from specdemo.engine.drafter import Drafter, PickingRule
+from specdemo.models.execution import CausalLM
+from specdemo.models.feature_draft import FeatureDraft
+from specdemo.models.n_gram import LearningTable, NGramTable
+from specdemo.models.runtime import ModelRuntime, Runtime
+from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, Kind
+from specdemo.records.limits import UserError
+
+
+@dataclass(frozen=True)
+class DrafterSpec:
+    """The kind of drafter for a run, and what it can be made of.
+
+    Attributes:
+        kind: Line of the table of kinds.
+        target: Runtime of the lane it drafts for, prepared.
+        rule: The run's own rule.
+        draft: The draft model, if the pair has one.
+        draft_device: Device of the draft model; None for the target's device.
+        id_map: Target id of each output row of the draft model, shape [H]; None if the vocabularies are the
+            same.
+        feature_draft: The head on the target's hidden states, if the pair has one.
+        n_gram: The table of n-grams, if the pair has one.
+        script: Ids that the ``scripted`` drafter proposes.
+        wrap_draft: Changes the draft model's runtime before the drafter uses it, for experiments.
+    """
+
+    kind: Kind
+    target: ModelRuntime
+    rule: PickingRule
+    draft: CausalLM | None = None
+    draft_device: torch.device | None = None
+    id_map: Tensor | None = None
+    feature_draft: FeatureDraft | None = None
+    n_gram: NGramTable | LearningTable | None = None
+    script: tuple[int, ...] = ()
+    wrap_draft: Callable[[Runtime], Runtime] | None = None
+
+
+def make_drafter(spec: DrafterSpec) -> Drafter:
+    """Return a fresh drafter whose drafts arrive on the target's device, wherever the draft model is.
+
+    Raises:
+        UserError: The pair lacks what this kind is made of.
+    """
+    here = place = spec.target.device
+    if spec.kind.required == DRAFT and spec.draft_device is not None:
+        place = spec.draft_device
+    return draft_on_device(lambda rule: make_local(replace(spec, rule=rule)), spec.rule, place, here)
+
+
+def make_local(spec: DrafterSpec) -> Drafter:
+    """Return a fresh drafter on the device of what it is made of; errors as for :func:`make_drafter`."""
+    kind = spec.kind
+    if not kind.module:
+        raise UserError("Only a server that is watched has a drafter of its own; choose another drafter.")
+    if kind.needs and getattr(spec, kind.needs) is None:
+        raise UserError(f"This pair has no {NEEDED_NAMES[kind.needs]}; choose another drafter.")
+    return import_module(f"specdemo.drafters.{kind.module}").make(spec)
+
+
+def make_fallback(spec: DrafterSpec) -> Drafter | None:
+    """Return the drafter to ask if this kind has nothing to propose; None if there is none."""
+    name = spec.kind.otherwise
+    return make_local(replace(spec, kind=KINDS[name])) if name else None
