@@ -122,8 +122,9 @@ def test_a_job_that_no_replica_has_begun_keeps_its_queue_position(driver, servic
         assert late.wait().events[-1]["text"] == "Stopped before it began"
 
 
-@pytest.mark.parametrize(("replicas", "wait_s"), [(2, 0), (1, 15)])
+@pytest.mark.parametrize(("replicas", "wait_s"), [(2, 5), (1, 15)])
 def test_fewer_replicas_make_longer_waits(driver, service, replicas, wait_s):
+    until(lambda: service.state is State.READY)
     driver.say(ClusterStatus({"embedded": replicas}, ""))
     running = Visit(service, "a")
     driver.tell(driver.next_begun().number, "start")
