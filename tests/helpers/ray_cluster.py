@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -31,7 +30,8 @@ from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.shares import Visitor
 
-RAY = str(Path(sys.executable).with_name("ray"))
+RAY = (sys.executable, "-m", "ray.scripts.scripts")
+"""Ray's command line; its script may belong to another copy of the environment."""
 PROMPT = "What is deep learning? Answer in two sentences."
 START_S = 480
 
@@ -41,7 +41,7 @@ class Head:
 
     def __init__(self, port: int, cpus: int = 2):
         self.address = f"127.0.0.1:{port}"
-        self._command = [RAY, "start", "--head", "--block", f"--port={port}", f"--num-cpus={cpus}"]
+        self._command = [*RAY, "start", "--head", "--block", f"--port={port}", f"--num-cpus={cpus}"]
         self._command += ["--include-dashboard=false", "--disable-usage-stats"]
         self.start()
 
@@ -79,8 +79,8 @@ def served(address: str, waiting: int = 100, **replicas: ReplicaRange) -> Iterat
     service, link = cluster_service(plan, offered, Bounds(most_waiting=waiting))
     service.load()
     try:
-        for name, bounds in replicas.items():
-            await_replicas(link, bounds.least, name)
+        for name, counts in replicas.items():
+            await_replicas(link, counts.minimum, name)
         yield service, link
     finally:
         link.close()
