@@ -1,4 +1,4 @@
-"""``specdemo watch``: what a running server's speculation is worth over a prompt set, as far as it tells."""
+"""``specdemo watch``: measure the speculation of a running server over a prompt set."""
 
 import argparse
 from pathlib import Path
@@ -15,12 +15,14 @@ def add_to(commands: Any) -> None:
     """Add the command and its options."""
     parser = commands.add_parser("watch", help="measure a running server's speculation over a prompt set")
     parser.set_defaults(command=run)
-    parser.add_argument("url", metavar="URL", help="of vLLM, SGLang, llama-server or Ray Serve LLM")
-    parser.add_argument("--alone", metavar="URL", help="where the same model answers without drafts")
+    parser.add_argument("url", metavar="URL", help="address of llama.cpp's server, vLLM or Ray Serve LLM")
+    parser.add_argument("--alone", metavar="URL", help="address of the same model without drafts")
     parser.add_argument(
         "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one a line"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="all that was measured")
+    parser.add_argument(
+        "--out", type=Path, required=True, metavar="FILE.json", help="the file for all measurements"
+    )
     parser.add_argument("--temperature", default="0", metavar="T,T", help="default: %(default)s")
     add_run_options(parser, ["max_new_tokens", "seed"])
     parser.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
@@ -28,14 +30,14 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, write and print the table; returns 0."""
+    """Measure, write and print the table; return 0."""
     from specdemo.bench.prompts import read_prompts
     from specdemo.watch.servers import parse_servers
 
     alone = f"server={options.alone}" if options.alone else ""
     servers = parse_servers(f"server={options.url}", alone)
     if len(servers) != 1:
-        raise UserError("One server is watched at a time; give one URL.")
+        raise UserError("specdemo watch takes one URL; run it once for each server.")
     server = servers[0]
     prompts = read_prompts(options.prompts, options.limit)
     check_runs(prompts, [SERVER], [AUTO], options)

@@ -1,8 +1,7 @@
-"""The process between the page and the cluster: it alone imports Ray, starts the replicas and asks them.
+"""The process between the page and the cluster: it starts the replicas with Ray Serve and passes jobs on.
 
-A process of its own because Ray ends the process it is in when the cluster's head is gone; the page's must
-not end with it. Started by ``link``, it ends when the page's end of the connection closes or when the cluster
-does not answer any more. In the first case it takes its replicas with it; else the next driver finds them.
+Ray ends the process it is in when the cluster's head is lost (seen with Ray 2.60), and the page must survive
+that. So only this process imports Ray, and ``link`` starts it again when it has ended.
 """
 
 import asyncio
@@ -22,35 +21,43 @@ from ray import serve
 from ray.serve.schema import ApplicationStatus, ReplicaState
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from specdemo.cluster.messages import Begin, Ended, Lost, Restart, Standing, Stop, Told
-from specdemo.cluster.plan import AUTO, Counts, Plan
-from specdemo.cluster.replica import Replica, Wishes
+from specdemo.cluster.link import (
+    ClusterStatus,
+    JobEnded,
+    JobEvents,
+    JobLost,
+    RestartReplicas,
+    StartJob,
+    StopJob,
+)
+from specdemo.cluster.plan import AUTO, Plan, ReplicaRange
+from specdemo.cluster.replica import Replica, StopRequests
 
 NAMESPACE = "specdemo"
-POLL_S = 1.0
-"""How often the cluster is asked how it stands while replicas are missing."""
-SETTLED_S = 5.0
-"""And while all are there: what answers takes the processor from what computes."""
-WATCH_S = 1.0
-"""How often this process looks whether the cluster has been silent for too long."""
+DEPLOYMENT = "Replica"
+POLL_S, IDLE_POLL_S = 1.0, 5.0
+"""The time between two looks at the cluster's status: with replicas missing, and with all there."""
 START_S = 300.0
-"""A cluster that is not joined and deployed to within so long is taken for one that is not there."""
+"""The longest time to join the cluster and deploy."""
 SILENT_S = 60.0
-"""One that has not answered for so long is taken for gone; a busy machine may take half of that to answer."""
+"""The longest silence of a cluster; a busy machine may take half of that to answer."""
 LEAVE_S = 10.0
-"""What this process may take to end in order once the page has gone."""
-GONE = 3
-"""The exit status then."""
+"""The time this process gets to end in order once the page has gone."""
+CLUSTER_GONE = 3
+"""The exit status if the cluster does not answer."""
 GRACE_S = 20.0
-"""Added to the longest job: what a replica that is to end may still take."""
+"""Added to the longest job: the time that a replica gets to end."""
 _log = logging.getLogger(__name__)
 
 
 class Driver:
     """Deploys a plan and passes on its jobs.
 
+    It ends when the page closes the connection, and takes its replicas with it. It also ends when the cluster
+    does not answer; the next driver then finds the replicas, if they are still there.
+
     Args:
-        plan: What to deploy.
+        plan: The replicas to deploy.
         connection: To the page.
     """
 
@@ -58,197 +65,193 @@ class Driver:
         self._plan = plan
         self._connection = connection
         self._sending = threading.Lock()
-        self._heard: SimpleQueue[Any] = SimpleQueue()
-        self._begun: dict[int, asyncio.Task[None]] = {}
-        self._telling: set[int] = set()
+        self._messages: SimpleQueue[Any] = SimpleQueue()
+        self._jobs: dict[int, asyncio.Task[None]] = {}
+        self._with_replica: set[int] = set()
         self._redeploying: asyncio.Task[None] | None = None
-        self._gone_at = time.monotonic() + START_S
+        self._deadline = time.monotonic() + START_S
 
     def run(self) -> None:
         """Deploy, and pass on jobs until the page has gone."""
-        for task in (self._watch, self._listen):
+        for task in (self._end_with_cluster, self._receive):
             threading.Thread(target=task, daemon=True).start()
         connect(self._plan.address)
-        # A supervisor may tell all of its processes to end; this one ends when the page has.
-        for told in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(told, signal.SIG_IGN)
+        # A supervisor may signal all its processes; this one ends after the page.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
         serve.start(http_options={"location": "NoServer"})  # pyright: ignore[reportArgumentType]
-        # Beside this process, so that it is not lost with another machine.
+        # On this machine, so that it is not lost with another one.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self._wishes = ray.remote(Wishes).options(num_cpus=0, scheduling_strategy=here).remote()
-        self._deploy()
+        stop_requests = ray.remote(StopRequests).options(num_cpus=0, scheduling_strategy=here).remote()
+        handles = self.deploy()
         try:
-            asyncio.run(self._pass_on())
+            asyncio.run(self.pass_on(handles, stop_requests))
         finally:
             for name in self._plan.replicas:
                 serve.delete(self._application(name), _blocking=False)
 
     def _application(self, pair: str) -> str:
-        """What Serve calls the replicas of a pair of this page."""
         return f"specdemo-{self._plan.page}-{pair}"
 
-    def _deploy(self) -> None:
-        cpus = cpus_each(self._plan)
-        if lack := lacking(self._plan, cpus):
-            _log.error("%s", lack)
-        targets = [
-            serve.RunTarget(
-                target=_deployment(bounds, cpus, self._plan).bind(
-                    self._plan.sources[name], self._plan.recalibrate, time.time_ns()
-                ),
-                name=self._application(name),
-                route_prefix=None,
-            )
-            for name, bounds in self._plan.replicas.items()
-        ]
+    def deploy(self) -> dict[str, Any]:
+        """Start the replicas, or replace them one after the other; return a handle for each pair."""
+        cpus = cpus_per_replica(self._plan)
+        if missing := missing_resources(self._plan, cpus):
+            _log.error("%s", missing)
+        edition = time.time_ns()
+        targets = []
+        for name, counts in self._plan.replicas.items():
+            replica = _deployment(counts, cpus, self._plan)
+            bound = replica.bind(self._plan.sources[name], self._plan.recalibrate, edition)
+            targets.append(serve.RunTarget(bound, name=self._application(name), route_prefix=None))
         serve.run_many(targets, wait_for_applications_running=False)
-        self._handles = {
+        return {
             name: serve.get_deployment_handle(DEPLOYMENT, self._application(name)).options(stream=True)
             for name in self._plan.replicas
         }
 
-    async def _pass_on(self) -> None:
-        standing = asyncio.ensure_future(self._tell_standing())
-        while (message := await asyncio.to_thread(self._heard.get)) is not None:
-            self._take(message)
-        standing.cancel()
+    async def pass_on(self, handles: dict[str, Any], stop_requests: Any) -> None:
+        """Act on the page's messages until it has gone.
 
-    def _listen(self) -> None:
-        """Hear the page out, from before there is a cluster to the end, which is this process's end too."""
-        with suppress(EOFError, OSError):
-            while True:
-                self._heard.put(self._connection.recv())
-        self._heard.put(None)
+        Args:
+            handles: From :meth:`deploy`.
+            stop_requests: The actor that replicas listen to.
+        """
+        self._handles, self._stop_requests = handles, stop_requests
+        reporting = asyncio.ensure_future(self._report_status())
+        while (message := await asyncio.to_thread(self._messages.get)) is not None:
+            match message:
+                case StartJob():
+                    self._jobs[message.number] = asyncio.ensure_future(self._do(message))
+                case StopJob(number):
+                    self._stop(number)
+                case RestartReplicas():
+                    self._redeploying = asyncio.ensure_future(self._redeploy(self._redeploying))
+        reporting.cancel()
+
+    def _receive(self) -> None:
+        """Read the page's messages from before there is a cluster until the page has gone; then end."""
+        self.read_messages()
         time.sleep(LEAVE_S)
         os._exit(0)
 
-    def _take(self, message: Any) -> None:
-        match message:
-            case Begin():
-                self._begun[message.number] = asyncio.ensure_future(self._do(message))
-            case Stop(number):
-                self._stop(number)
-            case Restart():
-                self._redeploying = asyncio.ensure_future(self._redeploy(self._redeploying))
+    def read_messages(self) -> None:
+        """Read the page's messages until it closes the connection."""
+        with suppress(EOFError, OSError):
+            while True:
+                self._messages.put(self._connection.recv())
+        self._messages.put(None)
 
-    async def _redeploy(self, before: asyncio.Task[None] | None) -> None:
-        if before is not None:
-            await before
+    async def _redeploy(self, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await previous
         try:
-            await asyncio.to_thread(self._deploy)
+            self._handles = await asyncio.to_thread(self.deploy)
         except Exception:
-            _log.exception("The replicas could not be started anew; those that are there stay.")
+            _log.exception("The replicas could not be restarted; the present ones stay.")
 
     def _stop(self, number: int) -> None:
-        task = self._begun.get(number)
-        if task is None:
-            return
-        self._wishes.stop.remote(number)
-        if number not in self._telling:
-            task.cancel()  # no replica has it, or one has only just got it, which finds the wish
+        if task := self._jobs.get(number):
+            self._stop_requests.stop.remote(number)
+            if number not in self._with_replica:
+                task.cancel()  # a replica that has just got it finds the stop request
 
-    async def _do(self, begin: Begin) -> None:
-        number = begin.number
+    async def _do(self, start: StartJob) -> None:
+        number = start.number
         try:
-            events = self._handles[begin.pair].job.remote(begin.request, self._wishes, number)
-            async for some in events:  # pyright: ignore[reportGeneralTypeIssues]
-                self._telling.add(number)
-                self._send(Told(number, some))
-            self._wishes.forget.remote(number)
-            self._send(Ended(number))
+            batches = self._handles[start.pair].job.remote(start.request, self._stop_requests, number)
+            async for batch in batches:
+                self._with_replica.add(number)
+                self._send(JobEvents(number, batch))
+            self._stop_requests.forget.remote(number)
+            self._send(JobEnded(number))
         except asyncio.CancelledError:
-            self._send(Ended(number))
-        except Exception as error:  # whatever it is, somebody waits for this job
+            self._send(JobEnded(number))
+        except Exception as error:  # a visitor waits for this job, whatever was raised
             _log.warning("A job was lost: %s", error)
-            self._wishes.stop.remote(number)  # if its replica is there all the same
-            self._send(Lost(number))
+            self._stop_requests.stop.remote(number)  # its replica may still be there
+            self._send(JobLost(number))
         finally:
-            self._telling.discard(number)
-            del self._begun[number]
+            self._with_replica.discard(number)
+            del self._jobs[number]
 
     def _send(self, message: Any) -> None:
-        with self._sending, suppress(OSError):  # the page has gone; whoever listens to it finds out
+        with self._sending, suppress(OSError):  # if the page has gone, ``_receive`` notices
             self._connection.send(message)
 
-    async def _tell_standing(self) -> None:
-        told = None
+    async def _report_status(self) -> None:
+        reported = None
         while True:
             try:
-                standing = await asyncio.to_thread(self._standing)
-            except Exception as error:  # for so long as the watchdog has patience
-                _log.warning("The cluster could not be asked how it stands: %s", error)
+                status = await asyncio.to_thread(self._status)
+            except Exception as error:  # until the deadline
+                _log.warning("The cluster does not report its status: %s", error)
             else:
-                self._gone_at = time.monotonic() + SILENT_S
-                if standing != told:
-                    self._send(standing)
-                    told = standing
-            await asyncio.sleep(SETTLED_S if told and self._settled(told) else POLL_S)
+                self._deadline = time.monotonic() + SILENT_S
+                if status != reported:
+                    self._send(status)
+                    reported = status
+            # Answering costs the cluster processor time that the models need.
+            complete = reported is not None and all(
+                reported.running.get(name) == counts.maximum for name, counts in self._plan.replicas.items()
+            )
+            await asyncio.sleep(IDLE_POLL_S if complete else POLL_S)
 
-    def _settled(self, standing: Standing) -> bool:
-        """Whether there are as many replicas as there can be."""
-        return all(standing.running.get(name) == bounds.most for name, bounds in self._plan.replicas.items())
-
-    def _standing(self) -> Standing:
-        ray.get(self._wishes.here.remote(), timeout=SILENT_S)
+    def _status(self) -> ClusterStatus:
+        ray.get(self._stop_requests.ping.remote(), timeout=SILENT_S)
         applications = serve.status().applications
-        running, trouble = {}, ""
+        running, error = {}, ""
         for name in self._plan.replicas:
-            found = applications.get(self._application(name))
-            deployment = found and found.deployments.get(DEPLOYMENT)
+            application = applications.get(self._application(name))
+            deployment = application and application.deployments.get(DEPLOYMENT)
             running[name] = deployment.replica_states.get(ReplicaState.RUNNING, 0) if deployment else 0
-            if found and found.status in (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY):
-                trouble = (deployment.message if deployment else "") or found.message
-        return Standing(running, trouble)
+            failed = (ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.UNHEALTHY)
+            if application and application.status in failed:
+                error = (deployment.message if deployment else "") or application.message
+        return ClusterStatus(running, error)
 
-    def _watch(self) -> None:
+    def _end_with_cluster(self) -> None:
         """End this process when the cluster is silent: a call to it may hang for minutes."""
-        while time.monotonic() < self._gone_at:
-            time.sleep(WATCH_S)
-        os._exit(GONE)
-
-
-DEPLOYMENT = "Replica"
-ROUTING = {"initial_backoff_s": 0.005, "backoff_multiplier": 2, "max_backoff_s": 0.1}
-"""A job is sent when a replica has told the end of the one before, and finds it busy with leaving that for a
-moment; by default the next look is only after 25 ms, then 50."""
+        while time.monotonic() < self._deadline:
+            time.sleep(1.0)
+        os._exit(CLUSTER_GONE)
 
 
 def connect(address: str) -> None:
-    """Join the cluster, or with ``auto`` start one on this machine where none runs."""
+    """Join the cluster, or with ``auto`` start one on this machine if none runs."""
     if address == AUTO:
         ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False)
     else:
         ray.init(address, namespace=NAMESPACE, log_to_driver=False)
 
 
-def cpus_each(plan: Plan) -> float:
-    """How many cores a replica gets: as many as were asked for, or an even share of what the cluster has."""
+def cpus_per_replica(plan: Plan) -> float:
+    """Return the cores of a replica: those asked for, or an even share of the cluster's."""
     if plan.cpus is not None:
         return plan.cpus
-    return max(1.0, ray.cluster_resources().get("CPU", 1.0) // plan.most)
+    return max(1.0, ray.cluster_resources().get("CPU", 1.0) // plan.max_replicas)
 
 
-def lacking(plan: Plan, cpus: float) -> str:
-    """What the cluster lacks for the replicas that have to be there, in a sentence; empty where nothing."""
-    there = ray.cluster_resources()
-    least = sum(bounds.least for bounds in plan.replicas.values())
+def missing_resources(plan: Plan, cpus: float) -> str:
+    """Return a sentence if the cluster is too small for the smallest numbers of replicas, else nothing."""
+    available = ray.cluster_resources()
+    count = sum(counts.minimum for counts in plan.replicas.values())
     for name, each in (("CPU", cpus), ("GPU", plan.gpus)):
-        if least * each > there.get(name, 0.0):
+        if count * each > (has := available.get(name, 0.0)):
             return (
-                f"{least} replicas with {each:g} {name}s each need more than the {there.get(name, 0.0):g} "
-                "that the cluster has; ask for fewer, or give each less."
+                f"{count} replicas with {each:g} {name}s each need more than the {has:g} of the cluster; "
+                "ask for fewer, or give each less."
             )
     return ""
 
 
-def _deployment(bounds: Counts, cpus: float, plan: Plan) -> Any:
-    """The replicas of one pair as Serve wants them described."""
-    scaling: dict[str, Any] = {"num_replicas": bounds.least}
-    if not bounds.fixed:
+def _deployment(counts: ReplicaRange, cpus: float, plan: Plan) -> Any:
+    scaling: dict[str, Any] = {"num_replicas": counts.minimum}
+    if counts.minimum < counts.maximum:
         scaling = {
             "autoscaling_config": {
-                "min_replicas": bounds.least,
-                "max_replicas": bounds.most,
+                "min_replicas": counts.minimum,
+                "max_replicas": counts.maximum,
                 "target_ongoing_requests": 1,
                 "metrics_interval_s": 1,
                 "look_back_period_s": 5,
@@ -256,19 +259,22 @@ def _deployment(bounds: Counts, cpus: float, plan: Plan) -> Any:
                 "downscale_delay_s": 300,
             }
         }
+    # A job is sent when a replica has sent the end of the previous one, and finds it busy for another moment.
+    # By default Serve looks again only after 25 ms, then 50.
+    routing = {"initial_backoff_s": 0.005, "backoff_multiplier": 2, "max_backoff_s": 0.1}
     return serve.deployment(
         name=DEPLOYMENT,
         max_ongoing_requests=1,
         ray_actor_options={"num_cpus": cpus, "num_gpus": plan.gpus},
-        graceful_shutdown_timeout_s=plan.most_seconds + GRACE_S,
+        graceful_shutdown_timeout_s=plan.max_seconds + GRACE_S,
         health_check_period_s=5,
-        request_router_config=ROUTING,
+        request_router_config=routing,
         **scaling,
     )(Replica)
 
 
 def main(descriptor: int) -> None:
-    """Take the plan from the page's end of the connection, and carry it out."""
+    """Receive the plan over the page's connection and carry it out."""
     connection = Connection(descriptor)
     Driver(connection.recv(), connection).run()
     ray.shutdown()
@@ -277,4 +283,4 @@ def main(descriptor: int) -> None:
 if __name__ == "__main__":
     main(int(sys.argv[1]))
     sys.stdout.flush()
-    os._exit(0)  # Ray's threads would be waited for
+    os._exit(0)  # do not wait for Ray's threads

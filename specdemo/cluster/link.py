@@ -1,7 +1,6 @@
-"""The page's end of the connection to a cluster: starts the driver, sends jobs, gives out what is told.
+"""The page's end of the connection to a cluster: it starts the driver, sends jobs and passes events on.
 
-Needs no Ray: the driver is a process of its own, which is started again when it ends, as it does when the
-cluster's head is gone. Knows neither models nor pages.
+Imports no Ray: the driver is another process, started again whenever it ends.
 """
 
 import itertools
@@ -12,13 +11,11 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
-import specdemo.cluster.ray_environment  # noqa: F401  (what it starts imports Ray)
-from specdemo.cluster.messages import REFUSED, Begin, Ended, Lost, Restart, Standing, Stop
 from specdemo.cluster.plan import Plan
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
@@ -26,100 +23,150 @@ from specdemo.service import queue_place
 from specdemo.service.jobs import Request
 
 POLL_S = 0.05
-"""How often a job that tells nothing is asked whether it is to end."""
+"""The time between two looks at whether a waiting job is to stop."""
 CLOSE_S = 12.0
-"""What a driver may take to end, and a little more."""
-AGAIN_S = 3.0
-"""Between the end of a driver and the start of the next one."""
+"""The time a driver gets to end: a little more than its own limit."""
+RETRY_S = 3.0
+"""The time between the end of a driver and the start of the next one."""
 ATTEMPTS = 3
-"""Replicas that a job may lose before it has shown anything."""
+"""The replicas that a job may lose before it has shown anything."""
 LOST = "The replica that did this was lost; what it showed is kept, please run it again."
+REFUSED = "refused"
+"""The type of the event that ends a refused or failed job; ``message`` is the sentence for the visitor."""
 _log = logging.getLogger(__name__)
 
 
-StartDriver = Callable[[int], Callable[[], int]]
-"""Called with the descriptor of a driver's end of the connection, starts the driver. What it returns waits
-for that driver's end and returns its exit status."""
+class StartJob(NamedTuple):
+    """Message to the driver: have a replica of ``pair`` do this job."""
+
+    number: int
+    pair: str
+    request: Request
+
+
+class StopJob(NamedTuple):
+    """Message to the driver: end this job; its last events still come."""
+
+    number: int
+
+
+class RestartReplicas(NamedTuple):
+    """Message to the driver: replace all replicas, one after the other."""
+
+
+class JobEvents(NamedTuple):
+    """Message from the driver: the next events of a job."""
+
+    number: int
+    events: Sequence[Event]
+
+
+class JobEnded(NamedTuple):
+    """Message from the driver: a job has sent all its events."""
+
+    number: int
+
+
+class JobLost(NamedTuple):
+    """Message from the driver: a job's replica is gone."""
+
+    number: int
+
+
+class ClusterStatus(NamedTuple):
+    """Message from the driver: replicas of each pair that can take a job, and the cluster's error if any."""
+
+    running: Mapping[str, int]
+    error: str
 
 
 def start_driver(descriptor: int) -> Callable[[], int]:
-    """Start a driver in a process of its own."""
+    """Start a driver at the other end of a connection.
+
+    Returns:
+        A function that waits for the driver's end and returns its exit status.
+    """
     command = [sys.executable, "-m", "specdemo.cluster.driver", str(descriptor)]
-    # In a session of its own: Ctrl-C is for the page, which ends it in order.
+    # In a session of its own, so that Ctrl-C reaches only the page, which ends the driver in order.
     return subprocess.Popen(command, pass_fds=[descriptor], start_new_session=True).wait
 
 
 class Link:
-    """The connection to the replicas of one plan, by way of a driver; to be used on any thread.
+    """The connection to the replicas of a plan; its methods may be called on any thread.
 
     Args:
-        plan: What is to be there.
-        heard: Called with each new standing, on a thread of the link's.
-        start: Starts a driver at the other end of a connection.
+        plan: The replicas.
+        on_status: Called with each new status, on a thread of the link's.
+        start: :func:`start_driver`, or a stand-in for tests.
     """
 
-    def __init__(self, plan: Plan, heard: Callable[[Standing], None], start: "StartDriver | None" = None):
+    def __init__(
+        self,
+        plan: Plan,
+        on_status: Callable[[ClusterStatus], None],
+        start: Callable[[int], Callable[[], int]] = start_driver,
+    ):
         self._plan = plan
-        self._heard = heard
-        self._start = start or start_driver
+        self._on_status = on_status
+        self._start = start
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
         self._jobs: dict[int, queue.SimpleQueue[Any]] = {}
         self._connection: Connection | None = None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-        self._standing = Standing({}, "")
+        self._status = ClusterStatus({}, "")
 
     def begin(self) -> None:
-        """Start the driver, unless it was."""
+        """Start the driver, unless it was started."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._keep_driving, name="cluster", daemon=True)
                 self._thread.start()
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """End the driver, and with it the replicas; waits until it has ended, so long at most."""
+        """End the driver and with it the replicas; wait for that, at most ``within_s`` seconds."""
         self._closed.set()
         with self._changed:
             if self._connection is not None:
-                # To close it would not wake the thread that reads it.
+                # Closing it would not wake the thread that reads it.
                 with socket.socket(fileno=os.dup(self._connection.fileno())) as ours:
                     ours.shutdown(socket.SHUT_RDWR)
         if self._thread is not None:
             self._thread.join(within_s)
 
     def restart(self) -> None:
-        """Put new replicas in the place of all: each ends its job, and others wait meanwhile."""
-        if not self._send(Restart()):
+        """Replace all replicas: each ends its job first, and other jobs wait."""
+        if not self._send(RestartReplicas()):
             _log.warning("There is no cluster now whose replicas could be restarted.")
 
     def running(self, pair: str) -> int:
-        """How many replicas of a pair can take jobs."""
-        return self._standing.running.get(pair, 0)
+        """Return how many replicas of a pair can take jobs."""
+        return self._status.running.get(pair, 0)
 
     @property
-    def trouble(self) -> str:
-        """Why there are fewer replicas than there should be, if the cluster says so; for the log."""
-        return self._standing.trouble
+    def error(self) -> str:
+        """The cluster's reason for missing replicas, for the log."""
+        return self._status.error
 
     def wait(self, pair: str, seconds: float) -> bool:
-        """Wait until a replica of a pair can take jobs, so long at most; whether there is one."""
+        """Wait until a replica of a pair can take jobs; return False if none can after ``seconds``."""
         with self._changed:
             return self._changed.wait_for(lambda: self.running(pair), seconds) > 0
 
     def perform(self, pair: str, request: Request, stop: queue_place.Stop) -> Generator[Event, None, None]:
-        """Have a replica do a job; to be read on one thread.
+        """Have a replica do a job.
 
         Args:
-            pair: Of which the replica has to be.
-            request: Checked.
-            stop: Asked all the time.
+            pair: The name of the replica's pair.
+            request: The checked request.
+            stop: Asked all the time; True ends the job.
 
         Yields:
-            The job's events. One whose replica is lost before it has shown anything is done by another.
+            The job's events. A job whose replica is lost before it has shown anything is done by another.
 
         Raises:
-            UserError: It was refused, failed, or its replica was lost in the middle.
+            UserError: The job was refused, failed, or its replica was lost in the middle.
         """
         lost = 0
         while lost < ATTEMPTS:
@@ -127,50 +174,49 @@ class Link:
                 if stop():
                     return
                 if lost:
-                    # Only between two events can a visitor be found to have left.
+                    # A visitor who has left is noticed only when an event is sent.
                     yield {"type": "progress", "text": "Waiting for another replica", "fraction": 0.0}
-            shown = False
-            for event in self._told(pair, request, stop):
-                if isinstance(event, Ended):
-                    return
-                if isinstance(event, Lost):
-                    lost += 1
-                    _log.warning("A job lost its replica.")
-                    continue
-                if event["type"] == REFUSED:
-                    raise UserError(event["message"])
-                shown = shown or event["type"] != "progress"
-                yield event
-            if shown:
-                break
+            end = yield from self._attempt(pair, request, stop)
+            if isinstance(end, JobEnded):
+                return
+            if isinstance(end, JobLost):
+                lost += 1
+                _log.warning("A job lost its replica.")
         raise UserError(LOST)
 
-    def _told(self, pair: str, request: Request, stop: queue_place.Stop) -> Generator[Any, None, None]:
-        """The events of one attempt, then ``Ended`` or ``Lost``; nothing where there is no driver now."""
+    def _attempt(
+        self, pair: str, request: Request, stop: queue_place.Stop
+    ) -> Generator[Event, None, JobEnded | JobLost | None]:
+        """Yield the events of one attempt and return its end, or None if there is no driver now."""
         number = next(self._numbers)
-        told = self._jobs[number] = queue.SimpleQueue()
-        stopping = False
+        received = self._jobs[number] = queue.SimpleQueue()
+        stopping = shown = False
         try:
-            if not self._send(Begin(number, pair, request)):
-                return
+            if not self._send(StartJob(number, pair, request)):
+                return None
             while True:
                 if not stopping and stop():
-                    self._send(Stop(number))
                     stopping = True
+                    self._send(StopJob(number))
                 try:
-                    message = told.get(timeout=POLL_S)
+                    message = received.get(timeout=POLL_S)
                 except queue.Empty:
                     continue
-                if isinstance(message, Ended | Lost):
-                    yield message
-                    return
-                yield from message.events
+                if isinstance(message, JobLost) and shown:
+                    raise UserError(LOST)
+                if isinstance(message, JobEnded | JobLost):
+                    return message
+                for event in message.events:
+                    if event["type"] == REFUSED:
+                        raise UserError(event["message"])
+                    shown = shown or event["type"] != "progress"
+                    yield event
         finally:
-            self._send(Stop(number))  # who has left wants no more of it
+            self._send(StopJob(number))  # the visitor may have left
             del self._jobs[number]
 
     def _send(self, message: Any) -> bool:
-        """Whether the driver got it."""
+        """Send a message and return True, or False if there is no driver now."""
         with self._changed, suppress(OSError):
             if self._connection is not None:
                 self._connection.send(message)
@@ -181,15 +227,15 @@ class Link:
         while not self._closed.is_set():
             try:
                 self._drive()
-            except Exception:  # everybody waits for this thread
+            except Exception:  # without this thread no job is ever done
                 _log.exception("The connection to the cluster failed; trying again.")
-            self._closed.wait(AGAIN_S)
+            self._closed.wait(RETRY_S)
 
     def _drive(self) -> None:
-        """Start a driver and take in what it tells until it ends; all that it had are lost then."""
-        ours, its = socket.socketpair()
-        with its:
-            until_ended = self._start(its.fileno())
+        """Start a driver and receive its messages until it ends; its jobs are lost then."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            wait_for_end = self._start(theirs.fileno())
         with Connection(ours.detach()) as connection:
             try:
                 with self._changed:
@@ -197,32 +243,27 @@ class Link:
                 self._send(self._plan)
                 with suppress(EOFError, OSError):
                     while True:
-                        self._take(connection.recv())
+                        self._receive(connection.recv())
             finally:
-                self._lose_all()
-        status = until_ended()
+                with self._changed:
+                    self._connection = None
+                self._set_status(ClusterStatus({}, "it does not answer"))
+                for number, received in list(self._jobs.items()):
+                    received.put(JobLost(number))
+        status = wait_for_end()
         if not self._closed.is_set():
             _log.error("The connection to the cluster was lost (status %d); trying again.", status)
 
-    def _lose_all(self) -> None:
-        with self._changed:
-            self._connection = None
-            self._standing = Standing({}, "it does not answer")
-            lost = dict(self._jobs)
-        for number, told in lost.items():
-            told.put(Lost(number))
-        self._heard(self._standing)
+    def _receive(self, message: Any) -> None:
+        if isinstance(message, ClusterStatus):
+            if message.error and message.error != self.error:
+                _log.error("The cluster reports: %s", message.error)
+            self._set_status(message)
+        elif received := self._jobs.get(message.number):
+            received.put(message)
 
-    def _take(self, message: Any) -> None:
-        if isinstance(message, Standing):
-            if message.trouble and message.trouble != self.trouble:
-                _log.error("The cluster says: %s", message.trouble)
-            self._stand(message)
-        elif told := self._jobs.get(message.number):
-            told.put(message)
-
-    def _stand(self, standing: Standing) -> None:
+    def _set_status(self, status: ClusterStatus) -> None:
         with self._changed:
-            self._standing = standing
+            self._status = status
             self._changed.notify_all()
-        self._heard(standing)
+        self._on_status(status)

@@ -1,143 +1,171 @@
-"""One replica: a pair on its device, which does one job at a time and tells its events as they come.
-
-Runs in a process of the cluster. Does what the page's own process would do, by the same code.
-"""
+"""The processes on the cluster: replicas of a page, and workers of the command line. Imports no Ray."""
 
 import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
-from specdemo.cluster.messages import REFUSED
+from specdemo.bench.measuring import environment
+from specdemo.cluster.link import REFUSED
 from specdemo.pairs.embedded import printing
 from specdemo.pairs.load import load_sources
+from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import Sources
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.service.event_source import FREQUENT
 from specdemo.service.jobs import LostDeviceError, Request, perform
 
-ASK_S = 30.0
-"""How long a replica listens for a wish at a time: an actor answers so many calls at once and no more."""
-TOGETHER_S = 0.1
-"""Events that come within so long are told at once."""
+T = TypeVar("T")
+LISTEN_S = 30.0
+"""The longest call that waits for a stop request: an actor answers only so many calls at once."""
+BATCH_S = 0.1
+"""Events that come within this time are sent together."""
 _log = logging.getLogger(__name__)
 
 
 class Replica:
-    """Holds one pair.
+    """One pair on its device, which does one job at a time as the page's own process would.
 
     Args:
         sources: The pair.
         recalibrate: Whether to measure pass costs until they are steady.
-        edition: Of the deployment; another one makes the cluster put new replicas in place of the old.
+        edition: Of the deployment: a new one makes the cluster replace its replicas.
     """
 
     def __init__(self, sources: Sources, recalibrate: bool, edition: int):
         del edition
-        # One thread computes, whatever it is: the libraries below keep a team of workers for every thread.
+        # All work is done on one thread: the libraries below keep a team of workers for each thread.
         self._device = ThreadPoolExecutor(1, "device")
         load = partial(load_sources, sources, progress=printing(), recalibrate=recalibrate)
         self._pair = self._device.submit(load).result()
         self._lost = False
 
-    async def job(self, request: Request, wishes: Any, number: int) -> AsyncIterator[list[Event]]:
+    async def job(self, request: Request, stop_requests: Any, number: int) -> AsyncIterator[list[Event]]:
         """Do one job.
 
         Args:
-            request: Checked by the page.
-            wishes: Actor whose ``stopped(number)`` returns when its visitor asks for the end; it is gone with
-                the driver.
-            number: Of the job.
+            request: The request, checked by the page.
+            stop_requests: The driver's ``StopRequests`` actor. It is gone with the driver.
+            number: The job's number.
 
         Yields:
-            Its events, some at a time: ``progress`` first; where it fails, ``refused`` with a sentence last.
+            Batches of its events, ``progress`` first. A job that fails ends with ``refused`` and a sentence.
         """
         ended = threading.Event()
-        listening = asyncio.ensure_future(_wait_for_stop(wishes, number, ended))
-        events = self._with_faults_told(perform(self._pair, request, ended.is_set))
+        listening = asyncio.ensure_future(_wait_for_stop(stop_requests, number, ended))
+        events = self._events(request, ended)
         loop = asyncio.get_running_loop()
         try:
             preparing = f"Preparing the run on replica {os.getpid()}"
             yield [{"type": "progress", "text": preparing, "fraction": 0.0}]
-            while some := await loop.run_in_executor(self._device, next_few, events):
-                yield some
+            while batch := await loop.run_in_executor(self._device, next_batch, events):
+                yield batch
         finally:
             ended.set()
             listening.cancel()
             self._device.submit(events.close)
 
-    def _with_faults_told(self, events: Iterator[Event]) -> Generator[Event, None, None]:
+    def _events(self, request: Request, ended: threading.Event) -> Generator[Event, None, None]:
         try:
-            yield from events
+            yield from perform(self._pair, request, ended.is_set)
         except UserError as error:
             self._lost = self._lost or isinstance(error, LostDeviceError)
             yield {"type": REFUSED, "message": str(error)}
         except Exception as error:
             _log.exception("A job failed")
-            told = f"The run failed inside the program ({type(error).__name__}); please try again."
-            yield {"type": REFUSED, "message": told}
+            message = f"The run failed inside the program ({type(error).__name__}); please try again."
+            yield {"type": REFUSED, "message": message}
 
     def check_health(self) -> None:
-        """Asked by the cluster now and then, which ends a replica that raises and starts another.
-
-        Raises:
-            RuntimeError: The device was lost, and with it the pair.
-        """
+        """Raise ``RuntimeError`` if the device was lost; the cluster then replaces this replica."""
         if self._lost:
             raise RuntimeError("The device was lost.")
 
 
-def next_few(events: Iterator[Event]) -> list[Event]:
-    """The events of the next moment; none where there are no more.
+def next_batch(events: Iterator[Event]) -> list[Event]:
+    """Return the events of the next moment, or an empty list at the end.
 
-    What travels takes the processor from what computes, and a page shows several a moment together anyway.
+    Sending costs processor time that the models need, and a page shows several events together anyway.
     """
-    few: list[Event] = []
-    end = monotonic() + TOGETHER_S
+    batch: list[Event] = []
+    end = monotonic() + BATCH_S
     for event in events:
-        few.append(event)
+        batch.append(event)
         if event["type"] not in FREQUENT or monotonic() >= end:
             break
-    return few
+    return batch
 
 
-async def _wait_for_stop(wishes: Any, number: int, ended: threading.Event) -> None:
-    """Set ``ended`` when the visitor asks for it, or when nobody is there any more who could."""
+async def _wait_for_stop(stop_requests: Any, number: int, ended: threading.Event) -> None:
+    """Set ``ended`` when the visitor asks for it, or when the driver that could pass that on is gone."""
     with suppress(Exception):
-        while not await wishes.stopped.remote(number):
+        while not await stop_requests.wait.remote(number):
             pass
     ended.set()
 
 
-class Wishes:
-    """An actor of the driver's: who wants their job ended. Gone with the driver, and so are the jobs then."""
+class StopRequests:
+    """An actor of the driver's through which replicas learn that a job is to stop."""
 
     def __init__(self) -> None:
         self._stopped: dict[int, asyncio.Event] = {}
 
-    async def stopped(self, number: int) -> bool:
-        """Wait until the job of this number is to end, for ``ASK_S`` at most; whether it is."""
+    async def wait(self, number: int) -> bool:
+        """Wait until the job of this number is to stop; return False after ``LISTEN_S``."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopped.setdefault(number, asyncio.Event()).wait(), ASK_S)
+            await asyncio.wait_for(self._stopped.setdefault(number, asyncio.Event()).wait(), LISTEN_S)
             return True
         return False
 
     async def stop(self, number: int) -> None:
-        """Have the job of this number end."""
+        """Ask the job of this number to stop."""
         self._stopped.setdefault(number, asyncio.Event()).set()
 
     async def forget(self, number: int) -> None:
-        """The job of this number is over; who still waits for its end need not."""
+        """Forget a job that is over, and end the call that waits for it."""
         if stopped := self._stopped.pop(number, None):
             stopped.set()
 
-    async def here(self) -> bool:
-        """Answer, which says that the actor is there."""
+    async def ping(self) -> bool:
+        """Return True, which shows that the actor answers."""
         return True
+
+
+class Worker:
+    """One pair of the command line's, for pieces of work that are measured."""
+
+    def __init__(self, sources: Sources, recalibrate: bool):
+        self._sources, self._recalibrate = sources, recalibrate
+
+    def facts(self) -> dict[str, Any]:
+        """Load the pair; return what measures and on how many threads."""
+        import torch
+
+        self._pair = load_sources(self._sources, progress=printing(), recalibrate=self._recalibrate)
+        return environment(self._pair) | {"threads": torch.get_num_threads()}
+
+    def do(self, work: Callable[[Pair], T]) -> T:
+        """Do one piece of work."""
+        return work(self._pair)
+
+
+def shared_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the facts of all workers and their number.
+
+    Raises:
+        UserError: The workers differ in more than the date, so their timings do not belong in one table.
+    """
+    for name in facts[0].keys() - {"date"}:
+        if len(values := sorted({str(one[name]) for one in facts})) > 1:
+            raise UserError(
+                f"The replicas differ in {name.replace('_', ' ')} ({'; '.join(values)[:200]}), so their "
+                "timings do not belong in one table; ask for devices of one kind."
+            )
+    return {**facts[0], "replicas": len(facts)}

@@ -1,10 +1,9 @@
-"""The service of a page whose pairs are on a cluster: the same queue, before as many devices as replicas."""
+"""The service of a page whose pairs are on a cluster: the page's queue, with a device for each replica."""
 
 from collections.abc import Generator
 from typing import Any
 
-from specdemo.cluster.link import Link
-from specdemo.cluster.messages import Standing
+from specdemo.cluster.link import ClusterStatus, Link
 from specdemo.cluster.plan import NOT_WITH_CLUSTER, Plan, parse_replicas, require_ray, require_shares
 from specdemo.pairs.presets import preset_named
 from specdemo.records.events import Event
@@ -21,49 +20,46 @@ POLL_S = 0.25
 
 
 class ReplicaLender:
-    """Lends pairs that are elsewhere: what is lent is the name."""
+    """A ``jobs.Lender`` of pairs on a cluster: it lends their names."""
 
     def __init__(self, link: Link, home: str):
         self._link = link
         self._home = home
+        self.begin = link.begin
 
     @property
     def ready(self) -> bool:
-        """Whether a replica of the pair at home can take jobs."""
+        """Whether a replica of the home pair can take jobs."""
         return self._link.running(self._home) > 0
 
     @property
     def loading(self) -> bool:
-        """Whether there is none yet, or none again; the link goes on trying."""
+        """Whether there is no replica yet, or none again: the link goes on trying."""
         return not self.ready
-
-    def begin(self) -> None:
-        """Have the replicas started, unless they were."""
-        self._link.begin()
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Loan | None]:
         """Wait until a replica of that pair can take jobs, as ``PairPool.borrow`` waits for a pair."""
         while not self._link.wait(name, POLL_S):
             if stop():
                 return None
-            again = " again" if self._link.trouble else ""
+            again = " again" if self._link.error else ""
             yield {"type": "progress", "text": f"The models are being started{again}", "fraction": 0.0}
-        return Loan(name, _nothing_to_do)
+        return Loan(name, lambda: None)
 
     def forget(self, pair: Any) -> None:
-        """Nothing: the cluster replaces a replica that has lost its device."""
+        """Do nothing: the cluster replaces a replica that has lost its device."""
 
 
 def plan_for(
     hosting: Hosting, address: str, replicas: str, cpus: float | None, gpus: float
 ) -> tuple[Plan, OfferedPairs]:
-    """What a cluster is to hold for a host, and what of it visitors may ask for.
+    """Return the replicas that a host asks for, and the pairs that visitors may choose.
 
     Args:
         hosting: The host's other settings.
-        address: Of the cluster, or ``auto``.
-        replicas: How many of which pair, as ``plan.parse_replicas`` reads it.
-        cpus, gpus: What each replica gets.
+        address: The cluster's head, or ``auto``.
+        replicas: The number of replicas by pair, for ``plan.parse_replicas``.
+        cpus, gpus: The resources of each replica.
 
     Raises:
         UserError: The settings do not go together.
@@ -75,27 +71,23 @@ def plan_for(
     counts = parse_replicas(replicas, home)
     titles = {name: title if name == home else preset_named(name).title for name in counts}
     sources = {name: hosting.sources_of(name) for name in counts}
-    most_seconds = hosting.bounds.most_seconds
-    plan = Plan(address, counts, sources, cpus, gpus, most_seconds, recalibrate=hosting.recalibrate)
+    max_seconds = hosting.bounds.most_seconds
+    plan = Plan(address, counts, sources, cpus, gpus, max_seconds, recalibrate=hosting.recalibrate)
     return plan, OfferedPairs(home, titles)
 
 
 def cluster_service(plan: Plan, offered: OfferedPairs, bounds: Bounds) -> tuple[Service, Link]:
-    """The service, and the link that it has its jobs done over, which is the caller's to close.
+    """Return the service and its link to the cluster, which the caller closes.
 
     Raises:
         UserError: Ray is not installed.
     """
     require_ray()
-    queue = JobQueue(bounds, devices={name: some.most for name, some in plan.replicas.items()})
+    queue = JobQueue(bounds, devices={name: counts.maximum for name, counts in plan.replicas.items()})
 
-    def heard(standing: Standing) -> None:
+    def on_status(status: ClusterStatus) -> None:
         for name in plan.replicas:
-            queue.set_present(name, standing.running.get(name, 0))
+            queue.set_present(name, status.running.get(name, 0))
 
-    link = Link(plan, heard)
+    link = Link(plan, on_status)
     return Service(ReplicaLender(link, offered.home), offered, queue, link.perform), link
-
-
-def _nothing_to_do() -> None:
-    pass

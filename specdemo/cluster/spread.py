@@ -1,55 +1,31 @@
-"""Tables over replicas, for the command line: pieces of work go to whichever replica is free.
-
-The only module beside ``driver`` that imports Ray; loaded where a cluster is asked for.
-"""
+"""Tables measured on several replicas, for the command line."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import ray
-import torch
 from ray.exceptions import RayError, RayTaskError
 from ray.util import ActorPool
 
-from specdemo.bench.measuring import environment
-from specdemo.cluster.driver import connect, cpus_each, lacking
-from specdemo.cluster.one_kind import one_kind
+from specdemo.cluster.driver import connect, cpus_per_replica, missing_resources
 from specdemo.cluster.plan import Plan
-from specdemo.pairs.embedded import printing
-from specdemo.pairs.load import load_sources
+from specdemo.cluster.replica import Worker, shared_facts
 from specdemo.pairs.pair import Pair
-from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 
 T = TypeVar("T")
 Work = Callable[[Pair], T]
-"""A piece of work for one replica: pickled, so a function of a module with some of its arguments."""
-
-
-class _Worker:
-    """A replica of the command line's own: a pair, and whatever is to be done with it."""
-
-    def __init__(self, sources: Sources, recalibrate: bool):
-        self._sources, self._recalibrate = sources, recalibrate
-
-    def facts(self) -> dict[str, Any]:
-        """Load the pair, and say what it is and how many threads it has; what it raises arrives as it is."""
-        self._pair = load_sources(self._sources, progress=printing(), recalibrate=self._recalibrate)
-        return environment(self._pair) | {"threads": torch.get_num_threads()}
-
-    def do(self, work: Work[T]) -> T:
-        """One piece of work."""
-        return work(self._pair)
+"""A piece of work for one replica. It is pickled, so it is a function of a module, perhaps with arguments."""
 
 
 class Team:
     """The replicas of one command; a context manager that ends them.
 
     Args:
-        plan: With one pair, of which there are as many replicas as it has at most.
+        plan: The one pair and its largest number of replicas.
 
     Raises:
-        UserError: The cluster cannot be had, a pair cannot be loaded, or the replicas are of different kinds.
+        UserError: On entry, if there is no cluster, the pair cannot be loaded, or the replicas differ.
     """
 
     def __init__(self, plan: Plan):
@@ -59,17 +35,20 @@ class Team:
         try:
             connect(self._plan.address)
         except (ConnectionError, RayError) as error:
-            raise UserError(f"No cluster answers at {self._plan.address}; start one, or say auto.") from error
-        (sources,) = self._plan.sources.values()
-        cpus = cpus_each(self._plan)
-        if lack := lacking(self._plan, cpus):
-            ray.shutdown()
-            raise UserError(lack)
-        worker = ray.remote(_Worker).options(num_cpus=cpus, num_gpus=self._plan.gpus)
-        self._workers = [worker.remote(sources, self._plan.recalibrate) for _ in range(self._plan.most)]
-        self._pool = ActorPool(self._workers)
+            raise UserError(
+                f"No cluster answers at {self._plan.address}; start one, or use --cluster auto."
+            ) from error
         try:
-            self.facts = one_kind(list(map(_got, [worker.facts.remote() for worker in self._workers])))
+            cpus = cpus_per_replica(self._plan)
+            if missing := missing_resources(self._plan, cpus):
+                raise UserError(missing)
+            (sources,) = self._plan.sources.values()
+            worker = ray.remote(Worker).options(num_cpus=cpus, num_gpus=self._plan.gpus)
+            count = self._plan.max_replicas
+            self._workers = [worker.remote(sources, self._plan.recalibrate) for _ in range(count)]
+            self._pool = ActorPool(self._workers)
+            loading = [worker.facts.remote() for worker in self._workers]
+            self.facts = shared_facts([_result_of(facts) for facts in loading])
         except BaseException:
             ray.shutdown()
             raise
@@ -79,27 +58,27 @@ class Team:
         ray.shutdown()
 
     def one(self, work: Work[T]) -> T:
-        """What one replica makes of ``work``."""
-        return _got(self._workers[0].do.remote(work))
+        """Return what one replica makes of ``work``."""
+        return _result_of(self._workers[0].do.remote(work))
 
     def all(self, works: Sequence[Work[T]]) -> Iterator[T]:
-        """What the replicas make of ``works``, in their order.
+        """Yield what the replicas make of ``works``, in their order.
 
         Raises:
-            UserError: One was refused, or a replica was lost.
+            UserError: A piece of work was refused, or a replica was lost.
         """
         for work in works:
             self._pool.submit(lambda worker, work: worker.do.remote(work), work)
         while self._pool.has_next():
-            yield _told_of(self._pool.get_next)  # pyright: ignore[reportReturnType]
+            yield _translate_errors(self._pool.get_next)  # pyright: ignore[reportReturnType]
 
 
-def _got(reference: Any) -> Any:
-    return _told_of(lambda: ray.get(reference))
+def _result_of(reference: Any) -> Any:
+    return _translate_errors(lambda: ray.get(reference))
 
 
-def _told_of(get: Callable[[], T]) -> T:
-    """What ``get`` returns; faults of replicas as ``UserError``, whatever their work raised otherwise."""
+def _translate_errors(get: Callable[[], T]) -> T:
+    """Return what ``get`` returns; raise every error of a replica as ``UserError``."""
     try:
         return get()
     except RayTaskError as error:
@@ -107,4 +86,4 @@ def _told_of(get: Callable[[], T]) -> T:
             raise error.cause from error
         raise UserError(f"A replica failed inside the program ({type(error.cause).__name__}).") from error
     except RayError as error:
-        raise UserError("A replica was lost; run this again, it goes on where it was if it can.") from error
+        raise UserError("A replica was lost; run the command again to continue.") from error

@@ -1,7 +1,6 @@
-"""Watched servers beside the page's own models: a queue before each, and requests go to whom they name."""
+"""Watched servers next to the page's own models, with a queue for each server."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from threading import Thread
 from typing import Any
@@ -16,20 +15,19 @@ from specdemo.service.pair_pool import Loan
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.queue_place import Stop
 from specdemo.service.shares import Visitor
-from specdemo.watch.engines import title_of
-from specdemo.watch.live import WatchedRun
+from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 
-RUNS_ONLY = "A watched server can only be run; choose other models under Settings for this."
+RUNS_ONLY = "A watched server can only do runs; choose other models under Settings for this."
 
 
 class Watching:
-    """The page's own models, and servers beside them.
+    """The service of a page with watched servers: each request goes to the models that it names.
 
     Args:
-        own: Does what names no server.
-        servers: Which servers there are.
-        bounds: Of the queue before them; each does one run at a time.
+        own: The service of the page's own models.
+        servers: The watched servers. Each does one run at a time.
+        bounds: The limits of the servers' queue.
     """
 
     def __init__(self, own: Served, servers: Sequence[Server], bounds: Bounds):
@@ -37,7 +35,7 @@ class Watching:
         self._servers = {server.pair: server for server in servers}
         offered = OfferedPairs(next(iter(self._servers)), dict.fromkeys(self._servers, ""))
         queue = JobQueue(bounds, devices=dict.fromkeys(self._servers, 1))
-        self._watched = Service(_Ready(self._servers), offered, queue, _perform)
+        self._watched = Service(_Servers(self._servers), offered, queue, _perform)
 
     @property
     def lost(self) -> bool:
@@ -45,7 +43,7 @@ class Watching:
         return self._own.lost
 
     def close(self, within_s: float) -> None:
-        """Begin no more jobs, of either; what runs may take so long to end."""
+        """Begin no more jobs; those under way may take so many seconds to end."""
         closing_servers = Thread(target=self._watched.close, args=[within_s])
         closing_servers.start()
         self._own.close(within_s)
@@ -59,21 +57,19 @@ class Watching:
         pair: Any = None,
         visitor: Visitor | None = None,
     ) -> Events:
-        """See ``jobs.Service.events``.
+        """Yield the events of a job, see ``jobs.Service.events``.
 
         Raises:
-            UserError: Also where a watched server is asked for something else than a run.
+            UserError: Also if a watched server is asked for anything but a run.
         """
         watched = isinstance(pair, str) and pair in self._servers
         if watched and kind is not JobKind.RUN:
             raise UserError(RUNS_ONLY)
-        source = self._watched if watched else self._own
-        with closing(source.events(kind, raw, stop, pair, visitor)) as events:
-            yield from events
+        yield from (self._watched if watched else self._own).events(kind, raw, stop, pair, visitor)
 
 
-class _Ready:
-    """Lends servers, which are always there: whether they answer is found out by asking them."""
+class _Servers:
+    """A ``jobs.Lender`` of servers, which need no loading: a run finds out whether they answer."""
 
     ready = True
     loading = False
@@ -82,26 +78,24 @@ class _Ready:
         self._servers = servers
 
     def begin(self) -> None:
-        """Nothing is loaded."""
+        pass
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Loan | None]:
-        """The server of that name."""
         del stop
         yield from ()
         return Loan(self._servers[name], lambda: None)
 
     def forget(self, pair: Any) -> None:
-        """Nothing is kept."""
+        pass
 
 
 def _perform(server: Server, request: Request, stop: Stop) -> Generator[Event, None, None]:
     yield {"type": "progress", "text": f"Asking {server.name}", "fraction": 0.0}
-    events: Iterator[Event] = WatchedRun(server, request.parsed, stop).events()
-    yield from events
+    yield from WatchedRun(server, request.parsed, stop).events()
 
 
 def with_servers(offered: OfferedPairs, servers: Sequence[Server]) -> OfferedPairs:
-    """The pairs to choose from, and the servers behind them."""
+    """Return the pairs that visitors may choose, with the servers after them."""
     titles = dict(offered.titles) or {offered.home: offered.home}
-    watched = {server.pair: title_of(server) for server in servers}
+    watched = {server.pair: f"{server.name} (watched)" for server in servers}
     return replace(offered, titles={**titles, **watched}, watched=frozenset(watched))

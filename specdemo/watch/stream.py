@@ -1,6 +1,6 @@
-"""What a server answers, as JSON objects: bounded, never redirected, and every fault in one sentence.
+"""HTTP to a watched server: bounded answers as JSON objects, and one sentence for each fault.
 
-The sentences name the server as its host does; where it is, and what else it said, is for the log.
+The sentences name the server as its host does. Its address and its own words go to the log.
 """
 
 import json
@@ -19,189 +19,170 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import httpx
+import httpx_sse
 
 from specdemo.records.limits import UserError
 from specdemo.service.queue_place import Stop
-from specdemo.watch.servers import KEY
 
+KEY = "SPECDEMO_WATCH_KEY"
+"""Environment variable with the key for servers that ask for one (``Authorization: Bearer``)."""
 CONNECT_S, SILENT_S = 5.0, 30.0
-"""How long a server may take to answer a connection, and between two pieces of its answer."""
+"""The longest wait for a connection, and between two parts of an answer."""
 REPLY_S = 30.0
-"""How long a reply that is no stream may take in all."""
+"""The longest time for a whole JSON reply."""
 POLL_S = 0.05
-MOST_BYTES = 8_000_000
-"""Of a whole answer; with five alternatives a token, a thousand tokens take about 1 MB, as objects more."""
-MOST_EVENT = 1_000_000
-"""Of one event, in bytes."""
-MOST_EVENTS = 20_000
-"""Of one answer; a run has a thousand tokens at most."""
-MOST_REPLY = 1_000_000
-"""Of a reply that is no stream."""
-TYPE = "text/event-stream"
+MAX_BYTES = 8_000_000
+"""The size of a whole stream. A thousand tokens with five alternatives each take about 1 MB."""
+MAX_EVENT = 1_000_000
+"""The characters of one event, and the bytes of a JSON reply."""
+MAX_EVENTS = 20_000
+"""The events of one stream; a run has at most about a thousand tokens."""
+EVENT_STREAM = "text/event-stream"
 DONE = "[DONE]"
 _PRIVATE = re.compile(
     r"://|[/\\]\w|\d+\.\d+\.\d+\.\d+|::|[\w\]]:\d|\bport\b|localhost|\b[\w-]+\.[a-z]{2,}\b|[<>]",
     re.IGNORECASE,
 )
-"""In the words of a server: an address, a folder or a tag, which are not for visitors."""
+"""An address, a folder or a tag: an error message that contains one is not shown to visitors."""
 _log = logging.getLogger(__name__)
 
 
 class Chunk(NamedTuple):
-    """One event of a stream, and when it was here, in seconds since the request was sent."""
+    """One event of a stream and its arrival time, in seconds since the request was sent."""
 
     data: dict[str, Any]
     at: float
 
 
-def reply(url: str, name: str, stop: Stop) -> dict[str, Any] | None:
-    """The JSON object that a server answers a GET with; None where ``stop`` ended the wait for it.
+def fetch_json(url: str, name: str, stop: Stop) -> dict[str, Any] | None:
+    """Return the JSON object that a server answers to a GET, or None if ``stop`` ended the wait.
 
     Raises:
-        UserError: It cannot be reached, takes too long, or answers something else.
+        UserError: The server cannot be reached, takes too long, or sends something else.
     """
 
-    def get(client: httpx.Client, tell: Callable[[Chunk], None]) -> None:
-        began = monotonic()
+    def read(client: httpx.Client) -> Iterator[Chunk]:
         with client.stream("GET", url) as response:
             _require_success(response, name)
-            whole = b"".join(_bounded(response.iter_raw(), MOST_REPLY, name))
-        tell(Chunk(_object(whole, name), monotonic() - began))
+            body = b"".join(_bounded(response.iter_raw(), MAX_EVENT, name))
+        yield Chunk(_json_object(body, name), 0.0)
 
-    with closing(_apart(get, name, stop, REPLY_S)) as told:
-        return next((chunk.data for chunk in told), None)
+    with closing(_read_on_thread(read, name, stop, REPLY_S)) as chunks:
+        return next((chunk.data for chunk in chunks), None)
 
 
-def chunks(url: str, name: str, body: Mapping[str, Any], stop: Stop) -> Generator[Chunk, None, None]:
-    """The events of a stream, until its end or until ``stop`` says so; to be read on one thread.
+def stream_chunks(url: str, name: str, body: Mapping[str, Any], stop: Stop) -> Generator[Chunk, None, None]:
+    """Yield the events of a stream until it ends or ``stop`` returns True.
 
     Raises:
-        UserError: It cannot be reached, breaks off, is silent, or streams no JSON objects.
+        UserError: The server cannot be reached, breaks off, is silent, or streams no JSON objects.
     """
 
-    def post(client: httpx.Client, tell: Callable[[Chunk], None]) -> None:
-        began, content = monotonic(), json.dumps(dict(body))
+    def read(client: httpx.Client) -> Iterator[Chunk]:
+        began = monotonic()
         headers = {"Content-Type": "application/json"}
-        with client.stream("POST", url, content=content, headers=headers) as response:
+        with client.stream("POST", url, content=json.dumps(dict(body)), headers=headers) as response:
             _require_success(response, name)
-            _require_stream(response, name)
-            for data in _payloads(_bounded(response.iter_raw(), MOST_BYTES, name), name):
-                tell(Chunk(_told(_object(data, name), name), monotonic() - began))
+            _require_event_stream(response, name)
+            for data in _event_data(response, name):
+                yield Chunk(_require_no_error(_json_object(data, name), name), monotonic() - began)
 
-    return _apart(post, name, stop, math.inf)
+    return _read_on_thread(read, name, stop, math.inf)
 
 
-def _apart(
-    work: Callable[[httpx.Client, Callable[[Chunk], None]], None], name: str, stop: Stop, most_s: float
+def _read_on_thread(
+    read: Callable[[httpx.Client], Iterator[Chunk]], name: str, stop: Stop, max_s: float
 ) -> Generator[Chunk, None, None]:
-    """What ``work`` tells on a thread of its own, for so long at most; who stops reading ends it at once."""
-    told: SimpleQueue[Chunk | UserError | None] = SimpleQueue()
-    line = _Line()
-    threading.Thread(target=_do, args=(work, name, line, told), name="watch", daemon=True).start()
-    end = monotonic() + most_s
+    """Yield the chunks that ``read`` receives on a thread of its own.
+
+    The thread reads on while the caller is busy, so arrival times are right, and a stop need not wait for
+    the server. Closing the generator closes the connection at once.
+    """
+    received: SimpleQueue[Chunk | UserError | None] = SimpleQueue()
+    connections = _Connections()
+
+    def work() -> None:
+        result = None
+        try:
+            with connections.client() as client:
+                for chunk in read(client):
+                    received.put(chunk)
+        except UserError as error:
+            result = error
+        except Exception as error:  # the caller waits for an end, whatever was raised
+            if not connections.closed:
+                _log.warning("Watching %s failed: %r", name, error)
+            result = UserError(_sentence(error, name))
+        received.put(result)
+
+    threading.Thread(target=work, name="watch", daemon=True).start()
+    end = monotonic() + max_s
     try:
         while not stop():
             if monotonic() > end:
-                raise UserError(f"{name} took more than {most_s:g} s to answer; try again later.")
+                raise UserError(f"{name} took more than {max_s:g} s to answer; try again later.")
             with suppress(Empty):
-                chunk = told.get(timeout=POLL_S)
+                chunk = received.get(timeout=POLL_S)
                 if chunk is None:
                     return
                 if isinstance(chunk, UserError):
                     raise chunk
                 yield chunk
     finally:
-        line.hang_up()
+        connections.close()
 
 
-def _do(
-    work: Callable[[httpx.Client, Callable[[Chunk], None]], None],
-    name: str,
-    line: "_Line",
-    told: "SimpleQueue[Chunk | UserError | None]",
-) -> None:
-    """Work into ``told``, where None is the end; for a thread, which a line that is hung up ends."""
-    try:
-        with _faults(name, line), _client(line) as client:
-            work(client, told.put)
-        told.put(None)
-    except UserError as error:
-        told.put(error)
-    except Exception as error:  # a line that is hung up may raise anything; whoever reads must not wait
-        _log.info("Watching %s ended: %s", name, error)
-        told.put(UserError(f"The connection to {name} was lost; try again."))
-
-
-class _Line:
-    """The connections of one client, which another thread can end: closing one would wait for its reader."""
+class _Connections:
+    """The sockets of one client, which another thread can close while they are read."""
 
     def __init__(self) -> None:
-        self.ended = False
+        self.closed = False
         self._sockets: list[socket.socket] = []
 
-    def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """What httpcore tells of its connections."""
-        if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
-            self._sockets.append(info["return_value"].get_extra_info("socket"))
-            if self.ended:
-                raise httpx.ConnectError("hung up")
+    def client(self) -> httpx.Client:
+        """Return a client without redirects, decompression, or a proxy of the environment."""
 
-    def hang_up(self) -> None:
-        """End them, and those that are still to come."""
-        self.ended = True
+        def trace(event: str, info: Mapping[str, Any]) -> None:
+            if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+                self._sockets.append(info["return_value"].get_extra_info("socket"))
+                if self.closed:
+                    raise httpx.ConnectError("closed")
+
+        headers = {"Accept-Encoding": "identity"}
+        if key := _key():
+            headers["Authorization"] = f"Bearer {key}"
+        return httpx.Client(
+            headers=headers,
+            timeout=httpx.Timeout(SILENT_S, connect=CONNECT_S),
+            verify=_certificates(),
+            follow_redirects=False,
+            trust_env=False,
+            event_hooks={"request": [lambda request: request.extensions.update(trace=trace)]},
+        )
+
+    def close(self) -> None:
+        """Close them, and those still to come. ``Client.close`` would wait for the thread that reads."""
+        self.closed = True
         for one in self._sockets:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-
-
-def _client(line: _Line) -> httpx.Client:
-    def traced(request: httpx.Request) -> None:
-        request.extensions["trace"] = line.trace
-
-    headers = {"Accept-Encoding": "identity"}
-    if key := _key():
-        headers["Authorization"] = f"Bearer {key}"
-    timeout = httpx.Timeout(SILENT_S, connect=CONNECT_S)
-    hooks = {"request": [traced]}
-    return httpx.Client(
-        headers=headers,
-        timeout=timeout,
-        verify=_authorities(),
-        follow_redirects=False,
-        trust_env=False,
-        event_hooks=hooks,
-    )
 
 
 def _key() -> str:
     return os.environ.get(KEY, "").strip()
 
 
-@cache
-def _authorities() -> ssl.SSLContext:
-    """Whom to believe who a server is; reading them takes longer than many an answer."""
+@cache  # reading the certificates takes longer than many answers
+def _certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
 
 
-class _faults:  # noqa: N801 - reads as the context it is
-    """Turns what the connection raises into sentences."""
-
-    def __init__(self, name: str, line: _Line):
-        self._name = name
-        self._line = line
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: Any, error: BaseException | None, _trace: Any) -> None:
-        if not isinstance(error, httpx.HTTPError) or self._line.ended:
-            return
-        _log.warning("Watching %s failed: %r", self._name, error)
-        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            raise UserError(f"{self._name} cannot be reached now; try again later.") from error
-        if isinstance(error, httpx.TimeoutException):
-            raise UserError(f"{self._name} was silent for {SILENT_S:g} s; try again later.") from error
-        raise UserError(f"The connection to {self._name} broke off; try again.") from error
+def _sentence(error: Exception, name: str) -> str:
+    if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return f"{name} cannot be reached now; try again later."
+    if isinstance(error, httpx.TimeoutException):
+        return f"{name} was silent for {SILENT_S:g} s; try again later."
+    return f"The connection to {name} was lost; try again."
 
 
 def _require_success(response: httpx.Response, name: str) -> None:
@@ -212,56 +193,53 @@ def _require_success(response: httpx.Response, name: str) -> None:
         )
     if response.is_success:
         return
-    words = b"".join(_bounded(response.iter_raw(), MOST_REPLY, name)).decode(errors="replace")
-    _log.warning("%s answers with status %d: %s", name, response.status_code, words[:500])
-    raise UserError(f"{name} refused this (status {response.status_code}){_reason(words)}.")
+    body = b"".join(_bounded(response.iter_raw(), MAX_EVENT, name)).decode(errors="replace")
+    _log.warning("%s answers with status %d: %s", name, response.status_code, body[:500])
+    error: Any = None
+    with suppress(ValueError, RecursionError, AttributeError):
+        found = json.loads(body)
+        error = found.get("error", found)
+    raise UserError(f"{name} refused this (status {response.status_code}){_reason(error)}.")
 
 
-def _require_stream(response: httpx.Response, name: str) -> None:
+def _require_event_stream(response: httpx.Response, name: str) -> None:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != TYPE:
+    if kind != EVENT_STREAM:
         _log.warning("%s answers with %r where a stream was expected", name, kind[:80])
-        what = "a web page" if "html" in kind else "no stream of events"
-        raise UserError(f"{name} answers with {what}; its host has to give the address of the model server.")
+        found = "a web page" if "html" in kind else "no stream of events"
+        raise UserError(f"{name} answers with {found}; its host has to give the address of the model server.")
 
 
-def _bounded(parts: Iterator[bytes], most: int, name: str) -> Iterator[bytes]:
+def _bounded(parts: Iterator[bytes], max_bytes: int, name: str) -> Iterator[bytes]:
     size = 0
     for part in parts:
         size += len(part)
-        if size > most:
-            raise UserError(f"{name} sent more than {most:,} bytes; this was ended.")
+        if size > max_bytes:
+            raise UserError(f"{name} sent more than {max_bytes:,} bytes, so its answer was cut off.")
         yield part
 
 
-def _payloads(parts: Iterator[bytes], name: str) -> Iterator[bytes]:
-    """What stands behind ``data:`` in a stream of server-sent events, until ``[DONE]``."""
-    seen = 0
-    for line in _lines(parts, name):
-        if line.startswith(b"data:"):
-            data = line[len(b"data:") :].strip()
-            if data == DONE.encode():
-                return
-            seen += 1
-            if seen > MOST_EVENTS:
-                raise UserError(f"{name} sent more than {MOST_EVENTS:,} events; this was ended.")
-            yield data
+def _event_data(response: httpx.Response, name: str) -> Iterator[str]:
+    """Yield the data of each server-sent event until ``[DONE]``."""
+    # httpx-sse sets no bounds and decompresses what says it is compressed. So it reads a bounded copy of the
+    # stream without the server's headers.
+    parts = _bounded(response.iter_raw(), MAX_BYTES, name)
+    bare = httpx.Response(200, headers={"Content-Type": f"{EVENT_STREAM}; charset=utf-8"}, content=parts)
+    with_data = (event.data for event in httpx_sse.EventSource(bare).iter_sse() if event.data)
+    for count, data in enumerate(with_data, 1):
+        if data == DONE:
+            return
+        if len(data) > MAX_EVENT:
+            raise UserError(
+                f"{name} sent an event of more than {MAX_EVENT:,} characters; try another server."
+            )
+        if count > MAX_EVENTS:
+            raise UserError(f"{name} sent more than {MAX_EVENTS:,} events, so its answer was cut off.")
+        yield data
     raise UserError(f"The stream of {name} was cut off before its end; try again.")
 
 
-def _lines(parts: Iterator[bytes], name: str) -> Iterator[bytes]:
-    line = bytearray()
-    for part in parts:
-        for index, piece in enumerate(part.split(b"\n")):
-            if index:
-                yield bytes(line)
-                line.clear()
-            line += piece
-            if len(line) > MOST_EVENT:
-                raise UserError(f"{name} sent an event of more than {MOST_EVENT:,} bytes; this was ended.")
-
-
-def _object(data: bytes, name: str) -> dict[str, Any]:
+def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -272,24 +250,19 @@ def _object(data: bytes, name: str) -> dict[str, Any]:
     return found
 
 
-def _told(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """An event, unless it tells an error: servers send those with status 200, too."""
+def _require_no_error(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return an event. Servers send errors with status 200, too."""
     if error := data.get("error"):
-        words = error.get("message") if isinstance(error, dict) else error
-        _log.warning("%s says: %s", name, str(words)[:500])
-        raise UserError(f"{name} ended this{_reason(json.dumps({'error': {'message': words}}))}.")
+        _log.warning("%s reports an error: %s", name, str(error)[:500])
+        raise UserError(f"{name} ended this{_reason(error)}.")
     return data
 
 
-def _reason(words: str) -> str:
-    """The message in an error's JSON as a clause, if there is one that is harmless to show."""
-    message: Any = None
-    with suppress(ValueError, RecursionError, AttributeError):
-        found = json.loads(words)
-        error = found.get("error", found)
-        message = error.get("message") if isinstance(error, dict) else error
+def _reason(error: Any) -> str:
+    """Return the message of a server's error as a clause, or nothing if it is not fit for visitors."""
+    message = error.get("message") if isinstance(error, dict) else error
     if not isinstance(message, str) or _PRIVATE.search(message) or (_key() and _key() in message):
         return ""
-    seen = "".join(char for char in " ".join(message.split()) if char.isprintable())
-    short = seen[:200].rstrip(" .")
+    printable = "".join(char for char in " ".join(message.split()) if char.isprintable())
+    short = printable[:200].rstrip(" .")
     return f": {short}" if short else ""

@@ -1,4 +1,4 @@
-"""The queue before several devices elsewhere: places, waits, shares and restarts hold as before one."""
+"""The queue of a page with several replicas: positions, waits and restarts as with one device."""
 
 import threading
 import time
@@ -8,8 +8,7 @@ import pytest
 from helpers.stand_in_driver import PLAN, StandInDriver
 
 from specdemo.cluster import link as link_module
-from specdemo.cluster.link import Link
-from specdemo.cluster.messages import Ended, Lost, Standing
+from specdemo.cluster.link import ClusterStatus, JobEnded, JobLost, Link
 from specdemo.cluster.service import ReplicaLender
 from specdemo.records.limits import UserError
 from specdemo.service.job_kinds import JobKind
@@ -48,7 +47,7 @@ class Visit:
 
 @pytest.fixture
 def driver(monkeypatch):
-    monkeypatch.setattr(link_module, "AGAIN_S", 0.05)
+    monkeypatch.setattr(link_module, "RETRY_S", 0.05)
     return StandInDriver()
 
 
@@ -56,10 +55,10 @@ def driver(monkeypatch):
 def service(driver):
     queue = JobQueue(Bounds(most_waiting=3), devices={"embedded": 2})
 
-    def heard(standing: Standing) -> None:
-        queue.set_present("embedded", standing.running.get("embedded", 0))
+    def on_status(status: ClusterStatus) -> None:
+        queue.set_present("embedded", status.running.get("embedded", 0))
 
-    link = Link(PLAN, heard, driver.start)
+    link = Link(PLAN, on_status, driver.start)
     service = Service(ReplicaLender(link, "embedded"), OfferedPairs(), queue, link.perform)
     service.load()
     yield service
@@ -81,13 +80,13 @@ def test_as_many_jobs_run_at_once_as_there_are_replicas(driver, service):
     until(lambda: [visit.types for visit in visits].count(["start"]) == 2)
     time.sleep(0.2)
     assert driver.heard.empty()  # the third waits here, not in the cluster
-    driver.say(Ended(first.number))
+    driver.say(JobEnded(first.number))
     driver.answer("start", "end")
-    driver.say(Ended(second.number))
+    driver.say(JobEnded(second.number))
     assert sorted(len(visit.wait().types) for visit in visits) == [1, 1, 2]
 
 
-def test_a_place_counts_all_who_are_before_it_at_any_device(driver, service):
+def test_a_queue_position_counts_all_before_it_at_any_replica(driver, service):
     running = [Visit(service, str(number)) for number in range(2)]
     begun = [driver.next_begun() for _ in running]
     for begin in begun:
@@ -103,13 +102,13 @@ def test_a_place_counts_all_who_are_before_it_at_any_device(driver, service):
     with pytest.raises(UserError, match="The queue is full: 3 are waiting already; please try again in"):
         list(service.events(JobKind.RUN, {"prompt": "x"}, lambda: False, None, Visitor("10.0.0.1", "d")))
     for begin in begun:
-        driver.say(Ended(begin.number))
+        driver.say(JobEnded(begin.number))
     for _ in range(3):
         driver.answer("start", "end")
     assert [visit.wait().failure for visit in (*running, *waiting, third)] == [None] * 5
 
 
-def test_a_job_that_no_replica_has_begun_still_waits(driver, service):
+def test_a_job_that_no_replica_has_begun_keeps_its_queue_position(driver, service):
     """As while the cluster starts one more: the visitor keeps place and wait, and may leave."""
     stop = threading.Event()
     first, second = Visit(service, "a"), Visit(service, "b", stop.is_set)
@@ -123,14 +122,16 @@ def test_a_job_that_no_replica_has_begun_still_waits(driver, service):
         assert late.wait().events[-1]["text"] == "Stopped before it began"
 
 
-def test_fewer_replicas_make_longer_waits(driver, service):
-    running = [Visit(service, str(number)) for number in range(2)]
-    for _ in running:
-        driver.tell(driver.next_begun().number, "start")
-    until(lambda: all(visit.types for visit in running))
-    waiting = [Visit(service, name) for name in ("a", "b")]
-    until(lambda: {v.events[-1].get("wait_s") for v in waiting if v.events} == {15})
-    assert service._queue._present == {"embedded": 2}
+@pytest.mark.parametrize(("replicas", "wait_s"), [(2, 5), (1, 15)])
+def test_fewer_replicas_make_longer_waits(driver, service, replicas, wait_s):
+    until(lambda: service.state is State.READY)
+    driver.say(ClusterStatus({"embedded": replicas}, ""))
+    running = Visit(service, "a")
+    driver.tell(driver.next_begun().number, "start")
+    until(lambda: running.types)
+    late = Visit(service, "b")
+    driver.next_begun()  # sent to the cluster, which has no replica for it yet
+    until(lambda: late.events and late.events[-1].get("wait_s") == wait_s)
 
 
 def test_the_page_is_ready_while_a_replica_is(driver, service):
@@ -150,7 +151,7 @@ def test_a_replica_lost_in_the_middle_is_one_sentence_and_the_next_visitor_is_se
     visit = Visit(service, "a")
     number = driver.next_begun().number
     driver.tell(number, "start")
-    driver.say(Lost(number))
+    driver.say(JobLost(number))
     assert "was lost" in str(visit.wait().failure)
     visit = Visit(service, "b")
     driver.answer("start", "end")
@@ -162,7 +163,7 @@ def test_closing_lets_what_runs_end_and_refuses_the_rest(driver, service):
     begin = driver.next_begun()
     driver.tell(begin.number, "start")
     until(lambda: running.types)
-    threading.Timer(0.2, lambda: driver.say(Ended(begin.number))).start()
+    threading.Timer(0.2, lambda: driver.say(JobEnded(begin.number))).start()
     service.close(5)
     assert running.wait().failure is None and service.state is State.CLOSING
     with pytest.raises(UserError, match="about to start again"):

@@ -1,10 +1,12 @@
-"""The process between page and cluster, with handles that a test controls: no job is left without an end.
+"""The process between page and cluster, with handles that a test controls: every job gets an end.
 
 Slow only because it needs Ray, which the usual tests do without.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import Pipe
 from types import SimpleNamespace
 from typing import Any
@@ -14,136 +16,131 @@ import pytest
 pytest.importorskip("ray")
 from helpers.stand_in_driver import PLAN
 
-from specdemo.cluster.driver import Driver, lacking
-from specdemo.cluster.messages import Begin, Ended, Lost, Restart, Stop, Told
-from specdemo.cluster.plan import Counts, Plan
+from specdemo.cluster.driver import Driver, missing_resources
+from specdemo.cluster.link import JobEnded, JobEvents, JobLost, RestartReplicas, StartJob, StopJob
+from specdemo.cluster.plan import Plan, ReplicaRange
 from specdemo.pairs.sources import Sources
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import checked
 
 pytestmark = pytest.mark.slow
 REQUEST = checked(JobKind.RUN, {"prompt": "x"})
+START, END = [{"type": "start"}], [{"type": "end"}]
 
 
-class Deployed:
-    """A driver as after its deployment, on a cluster that is made up."""
+class Page:
+    """The page's end of a driver's connection.
 
-    def __init__(self, job: Callable[..., AsyncIterator[Any]]):
-        self.page, ours = Pipe()
-        self.driver = Driver(PLAN, ours)
-        self.wished: list[tuple[str, int]] = []
-        names = ("stop", "forget")
-        self.driver._wishes = SimpleNamespace(**{name: self._wish(name) for name in names})  # type: ignore[assignment]
-        self.driver._handles = {"embedded": SimpleNamespace(job=SimpleNamespace(remote=job))}  # type: ignore[dict-item]
+    Attributes:
+        stop_requests: The calls of the driver's actor.
+    """
 
-    def _wish(self, name: str) -> Any:
-        return SimpleNamespace(remote=lambda number: self.wished.append((name, number)))
+    def __init__(self, connection: Any):
+        self.send = connection.send
+        self.stop_requests: list[tuple[str, int]] = []
+        self._connection = connection
 
-    def told(self) -> list[Any]:
-        """What the page has been told by now."""
-        told = []
-        while self.page.poll(0.05):
-            told.append(self.page.recv())
-        return told
+    def received(self, count: int) -> list[Any]:
+        """The next messages."""
+        messages = []
+        while len(messages) < count:
+            assert self._connection.poll(5), f"only {messages}"
+            messages.append(self._connection.recv())
+        return messages
 
-
-async def settled(driver: Driver) -> None:
-    while driver._begun:
-        await asyncio.sleep(0.01)
+    def silent(self) -> bool:
+        return not self._connection.poll(0.2)
 
 
-def test_a_job_is_told_to_its_end_and_forgotten():
-    async def job(*_arguments: Any) -> AsyncIterator[Any]:
-        yield [{"type": "start"}]
-        yield [{"type": "end"}]
+@contextmanager
+def driving(job: Callable[..., AsyncIterator[Any]]) -> Iterator[Page]:
+    """A driver as after its deployment, on a made-up cluster."""
+    ours, theirs = Pipe()
+    driver, page = Driver(PLAN, theirs), Page(ours)
 
-    deployed = Deployed(job)
+    def method(name: str) -> Any:
+        return SimpleNamespace(remote=lambda number: page.stop_requests.append((name, number)))
 
-    async def play() -> None:
-        deployed.driver._take(Begin(1, "embedded", REQUEST))
-        await settled(deployed.driver)
+    actor = SimpleNamespace(**{name: method(name) for name in ("stop", "forget")})
+    handles = {"embedded": SimpleNamespace(job=SimpleNamespace(remote=job))}
+    passing = threading.Thread(target=lambda: asyncio.run(driver.pass_on(handles, actor)), daemon=True)
+    passing.start()
+    threading.Thread(target=driver.read_messages, daemon=True).start()
+    yield page
+    ours.close()
+    passing.join(10)
+    assert not passing.is_alive(), "it ends with the page"
 
-    asyncio.run(play())
-    assert deployed.told() == [Told(1, [{"type": "start"}]), Told(1, [{"type": "end"}]), Ended(1)]
-    assert deployed.wished == [("forget", 1)] and not deployed.driver._telling
+
+async def short(*_arguments: Any) -> AsyncIterator[Any]:
+    yield START
+    yield END
+
+
+def test_a_job_is_passed_on_to_its_end_and_forgotten():
+    with driving(short) as page:
+        page.send(StartJob(1, "embedded", REQUEST))
+        assert page.received(3) == [JobEvents(1, START), JobEvents(1, END), JobEnded(1)]
+        assert page.stop_requests == [("forget", 1)]
 
 
 @pytest.mark.parametrize("fault", [RuntimeError("of Ray"), KeyError("of Serve"), OSError("of the system")])
-def test_whatever_a_cluster_raises_the_job_is_told_lost(fault):
+def test_a_job_is_lost_whatever_the_cluster_raises(fault):
     async def job(*_arguments: Any) -> AsyncIterator[Any]:
-        yield [{"type": "start"}]
+        yield START
         raise fault
 
-    deployed = Deployed(job)
-
-    async def play() -> None:
-        deployed.driver._take(Begin(1, "embedded", REQUEST))
-        await settled(deployed.driver)
-
-    asyncio.run(play())
-    assert deployed.told() == [Told(1, [{"type": "start"}]), Lost(1)]
-    assert ("stop", 1) in deployed.wished, "its replica may be there all the same"
+    with driving(job) as page:
+        page.send(StartJob(1, "embedded", REQUEST))
+        assert page.received(2) == [JobEvents(1, START), JobLost(1)]
+        assert ("stop", 1) in page.stop_requests, "its replica may still be there"
 
 
-def test_a_job_that_no_replica_has_is_ended_at_once_and_one_that_has_begun_ends_itself():
-    release: asyncio.Event
+def test_a_job_without_a_replica_ends_at_once_and_one_with_a_replica_ends_itself():
+    release = threading.Event()
 
-    async def job(_request: Any, _wishes: Any, number: int) -> AsyncIterator[Any]:
+    async def job(_request: Any, _stop_requests: Any, number: int) -> AsyncIterator[Any]:
         if number == 2:
-            yield [{"type": "start"}]
-        await release.wait()
-        yield [{"type": "end"}]
+            yield START
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+        yield END
 
-    deployed = Deployed(job)
-
-    async def play() -> None:
-        nonlocal release
-        release = asyncio.Event()
-        for number in (1, 2):
-            deployed.driver._take(Begin(number, "embedded", REQUEST))
-        await asyncio.sleep(0.05)
-        for number in (1, 2):
-            deployed.driver._take(Stop(number))
-        await asyncio.sleep(0.05)
+    with driving(job) as page:
+        page.send(StartJob(1, "embedded", REQUEST))
+        page.send(StartJob(2, "embedded", REQUEST))
+        assert page.received(1) == [JobEvents(2, START)]
+        page.send(StopJob(1))
+        page.send(StopJob(2))
+        assert page.received(1) == [JobEnded(1)] and page.silent()
+        assert page.stop_requests == [("stop", 1), ("stop", 2)]
         release.set()
-        await settled(deployed.driver)
-        deployed.driver._take(Stop(1))  # too late, and nothing happens
-
-    asyncio.run(play())
-    assert deployed.told() == [Told(2, [{"type": "start"}]), Ended(1), Told(2, [{"type": "end"}]), Ended(2)]
-    assert [wish for wish in deployed.wished if wish[0] == "stop"] == [("stop", 1), ("stop", 2)]
+        assert page.received(2) == [JobEvents(2, END), JobEnded(2)]
+        page.send(StopJob(1))  # too late, and nothing happens
+        assert page.silent()
 
 
 def test_a_restart_that_fails_leaves_what_is_there(monkeypatch, caplog):
-    async def job(*_arguments: Any) -> AsyncIterator[Any]:
-        yield [{"type": "end"}]
+    deployed = []
 
-    deployed, times = Deployed(job), []
-
-    def fails() -> None:
-        times.append(1)
+    def fails(_driver: Driver) -> None:
+        deployed.append(1)
         raise RuntimeError("no")
 
-    monkeypatch.setattr(deployed.driver, "_deploy", fails)
-
-    async def play() -> None:
-        deployed.driver._take(Restart())
-        deployed.driver._take(Restart())
-        assert deployed.driver._redeploying is not None
-        await deployed.driver._redeploying
-        deployed.driver._take(Begin(1, "embedded", REQUEST))
-        await settled(deployed.driver)
-
-    asyncio.run(play())
-    assert len(times) == 2 and "those that are there stay" in caplog.text
-    assert deployed.told()[-1] == Ended(1)
+    monkeypatch.setattr(Driver, "deploy", fails)
+    with driving(short) as page:
+        page.send(RestartReplicas())
+        page.send(RestartReplicas())
+        page.send(StartJob(1, "embedded", REQUEST))
+        assert page.received(3)[-1] == JobEnded(1)
+        assert page.silent() and len(deployed) == 2
+    assert "the present ones stay" in caplog.text
 
 
-def test_more_replicas_than_a_cluster_can_hold_are_told(monkeypatch):
-    there = SimpleNamespace(cluster_resources=lambda: {"CPU": 2.0})
-    monkeypatch.setattr("specdemo.cluster.driver.ray", there)
-    four = Plan("auto", {"embedded": Counts(4, 4)}, {"embedded": Sources()})
-    assert "4 replicas with 1 CPUs each need more than the 2" in lacking(four, 1.0)
-    assert lacking(PLAN, 1.0) == ""
-    on_gpus = Plan("auto", {"embedded": Counts(1, 1)}, {"embedded": Sources()}, gpus=1.0)
-    assert "1 GPUs each need more than the 0" in lacking(on_gpus, 1.0)
+def test_more_replicas_than_a_cluster_can_hold_are_reported(monkeypatch):
+    monkeypatch.setattr("specdemo.cluster.driver.ray.cluster_resources", lambda: {"CPU": 2.0})
+    four = Plan("auto", {"embedded": ReplicaRange(4, 4)}, {"embedded": Sources()})
+    assert "4 replicas with 1 CPUs each need more than the 2" in missing_resources(four, 1.0)
+    assert missing_resources(PLAN, 1.0) == ""
+    on_gpus = Plan("auto", {"embedded": ReplicaRange(1, 1)}, {"embedded": Sources()}, gpus=1.0)
+    assert "1 GPUs each need more than the 0" in missing_resources(on_gpus, 1.0)

@@ -8,8 +8,17 @@ import pytest
 from helpers.stand_in_driver import PLAN, StandInDriver, linked
 
 from specdemo.cluster import link as link_module
-from specdemo.cluster.link import LOST, Link
-from specdemo.cluster.messages import REFUSED, Ended, Lost, Restart, Standing, Stop, Told
+from specdemo.cluster.link import (
+    LOST,
+    REFUSED,
+    ClusterStatus,
+    JobEnded,
+    JobEvents,
+    JobLost,
+    Link,
+    RestartReplicas,
+    StopJob,
+)
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.jobs import checked
 
@@ -22,7 +31,7 @@ def never() -> bool:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(link_module, "AGAIN_S", 0.05)
+    monkeypatch.setattr(link_module, "RETRY_S", 0.05)
 
 
 @pytest.fixture
@@ -73,14 +82,14 @@ def test_two_jobs_are_told_apart(driver, link):
     assert len(set(numbers)) == 2
     for number, kind in zip(numbers, ("a", "b"), strict=True):
         driver.tell(number, kind)
-    driver.say(*map(Ended, numbers))
+    driver.say(*map(JobEnded, numbers))
     assert sorted(first.wait().types + second.wait().types) == ["a", "b"]
 
 
 def test_a_refusal_is_the_visitors_sentence(driver, link):
     reader = Reader(link)
     number = driver.next_begun().number
-    driver.say(Told(number, [{"type": REFUSED, "message": "The prompt is too long."}]), Ended(number))
+    driver.say(JobEvents(number, [{"type": REFUSED, "message": "The prompt is too long."}]), JobEnded(number))
     assert str(reader.wait().failure) == "The prompt is too long."
 
 
@@ -90,9 +99,9 @@ def test_a_wish_to_stop_is_passed_on_and_the_rest_is_read(driver, link):
     number = driver.next_begun().number
     driver.tell(number, "round")
     stop.set()
-    assert driver.heard.get(timeout=5) == Stop(number)
+    assert driver.heard.get(timeout=5) == StopJob(number)
     driver.tell(number, "end")
-    driver.say(Ended(number))
+    driver.say(JobEnded(number))
     assert reader.wait().types == ["round", "end"]
 
 
@@ -101,14 +110,14 @@ def test_who_leaves_ends_the_job(driver, link):
     threading.Timer(0.1, lambda: driver.tell(driver.next_begun().number, "round")).start()
     assert next(events)["type"] == "round"
     events.close()
-    assert isinstance(driver.heard.get(timeout=5), Stop)
+    assert isinstance(driver.heard.get(timeout=5), StopJob)
 
 
 def test_a_run_that_had_shown_nothing_is_done_again(driver, link):
     reader = Reader(link)
     number = driver.next_begun().number
     driver.tell(number, "progress")
-    driver.say(Lost(number))
+    driver.say(JobLost(number))
     assert driver.answer("progress", "start", "end").number != number
     assert reader.wait().types == ["progress", "progress", "start", "end"] and reader.failure is None
 
@@ -117,14 +126,14 @@ def test_a_run_that_had_shown_something_is_told_lost_in_a_sentence(driver, link)
     reader = Reader(link)
     number = driver.next_begun().number
     driver.tell(number, "start", "round")
-    driver.say(Lost(number))
+    driver.say(JobLost(number))
     assert reader.wait().types == ["start", "round"] and str(reader.failure) == LOST
 
 
 def test_a_job_does_not_lose_replicas_for_ever(driver, link):
     reader = Reader(link)
     for _ in range(link_module.ATTEMPTS):
-        driver.say(Lost(driver.next_begun().number))
+        driver.say(JobLost(driver.next_begun().number))
     assert str(reader.wait().failure) == LOST
 
 
@@ -150,22 +159,22 @@ def test_while_there_is_no_replica_jobs_wait_and_can_be_stopped(driver):
 
 
 def test_standings_are_heard_and_trouble_is_kept_for_the_log(driver, caplog):
-    heard: list[Standing] = []
+    heard: list[ClusterStatus] = []
     link = Link(PLAN, heard.append, driver.start)
     link.begin()
     assert link.wait("embedded", 5)
-    driver.say(Standing({"embedded": 0}, "no such model"))
+    driver.say(ClusterStatus({"embedded": 0}, "no such model"))
     while link.running("embedded"):
         time.sleep(0.01)
-    assert heard == [Standing({"embedded": 2}, ""), Standing({"embedded": 0}, "no such model")]
-    assert "no such model" in caplog.text and link.trouble == "no such model"
+    assert heard == [ClusterStatus({"embedded": 2}, ""), ClusterStatus({"embedded": 0}, "no such model")]
+    assert "no such model" in caplog.text and link.error == "no such model"
     link.close()
 
 
 def test_restarting_is_asked_of_the_driver(driver, link):
     assert link.wait("embedded", 5)
     link.restart()
-    assert driver.heard.get(timeout=5) == Restart()
+    assert driver.heard.get(timeout=5) == RestartReplicas()
 
 
 def test_a_closed_link_starts_no_driver_any_more(driver, link):

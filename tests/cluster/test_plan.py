@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import app
-from specdemo.cluster.plan import Counts, parse_replicas
+from specdemo.cluster.plan import ReplicaRange, parse_replicas
 from specdemo.cluster.service import plan_for
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
@@ -39,8 +39,8 @@ def test_replicas_are_counted_by_pair(text, expected):
         ("two", "takes a number"),
         ("1...4", "takes a number"),
         ("-1", "takes a number"),
-        ("0", "one replica of it at least"),
-        ("4..1", "one replica of it at least"),
+        ("0", "at least one replica of it"),
+        ("4..1", "at least one replica of it"),
         ("1,2", "each pair once"),
         ("gpt2-xl=1", "leaves out embedded"),
         ("257", "more than 256 in all"),
@@ -55,10 +55,11 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(text, sentence):
 def test_a_plan_has_the_sources_and_bounds_of_its_host():
     hosting = Hosting(device="cpu", precision="fp32", recalibrate=True, bounds=Bounds(most_seconds=40))
     plan, offer = plan_for(hosting, "auto", "embedded=1..2,gpt2-xl=1", 2, 0.0)
-    assert plan.replicas == {"embedded": Counts(1, 2), "gpt2-xl": Counts(1, 1)} and plan.most == 3
+    assert plan.replicas == {"embedded": ReplicaRange(1, 2), "gpt2-xl": ReplicaRange(1, 1)}
+    assert plan.max_replicas == 3
     assert plan.sources["embedded"] == Sources(device="cpu", precision="fp32")
     assert plan.sources["gpt2-xl"].target == "openai-community/gpt2-xl"
-    assert (plan.cpus, plan.gpus, plan.most_seconds, plan.recalibrate) == (2, 0.0, 40, True)
+    assert (plan.cpus, plan.gpus, plan.max_seconds, plan.recalibrate) == (2, 0.0, 40, True)
     assert offer.home == "embedded" and list(offer.titles) == ["embedded", "gpt2-xl"] and not offer.any_model
 
 

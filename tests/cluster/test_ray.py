@@ -21,7 +21,7 @@ from helpers.http_visitor import HttpVisitor
 
 pytest.importorskip("ray")
 from helpers.ray_cluster import (
-    Counts,
+    ReplicaRange,
     Visit,
     await_replicas,
     head,
@@ -54,7 +54,7 @@ def address(running):
 
 @pytest.fixture(scope="module")
 def pair_of_replicas(address):
-    with served(address, WAITING, embedded=Counts(2, 2)) as (service, link):
+    with served(address, WAITING, embedded=ReplicaRange(2, 2)) as (service, link):
         yield service, link
 
 
@@ -202,7 +202,7 @@ def test_a_bench_spread_over_replicas_has_the_rows_of_one(address, pair_of_repli
 
 
 def test_a_second_replica_is_started_when_visitors_wait(address):
-    with served(address, embedded=Counts(1, 2)) as (service, link):
+    with served(address, embedded=ReplicaRange(1, 2)) as (service, link):
         assert link.running("embedded") == 1
         visits: list[Visit] = []
         end = time.monotonic() + 480
@@ -216,7 +216,7 @@ def test_a_second_replica_is_started_when_visitors_wait(address):
 
 
 def test_each_pair_has_replicas_and_a_queue_of_its_own(address):
-    with served(address, embedded=Counts(1, 1), other=Counts(1, 1)) as (service, _):
+    with served(address, embedded=ReplicaRange(1, 1), other=ReplicaRange(1, 1)) as (service, _):
         visits = [Visit(service, str(number), settings(), "embedded") for number in range(5)]
         one = Visit(service, "of the other", settings(), "other")
         assert one.wait().types[-1] == "end" and not one.refusal

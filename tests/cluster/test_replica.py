@@ -9,9 +9,8 @@ import pytest
 from helpers.tiny import service_of, tiny_pair
 
 from specdemo.cluster import replica as replica_module
-from specdemo.cluster.messages import REFUSED
-from specdemo.cluster.one_kind import one_kind
-from specdemo.cluster.replica import Replica, Wishes
+from specdemo.cluster.link import REFUSED
+from specdemo.cluster.replica import Replica, StopRequests, shared_facts
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import BASELINE, SPECULATIVE
@@ -21,16 +20,6 @@ from specdemo.service.jobs import LostDeviceError, checked
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 RAW = {"prompt": "ab", "mode": "raw", "max_new_tokens": 12, "k": 2}
 TIMES = ("draft_s", "verify_s", "other_s", "prefill_s")
-
-
-class LocalWishes:
-    """The actor's methods, called here."""
-
-    def __init__(self) -> None:
-        wishes = Wishes()
-        self.stopped = SimpleNamespace(remote=wishes.stopped)
-        self.stop = SimpleNamespace(remote=wishes.stop)
-        self.forget = SimpleNamespace(remote=wishes.forget)
 
 
 @pytest.fixture
@@ -47,17 +36,18 @@ def replica(monkeypatch):
     return made
 
 
-def told(replica: Replica, raw: dict[str, Any], stop_after: int | None = None) -> list[Any]:
+def events_of(replica: Replica, raw: dict[str, Any], stop_after: int | None = None) -> list[Any]:
     """The events of a job, which is asked to end after so many of them."""
 
     async def read() -> list[Any]:
-        wishes, events = LocalWishes(), []
-        async for some in replica.job(checked(JobKind.RUN, raw), wishes, 7):
-            events += some
+        requests, events = StopRequests(), []
+        actor = SimpleNamespace(wait=SimpleNamespace(remote=requests.wait))
+        async for batch in replica.job(checked(JobKind.RUN, raw), actor, 7):
+            events += batch
             if stop_after is not None and len(events) >= stop_after:
-                await wishes.stop.remote(7)
+                await requests.stop(7)
                 await asyncio.sleep(0.05)
-        await wishes.forget.remote(7)
+        await requests.forget(7)
         return events
 
     return asyncio.run(read())
@@ -69,56 +59,55 @@ def rounds_of(events: list[Any], lane: str) -> list[Any]:
     return [{**round_, **dict.fromkeys(TIMES)} for round_ in rounds]
 
 
-def test_a_replica_tells_the_very_events_of_the_page(replica):
+def test_a_replica_yields_the_very_events_of_the_page(replica):
     here = service_of(tiny_pair()).events(JobKind.RUN, RAW, lambda: False)
     here = [event for event in here if event["type"] != "progress"]
-    first, *there = told(replica, RAW)
+    first, *there = events_of(replica, RAW)
     assert first["text"].startswith("Preparing the run on replica")
     assert (there[0]["type"], there[-1]["type"]) == ("start", "end")
     for lane in (SPECULATIVE, BASELINE):  # which of them comes first hangs on measured times
         assert rounds_of(there, lane) == rounds_of(here, lane) != []
 
 
-def test_a_wish_to_stop_ends_the_job_with_its_last_words(replica, monkeypatch):
-    monkeypatch.setattr(replica_module, "TOGETHER_S", 0.0)
-    events = told(replica, {**RAW, "max_new_tokens": 200}, stop_after=4)
+def test_a_stop_request_ends_the_job_with_its_last_events(replica, monkeypatch):
+    monkeypatch.setattr(replica_module, "BATCH_S", 0.0)
+    events = events_of(replica, {**RAW, "max_new_tokens": 200}, stop_after=4)
     assert events[-1]["type"] == "end" and events[-1]["finish"] == "stopped"
     assert len(events) < 30
 
 
 def test_no_listener_is_left_behind_by_jobs_that_are_over(monkeypatch):
     """An actor answers a thousand calls at once and then no more."""
-    monkeypatch.setattr(replica_module, "ASK_S", 60.0)
+    monkeypatch.setattr(replica_module, "LISTEN_S", 60.0)
 
-    async def many() -> int:
-        wishes = Wishes()
+    async def many() -> None:
+        requests = StopRequests()
         for number in range(1_100):
-            listening = asyncio.ensure_future(wishes.stopped(number))
+            listening = asyncio.ensure_future(requests.wait(number))
             await asyncio.sleep(0)
-            await wishes.forget(number)
+            await requests.forget(number)
             assert await asyncio.wait_for(listening, 5)
-        return len(wishes._stopped)
 
-    assert asyncio.run(many()) == 0
+    asyncio.run(many())
 
 
 def test_a_listener_asks_again_and_again(monkeypatch):
-    monkeypatch.setattr(replica_module, "ASK_S", 0.01)
-    assert asyncio.run(Wishes().stopped(1)) is False
+    monkeypatch.setattr(replica_module, "LISTEN_S", 0.01)
+    assert asyncio.run(StopRequests().wait(1)) is False
 
 
 def test_events_that_come_fast_travel_together(monkeypatch):
     rounds = [{"type": "round"}] * 5
     events = iter([{"type": "start"}, *rounds, {"type": "end"}])
-    monkeypatch.setattr(replica_module, "TOGETHER_S", 60.0)
-    assert [len(few) for few in iter(lambda: replica_module.next_few(events), [])] == [1, 6]
-    monkeypatch.setattr(replica_module, "TOGETHER_S", 0.0)
+    monkeypatch.setattr(replica_module, "BATCH_S", 60.0)
+    assert [len(batch) for batch in iter(lambda: replica_module.next_batch(events), [])] == [1, 6]
+    monkeypatch.setattr(replica_module, "BATCH_S", 0.0)
     slow = iter(rounds)
-    assert [len(few) for few in iter(lambda: replica_module.next_few(slow), [])] == [1] * 5
+    assert [len(batch) for batch in iter(lambda: replica_module.next_batch(slow), [])] == [1] * 5
 
 
 def test_a_refusal_is_an_event(replica):
-    events = told(replica, {**RAW, "mode": "chat", "prompt": "x" * 8000})
+    events = events_of(replica, {**RAW, "mode": "chat", "prompt": "x" * 8000})
     assert events[-1]["type"] == REFUSED and "tokens" in events[-1]["message"]
 
 
@@ -128,7 +117,7 @@ def test_a_fault_of_the_program_is_a_sentence_without_its_words(replica, monkeyp
         raise KeyError("secret")
 
     monkeypatch.setattr(replica_module, "perform", fails)
-    assert told(replica, RAW)[-1] == {
+    assert events_of(replica, RAW)[-1] == {
         "type": REFUSED,
         "message": "The run failed inside the program (KeyError); please try again.",
     }
@@ -142,17 +131,16 @@ def test_a_lost_device_makes_the_cluster_replace_the_replica(replica, monkeypatc
 
     replica.check_health()
     monkeypatch.setattr(replica_module, "perform", fails)
-    assert told(replica, RAW)[-1] == {"type": REFUSED, "message": "The device failed."}
+    assert events_of(replica, RAW)[-1] == {"type": REFUSED, "message": "The device failed."}
     with pytest.raises(RuntimeError, match="lost"):
         replica.check_health()
 
 
-FACTS = {"device": "A", "processor_flags": ["avx2"], "played": {}, "precision": "fp32"}
-FACTS |= {"arithmetic": "", "threads": 1, "date": "2026-01-01"}
+FACTS = {"device": "A", "processor_flags": ["avx2"], "precision": "fp32", "threads": 1, "date": "2026-01-01"}
 
 
 def test_a_tables_timings_come_from_one_kind_of_device():
-    assert one_kind([FACTS, {**FACTS, "date": "2026-01-02"}]) == {**FACTS, "replicas": 2}
+    assert shared_facts([FACTS, {**FACTS, "date": "2026-01-02"}]) == {**FACTS, "replicas": 2}
     for name, other in (("device", "B"), ("threads", 2), ("processor_flags", []), ("precision", "bf16")):
         with pytest.raises(UserError, match=f"differ in {name.replace('_', ' ')}.*one kind"):
-            one_kind([FACTS, {**FACTS, name: other}])
+            shared_facts([FACTS, {**FACTS, name: other}])

@@ -14,13 +14,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import psutil
 
 from specdemo.cluster.link import Link
-from specdemo.cluster.plan import Counts, Plan
+from specdemo.cluster.plan import Plan, ReplicaRange
 from specdemo.cluster.service import cluster_service
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
@@ -31,7 +30,8 @@ from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.shares import Visitor
 
-RAY = str(Path(sys.executable).with_name("ray"))
+RAY = (sys.executable, "-m", "ray.scripts.scripts")
+"""Ray's command line; its script may belong to another copy of the environment."""
 PROMPT = "What is deep learning? Answer in two sentences."
 START_S = 480
 
@@ -41,7 +41,7 @@ class Head:
 
     def __init__(self, port: int, cpus: int = 2):
         self.address = f"127.0.0.1:{port}"
-        self._command = [RAY, "start", "--head", "--block", f"--port={port}", f"--num-cpus={cpus}"]
+        self._command = [*RAY, "start", "--head", "--block", f"--port={port}", f"--num-cpus={cpus}"]
         self._command += ["--include-dashboard=false", "--disable-usage-stats"]
         self.start()
 
@@ -71,7 +71,7 @@ def head(port: int) -> Iterator[Head]:
 
 
 @contextmanager
-def served(address: str, waiting: int = 100, **replicas: Counts) -> Iterator[tuple[Service, Link]]:
+def served(address: str, waiting: int = 100, **replicas: ReplicaRange) -> Iterator[tuple[Service, Link]]:
     """A page's service over replicas with one core each, ready; every pair is the embedded one."""
     sources = dict.fromkeys(replicas, Sources(device="cpu"))
     plan = Plan(address, replicas, sources, cpus=1)
@@ -79,8 +79,8 @@ def served(address: str, waiting: int = 100, **replicas: Counts) -> Iterator[tup
     service, link = cluster_service(plan, offered, Bounds(most_waiting=waiting))
     service.load()
     try:
-        for name, bounds in replicas.items():
-            await_replicas(link, bounds.least, name)
+        for name, counts in replicas.items():
+            await_replicas(link, counts.minimum, name)
         yield service, link
     finally:
         link.close()
@@ -91,7 +91,7 @@ def await_replicas(link: Link, count: int, pair: str = "embedded") -> None:
     """Wait until so many replicas of a pair can take jobs."""
     end = time.monotonic() + START_S
     while link.running(pair) < count:
-        assert time.monotonic() < end, f"no {count} replicas after {START_S} s: {link.trouble}"
+        assert time.monotonic() < end, f"no {count} replicas after {START_S} s: {link.error}"
         time.sleep(0.1)
 
 
@@ -167,7 +167,7 @@ def measure(visitors: int) -> None:
     with head(6391) as running:
         took: dict[int, float] = {}
         for count in (1, 2, 1, 2):
-            with served(running.address, embedded=Counts(count, count)) as (service, _):
+            with served(running.address, embedded=ReplicaRange(count, count)) as (service, _):
                 storm(service, 2 * count)  # each has measured and warmed up
                 visits, seconds = storm(service, visitors)
             assert not any(visit.refusal for visit in visits)

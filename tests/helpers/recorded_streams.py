@@ -6,8 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specdemo.watch.steps import Outcome, Reader, Step
-from specdemo.watch.stream import Chunk
+from specdemo.watch.readers import Reader, ServerRound, StreamEnd
 
 STREAMS = Path(__file__).parents[1] / "watch" / "streams"
 
@@ -26,33 +25,33 @@ def events_of(name: str) -> list[dict[str, Any]]:
 
 
 class Read(NamedTuple):
-    """What a reader made of a stream: the steps it told while it came and those at the end."""
+    """The rounds that a reader made of a stream: those returned while it came, and those at the end."""
 
-    early: list[Step]
-    outcome: Outcome
-
-    @property
-    def steps(self) -> list[Step]:
-        return [*self.early, *self.outcome.steps]
+    early: list[ServerRound]
+    end: StreamEnd
 
     @property
-    def rounds(self) -> list[tuple[int, int, int]]:
-        """Tokens drafted, accepted and written by each step."""
-        return [(step.drafted, step.accepted, len(step.tokens)) for step in self.steps]
+    def rounds(self) -> list[ServerRound]:
+        return [*self.early, *self.end.rounds]
+
+    @property
+    def counts(self) -> list[tuple[int, int, int]]:
+        """Tokens drafted, accepted and written in each round."""
+        return [(one.drafted, one.accepted, len(one.tokens)) for one in self.rounds]
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """The same in all."""
-        return tuple(map(sum, zip(*self.rounds, strict=True))) if self.rounds else (0, 0, 0)
+        """The sums of ``counts``."""
+        return tuple(map(sum, zip(*self.counts, strict=True))) if self.rounds else (0, 0, 0)
 
     @property
     def text(self) -> str:
-        """What was written, without tokens that have no text of their own."""
-        pieces = [piece for step in self.steps for piece in step.tokens]
-        return b"".join(piece.text for piece in pieces if not piece.special).decode()
+        """The text, without tokens that have none of their own."""
+        tokens = [token for one in self.rounds for token in one.tokens]
+        return b"".join(token.text for token in tokens if not token.special).decode()
 
 
 def read(reader: Reader, events: Iterable[dict[str, Any]]) -> Read:
-    """Have events read that came a tenth of a second apart."""
-    early = [step for at, data in enumerate(events, 1) for step in reader.take(Chunk(data, at / 10))]
+    """Have a reader read events that come a tenth of a second apart."""
+    early = [one for number, data in enumerate(events, 1) for one in reader.read(data, number / 10)]
     return Read(early, reader.end())

@@ -9,12 +9,11 @@ from multiprocessing.connection import Connection
 from queue import Queue
 from typing import Any
 
-from specdemo.cluster.link import Link
-from specdemo.cluster.messages import Begin, Ended, Standing, Told
-from specdemo.cluster.plan import Counts, Plan
+from specdemo.cluster.link import ClusterStatus, JobEnded, JobEvents, Link, StartJob
+from specdemo.cluster.plan import Plan, ReplicaRange
 from specdemo.pairs.sources import Sources
 
-PLAN = Plan("auto", {"embedded": Counts(2, 2)}, {"embedded": Sources()})
+PLAN = Plan("auto", {"embedded": ReplicaRange(2, 2)}, {"embedded": Sources()})
 
 
 class StandInDriver:
@@ -37,7 +36,7 @@ class StandInDriver:
 
     def _listen(self, connection: Connection, ended: threading.Event) -> None:
         assert connection.recv() is not None  # the plan
-        connection.send(Standing({"embedded": self.replicas}, ""))
+        connection.send(ClusterStatus({"embedded": self.replicas}, ""))
         with suppress(EOFError, OSError):
             while True:
                 self.heard.put(connection.recv())
@@ -50,19 +49,19 @@ class StandInDriver:
 
     def tell(self, number: int, *types: str) -> None:
         """Have events of these types told of a job."""
-        self.say(Told(number, [{"type": kind} for kind in types]))
+        self.say(JobEvents(number, [{"type": kind} for kind in types]))
 
-    def next_begun(self) -> Begin:
+    def next_begun(self) -> StartJob:
         """The next job that the link asks for."""
-        while not isinstance(message := self.heard.get(timeout=5), Begin):
+        while not isinstance(message := self.heard.get(timeout=5), StartJob):
             pass
         return message
 
-    def answer(self, *types: str) -> Begin:
+    def answer(self, *types: str) -> StartJob:
         """Do the next job that the link asks for, as events of these types."""
         begin = self.next_begun()
         self.tell(begin.number, *types)
-        self.say(Ended(begin.number))
+        self.say(JobEnded(begin.number))
         return begin
 
     def die(self) -> None:

@@ -14,7 +14,7 @@ from specdemo.records.trace import dump
 from specdemo.service.job_kinds import JobKind
 from specdemo.service.queue import Bounds
 from specdemo.service.shares import Visitor
-from specdemo.watch.live import WatchedRun
+from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 from specdemo.watch.service import Watching
 

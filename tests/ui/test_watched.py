@@ -1,4 +1,4 @@
-"""Runs of watched servers on the stage: what was told is shown, what was not is said to be unknown."""
+"""Runs of watched servers on the stage: what the server reports is shown, the rest is unknown."""
 
 import json
 
@@ -18,7 +18,7 @@ def speculative(events):
     return [event["round"] for event in events if event["type"] == "round" and event["lane"] == "speculative"]
 
 
-def test_rounds_of_llama_cpp_are_coloured_and_refused_tokens_are_marked(open_page, service, llama):
+def test_rounds_of_llama_cpp_are_coloured_and_rejected_tokens_are_marked(open_page, service, llama):
     service.replayed = llama
     page = open_page()
     run_to_end(page)
@@ -32,10 +32,10 @@ def test_rounds_of_llama_cpp_are_coloured_and_refused_tokens_are_marked(open_pag
     assert set(page.locator(f"{lane} .sd-token[data-status=discarded]").all_inner_texts()) == {"▢"}
     assert_figures(page, llama[-1]["totals"])
     silent = page.inner_text("[data-role=arithmetic]")
-    assert "Refused tokens (▢)" in silent and "there is no race" not in silent
+    assert "rejected tokens (▢)" in silent and "there is no race" not in silent
 
 
-def test_an_opened_round_says_what_is_not_told(open_page, service, llama):
+def test_an_opened_round_says_what_is_not_reported(open_page, service, llama):
     service.replayed = llama
     page = open_page()
     run_to_end(page)
@@ -47,7 +47,7 @@ def test_an_opened_round_says_what_is_not_told(open_page, service, llama):
     title = page.inner_text("[data-role=microscope-title]")
     assert title.endswith("ms in all.") and "Rule" not in title
     cards = page.inner_text("[data-role=microscope-cards]")
-    assert "which token it was, the server does not tell" in cards
+    assert "the server does not report which token it was" in cards
     assert "null" not in cards and "NaN" not in cards and "undefined" not in cards
 
 
@@ -77,15 +77,14 @@ def test_a_race_with_a_server_without_drafts_has_its_speedup(open_page, service)
     assert_figures(page, events[-1]["totals"])
 
 
-def test_where_no_rounds_are_told_there_is_text_and_no_figure_of_rounds(open_page, service):
-    events = watched_events("lmstudio-models.json", "documented-lmstudio-chat")
+def test_without_rounds_there_is_text_and_no_figure_of_rounds(open_page, service):
+    events = watched_events("lmstudio-models.json", "documented-lmstudio-chat-plain")
     service.replayed = events
     page = open_page()
     run_to_end(page)
     for figure in ("tau", "alpha_compared", "passes"):
         assert page.inner_text(f"[data-figure={figure}]") == "–"
-    assert "does not tell its rounds" in page.inner_text("[data-role=arithmetic]")
-    assert "22 of 40 drafted tokens" in page.inner_text("[data-role=sentence]")
+    assert "does not report its rounds" in page.inner_text("[data-role=arithmetic]")
     open_round(page, 0, len(speculative(events)))
     assert page.inner_text("[data-role=microscope-title]").startswith("Piece 1 of the text.")
 

@@ -5,46 +5,44 @@ import time
 import pytest
 from helpers.recorded_streams import events_of
 from helpers.watched_runs import PROMPT, RAW, saved, seen, watching
-from helpers.watched_server import Answer, replayed, stand_in
+from helpers.watched_server import replayed, stand_in, told
 
 from specdemo.records import trace_file
 from specdemo.records.events import OF_ROUNDS, replay_events
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import WATCHED_VERSION, Finish, dump
 from specdemo.service.job_kinds import JobKind
-from specdemo.watch.engines import LLAMA_SERVER, LM_STUDIO, OTHER, RAY_SERVE, SGLANG, VLLM, find
-from specdemo.watch.live import WatchedRun
+from specdemo.watch.readers import LlamaServerReader, RayServeReader, Reader, VllmReader
+from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 
 SERVERS = {
-    "llama": ("llama-models.json", "llama-ngram-chat-numbers", LLAMA_SERVER, True),
-    "llama-eos": ("llama-models.json", "llama-draft-chat-eos-paris", LLAMA_SERVER, True),
-    "vllm": ("vllm-models.json", "vllm-chat-mixed-logprobs", VLLM, True),
-    "vllm-plain": ("vllm-models.json", "documented-vllm-chat-plain", VLLM, False),
-    "ray": ("ray-models.json", "vllm-draftmodel-greedy", RAY_SERVE, True),
-    "sglang": ("sglang-models.json", "documented-sglang-chat", SGLANG, True),
-    "sglang-plain": ("sglang-models.json", "documented-sglang-chat-plain", SGLANG, False),
-    "lm-studio": ("lmstudio-models.json", "documented-lmstudio-chat", LM_STUDIO, False),
-    "lm-studio-plain": ("lmstudio-models.json", "documented-lmstudio-chat-plain", LM_STUDIO, False),
+    "llama": ("llama-models.json", "llama-ngram-chat-numbers", LlamaServerReader, True),
+    "llama-eos": ("llama-models.json", "llama-draft-chat-eos-paris", LlamaServerReader, True),
+    "vllm": ("vllm-models.json", "vllm-chat-mixed-logprobs", VllmReader, True),
+    "vllm-plain": ("vllm-models.json", "documented-vllm-chat-plain", VllmReader, False),
+    "ray": ("ray-models.json", "vllm-draftmodel-greedy", RayServeReader, True),
+    "sglang": ("sglang-models.json", "documented-sglang-chat-plain", Reader, False),
+    "lm-studio": ("lmstudio-models.json", "documented-lmstudio-chat-plain", Reader, False),
 }
-"""Of each kind: what it lists, what it streams, its engine, and whether it tells its rounds."""
+"""Of each kind: what it lists, what it streams, its reader, and whether it tells its rounds."""
 
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_whole_run_is_told_saved_and_played_again(opened, kind):
-    models, name, engine, rounds = SERVERS[kind]
+    models, name, reader, rounds = SERVERS[kind]
     server = opened.enter_context(stand_in(models, replayed(name)))
     events = seen(server)
     types = [event["type"] for event in events]
     first = types.index("start")
     assert set(types[:first]) == {"progress"} and types[-1] == "end"
     assert set(types[first + 1 : -1]) == {"round"}
-    told = events[first]["run"]
-    watched = told["watched"]
-    assert (watched["engine"], watched["server"], watched["rounds"]) == (engine.title, "Box", rounds)
+    begun = events[first]["run"]
+    watched = begun["watched"]
+    assert (watched["engine"], watched["server"], watched["rounds"]) == (reader.title, "Box", rounds)
     assert 0 < len(watched["silent"]) <= 4 and all(words.endswith(".") for words in watched["silent"])
-    assert told["version"] == WATCHED_VERSION and told["device"] == "Box" and told["calibration"] is None
-    assert (told["config"]["drafter"], told["config"]["k"]) == ("server", "auto")
+    assert begun["version"] == WATCHED_VERSION and begun["device"] == "Box" and begun["calibration"] is None
+    assert (begun["config"]["drafter"], begun["config"]["k"]) == ("server", "auto")
     run = trace_file.load(dump(saved(events)))
     assert run.watched is not None and run.watched.rounds == rounds
     *_, end = replay_events(run)
@@ -96,7 +94,7 @@ def test_what_comes_at_the_end_is_announced_while_it_is_waited_for(opened):
     server = opened.enter_context(stand_in("vllm-models.json", replayed("vllm-draftmodel-greedy")))
     waits = [event for event in seen(server) if event["type"] == "progress"]
     assert waits[0]["text"] == "Asking Box"
-    assert waits[1]["text"] == "Box writes, and tells its rounds at the end: 1 pieces so far"
+    assert waits[1]["text"] == "Box writes, and reports its rounds at the end: 1 pieces so far"
     assert all(0 <= event["fraction"] <= 1 for event in waits)
 
 
@@ -123,16 +121,17 @@ def test_no_server_is_asked_for_what_another_one_understands(opened, kind):
     server = opened.enter_context(stand_in(models, replayed(name)))
     seen(server)
     asked = server.asked[-1][1].keys()
-    assert ("return_token_ids" in asked) == (kind == "vllm"), "SGLang refuses it"
-    assert ("return_spec_tokens_details" in asked) == (kind == "sglang")
-    assert ("logprobs" in asked) == (kind != "lm-studio") and "timings_per_token" not in asked
+    assert ("return_token_ids" in asked) == ("logprobs" in asked) == (kind == "vllm"), "SGLang refuses it"
+    assert "stream_options" in asked and "timings_per_token" not in asked
 
 
-def test_a_server_of_an_unknown_kind_is_one_of_openai_s_api(opened):
-    models = Answer([b'{"data":[{"id":"x","owned_by":"somebody"}]}'], kind="application/json")
-    server = opened.enter_context(stand_in(models))
-    found = find(server.url, "Box", lambda: False)
-    assert found is not None and found.engine is OTHER and found.model == "x"
+@pytest.mark.parametrize("owner", [{}, {"owned_by": "somebody"}, {"owned_by": None}, {"owned_by": ["vllm"]}])
+def test_a_server_of_an_unknown_kind_is_shown_in_pieces(opened, owner):
+    models = told({"data": [{"id": "x", **owner}]})
+    server = opened.enter_context(stand_in(models, replayed("documented-sglang-chat-plain")))
+    start = next(event for event in seen(server) if event["type"] == "start")
+    assert start["run"]["watched"]["engine"] == "a server with OpenAI's API"
+    assert start["run"]["watched"]["rounds"] is False and start["run"]["pair"]["target"] == "x"
 
 
 @pytest.mark.parametrize("kind", ["llama", "vllm", "sglang", "lm-studio"])

@@ -15,7 +15,7 @@ from specdemo.pairs.embedded import embedded_gguf
 from specdemo.records import trace_file
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import Finish, Run
-from specdemo.watch.live import NO_RACE, WatchedRun
+from specdemo.watch.run import NO_RACE, WatchedRun
 from specdemo.watch.servers import Server
 
 pytest.importorskip("xllamacpp")

@@ -7,7 +7,7 @@ from helpers.watched_server import Answer, replayed, stand_in, streamed
 from specdemo.records import trace_file
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish, dump
-from specdemo.watch.live import NO_RACE
+from specdemo.watch.run import NO_RACE
 
 RACE = {**RAW, "baseline": True}
 

@@ -13,7 +13,7 @@ from helpers.watched_server import CLOSED, DONE, JSON, Answer, StandIn, replayed
 from specdemo.records import trace_file
 from specdemo.records.limits import UserError, parse_config
 from specdemo.watch import stream
-from specdemo.watch.live import WatchedRun
+from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 
 GOOD = "llama-draft-chat-eos-paris"
@@ -78,10 +78,21 @@ def test_a_stream_reads_the_same_however_it_is_cut_into_parts(server, size):
     assert again.run.lanes == whole.run.lanes and again.run.pieces == whole.run.pieces
 
 
-def test_lines_may_end_as_on_windows_and_comments_are_skipped(server):
-    server.stream = Answer(
-        [b": ping\r\n", *(part.replace(b"\n", b"\r\n") for part in replayed(GOOD)), b"event: x\r\nid: 3\r\n"]
-    )
+WINDOWS = [
+    b": ping\r\n",
+    *(part.replace(b"\n", b"\r\n") for part in replayed(GOOD)),
+    b"event: x\r\nid: 3\r\n",
+]
+SPLIT = [part.replace(b'data: {"', b'id: 1\nretry: x\nevent: y\ndata: {\ndata:"') for part in replayed(GOOD)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [Answer(WINDOWS), Answer(SPLIT), Answer(list(replayed(GOOD)), kind="text/event-stream; charset=utf-16")],
+    ids=["Windows lines and comments", "fields and data in two lines", "another charset"],
+)
+def test_other_ways_to_write_a_stream_read_the_same(server, answer):
+    server.stream = answer
     assert run_on(server)[1][-1]["totals"]["tokens"] == 6
 
 
@@ -96,9 +107,9 @@ def test_a_server_that_is_not_there_is_told_so():
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (CLOSED, "The connection to Box broke off; try again."),
+        (CLOSED, "The connection to Box was lost; try again."),
         (Answer(first_s=20), "Box was silent for 0.5 s; try again later."),
-        (Answer([b"data: {}"], ends="cut"), "The connection to Box broke off; try again."),
+        (Answer([b"data: {}"], ends="cut"), "The connection to Box was lost; try again."),
         (told({"error": {"message": "The disk is full."}}, 500), "(status 500): The disk is full."),
         (told({"error": "no such thing"}, 400), "Box refused this (status 400): no such thing."),
         (told({"object": "error", "message": "too long"}, 400), "(status 400): too long."),
@@ -152,7 +163,7 @@ def test_the_words_of_vllm_reach_the_visitor(server):
         (told(b"[" * 100_000), "no JSON object"),
         (told(b'{"a":' * 100_000), "no JSON object"),
         (told(gzip.compress(b'{"data": [{"id": "x"}]}')), "no JSON object"),
-        (told(b" " * 1_000_001), "Box sent more than 1,000,000 bytes; this was ended."),
+        (told(b" " * 1_000_001), "Box sent more than 1,000,000 bytes, so its answer was cut off."),
     ],
     ids=range(14),
 )
@@ -179,7 +190,7 @@ NUMBERS = "9" * 5000
         (told({"choices": []}), "Box answers with no stream of events"),
         (replayed(GOOD, ends="never", kind="text/plain"), "Box answers with no stream of events"),
         (Answer([*list(replayed(GOOD))[:5]]), "The stream of Box was cut off before its end; try again."),
-        (Answer([*list(replayed(GOOD))[:5]], ends="cut"), "The connection to Box broke off; try again."),
+        (Answer([*list(replayed(GOOD))[:5]], ends="cut"), "The connection to Box was lost; try again."),
         (Answer([*list(replayed(GOOD))[:5]], ends="never"), "Box was silent for 0.5 s; try again later."),
         (Answer(), "The stream of Box was cut off before its end"),
         (streamed(), "Box wrote nothing"),
@@ -187,7 +198,7 @@ NUMBERS = "9" * 5000
         (streamed(b"{", b"}"), "no JSON object"),
         (streamed(b"[1]"), "no JSON object"),
         (streamed(b"7"), "no JSON object"),
-        (streamed(b""), "no JSON object"),
+        (streamed(b""), "Box wrote nothing"),
         (streamed(b"[" * 100_000), "no JSON object"),
         (streamed(b'{"a":' * 100_000), "no JSON object"),
         (streamed(b'{"a":' + NUMBERS.encode() + b"}"), "no JSON object"),
@@ -199,7 +210,7 @@ NUMBERS = "9" * 5000
             Answer([gzip.compress(b"".join(replayed(GOOD)))], headers={"Content-Encoding": "gzip"}),
             "was cut off before its end",
         ),
-        (streamed(b'{"x": "' + b"y" * 5_000_000 + b'"}'), "an event of more than 1,000,000 bytes"),
+        (streamed(b'{"x": "' + b"y" * 5_000_000 + b'"}'), "an event of more than 1,000,000 characters"),
         (
             streamed(b'{"timings":{"predicted_n":1,"predicted_ms":NaN}}'),
             "(a time that runs backwards)",
@@ -228,7 +239,7 @@ def endless(part: bytes, most: int = 100_000_000) -> Answer:
 @pytest.mark.parametrize(
     ("answer", "words", "most_sent"),
     [
-        (endless(b"x" * 65_536), "an event of more than 1,000,000 bytes", 20_000_000),
+        (endless(b"x" * 65_536), "more than 8,000,000 bytes", 20_000_000),
         (endless(b"data: {}\n\n" * 1_000), "more than 20,000 events", 20_000_000),
         (endless(b": ping" + b" " * 500_000 + b"\n\n"), "more than 8,000,000 bytes", 20_000_000),
     ],

@@ -1,40 +1,40 @@
-// Words for runs of servers that are watched, which tell less than this program does of its own. Pure; no DOM.
+// Words for runs of watched servers, which report less than this program. Pure; no DOM.
 
 import { percent } from "./percent.js";
 
-const SERVER = "server"; // the kind of drafter of such runs, as Python's table has it
+const SERVER = "server"; // the drafter of such runs in Python's table
 
-/** Whether a round is of a watched server and was told as one. */
+/** True for a round that a watched server reported. */
 export function isWatched(round) {
   return round.drafted_by === SERVER && round.drafted.length > 0;
 }
 
-/** Whether all that is known of a round is the piece of text that came. */
+/** True for a round of which only the piece of text is known. */
 export function isPiece(round) {
   return round.drafted_by === SERVER && !round.drafted.length;
 }
 
-/** Why a drafted token stayed or went, as far as a server tells. */
+/** Why a draft token was accepted or discarded, as far as a server reports it. */
 export function watchedVerdict(token) {
-  if (token.status === "accepted") return `Drafted, and the server's target kept it.${odds(token.raw_p)}`;
-  const which = "which token it was, the server does not tell";
-  return token.rejected ? `The first that was refused; ${which}.` : `Thrown away behind the refused one; ${which}.`;
+  if (token.status === "accepted") return `Drafted, and the server's target accepted it.${odds(token.raw_p)}`;
+  const which = "the server does not report which token it was";
+  return token.rejected ? `The first rejected token; ${which}.` : `Discarded after the rejected token; ${which}.`;
 }
 
-/** Where the target's own token came from, as far as a server tells. */
+/** Where the target's own token came from, as far as a server reports it. */
 export function watchedEmission(emission, round) {
-  const corrected = "The target's own choice in place of the refused token.";
-  const bonus = `All ${round.drafted.length} drafted tokens stood; the same pass gave one more.`;
-  const plain = isPiece(round) ? "A piece of the text; which of its tokens were drafted, the server does not tell." : "One pass without a draft, one token.";
+  const corrected = "The target's own choice in place of the rejected token.";
+  const bonus = `All ${round.drafted.length} draft tokens were accepted; the same pass gave one more.`;
+  const plain = isPiece(round) ? "A piece of the text; the server does not report which of its tokens were drafted." : "One pass without a draft, one token.";
   return (!round.drafted.length ? plain : emission.status === "bonus" ? bonus : corrected) + odds(emission.raw_prob);
 }
 
-/** What a server tells of a token's probabilities, as `tokenFigures` has them. */
+/** A token's probabilities as `tokenFigures` has them, if the server reports them. */
 export function watchedFigures(token) {
   return token.raw_p === null ? [] : [["p", percent(token.raw_p), "target's probability (temperature 1)"]];
 }
 
-/** Who wrote it, in a sentence. */
+/** The server that wrote a run, in a sentence. */
 export function serverWords({ watched, pair, config }) {
   return `Watching ${watched.server}: ${watched.engine} with ${pair.target}, temperature ${config.temperature}. It drafts and verifies by rules of its own.`;
 }

@@ -1,0 +1,335 @@
+"""A run of a watched server as the events of any run, while it is being written."""
+
+import base64
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import PureWindowsPath
+from typing import Any, NamedTuple
+
+from specdemo.records.drafter_kinds import SERVER
+from specdemo.records.events import Event, RunLog
+from specdemo.records.limits import UserError
+from specdemo.records.race import race
+from specdemo.records.trace import (
+    AUTO,
+    BASELINE,
+    SPECULATIVE,
+    UNTOLD,
+    WATCHED_VERSION,
+    Alternative,
+    Emission,
+    Finish,
+    Mode,
+    Round,
+    Rule,
+    Run,
+    RunConfig,
+    Status,
+    Token,
+    Watched,
+)
+from specdemo.service.queue_place import Stop
+from specdemo.watch.readers import END, READERS, Reader, ServerRound, ServerToken, inconsistent_counts_error
+from specdemo.watch.servers import Server
+from specdemo.watch.stream import fetch_json, stream_chunks
+
+STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
+NO_RACE = "The server cannot be asked to write without drafts, so there is no race."
+UNKNOWN_TOKEN = "▢".encode()
+END_ID = 1
+MAX_PIECE_BYTES = 1_000
+"""The longest piece of text with an id; longer tokens are cut, the prompt is split."""
+
+
+class FoundServer(NamedTuple):
+    """A server that answers: where, how its streams are read, and its model."""
+
+    url: str
+    reader: type[Reader]
+    model: str
+
+
+def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
+    """Ask a server what it is and return it with its first model, or None if ``stop`` ended the wait.
+
+    Raises:
+        UserError: The server cannot be reached, or serves no model.
+    """
+    answer = fetch_json(f"{url}/v1/models", name, stop)
+    if answer is None:
+        return None
+    models = answer.get("data")
+    first = models[0] if isinstance(models, list) and models else None
+    first = first if isinstance(first, dict) else {}
+    model = first.get("id")
+    if not isinstance(model, str) or not model:
+        raise UserError(f"{name} lists no model; its host has to give the address of a model server.")
+    return FoundServer(url, READERS.get(str(first.get("owned_by")), Reader), model)
+
+
+def shown_name(model: str) -> str:
+    """Return a model's name for the page, without the server's folders."""
+    name = PureWindowsPath(model).name or model.strip("/\\")
+    return "".join(char for char in name if char.isprintable())[:80] or "unnamed"
+
+
+class WatchedRun:
+    """A run that a server writes, as events and as a trace.
+
+    If the same model is served without drafts as well, that lane is read first: both at once would slow each
+    other down. The page then shows both in step. Times are the server's own if it reports them, else those of
+    arrival here.
+
+    Args:
+        server: The server.
+        config: From ``limits.parse_config``. The drafter, k and the rule are the server's own.
+        stop: Asked all the time; True ends the run.
+    """
+
+    def __init__(self, server: Server, config: RunConfig, stop: Stop):
+        self._server = server
+        self._race_asked = config.baseline
+        self._config = replace(
+            config,
+            drafter=SERVER,
+            script="",
+            k=AUTO,
+            # The server does not report its rule. If it samples, two of its texts may differ.
+            rule=config.rule if config.rule is Rule.GREEDY else Rule.REJECTION,
+            draft_alone=False,
+            baseline=config.baseline and server.alone_url is not None,
+        )
+        self._stop = stop
+        self._pieces = _Pieces()
+        self._prompt_ids = self._pieces.of_prompt(config.prompt)
+        self._log: RunLog
+
+    @property
+    def run(self) -> Run:
+        """The whole run so far, ready to be saved; available once it has begun."""
+        return self._log.run
+
+    def events(self) -> Iterator[Event]:
+        """Run it: yield ``progress`` events until something is known, then the events of a run.
+
+        Raises:
+            UserError: The server cannot be reached, breaks off, or contradicts itself.
+        """
+        found = find_server(self._server.url, self._server.name, self._stop)
+        if found is None:
+            yield STOPPED
+            return
+        lanes: dict[str, Iterator[Round]] = {}
+        if self._config.baseline:
+            baseline = yield from self._read_baseline(found.reader)
+            if not baseline or self._stop():
+                yield STOPPED
+                return
+            lanes[BASELINE] = iter(baseline)
+        lane = self._lane(found)
+        if found.reader.has_rounds is None:
+            rounds = yield from self._read_whole(lane, "writes, and reports its rounds at the end")
+            if not rounds:
+                yield STOPPED
+                return
+            lanes[SPECULATIVE] = iter(rounds)
+        else:
+            lanes[SPECULATIVE] = (round_ for certain in lane.read() for round_ in certain)
+        yield self._begin(found, lane.has_rounds)
+        for name, round_ in race(lanes):
+            yield self._log.round(name, round_)
+        if not self._log.begun:
+            yield STOPPED
+            return
+        end = self._log.end()
+        yield {**end, "sentence": f"{end['sentence']} {lane.summary}".strip()}
+
+    def _read_baseline(self, reader: type[Reader]) -> Generator[Event, None, list[Round]]:
+        """Read the lane without drafts; it is empty if it was stopped before anything was written."""
+        name, url = self._server.name, self._server.alone_url
+        found = find_server(url, name, self._stop) if url else None
+        if found is None:
+            return []
+        if found.reader is not reader:  # its pieces of text could not be compared
+            raise UserError(
+                f"{name} is raced by another kind of server; its host has to give one of the same."
+            )
+        lane = self._lane(found, drafts=False)
+        rounds = yield from self._read_whole(lane, "writes without drafts first")
+        if any(round_.drafted for round_ in rounds):
+            raise UserError(f"{name} drafts in its race, too; its host has to give one that does not.")
+        return rounds
+
+    def _read_whole(self, lane: "_Lane", words: str) -> Generator[Event, None, list[Round]]:
+        rounds: list[Round] = []
+        for count, certain in enumerate(lane.read(), 1):
+            rounds += certain
+            text = f"{self._server.name} {words}: {count} pieces so far"
+            fraction = min(1.0, count / self._config.max_new_tokens)
+            yield {"type": "progress", "text": text, "fraction": fraction}
+        return rounds
+
+    def _lane(self, found: FoundServer, drafts: bool = True) -> "_Lane":
+        position = len(self._prompt_ids)
+        return _Lane(found, self._config, self._server.name, self._pieces, position, drafts, self._stop)
+
+    def _begin(self, found: FoundServer, has_rounds: bool) -> Event:
+        unraced = (NO_RACE,) if self._race_asked and not self._config.baseline else ()
+        silent = (*found.reader.silent, *unraced)
+        blank = Run(
+            config=self._config,
+            prompt_ids=self._prompt_ids,
+            pair={"target": shown_name(found.model), "draft": "draft"},
+            device=self._server.name,
+            precision="unknown",
+            versions={"engine": found.reader.title},
+            started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            calibration=None,
+            lanes={},
+            pieces=self._pieces.encoded(self._prompt_ids),
+            version=WATCHED_VERSION,
+            watched=Watched(found.reader.title, self._server.name, silent, has_rounds),
+        )
+        self._log = RunLog(blank, (END_ID,), self._pieces.encoded)
+        return self._log.start()
+
+
+class _Lane:
+    """One text that a server writes, as rounds of a trace.
+
+    Attributes:
+        has_rounds: False if each round is only a piece of text; final once the lane is read.
+        summary: The server's own counts of the run in a sentence.
+    """
+
+    def __init__(
+        self,
+        found: FoundServer,
+        config: RunConfig,
+        name: str,
+        pieces: "_Pieces",
+        position: int,
+        drafts: bool,
+        stop: Stop,
+    ):
+        self._found, self._config, self._name = found, config, name
+        self._pieces, self._drafts, self._stop = pieces, drafts, stop
+        self._index, self._position, self._end = 0, position, position + config.max_new_tokens
+        self._held: ServerRound | None = None
+        self.has_rounds = found.reader.has_rounds is not False
+        self.summary = ""
+
+    def read(self) -> Iterator[list[Round]]:
+        """Yield the rounds that are certain after each of the server's events, then the rest.
+
+        Raises:
+            UserError: As for ``WatchedRun.events``.
+        """
+        reader = self._found.reader(self._name)
+        url, body = _request(self._found, self._config)
+        with closing(stream_chunks(url, self._name, body, self._stop)) as chunks:
+            for chunk in chunks:
+                yield self._made(reader.read(chunk.data, chunk.at))
+        end, stopped = reader.end(), self._stop()
+        # Without drafts each token is a round, whether or not the server reports its rounds.
+        self.has_rounds = end.has_rounds or (self._found.reader.has_rounds is None and not self._drafts)
+        self.summary = end.summary
+        rounds = self._made(end.rounds)
+        if self._held is not None:
+            rounds.append(self._round(self._held, Finish.STOPPED if stopped else end.finish))
+        elif not stopped:
+            raise UserError(f"{self._name} wrote nothing; ask for something else, or try again.")
+        yield rounds
+
+    def _made(self, rounds: Iterable[ServerRound]) -> list[Round]:
+        """Return all rounds so far but the last one, which may turn out to end the run."""
+        made = []
+        for one in rounds:
+            if self._held is not None:
+                made.append(self._round(self._held, None))
+            self._held = one
+        return made
+
+    def _round(self, one: ServerRound, finish: Finish | None) -> Round:
+        accepted, drafted = one.accepted, one.drafted
+        own = one.tokens[accepted] if len(one.tokens) > accepted else None
+        rejected = own is not None and accepted < drafted
+        tokens = [self._accepted(token) for token in one.tokens[:accepted]]
+        for place in range(accepted, drafted):
+            first = rejected and place == accepted
+            tokens.append(Token(UNTOLD, None, None, Status.DISCARDED, compared=first, rejected=first))
+        made = Round(
+            index=self._index,
+            position=self._position,
+            drafted=tuple(tokens),
+            emission=None if own is None else self._emission(own, rejected),
+            draft_s=0.0,
+            verify_s=0.0,
+            other_s=round(one.seconds, 9),
+            prefill_s=round(one.prompt_s, 9),
+            finish=finish,
+            drafted_by=SERVER if drafted or not self.has_rounds else "",
+        )
+        self._index += 1
+        self._position += len(made.emitted)
+        if self._position > self._end:
+            raise inconsistent_counts_error(self._name, "more tokens than were asked for")
+        return made
+
+    def _accepted(self, token: ServerToken) -> Token:
+        id_, top = self._pieces.id_of(token), self._top(token)
+        status = Status.ACCEPTED
+        return Token(id_, None, None, status, compared=True, rejected=False, raw_p=token.p, target_top=top)
+
+    def _emission(self, token: ServerToken, rejected: bool) -> Emission:
+        status = Status.CORRECTED if rejected else Status.BONUS
+        return Emission(self._pieces.id_of(token), status, None, raw_prob=token.p, top=self._top(token))
+
+    def _top(self, token: ServerToken) -> tuple[Alternative, ...]:
+        return tuple(Alternative(self._pieces.id_of(ServerToken(text)), p) for text, p in token.top)
+
+
+class _Pieces:
+    """Ids for the pieces of text of one run, in order of appearance: servers do not report theirs."""
+
+    def __init__(self) -> None:
+        self._bytes = [UNKNOWN_TOKEN, END.text]
+        self._ids: dict[bytes, int] = {}
+
+    def id_of(self, token: ServerToken) -> int:
+        if token.special:
+            return END_ID
+        text = token.text[:MAX_PIECE_BYTES]
+        if text not in self._ids:
+            self._ids[text] = len(self._bytes)
+            self._bytes.append(text)
+        return self._ids[text]
+
+    def of_prompt(self, prompt: str) -> tuple[int, ...]:
+        data = prompt.encode()
+        starts = range(0, len(data), MAX_PIECE_BYTES)
+        return tuple(self.id_of(ServerToken(data[at : at + MAX_PIECE_BYTES])) for at in starts)
+
+    def encoded(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return pieces in base64, as trace files have them."""
+        return {token: base64.b64encode(self._bytes[token]).decode() for token in sorted(ids)}
+
+
+def _request(found: FoundServer, config: RunConfig) -> tuple[str, dict[str, Any]]:
+    body: dict[str, Any] = {
+        "model": found.model,
+        "stream": True,
+        "max_tokens": config.max_new_tokens,
+        "temperature": config.temperature,
+        "top_p": config.top_p,
+        "seed": config.seed,
+    }
+    if config.top_k:
+        body["top_k"] = config.top_k
+    if config.mode is Mode.RAW:
+        fields = found.reader.completion_fields
+        return f"{found.url}/v1/completions", {**body, "prompt": config.prompt, **fields}
+    messages = [{"role": "user", "content": config.prompt}]
+    return f"{found.url}/v1/chat/completions", {**body, "messages": messages, **found.reader.fields}
