@@ -5,7 +5,6 @@ are not those of a single text's pass, so that the two differ by what rounding d
 of drafting, sampling or text.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -13,16 +12,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specdemo.models.execution import CausalLM, CursorLayer, PlainExecution
-from specdemo.models.fused_llama import FusedLlama, KeysAndValues
+from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.reduced_draft import ReducedHeadDraft
 
 
 class Batch(Protocol):
     """One model over the caches of several texts of equal length."""
-
-    def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        """Have every text begin with what one text's cache holds (``ModelRuntime.keys_and_values``)."""
-        ...
 
     def run(self, ids: Tensor, start: int) -> Tensor:
         """Append ``ids`` [rows, n] at position ``start`` of every text: logits [rows, n, V]."""
@@ -53,11 +48,6 @@ class PlainBatch:
             layer.keys, layer.values = (buffer.repeat(rows, 1, 1, 1) for buffer in (layer.keys, layer.values))
 
     @torch.inference_mode()
-    def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        """Copy it to every text."""
-        _copy_to_all(held, [(layer.keys, layer.values) for layer in self._layers])
-
-    @torch.inference_mode()
     def run(self, ids: Tensor, start: int) -> Tensor:
         """One forward pass."""
         self._layers[0].cursor.length = start
@@ -75,21 +65,8 @@ class FusedBatch:
         self._cache = model.open(capacity, rows)
 
     @torch.inference_mode()
-    def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        """Copy it to every text."""
-        _copy_to_all(held, self._cache.layers)
-
-    @torch.inference_mode()
     def run(self, ids: Tensor, start: int) -> Tensor:
         """One pass."""
         places = self._cache.places[start : start + ids.shape[1]]
         logits, _ = self._model(ids.flatten(), places, self._cache, ids.numel())
         return logits.unflatten(0, ids.shape)
-
-
-def _copy_to_all(held: Sequence[KeysAndValues], buffers: Sequence[KeysAndValues]) -> None:
-    """Write one text's layers [1, heads, n, d] to the first n positions of ``buffers``, [rows, heads, …]."""
-    # Nothing is held of a text of one token, whose pass is yet to come.
-    for layer, buffer in zip(held, buffers if held else (), strict=True):
-        for one, all_rows in zip(layer, buffer, strict=True):
-            all_rows[:, :, : one.shape[2]] = one

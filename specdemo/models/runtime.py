@@ -23,7 +23,6 @@ from torch import Tensor
 
 from specdemo.models.cuda_graphs import GraphedExecution
 from specdemo.models.execution import CausalLM, execution_of, readable_positions
-from specdemo.models.fused_llama import KeysAndValues
 
 CAPACITY_STEP = 256
 """Cache lengths are multiples of this, so that few distinct shapes are ever in use."""
@@ -172,13 +171,6 @@ class ModelRuntime:
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot roll back from {self.length} to {length} positions")
         self.length = length
-
-    def keys_and_values(self) -> list[KeysAndValues]:
-        """Views of what every layer holds, [1, kv_heads, length, d] each; none where nothing is held."""
-        if not self.length:
-            return []
-        layers = self.execution.layers(self.cache)
-        return [(keys[:, :, : self.length], values[:, :, : self.length]) for keys, values in layers]
 
     def features(self, start: int, end: int) -> Tensor:
         """Hidden states of positions ``start`` to ``end``, layers side by side: [end - start, taps · d]."""
