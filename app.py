@@ -230,8 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Gradio's import takes as long as a good part of the load.
     from specdemo.classroom.rooms import Rooms
     from specdemo.ui.api_endpoints import with_mcp
-    from specdemo.ui.http.class_judge import judge_with
-    from specdemo.ui.http.class_routes import with_class
+    from specdemo.ui.http.class_routes import judge_with, with_class
     from specdemo.ui.http.health import with_health
     from specdemo.ui.http.lab_routes import with_learned
     from specdemo.ui.http.visitors import TRUSTED, trust_proxies

@@ -1,1 +1,1 @@
-"""A class that watches one run together: rooms, what they show, and what their students answer."""
+"""Classes that follow a teacher's page: rooms, what they show, questions and games."""

@@ -1,27 +1,26 @@
-"""What a class is shown, in order: the lines of the run at hand, and the latest word on everything else.
+"""The messages of a class in order: every line of the current run, and the latest version of each state."""
 
-Whoever has read up to a number gets what has changed since then, and who comes late all of it: of the run
-every line, of a state (the view, a question) what it is now. So nothing has to be kept for each reader, and
-one who reads slowly costs no more than one who reads fast. Knows no students and no transport.
-"""
-
+import asyncio
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from specdemo.records.limits import UserError
 
-MOST_BYTES = 6_000_000
-"""Of one run; the longest that the page makes has two thirds of that."""
-TOO_LONG = "This run is too long to be shared with a class; shorten it."
+MAX_BYTES = 6_000_000
+"""Size of one run; the longest run of the page has two thirds of it."""
+GAP_S = 0.2
+"""Minimum time between two wake-ups: each one sends a message to every student of the class."""
+TOO_LONG = "This run is too long to share with a class; shorten it."
 
 
 class Frame(NamedTuple):
-    """One message, encoded once for all who read it.
+    """One message, encoded once for all readers.
 
     Attributes:
-        id: Its number.
-        data: Its JSON on one line, which has ``id`` as well.
+        id: The message's number.
+        data: Its JSON on one line, which contains ``id`` too.
         event: The same as a server-sent event.
     """
 
@@ -31,61 +30,90 @@ class Frame(NamedTuple):
 
 
 def frame_of(number: int, data: bytes) -> Frame:
-    """A message of that number."""
+    """Return the message of that number."""
     return Frame(number, data, b"id: %d\ndata: %s\n\n" % (number, data))
 
 
 class Log:
-    """Grows while a run goes on; a new run takes the place of the one before."""
+    """The messages of one class, and its waiting readers.
+
+    A reader who has read up to a number gets what changed since then; a latecomer gets the whole current run
+    and the current states. Nothing is stored per reader, so a slow one costs no more than a fast one.
+
+    Attributes:
+        last: Number of the latest message; 0 before the first.
+    """
 
     def __init__(self) -> None:
-        self._last = 0
+        self.last = 0
         self._run: list[Frame] = []
         self._run_bytes = 0
         self._states: dict[str, Frame] = {}
-        self._read: tuple[int, int, list[Frame]] = (0, 0, [])
-
-    @property
-    def last(self) -> int:
-        """The number of the latest message; 0 before the first."""
-        return self._last
+        self._latest_read: tuple[int, int, list[Frame]] = (0, 0, [])
+        self._news = asyncio.Event()
+        self._waiting = 0
+        self._woken_at = float("-inf")
+        self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, message: Mapping[str, Any]) -> None:
-        """Another run, or none: what was told of the run before is dropped."""
+        """Start another run; the messages of the previous one are dropped."""
         self._run, self._run_bytes = [], 0
         self._append(message)
 
     def extend(self, message: Mapping[str, Any]) -> None:
-        """More of the run at hand.
+        """Add to the current run.
 
         Raises:
-            UserError: It has become too long.
+            UserError: No run has begun, or this one has become too long.
         """
         if not self._run:
-            raise UserError("There is no run yet that could go on.")
+            raise UserError("No run has begun yet; begin one first.")
         self._append(message)
 
     def put(self, name: str, message: Mapping[str, Any]) -> None:
-        """The state of that name is this from now on."""
+        """Set the state of that name."""
         self._states[name] = self._frame(message)
 
     def after(self, number: int) -> list[Frame]:
-        """What has changed since the message of that number, by number; for 0 all there is."""
-        before, last, frames = self._read
-        if (before, last) != (number, self._last):  # most readers ask the same
+        """Return what changed after the message of that number; for 0, everything."""
+        before, last, frames = self._latest_read
+        if (before, last) != (number, self.last):  # Most readers ask for the same.
             frames = [frame for frame in (*self._run, *self._states.values()) if frame.id > number]
             frames.sort(key=lambda frame: frame.id)
-            self._read = (number, self._last, frames)
+            self._latest_read = (number, self.last, frames)
         return frames
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for the next wake-up; return False if there was none in time."""
+        news = self._news
+        self._waiting += 1
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), timeout_s)
+        finally:
+            self._waiting -= 1
+        return news.is_set()
+
+    def wake(self) -> None:
+        """Wake all waiting readers, now or as soon as ``GAP_S`` has passed since the last time."""
+        if self._waiting and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_at(max(loop.time(), self._woken_at + GAP_S), self._wake_now)
+
+    def _wake_now(self) -> None:
+        self._timer = None
+        self._woken_at = asyncio.get_running_loop().time()
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     def _append(self, message: Mapping[str, Any]) -> None:
         frame = self._frame(message)
-        if self._run_bytes + len(frame.data) > MOST_BYTES:
+        if self._run_bytes + len(frame.data) > MAX_BYTES:
             raise UserError(TOO_LONG)
         self._run.append(frame)
         self._run_bytes += len(frame.data)
 
     def _frame(self, message: Mapping[str, Any]) -> Frame:
-        data = json.dumps({"id": self._last + 1, **message}, separators=(",", ":")).encode()
-        self._last += 1
-        return frame_of(self._last, data)
+        self.last += 1
+        self.wake()
+        return frame_of(self.last, json.dumps({"id": self.last, **message}, separators=(",", ":")).encode())

@@ -1,90 +1,264 @@
-"""The questions of one class, one on the page at a time, and who is told what of it. Knows no HTTP."""
+"""The questions of a class: asking, answering, counting and revealing."""
 
-from collections.abc import Callable, Mapping
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from specdemo.classroom.log import Log
-from specdemo.classroom.question import Question, parse_question
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, choice, flag, integer, number, require_known, require_readable
 
-MOST_QUESTIONS = 200
+MAX_QUESTIONS = 200
+MAX_TEXT_CHARS = 600
+MAX_OPTION_CHARS = 160
+MAX_OPTIONS = 6
+MAX_NUMBER = 1e9
+TOLERANCE = 0.1
+"""A number is right within this share of the measured one."""
+ROUNDING = 1e-9
+BARS = 8
+"""Maximum number of bars for numbers; a choice has one bar per option."""
+OUTER_SHARE = 0.05
+"""Share of the answers in each of the two outer bars."""
+
+
+class Kind(StrEnum):
+    """The type of an answer."""
+
+    CHOICE = "choice"
+    NUMBER = "number"
+
+
+class Phase(StrEnum):
+    """The state of a question."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+    REVEALED = "revealed"
+
+
+@dataclass
+class Question:
+    """One question and its answers. Built by :func:`parse_question` only.
+
+    Attributes:
+        number: From 1, in the order asked.
+        options: Answers to choose from; none if the answer is a number.
+        hidden: Whether the answers stay hidden until voting closes.
+        answers: Student -> index of an option, or a number; the student's latest answer counts.
+        right: The right option or number; None without a verdict.
+        why: The explanation of the right answer.
+    """
+
+    number: int
+    text: str
+    kind: Kind
+    options: tuple[str, ...] = ()
+    hidden: bool = True
+    phase: Phase = Phase.OPEN
+    answers: dict[str, float] = field(default_factory=dict)
+    right: float | None = None
+    why: str = ""
+
+    def answer(self, student: str, raw: Mapping[str, Any]) -> None:
+        """Store a student's answer in place of an earlier one.
+
+        Raises:
+            UserError: It does not answer this question, or voting is closed.
+        """
+        require_known(raw, ("question", "answer"))
+        if raw.get("question") != self.number:
+            raise UserError("Another question is open now; answer that one.")
+        if self.phase is not Phase.OPEN:
+            raise UserError("Voting is closed; wait for the result.")
+        self.answers[student] = self._value(raw)
+
+    def close(self) -> None:
+        """Accept no more answers."""
+        if self.phase is Phase.OPEN:
+            self.phase = Phase.CLOSED
+
+    def reveal(self, raw: Mapping[str, Any]) -> None:
+        """Close voting and show the ``right`` answer (null: no verdict) and ``why``.
+
+        Raises:
+            UserError: A value is not an answer to this question, or not text.
+        """
+        why = raw.get("why", "")
+        if not isinstance(why, str) or len(why) > MAX_TEXT_CHARS:
+            raise UserError(f"why must be text of at most {MAX_TEXT_CHARS} characters.")
+        require_readable("explanation", why)
+        self.right = None if raw.get("right") is None else self._value({"answer": raw["right"]})
+        self.why, self.phase = why, Phase.REVEALED
+
+    def for_students(self) -> dict[str, Any]:
+        """Return what every student may see of the question now."""
+        shown: dict[str, Any] = {
+            "number": self.number,
+            "text": self.text,
+            "kind": self.kind,
+            "options": list(self.options),
+            "phase": self.phase,
+            "tolerance": self._tolerance,
+        }
+        if self.phase is Phase.REVEALED:
+            shown |= {"right": self.right, "why": self.why, "right_answers": self._right_answers}
+        if self.phase is not Phase.OPEN or not self.hidden:
+            shown |= {"bars": self._bars(), "answered": len(self.answers)}
+        return shown
+
+    def for_teacher(self) -> dict[str, Any]:
+        """Return what the teacher's page shows, which may be on the projector."""
+        return {**self.for_students(), "answered": len(self.answers), "hidden": self.hidden}
+
+    def summary(self) -> dict[str, Any]:
+        """Return the question with its answers, for the lesson summary."""
+        outcome = {"bars": self._bars(), "right": self.right, "right_answers": self._right_answers}
+        return {**self.for_teacher(), **outcome}
+
+    @property
+    def _tolerance(self) -> float:
+        return TOLERANCE if self.kind is Kind.NUMBER else 0.0
+
+    @property
+    def _right_answers(self) -> int:
+        if self.right is None:
+            return 0
+        margin = self._tolerance * abs(self.right) + ROUNDING
+        return sum(math.isclose(one, self.right, rel_tol=0, abs_tol=margin) for one in self.answers.values())
+
+    def _bars(self) -> list[dict[str, Any]]:
+        if self.kind is Kind.NUMBER:
+            return _histogram(sorted(self.answers.values()))
+        counts = Counter(self.answers.values())
+        return [{"label": text, "count": counts[index]} for index, text in enumerate(self.options)]
+
+    def _value(self, raw: Mapping[str, Any]) -> float:
+        if raw.get("answer") is None:
+            raise UserError("There is no answer; choose one first.")
+        if self.kind is Kind.NUMBER:
+            return number(raw, "answer", 0, -MAX_NUMBER, MAX_NUMBER)
+        return integer(raw, "answer", 0, 0, len(self.options) - 1)
+
+
+def parse_question(raw: Mapping[str, Any], number: int) -> Question:
+    """Return the question that the teacher asks: ``text``, ``kind``, ``options``, ``hidden``.
+
+    Raises:
+        UserError: A value has the wrong type or size.
+    """
+    require_known(raw, ("text", "kind", "options", "hidden"))
+    kind = choice(raw, "kind", Kind, Kind.CHOICE)
+    options = raw.get("options", [])
+    if not isinstance(options, list) or (kind is Kind.NUMBER and options):
+        raise UserError("options must be a list of answers, and empty if the answer is a number.")
+    if kind is Kind.CHOICE and not 2 <= len(options) <= MAX_OPTIONS:
+        raise UserError(f"A choice must have 2 to {MAX_OPTIONS} answers, got {len(options)}.")
+    texts = tuple(_text("answer", option, MAX_OPTION_CHARS) for option in options)
+    if len(set(texts)) < len(texts):
+        raise UserError("Two of the answers are the same; change one.")
+    text = _text("question", raw.get("text"), MAX_TEXT_CHARS)
+    return Question(number, text, kind, texts, flag(raw, "hidden", True))
 
 
 class Questions:
-    """Asks one after the other.
+    """The questions of one class, one at a time on the page.
 
-    Args:
-        log: Where everybody is told.
-        tell: Wakes who reads it.
+    Attributes:
+        current: The question on the page, if any.
     """
 
-    def __init__(self, log: Log, tell: Callable[[], None]) -> None:
+    def __init__(self, log: Log) -> None:
         self._log = log
-        self._tell = tell
         self._asked: list[Question] = []
-        self._shown: Question | None = None
-
-    @property
-    def at_hand(self) -> Question | None:
-        """The one that is on the page."""
-        return self._shown
+        self.current: Question | None = None
 
     def ask(self, raw: Mapping[str, Any]) -> None:
         """Put the next question on the page.
 
         Raises:
-            UserError: It cannot be asked.
+            UserError: It is malformed, or there were too many.
         """
-        if len(self._asked) >= MOST_QUESTIONS:
-            raise UserError(f"A class has {MOST_QUESTIONS} questions at most; start another class.")
-        self._shown = parse_question(raw, len(self._asked) + 1)
-        self._asked.append(self._shown)
+        if len(self._asked) >= MAX_QUESTIONS:
+            raise UserError(f"A class has at most {MAX_QUESTIONS} questions; start another class.")
+        self.current = parse_question(raw, len(self._asked) + 1)
+        self._asked.append(self.current)
         self._show()
 
     def close(self) -> None:
-        """Take no more answers to it; raises ``UserError`` where there is none."""
-        self._require().close()
+        """Close voting; raise ``UserError`` if no question is on the page."""
+        self._require_current().close()
         self._show()
 
-    def tell_right(self, raw: Mapping[str, Any]) -> None:
-        """What was measured, as ``Question.tell`` has it; raises ``UserError``."""
-        self._require().tell(raw)
+    def reveal(self, raw: Mapping[str, Any]) -> None:
+        """Show the right answer; errors as for ``Question.reveal`` and ``close``."""
+        self._require_current().reveal(raw)
         self._show()
 
-    def put_away(self) -> None:
-        """Take it off the page; raises ``UserError`` where there is none."""
-        self._require().close()
-        self._shown = None
-        self._log.put("question", {"type": "question", "question": None})
+    def dismiss(self) -> None:
+        """Take the question off the page; raise ``UserError`` if there is none."""
+        self._require_current().close()
+        self.current = None
+        self._show()
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Take a student's answer.
-
-        Raises:
-            UserError: It is refused.
-        """
-        if self._shown is None:
-            raise UserError("No question is asked now; wait for the next.")
-        self._shown.answer(student, raw)
-        if not self._shown.hidden:
+        """Store a student's answer; raise ``UserError`` if it is refused."""
+        question = self._require_current()
+        question.answer(student, raw)
+        if not question.hidden:
             self._show()
 
-    def given(self, student: str) -> dict[str, Any] | None:
-        """What a student has answered to the ``question`` on the page, by its number: the ``answer``."""
-        if self._shown is None or student not in self._shown.answers:
+    def answer_of(self, student: str) -> dict[str, Any] | None:
+        """Return a student's ``answer`` to the current ``question``, if there is one."""
+        if self.current is None or student not in self.current.answers:
             return None
-        return {"question": self._shown.number, "answer": self._shown.answers[student]}
+        return {"question": self.current.number, "answer": self.current.answers[student]}
 
-    def summed_up(self) -> list[dict[str, Any]]:
-        """All of them with their answers, for the page at the end of a lesson."""
-        return [question.summed_up() for question in self._asked]
+    def summary(self) -> list[dict[str, Any]]:
+        """Return all questions with their answers."""
+        return [question.summary() for question in self._asked]
 
-    def _require(self) -> Question:
-        if self._shown is None:
-            raise UserError("No question is asked now.")
-        return self._shown
+    def _require_current(self) -> Question:
+        if self.current is None:
+            raise UserError("No question is open; wait for the next.")
+        return self.current
 
     def _show(self) -> None:
-        assert self._shown is not None
-        self._log.put("question", {"type": "question", "question": self._shown.asked()})
-        self._tell()
+        shown = self.current.for_students() if self.current else None
+        self._log.put("question", {"type": "question", "question": shown})
+
+
+def _text(name: str, value: object, max_chars: int) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"The {name} is empty; write it first.")
+    if len(value) > max_chars:
+        raise UserError(f"The {name} has {len(value):,} characters; shorten it to {max_chars}.")
+    require_readable(name, value)
+    return value.strip()
+
+
+def _histogram(values: list[float]) -> list[dict[str, Any]]:
+    """Return at most ``BARS`` bars of sorted ``values``.
+
+    If there are more different values, the inner bars have equal widths and the outer two hold the smallest
+    and largest answers: a single slip or joke would otherwise press all others into one bar.
+    """
+    distinct = Counter(values)
+    if len(distinct) <= BARS:
+        return [{"label": f"{value:g}", "count": distinct[value]} for value in sorted(distinct)]
+    low, high = (values[round(share * (len(values) - 1))] for share in (OUTER_SHARE, 1 - OUTER_SHARE))
+    inner = BARS - 2
+    width = (high - low) / inner or 1.0
+    edges = [low + bar * width for bar in range(inner + 1)]
+
+    def bar_of(value: float) -> int:
+        if not low <= value <= high:
+            return 0 if value < low else BARS - 1
+        return 1 + min(inner - 1, int((value - low) / width))
+
+    counts = Counter(map(bar_of, values))
+    middle = [f"{edges[bar]:.3g} to {edges[bar + 1]:.3g}" for bar in range(inner)]
+    labels = [f"less than {low:.3g}", *middle, f"more than {high:.3g}"]
+    return [{"label": label, "count": counts[bar]} for bar, label in enumerate(labels)]

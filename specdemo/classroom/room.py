@@ -1,48 +1,47 @@
-"""One class: what its teacher shows, and its students' answers.
-
-The teacher's messages are taken one by one; what may be in each is checked, since a room may be anybody's.
-Everything happens on one event loop. Knows no HTTP.
-"""
+"""One class, on one event loop: the teacher's messages, the students' answers, and what readers get."""
 
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from specdemo.classroom.games import Games, Judge
-from specdemo.classroom.log import Log
+from specdemo.classroom.log import Frame, Log, frame_of
 from specdemo.classroom.questions import Questions
-from specdemo.classroom.shown_run import ShownRun
-from specdemo.classroom.signal import Signal
+from specdemo.classroom.shown import ShownRun, parse_view
 from specdemo.classroom.students import Students
-from specdemo.classroom.view import parse_view
 from specdemo.records.limits import UserError, integer
 
 IDLE_S = 600.0
-"""How long a teacher's page may not be heard of before its class ends."""
-MOST_NUMBER = 2**53
+"""Time without a post of the teacher's page after which its class ends."""
+KEEP_ALIVE_S = 10.0
+"""Maximum silence of a stream: proxies close silent ones, and writing detects closed connections."""
+POLL_S = 20.0
+"""Maximum wait of a poll; proxies often end a request after 30 seconds."""
+MAX_NUMBER = 2**53
+END = frame_of(MAX_NUMBER - 1, b'{"type":"end"}')
+"""The last message of every class."""
 OVER = "The class is over."
 OTHER_WINDOW = "Another window of yours shows this class now; reload this one to take it back."
-NOT_THE_TEACHER = "Only the page that has opened this class can do that."
+NOT_THE_TEACHER = "Only the page that opened this class can do that."
 
 
 class OtherWindowError(UserError):
-    """Another window of the teacher's shows the class now."""
+    """Another window of the teacher shows the class now."""
 
 
 class Room:
     """One class.
 
     Args:
-        code: What students type.
-        clock: Gives seconds.
-        judge: Judges what the class drafts; None where nothing can.
+        code: The code that students type.
+        clock: Returns seconds.
+        judge: Judges the drafts of games; None if this server cannot.
 
     Attributes:
-        secret: By which the teacher's page is known.
-        log: What is shown.
-        changed: Wakes who reads it.
+        secret: Identifies the teacher's page.
+        log: What students see.
         students, questions, games: The parts of the class.
     """
 
@@ -52,32 +51,31 @@ class Room:
         self.code = code
         self.secret = secrets.token_urlsafe(24)
         self.log = Log()
-        self.changed = Signal()
         self.students = Students(clock)
-        self.questions = Questions(self.log, self.changed.tell)
-        self.games = Games(self.log, self.changed.tell, judge)
+        self.questions = Questions(self.log)
+        self.games = Games(self.log, judge)
         self._clock = clock
-        self._heard = clock()
+        self._heard_at = clock()
         self._ended = False
         self._window: object = None
-        self._done = 0
+        self._last_number = 0
         run = ShownRun(self.log)
         self._kinds: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
             "begin": run.begin,
             "events": run.extend,
-            "view": self._view,
+            "view": lambda message: self.log.put("view", {"type": "view", **parse_view(message)}),
             "ask": self.questions.ask,
             "close": lambda _message: self.questions.close(),
-            "tell": self.questions.tell_right,
-            "away": lambda _message: self.questions.put_away(),
-            "play": self.games.begin,
-            "played": lambda _message: self.games.put_away(),
+            "reveal": self.questions.reveal,
+            "dismiss": lambda _message: self.questions.dismiss(),
+            "play": self.games.start,
+            "dismiss-game": lambda _message: self.games.dismiss(),
         }
 
     @property
     def over(self) -> bool:
-        """Whether it was ended, or its teacher's page was not heard of for ``IDLE_S``."""
-        return self._ended or self._clock() - self._heard > IDLE_S
+        """Whether the class was ended, or its teacher's page was silent for ``IDLE_S``."""
+        return self._ended or self._clock() - self._heard_at > IDLE_S
 
     def knows(self, token: str) -> bool:
         """Return whether this is a student's token or the teacher's secret."""
@@ -89,76 +87,94 @@ class Room:
             raise UserError(NOT_THE_TEACHER)
 
     def take(self, post: Mapping[str, Any]) -> dict[str, Any]:
-        """The teacher's messages in their order; those before a refused one have been taken.
+        """Process the teacher's messages in order; those before a refused one stay processed.
 
         Args:
-            post: ``messages``, and by which ``window`` of the teacher's they are sent; the latest that came
-                with ``first`` is heard. A message with a ``number`` is taken once, however often it comes.
+            post: ``messages``, and the ``window`` of the teacher that sends them; ``first`` makes it the one
+                that the class follows. A message with a ``number`` is processed once, however often it comes.
 
         Returns:
-            How the class is: see :meth:`state`.
+            The number of ``students`` present, and the current ``question`` and ``game``.
 
         Raises:
-            UserError: One is refused.
-            OtherWindowError: Another window is heard.
+            UserError: A message is refused.
+            OtherWindowError: The class follows another window.
         """
         self._require_open()
-        self._hear(post.get("window"), post.get("first") is True)
+        window = post.get("window")
+        if post.get("first") is True and window != self._window:
+            self._window, self._last_number = window, 0
+        if window != self._window:
+            raise OtherWindowError(OTHER_WINDOW)
+        self._heard_at = self._clock()
         messages = post.get("messages")
         if not isinstance(messages, list):
             raise UserError("messages must be a list.")
-        try:
-            for message in messages:
-                self._take(message)
-        finally:
-            if messages:
-                self.changed.tell()
-        return self.state()
-
-    def state(self) -> dict[str, Any]:
-        """For the teacher's page: ``students`` who are there, the ``question`` with what was answered, and
-        how the ``game`` stands."""
-        question, game = self.questions.at_hand, self.games.at_hand
+        for message in messages:
+            self._take(message)
+        question, game = self.questions.current, self.games.current
         return {
-            "students": self.students.here,
-            "question": question.counted() if question else None,
-            "game": game.counted() if game else None,
+            "students": self.students.present,
+            "question": question.for_teacher() if question else None,
+            "game": game.for_teacher() if game else None,
         }
 
     def summary(self) -> dict[str, Any]:
-        """The lesson at its end: most ``students`` at a time, every question with its answers, every game."""
+        """Return the lesson summary: the maximum of ``students`` present, all ``questions`` and ``games``."""
         return {
-            "students": self.students.most_here,
-            "questions": self.questions.summed_up(),
-            "games": self.games.summed_up(),
+            "students": self.students.max_present,
+            "questions": self.questions.summary(),
+            "games": self.games.summary(),
         }
 
     def known_of(self, student: str) -> dict[str, Any]:
-        """What somebody who joins is told: what they have ``given`` and ``drafted`` before, if they were
-        here, and the game there is still time ``writing`` for."""
+        """Return what a student has ``given`` and ``drafted`` before, and the time left for ``writing``."""
+        game = self.games.current
         return {
-            "given": self.questions.given(student),
-            "drafted": self.games.drafted(student),
-            "writing": self.games.writing(),
+            "given": self.questions.answer_of(student),
+            "drafted": game.draft_of(student) if game else None,
+            "writing": self.games.time_left(),
         }
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Take a student's answer; raises ``UserError`` where it is refused."""
+        """Store a student's answer; raise ``UserError`` if it is refused."""
         self._require_open()
-        self.students.let_speak(student)
+        self.students.require_post(student)
         self.questions.answer(student, raw)
 
-    def draft(self, student: str, raw: Mapping[str, Any]) -> int:
-        """Take a student's draft; its number in the game. Raises ``UserError`` where it is refused."""
+    def draft(self, student: str, raw: Mapping[str, Any]) -> None:
+        """Store a student's draft; raise ``UserError`` if it is refused."""
         self._require_open()
-        self.students.let_speak(student)
-        return self.games.take(student, raw)
+        self.students.require_post(student)
+        self.games.take(student, raw)
 
     def end(self) -> None:
-        """Tell everybody that the class is over."""
+        """End the class for everybody."""
         self._ended = True
-        self.games.end()
-        self.changed.tell()
+        self.games.stop()
+        self.log.wake()
+
+    async def stream(self, token: str, after: int) -> AsyncIterator[list[Frame]]:
+        """Yield the messages after that number as they come; an empty list keeps the connection alive.
+
+        Raises:
+            UserError: The student is unknown or reads too often, or the class is full.
+        """
+        with self.students.reading(token):
+            while not self.over:
+                if new := self.log.after(after):
+                    after = new[-1].id
+                    yield new  # More may have come while this was sent, so look again before waiting.
+                elif not await self.log.wait(KEEP_ALIVE_S):
+                    yield []
+            yield [*self.log.after(after), END]
+
+    async def poll(self, token: str, after: int) -> list[Frame]:
+        """Return the messages after that number, at the latest after ``POLL_S``; errors as for ``stream``."""
+        with self.students.reading(token):
+            if not self.over and not self.log.after(after):
+                await self.log.wait(POLL_S)
+            return [*self.log.after(after), *([END] if self.over else [])]
 
     def _is_secret(self, text: str) -> bool:
         return hmac.compare_digest(text.encode(errors="replace"), self.secret.encode())
@@ -167,23 +183,13 @@ class Room:
         if self.over:
             raise UserError(OVER)
 
-    def _hear(self, window: object, first: bool) -> None:
-        if first and window != self._window:
-            self._window, self._done = window, 0
-        if window != self._window:
-            raise OtherWindowError(OTHER_WINDOW)
-        self._heard = self._clock()
-
     def _take(self, message: object) -> None:
         kind = message.get("type") if isinstance(message, dict) else None
         take = self._kinds.get(kind) if isinstance(kind, str) else None
         if take is None or not isinstance(message, dict):
             raise UserError(f"A message must be one of: {', '.join(self._kinds)}.")
-        number = integer(message, "number", 0, 0, MOST_NUMBER)
-        if number and number <= self._done:
+        number = integer(message, "number", 0, 0, MAX_NUMBER)
+        if number and number <= self._last_number:
             return
         take({key: value for key, value in message.items() if key not in ("type", "number")})
-        self._done = max(self._done, number)
-
-    def _view(self, message: Mapping[str, Any]) -> None:
-        self.log.put("view", {"type": "view", **parse_view(message)})
+        self._last_number = max(self._last_number, number)

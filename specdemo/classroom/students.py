@@ -1,85 +1,115 @@
-"""Who watches a class: tokens, the streams they have open, and how often each may do something.
-
-Knows neither what they read nor what they say.
-"""
+"""The students of a class: their tokens, their open streams, and rate limits."""
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from specdemo.classroom.rates import Rates, TooOftenError
 from specdemo.records.limits import UserError
 
-MOST_STUDENTS = 300
-"""Who are there at the same time."""
-MOST_KNOWN = 2_000
-"""Who were ever there: a browser that has forgotten who it was counts anew."""
-MOST_STREAMS = 3
-"""Of one student: a tab that was duplicated is the same student."""
-BETWEEN_S = 3.0
-"""How long who polls may be away between two questions for news."""
-SAID_PER_S, SAID_AT_ONCE = 1.0, 5
+MAX_STUDENTS = 300
+"""Students present at the same time."""
+MAX_KNOWN = 2_000
+"""Tokens that a class remembers; a browser that has lost its token joins as another student."""
+MAX_STREAMS = 3
+"""Open streams of one student: a duplicated tab is the same student."""
+MAX_BUCKETS = 10_000
+ABSENT_S = 3.0
+"""Time without a stream after which a student counts as gone; a page that polls has gaps."""
+POSTS_PER_S, POST_BURST = 1.0, 5
 """Answers and drafts of one student."""
-READS_PER_S, READS_AT_ONCE = 4.0, 20
-"""Of one student: streams that are opened, and questions for news."""
-FULL = f"This class is full; {MOST_STUDENTS} can take part."
-TOO_FAST = "That is too fast; wait a second."
-UNKNOWN = "This class does not know you any more; reload the page to join again."
+READS_PER_S, READ_BURST = 4.0, 20
+"""Streams that one student opens, and polls."""
+FULL = f"This class is full; {MAX_STUDENTS} can take part."
+TOO_FAST = "Too many requests; wait a second."
+UNKNOWN = "This class does not know this page; reload it to join again."
+
+
+class TooOftenError(UserError):
+    """A rate limit; the same request may succeed later."""
+
+
+class Rates:
+    """A token bucket per key.
+
+    Args:
+        per_s: Tokens that each bucket gains per second.
+        burst: Tokens that a full bucket holds.
+        clock: Returns seconds.
+    """
+
+    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._clock = clock
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def allow(self, key: Hashable) -> bool:
+        """Return whether the bucket has a token, without taking it."""
+        return self._left(key) >= 1
+
+    def take(self, key: Hashable) -> bool:
+        """Take a token; return whether there was one."""
+        left = self._left(key)
+        allowed = left >= 1
+        self._buckets.pop(key, None)
+        self._buckets[key] = (left - allowed, self._clock())
+        if len(self._buckets) > MAX_BUCKETS:  # Forget the key that was silent longest.
+            self._buckets.popitem(last=False)
+        return allowed
+
+    def _left(self, key: Hashable) -> float:
+        now = self._clock()
+        left, then = self._buckets.get(key, (float(self._burst), now))
+        return min(self._burst, left + (now - then) * self._per_s)
 
 
 @dataclass
 class _Student:
-    """One of them.
-
-    Attributes:
-        streams: How many are open.
-        left: When the last one ended, in seconds of the clock.
-    """
-
     streams: int = 0
-    left: float = float("-inf")
+    left_at: float = float("-inf")
 
 
 class Students:
-    """Those of one class.
+    """The students of one class.
 
     Args:
-        clock: Gives seconds.
+        clock: Returns seconds.
 
     Attributes:
-        most_here: How many were there at most, at a time.
+        max_present: The highest number of students who were present at the same time.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._known: dict[str, _Student] = {}
-        self._said = Rates(SAID_PER_S, SAID_AT_ONCE, clock)
-        self._reads = Rates(READS_PER_S, READS_AT_ONCE, clock)
-        self.most_here = 0
+        self._posts = Rates(POSTS_PER_S, POST_BURST, clock)
+        self._reads = Rates(READS_PER_S, READ_BURST, clock)
+        self.max_present = 0
 
     @property
-    def here(self) -> int:
-        """How many are there; who asks for news from time to time is, in between."""
-        return sum(map(self._is_here, self._known.values()))
+    def present(self) -> int:
+        """Number of students who have a stream open or had one ``ABSENT_S`` ago."""
+        return sum(map(self._is_present, self._known.values()))
 
     def join(self) -> str:
-        """A new student's token.
+        """Add a student and return their token.
 
         Raises:
             UserError: The class is full.
         """
-        if self.here >= MOST_STUDENTS:
+        if self.present >= MAX_STUDENTS:
             raise UserError(FULL)
-        if len(self._known) >= MOST_KNOWN:
-            self._forget_one()
+        if len(self._known) >= MAX_KNOWN:  # Forget the first to join of those without a stream.
+            del self._known[next(token for token, student in self._known.items() if not student.streams)]
         token = secrets.token_urlsafe(12)
         self._known[token] = _Student()
         return token
 
     def knows(self, token: str) -> bool:
-        """Whether a student has this token."""
+        """Return whether a student has this token."""
         return token in self._known
 
     def require_known(self, token: str) -> None:
@@ -87,43 +117,38 @@ class Students:
         if token not in self._known:
             raise UserError(UNKNOWN)
 
-    def let_speak(self, token: str) -> None:
-        """Somebody says something.
+    def require_post(self, token: str) -> None:
+        """Count an answer or a draft.
 
         Raises:
-            UserError: Nobody known, or too soon after the last time.
+            UserError: No student has this token.
+            TooOftenError: The student posts too often.
         """
         self.require_known(token)
-        if not self._said.take(token):
+        if not self._posts.take(token):
             raise TooOftenError(TOO_FAST)
 
     @contextmanager
-    def watching(self, token: str) -> Iterator[None]:
-        """A stream of this student's, open for as long as this lasts.
+    def reading(self, token: str) -> Iterator[None]:
+        """Count an open stream of this student.
 
         Raises:
-            UserError: The class does not know them, is full, or they have opened too many.
+            UserError: No student has this token, or the class is full.
+            TooOftenError: The student reads too often or has too many streams.
         """
         self.require_known(token)
         student = self._known[token]
-        if not self._reads.take(token) or student.streams >= MOST_STREAMS:
+        if not self._reads.take(token) or student.streams >= MAX_STREAMS:
             raise TooOftenError(TOO_FAST)
-        if not self._is_here(student) and self.here >= MOST_STUDENTS:
+        if not self._is_present(student) and self.present >= MAX_STUDENTS:
             raise UserError(FULL)
         student.streams += 1
-        self.most_here = max(self.most_here, self.here)
+        self.max_present = max(self.max_present, self.present)
         try:
             yield
         finally:
             student.streams -= 1
-            student.left = self._clock()
+            student.left_at = self._clock()
 
-    def _is_here(self, student: _Student) -> bool:
-        return student.streams > 0 or student.left > self._clock() - BETWEEN_S
-
-    def _forget_one(self) -> None:
-        """Of those who are not there, who came first."""
-        for token, student in self._known.items():
-            if not student.streams:
-                del self._known[token]
-                return
+    def _is_present(self, student: _Student) -> bool:
+        return student.streams > 0 or student.left_at > self._clock() - ABSENT_S

@@ -1,6 +1,5 @@
 """One model over the caches of several texts of equal length, which every pass extends together."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import torch
@@ -8,7 +7,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specdemo.models.execution import CausalLM, CursorLayer, PlainExecution
-from specdemo.models.fused_llama import FusedLlama, KeysAndValues
+from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.reduced_draft import ReducedHeadDraft
 
 
@@ -18,10 +17,6 @@ class Batch(Protocol):
     A pass over one text waits for the weights to be read; a batch reads them once for all texts. Its kernels
     are not those of a single text's pass, so results differ by rounding.
     """
-
-    def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        """Start every text with the cached keys and values of one text (``ModelRuntime.keys_and_values``)."""
-        ...
 
     def run(self, ids: Tensor, start: int) -> Tensor:
         """Append ``ids`` [rows, n] at position ``start`` of every text and return logits [rows, n, V]."""
@@ -52,10 +47,6 @@ class PlainBatch:
             layer.keys, layer.values = (buffer.repeat(rows, 1, 1, 1) for buffer in (layer.keys, layer.values))
 
     @torch.inference_mode()
-    def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        _copy_to_all(held, [(layer.keys, layer.values) for layer in self._layers])
-
-    @torch.inference_mode()
     def run(self, ids: Tensor, start: int) -> Tensor:
         self._layers[0].cursor.length = start
         logits = self._model(input_ids=ids, past_key_values=self._cache, use_cache=True).logits
@@ -72,19 +63,7 @@ class FusedBatch:
         self._cache = model.open(capacity, rows)
 
     @torch.inference_mode()
-    def begin_with(self, held: Sequence[KeysAndValues]) -> None:
-        _copy_to_all(held, self._cache.layers)
-
-    @torch.inference_mode()
     def run(self, ids: Tensor, start: int) -> Tensor:
         places = self._cache.places[start : start + ids.shape[1]]
         logits, _ = self._model(ids.flatten(), places, self._cache, ids.numel())
         return logits.unflatten(0, ids.shape)
-
-
-def _copy_to_all(held: Sequence[KeysAndValues], buffers: Sequence[KeysAndValues]) -> None:
-    """Write one text's layers [1, heads, n, d] to the first n positions of ``buffers``, [rows, heads, …]."""
-    # The cache of a text of one token is empty: its pass is still to come.
-    for layer, buffer in zip(held, buffers if held else (), strict=True):
-        for one, all_rows in zip(layer, buffer, strict=True):
-            all_rows[:, :, : one.shape[2]] = one

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from specdemo.models.execution import CausalLM, execution_of, readable_positions
 from specdemo.models.fused_execution import FusedExecution
-from specdemo.models.fused_llama import KeysAndValues
 
 CAPACITY_STEP = 256
 """Cache lengths are multiples of this, so that few different shapes are in use."""
@@ -175,13 +174,6 @@ class ModelRuntime:
         if not 0 <= length <= self.length:
             raise ValueError(f"cannot roll back from {self.length} to {length} positions")
         self.length = length
-
-    def keys_and_values(self) -> list[KeysAndValues]:
-        """Return views of every layer's keys and values, [1, kv_heads, length, d]; none if empty."""
-        if not self.length:
-            return []
-        layers = self.execution.layers(self.cache)
-        return [(keys[:, :, : self.length], values[:, :, : self.length]) for keys, values in layers]
 
     def features(self, start: int, end: int) -> Tensor:
         """Return the tapped layers' outputs at positions ``start`` to ``end``, [end - start, taps · d]."""

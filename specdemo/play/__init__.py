@@ -1,1 +1,1 @@
-"""Be the draft: the visitor's own guesses, judged by the target."""
+"""Games in which visitors or a class write the drafts and the target verifies them."""

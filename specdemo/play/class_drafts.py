@@ -1,59 +1,230 @@
-"""The drafts of a class on the loaded pair: each judged as the engine judges it alone, many in one pass.
+"""The drafts that a class wrote for one text: the request, the rounds that judge them, and the results."""
 
-No decoding of its own and no page: what may be asked is in ``class_request``, what is told in
-``class_results``, and how drafts share a pass in ``batch_judge``.
-"""
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from collections.abc import Iterator
+from torch import Tensor
 
-from specdemo.engine.speculate import never
+from specdemo.drafters.scripted import ScriptedDrafter
+from specdemo.engine.speculate import never, speculate
+from specdemo.engine.verdicts import top_fives
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.play.batch_judge import BatchJudge, Ids
-from specdemo.play.class_request import ClassRequest
-from specdemo.play.class_results import ClassResults, class_judged
+from specdemo.play.game import Score, acceptance, count, drafter_name, parse_draft, quoted, title
 from specdemo.play.turn import one_round, one_round_config
-from specdemo.records.events import Event
-from specdemo.records.limits import MAX_K, SCRIPTED, parse_config
-from specdemo.records.trace import Mode, Round
+from specdemo.records.events import Event, ids_in
+from specdemo.records.limits import (
+    MAX_CLASS_DRAFTS,
+    MAX_K,
+    SCRIPTED,
+    UserError,
+    parse_config,
+    require_known,
+)
+from specdemo.records.pieces import PieceTable
+from specdemo.records.trace import Mode, Round, Status, Token
+
+
+@dataclass(frozen=True)
+class ClassRequest:
+    """The drafts of a class. Built and checked by :func:`parse_class` only.
+
+    Attributes:
+        text: The text that they continue.
+        drafts: One per student, each including its leading space.
+    """
+
+    text: str
+    drafts: tuple[str, ...]
+
+
+def parse_class(raw: Mapping[str, Any]) -> ClassRequest:
+    """Turn an untrusted mapping with the keys ``text`` and ``drafts`` into a request.
+
+    Raises:
+        UserError: A key is unknown, or a value has the wrong type or is out of bounds; for a draft it has its
+            number, counted from 1.
+    """
+    require_known(raw, ("text", "drafts"))
+    text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
+    drafts = raw.get("drafts")
+    if not isinstance(drafts, list):
+        raise UserError("drafts must be a list of texts, one per student.")
+    if not 1 <= len(drafts) <= MAX_CLASS_DRAFTS:
+        raise UserError(f"A class must have 1 to {MAX_CLASS_DRAFTS:,} drafts, got {len(drafts):,}.")
+    parsed = []
+    for number, draft in enumerate(drafts, 1):
+        try:
+            parsed.append(parse_draft(draft))
+        except UserError as error:
+            raise UserError(f"Draft {number}: {error}") from error
+    return ClassRequest(text, tuple(parsed))
+
+
+class _SamePrompt(ModelRuntime):
+    """A target that verifies many drafts of one prompt and reads the prompt only once."""
+
+    _has_read = False
+
+    def prefill(self, ids: Tensor) -> None:
+        if self._has_read:
+            self.length = len(ids)  # The cache still holds the prompt: drafts are written behind it.
+        else:
+            super().prefill(ids)
+            self._has_read = True
 
 
 def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterator[Event]:
-    """Have the target judge all drafts of a class, and one of the pair's own drafter beside them.
+    """Verify all drafts of a class greedily, and one of the pair's own drafter.
 
-    Greedy. Drafts of the same tokens are judged once. A draft is judged up to ``MAX_K`` tokens, or as many as
-    the target has room for; what is longer is cut and said. The drafter beside drafts as many tokens as the
-    longest of them has.
+    Drafts of the same tokens are verified once. A draft longer than ``MAX_K`` tokens, or than the target has
+    room for, is cut. The pair's drafter drafts as many tokens as the longest draft has.
 
     Args:
-        stop: Asked before every batch of drafts and before the drafter beside them; True ends it, and nothing
-            is told.
+        stop: Asked before every draft; True ends the job without a result.
 
     Yields:
-        ``progress`` events, then ``class-judged`` (see ``class_results``).
+        A ``progress`` event per different draft, then ``class-judged`` (see ``ClassResults.event``).
 
     Raises:
         UserError: The text is too long for the target.
     """
     prompt_ids = pair.prompt_ids(parse_config({"prompt": request.text, "mode": Mode.RAW}))
-    scripts: list[Ids] = [tuple(pair.script_ids(draft)) for draft in request.drafts]
+    scripts = [tuple(pair.script_ids(draft)) for draft in request.drafts]
     distinct = list(dict.fromkeys(scripts))
-    # Any draft will do: of the script's lane only the target is run, which looks at no script.
+    # The config's own script is not used: every draft gets a drafter, and all share one target.
     config = one_round_config(request.text, MAX_K, drafter=SCRIPTED, script=request.drafts[0])
-    rounds: dict[Ids, Round] = {}
-    if stop():
-        return
-    for batch in BatchJudge(pair, config, prompt_ids).batches(distinct):
-        rounds |= batch
-        yield {"type": "progress", "text": "Judging the drafts", "fraction": len(rounds) / len(distinct)}
+    target = Lanes(pair, verifier=_SamePrompt).verifier(config, len(prompt_ids))
+    rounds: list[Round] = []
+    for script in distinct:
         if stop():
             return
-    beside = one_round_config(request.text, max(1, *map(len, scripts)), drafter=pair.default_drafter)
-    index = {script: number for number, script in enumerate(distinct)}
+        drafter = ScriptedDrafter(script, target.device)
+        rounds += speculate(
+            target, drafter, prompt_ids, config, pair.eos_ids, stop=lambda: True, tops=top_fives
+        )
+        yield {"type": "progress", "text": "Judging the drafts", "fraction": len(rounds) / len(distinct)}
+    if stop():
+        return
+    longest = one_round_config(request.text, max(1, *map(len, scripts)), drafter=pair.default_drafter)
     results = ClassResults(
-        drafts=[index[script] for script in scripts],
-        rounds=[rounds[script] for script in distinct],
-        cuts=[pair.pieces.text(script[len(rounds[script].drafted) :]) for script in distinct],
-        model=one_round(pair, beside, prompt_ids),
+        drafts=[distinct.index(script) for script in scripts],
+        rounds=rounds,
+        cuts=[
+            pair.pieces.text(script[len(round_.drafted) :])
+            for script, round_ in zip(distinct, rounds, strict=True)
+        ],
+        model=one_round(pair, longest, prompt_ids),
         drafter=pair.default_drafter,
     )
-    yield class_judged(results, pair.pieces)
+    yield results.event(pair.pieces)
+
+
+@dataclass(frozen=True)
+class ClassResults:
+    """The verdicts on the drafts of a class.
+
+    Attributes:
+        drafts: For each draft in the order given, the index of its verdict.
+        rounds: The different verdicts.
+        cuts: The text that was cut from the end of each of those drafts.
+        model: The round of the pair's own drafter.
+        drafter: That drafter's kind.
+    """
+
+    drafts: Sequence[int]
+    rounds: Sequence[Round]
+    cuts: Sequence[str]
+    model: Round
+    drafter: str
+
+    def event(self, pieces: PieceTable) -> Event:
+        """Return the ``class-judged`` event.
+
+        ``drafts`` has the index of each draft's verdict; ``verdicts`` has each one's ``round``, the ``count``
+        of its drafts and the text ``cut`` from it. ``longest`` are the indices of the drafts with the most
+        accepted tokens (none if none was accepted), ``target`` the known ids of what the target writes here,
+        and ``agreed`` the tokens that most of the class agreed on.
+        """
+        score = Score()
+        for verdict in self.drafts:
+            score = score.after(self.rounds[verdict])
+        model_alpha = Score().after(self.model).alpha
+        counts = Counter(self.drafts)
+        accepted = [self.rounds[verdict].accepted for verdict in self.drafts]
+        longest = [i for i, number in enumerate(accepted) if number == max(accepted) > 0]
+        # All rounds emit beginnings of one text, so the longest has most of it.
+        target = max((round_.emitted for round_ in (*self.rounds, self.model)), key=len)
+        agreed = self._agreed()
+        name = drafter_name(self.drafter)
+        sentences = [
+            f"Acceptance rates: the class ({count(len(self.drafts), 'draft')}) {acceptance(score.alpha)}, "
+            f"{name} {acceptance(model_alpha)}."
+        ]
+        if len(self.drafts) > 1:
+            sentences.append(_agreement([token for token, _ in agreed], target, pieces))
+        sentences.append(_best(len(longest), max(accepted)))
+        return {
+            "type": "class-judged",
+            "drafts": list(self.drafts),
+            "verdicts": [
+                {"round": asdict(round_), "count": counts[index], "cut": cut}
+                for index, (round_, cut) in enumerate(zip(self.rounds, self.cuts, strict=True))
+            ],
+            "model": asdict(self.model),
+            "model_name": title(name),
+            "alpha": score.alpha,
+            "tau": score.tau,
+            "model_alpha": model_alpha,
+            "agreed": [
+                {"id": token.id, "count": number, "status": token.status, "rejected": token.rejected}
+                for token, number in agreed
+            ],
+            "longest": longest,
+            "target": target,
+            "pieces": pieces.encoded(set().union(*map(ids_in, (*self.rounds, self.model)))),
+            "specials": sorted(pieces.specials),
+            "sentence": " ".join(sentences),
+        }
+
+    def _agreed(self) -> list[tuple[Token, int]]:
+        """Return the longest common draft of a majority, with the number of students at each token.
+
+        The token at each position is the one that more than half, and at least two, of those students wrote
+        who wrote all the tokens before it.
+        """
+        agreed: list[tuple[Token, int]] = []
+        sharing = [self.rounds[verdict].drafted for verdict in self.drafts]
+        while True:
+            position = len(agreed)
+            written = Counter(drafted[position].id for drafted in sharing if len(drafted) > position)
+            [(token, number)] = written.most_common(1) or [(0, 0)]
+            if number < 2 or 2 * number <= len(sharing):
+                return agreed
+            sharing = [
+                drafted for drafted in sharing if len(drafted) > position and drafted[position].id == token
+            ]
+            # After the same tokens the target decides the same, so any student's token has the verdict.
+            agreed.append((sharing[0][position], number))
+
+
+def _agreement(agreed: list[Token], target: list[int], pieces: PieceTable) -> str:
+    if not agreed:
+        return "No first token was written by more than half of the class."
+    words = f"Most of the class wrote {quoted(pieces.text(token.id for token in agreed))}"
+    accepted = [token.id for token in agreed if token.status is Status.ACCEPTED]
+    if len(accepted) == len(agreed):
+        return f"{words}, and so does the target."
+    if accepted:
+        return f"{words}; the target keeps {quoted(pieces.text(accepted))}."
+    return f"{words}; the target writes {quoted(pieces.text(target[:1]))} instead."
+
+
+def _best(drafts: int, accepted: int) -> str:
+    if not drafts:
+        return "No draft's first token was accepted."
+    tokens = count(accepted, "accepted token")
+    return f"Best draft: {tokens}." if drafts == 1 else f"Best: {drafts:,} drafts with {tokens} each."

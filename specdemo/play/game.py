@@ -1,26 +1,14 @@
-"""Play: the visitor takes the draft's place. What a turn may ask, how it is scored and told in words.
+"""A game of Play, in which visitors draft and the target verifies: requests, scores, events and sentences.
 
-A turn is one round of each drafter on the same text: one or two players, and the draft model beside them.
-The target edits all of them greedily, so whatever is kept of any is the beginning of one and the same text,
-the one the target would write alone; the longer a player's part of it, the further the game has come.
-
-A turn is told as events:
-
-``judged``  one drafter's ``round``: who (``player``, ``name``), what was ``cut`` from a draft longer than
-            ``MAX_K`` tokens, the ``score`` of the whole game with ``alpha`` and ``tau``, and ``pieces``
-``turn``    the ``text`` now and the ids ``written`` since the game began, ``finish`` where no more can
-            follow, the ``sentence`` of this turn and the ``closing`` one of the game, were it to end here
-
-Nothing is kept between turns: the next one asks with this one's ``written`` and scores. No torch, no page.
+Decoding is in ``turn``.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from specdemo.play.score import Score
-from specdemo.play.words import Name, count, name_of, quoted, share
-from specdemo.records.events import Event, PiecesOf, ids_in
+from specdemo.records.drafter_kinds import KINDS
+from specdemo.records.events import Event, ids_in
 from specdemo.records.limits import (
     MAX_DRAFT_CHARS,
     MAX_NEW_TOKENS,
@@ -29,25 +17,65 @@ from specdemo.records.limits import (
     require_known,
     require_readable,
 )
-from specdemo.records.pieces import inside_sentence
+from specdemo.records.pieces import PieceTable, inside_sentence
+from specdemo.records.theory import ratio
 from specdemo.records.trace import Finish, Mode, Round
 
-ONE = "one"
-TWO = "two"
-MODEL = "model"
-DRAFTERS = (ONE, TWO, MODEL)
-MOST_COUNTED = 1_000_000
+ONE, TWO, MODEL = DRAFTERS = ("one", "two", "model")
+MAX_COUNT = 1_000_000
+_INVISIBLE = {"\n": "a line break", "\t": "a tab", "": "nothing"}
+
+
+@dataclass(frozen=True)
+class Score:
+    """One drafter's counts in a game; each turn returns them and the next turn sends them back.
+
+    Attributes:
+        rounds: Target passes that verified its drafts.
+        compared, accepted: Its draft tokens that were compared with the target's, and those accepted.
+        tokens: Tokens emitted in its rounds, the target's own included.
+        streak, best: Accepted tokens in a row without a rejection: now, and the maximum so far.
+    """
+
+    rounds: int = 0
+    compared: int = 0
+    accepted: int = 0
+    tokens: int = 0
+    streak: int = 0
+    best: int = 0
+
+    def after(self, round_: Round) -> "Score":
+        """Return the score with one more round."""
+        rejected = round_.compared > round_.accepted
+        return Score(
+            rounds=self.rounds + 1,
+            compared=self.compared + round_.compared,
+            accepted=self.accepted + round_.accepted,
+            tokens=self.tokens + len(round_.emitted),
+            streak=0 if rejected else self.streak + round_.accepted,
+            best=max(self.best, self.streak + round_.accepted),
+        )
+
+    @property
+    def alpha(self) -> float | None:
+        """Acceptance rate: accepted ÷ compared tokens; None if none was compared."""
+        return ratio(self.accepted, self.compared)
+
+    @property
+    def tau(self) -> float | None:
+        """Mean tokens per target pass; None before the first."""
+        return ratio(self.tokens, self.rounds)
 
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """One turn. Built and bounded by :func:`parse_turn` only.
+    """One turn. Built and checked by :func:`parse_turn` only.
 
     Attributes:
-        text: What the game began with.
-        drafts: Player -> the text that stands for the next tokens, its leading space included.
-        written: Ids the game has put behind ``text`` so far.
-        scores: The scores that earlier turns have told, by drafter.
+        text: The text that the game started with.
+        drafts: Player -> draft text, including its leading space.
+        written: Token ids that the game has added to ``text`` so far.
+        scores: Drafter -> score after the last turn.
     """
 
     text: str
@@ -59,8 +87,8 @@ class TurnRequest:
 def parse_turn(raw: Mapping[str, Any]) -> TurnRequest:
     """Turn an untrusted mapping into a request.
 
-    Its keys are ``text``, ``draft``, ``second_draft``, ``written`` and ``scores``. Only the first two are
-    needed; an empty ``second_draft`` is that of a game for one.
+    Its keys are ``text``, ``draft``, ``second_draft``, ``written`` and ``scores``; only the first two are
+    required. In a game for one player ``second_draft`` is empty.
 
     Raises:
         UserError: A key is unknown, or a value has the wrong type or is out of bounds.
@@ -74,10 +102,10 @@ def parse_turn(raw: Mapping[str, Any]) -> TurnRequest:
 
 
 def parse_draft(value: object) -> str:
-    """An untrusted draft as text.
+    """Return an untrusted draft as text.
 
     Raises:
-        UserError: It is no text, too long, blank, or not to be read.
+        UserError: It is not text, too long, blank, or has characters that cannot be read.
     """
     if not isinstance(value, str):
         raise UserError("The draft must be text.")
@@ -89,126 +117,140 @@ def parse_draft(value: object) -> str:
     return value
 
 
-class TurnLog:
-    """Makes the events of one turn from its rounds.
+class TurnEvents:
+    """The events of one turn, made from its rounds.
+
+    A ``judged`` event per drafter has its ``player`` and ``name``, the ``round``, the text that was ``cut``
+    from a long draft, the ``score`` of the whole game with ``alpha`` and ``tau``, and ``pieces``.
+    The last event, ``turn``, has the ``text`` and the ids ``written`` so far, whose draft was ``best``,
+    ``finish`` if the text cannot go on, a ``sentence`` about the turn and a ``closing`` one about the game.
 
     Args:
         request: The turn.
-        drafter: The kind of the drafter beside the players, one of ``NAMES``.
-        pieces_of: ``pieces`` of any ids that will occur.
-        text_of: Readable text of ids.
-        specials: Ids of control tokens.
+        drafter: Kind of the drafter that plays along.
+        pieces: The target's piece table.
     """
 
-    def __init__(
-        self,
-        request: TurnRequest,
-        drafter: str,
-        pieces_of: PiecesOf,
-        text_of: Callable[[Iterable[int]], str],
-        specials: Iterable[int] = (),
-    ):
+    def __init__(self, request: TurnRequest, drafter: str, pieces: PieceTable):
         self._request = request
-        self._names = {
-            ONE: Name("You", "you") if len(request.drafts) == 1 else Name("Player 1", "player 1"),
-            TWO: Name("Player 2", "player 2"),
-            MODEL: name_of(drafter),
-        }
-        self._pieces_of = pieces_of
-        self._text_of = text_of
-        self._specials = sorted(specials)
+        self._pieces = pieces
+        one = "you" if len(request.drafts) == 1 else "player 1"
+        self._names = {ONE: one, TWO: "player 2", MODEL: drafter_name(drafter)}
         self._rounds: dict[str, Round] = {}
         self._cuts: dict[str, str] = {}
         self._scores: dict[str, Score] = {}
 
     def judged(self, player: str, round_: Round, cut: str = "") -> Event:
-        """The event of one drafter's round; ``cut`` is the end of its draft that was not looked at."""
-        self._rounds[player] = round_
-        self._cuts[player] = cut
+        """Return the event about one drafter's round."""
+        self._rounds[player], self._cuts[player] = round_, cut
         score = self._scores[player] = self._request.scores.get(player, Score()).after(round_)
         return {
             "type": "judged",
             "player": player,
-            "name": self._names[player].title,
+            "name": title(self._names[player]),
             "round": asdict(round_),
             "cut": cut,
             "score": asdict(score),
             "alpha": score.alpha,
             "tau": score.tau,
-            "pieces": self._pieces_of(ids_in(round_)),
-            "specials": self._specials,
+            "pieces": self._pieces.encoded(ids_in(round_)),
+            "specials": sorted(self._pieces.specials),
         }
 
     def end(self) -> Event:
-        """The event after the last drafter's."""
-        best = max((player for player in self._rounds if player != MODEL), key=self._reach)
+        """Return the event after the last drafter's.
+
+        Greedy verification keeps only tokens that the target would write alone, so the longest accepted draft
+        of a player takes the text furthest, whoever wrote it.
+        """
+        best = max(self._request.drafts, key=lambda player: len(self._rounds[player].emitted))
         round_ = self._rounds[best]
         written = [*self._request.written, *round_.emitted]
         return {
             "type": "turn",
             "best": best,
             "written": written,
-            "text": self._request.text + self._text_of(written),
+            "text": self._request.text + self._pieces.text(written),
             "finish": round_.finish if round_.finish in (Finish.EOS, Finish.CONTEXT) else None,
-            "sentence": " ".join(self._told(player) for player in self._rounds),
+            "sentence": " ".join(map(self._sentence, self._rounds)),
             "closing": self._closing(len(written)),
         }
 
-    def _reach(self, player: str) -> int:
-        return len(self._rounds[player].emitted)
-
-    def _told(self, player: str) -> str:
-        """What became of one draft, in a sentence."""
-        round_, name = self._rounds[player], self._names[player].title
+    def _sentence(self, player: str) -> str:
+        round_, name = self._rounds[player], title(self._names[player])
         if not round_.drafted:
             return f"{name}: nothing drafted."
         total = len(round_.drafted)
         every = "all " if round_.accepted == total > 1 else ""
-        told = f"{name}: {every}{round_.accepted} of {total} accepted"
+        sentence = f"{name}: {every}{round_.accepted} of {total} accepted"
         if round_.emission is None:
-            told += "; with them the text ends"
+            sentence += "; the text ends there"
         elif round_.compared > round_.accepted:
-            wrong, right = round_.drafted[round_.accepted].id, round_.emission.id
-            told += f"; instead of {self._quoted(wrong)} the target writes {self._quoted(right)}"
-        if cut := self._cuts[player].strip():
-            told += (
-                f". The end, “{inside_sentence(cut)}”, was cut: a draft has {count(total, 'token')} at most"
+            rejected, corrected = (
+                quoted(self._pieces.text([token]))
+                for token in (round_.drafted[round_.accepted].id, round_.emission.id)
             )
-        return f"{told}."
-
-    def _quoted(self, token: int) -> str:
-        return quoted(self._text_of([token]))
+            sentence += f"; the target writes {corrected} instead of {rejected}"
+        if cut := self._cuts[player].strip():
+            sentence += f". “{inside_sentence(cut)}” was cut: a draft has at most {count(total, 'token')}"
+        return f"{sentence}."
 
     def _closing(self, tokens: int) -> str:
-        """How the game stands, as its last sentence would say it."""
-        one, *others = self._scores
-        rates = [f"{self._names[one].title}: {share(self._scores[one].alpha)} accepted"]
-        rates += [f"{self._names[other].inside}: {share(self._scores[other].alpha)}" for other in others]
-        passes = count(self._scores[one].rounds, "target pass", "target passes")
+        rates = [f"{self._names[player]} {acceptance(score.alpha)}" for player, score in self._scores.items()]
+        passes = count(self._scores[ONE].rounds, "target pass", "target passes")
         text = count(tokens, "token")
-        return f"{', '.join(rates)}. {text} in {passes}; alone the target needs {tokens:,}."
+        return f"Acceptance rates: {', '.join(rates)}. {text} in {passes}; the target alone needs {tokens:,}."
+
+
+def drafter_name(kind: str) -> str:
+    """Return the name of a drafter of that kind, as it is written inside a sentence."""
+    return KINDS[kind].who.format(draft="the draft model")
+
+
+def title(name: str) -> str:
+    """Return a drafter's name as a heading."""
+    return name.removeprefix("the ").capitalize()
+
+
+def acceptance(rate: float | None) -> str:
+    """Return an acceptance rate as text; None: no token was compared."""
+    return "n/a" if rate is None else f"{rate:.0%}"
+
+
+def count(number: int, singular: str, plural: str | None = None) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
+
+
+def quoted(text: str) -> str:
+    """Return ``text`` stripped and in quotation marks, or a name for invisible text."""
+    return f"“{inside_sentence(text.strip())}”" if text.strip() else _INVISIBLE.get(text[:1], "a space")
 
 
 def _written(value: object) -> tuple[int, ...]:
     ids = [] if value is None else value
     if isinstance(ids, list) and len(ids) > MAX_NEW_TOKENS:
-        raise UserError(f"The game has written {len(ids):,} tokens; start a new one.")
+        raise UserError(f"The game has {len(ids):,} tokens, at most {MAX_NEW_TOKENS:,} fit; start a new one.")
     if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
         raise UserError("written must be the list of token ids that the last turn returned.")
     return tuple(ids)
 
 
 def _scores(value: object) -> dict[str, Score]:
-    names = {field_.name for field_ in fields(Score)}
-    wrong = UserError("scores must be those that the last turn returned, by drafter.")
     scores = {} if value is None else value
-    if not isinstance(scores, dict) or not set(scores) <= set(DRAFTERS):
-        raise wrong
-    for counts in scores.values():
-        if not isinstance(counts, dict) or set(counts) != names:
-            raise wrong
-        if not all(type(count) is int and 0 <= count <= MOST_COUNTED for count in counts.values()):
-            raise wrong
-        if counts["accepted"] > counts["compared"]:
-            raise wrong
+    if (
+        not isinstance(scores, dict)
+        or not set(scores) <= set(DRAFTERS)
+        or not all(map(_is_score, scores.values()))
+    ):
+        raise UserError("scores must be the scores that the last turn returned, by drafter.")
     return {player: Score(**counts) for player, counts in scores.items()}
+
+
+def _is_score(counts: object) -> bool:
+    return (
+        isinstance(counts, dict)
+        and set(counts) == {one.name for one in fields(Score)}
+        and all(type(number) is int and 0 <= number <= MAX_COUNT for number in counts.values())
+        and counts["accepted"] <= counts["compared"]
+    )

@@ -15,7 +15,7 @@ class JobKind(StrEnum):
     PLAY = "play"
     """One turn of a game: the events of ``play.turn.play_turn``."""
     CLASS = "class"
-    """The drafts of a class, judged at once: the events of ``play.class_drafts.judge_class``."""
+    """The drafts of a class: the events of ``play.class_drafts.judge_class``."""
     QUIZ = "quiz"
     """What answers one question: the events of ``quiz.quiz.quiz_events``."""
     MEASURE = "measure"

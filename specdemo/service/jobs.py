@@ -14,8 +14,7 @@ from specdemo.lab.request import parse_lab
 from specdemo.pairs.embedded import Progress
 from specdemo.pairs.live import LiveRun, calibration_events
 from specdemo.pairs.pair import Pair
-from specdemo.play.class_drafts import judge_class
-from specdemo.play.class_request import parse_class
+from specdemo.play.class_drafts import judge_class, parse_class
 from specdemo.play.game import parse_turn
 from specdemo.play.turn import play_turn
 from specdemo.proof.events import proof_events

@@ -1,4 +1,4 @@
-"""A class without HTTP, for the tests: an event loop, time by hand, and what a teacher's page posts."""
+"""A class without HTTP, for the tests: an event loop, a clock set by hand, and posts of a teacher's page."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "no"]}
 
 
 class Clock:
-    """Seconds that pass by hand."""
+    """A clock that is set by hand."""
 
     def __init__(self):
         self.now = 0.0
@@ -18,13 +18,13 @@ class Clock:
 
 
 def in_loop(work):
-    """A test within an event loop, as a server has one."""
+    """Run ``work()`` on an event loop."""
     return asyncio.run(asyncio.wait_for(work(), 20))
 
 
-def post(*sent, window="one", first=True):
-    """What a teacher's page posts."""
-    return {"window": window, "first": first, "messages": list(sent)}
+def post(*messages, window="one", first=True):
+    """A post of a teacher's page."""
+    return {"window": window, "first": first, "messages": list(messages)}
 
 
 def part(first, *events, run=1):

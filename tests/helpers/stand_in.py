@@ -21,9 +21,8 @@ from specdemo.lab.events import lab_events
 from specdemo.lab.request import LabRequest
 from specdemo.pairs.live import calibration_events
 from specdemo.pairs.pair import Pair
-from specdemo.play.class_request import ClassRequest
-from specdemo.play.class_results import ClassResults, class_judged
-from specdemo.play.game import MODEL, ONE, TurnLog, TurnRequest
+from specdemo.play.class_drafts import ClassRequest, ClassResults
+from specdemo.play.game import MODEL, ONE, TurnEvents, TurnRequest
 from specdemo.proof.request import Proof, ProofRequest
 from specdemo.quiz.question import Outcome
 from specdemo.quiz.questions import QUESTIONS
@@ -187,7 +186,7 @@ class StandIn:
     def _play(self, request: TurnRequest, stop: Stop) -> Iterator[Event]:
         """One turn judged by a target that knows what comes next: ``GAME_TEXT``, letter by letter."""
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
-        log = TurnLog(request, "draft-model", letters, text_of)
+        turn = TurnEvents(request, "draft-model", _LETTERS)
         drafts = {**request.drafts, MODEL: GAME_GUESS[: len(request.drafts[ONE])]}
         for player, draft in drafts.items():
             self._pace(stop)
@@ -197,8 +196,8 @@ class StandIn:
             if self.fault:
                 raise UserError(self.fault)
             round_ = edited_by_target(draft[:MAX_K], len(request.written))
-            yield log.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
-        yield log.end()
+            yield turn.judged(player, round_, cut="" if player == MODEL else draft[MAX_K:])
+        yield turn.end()
 
     def _class(self, request: ClassRequest, stop: Stop) -> Iterator[Event]:
         """The drafts of a class judged by the target of a game."""
@@ -206,16 +205,14 @@ class StandIn:
         if self.fault:
             raise UserError(self.fault)
         distinct = list(dict.fromkeys(request.drafts))
-        yield class_judged(
-            ClassResults(
-                drafts=[distinct.index(draft) for draft in request.drafts],
-                rounds=[edited_by_target(draft[:MAX_K], 0) for draft in distinct],
-                cuts=[draft[MAX_K:] for draft in distinct],
-                model=edited_by_target(GAME_GUESS[:MAX_K], 0),
-                drafter="draft-model",
-            ),
-            _LETTERS,
+        results = ClassResults(
+            drafts=[distinct.index(draft) for draft in request.drafts],
+            rounds=[edited_by_target(draft[:MAX_K], 0) for draft in distinct],
+            cuts=[draft[MAX_K:] for draft in distinct],
+            model=edited_by_target(GAME_GUESS[:MAX_K], 0),
+            drafter="draft-model",
         )
+        yield results.event(_LETTERS)
 
     def _quiz(self, number: int, stop: Stop) -> Iterator[Event]:
         """Yield the events of a question as if its sides had come out as ``outcomes`` has them."""

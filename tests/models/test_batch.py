@@ -1,4 +1,4 @@
-"""Batched passes compute what single ones do, from the beginning or behind a text that was read once."""
+"""Batched passes compute the same logits as single ones."""
 
 import pytest
 import torch
@@ -10,7 +10,6 @@ from specdemo.models.batch import FusedBatch, PlainBatch, batch_of
 from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.reduced_draft import slice_of_target
-from specdemo.models.runtime import ModelRuntime
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS, CAPACITY = 3, 64
@@ -33,14 +32,22 @@ def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
         return torch.stack([model(row[None], use_cache=False).logits[0] for row in ids])
 
 
-@pytest.mark.parametrize("kind", [PlainBatch, FusedBatch])
-def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
-    model = tiny_llama(50, seed=1, dtype=torch.float32)
+@pytest.mark.parametrize("kind", ["fused", "recorded", "llama", *OTHERS])
+def test_a_batch_scores_every_text_as_if_it_were_alone(kind, request):
+    if kind in OTHERS:
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(OTHERS[kind], attn_implementation=ATTENTION).eval()
+    else:
+        model = tiny_llama(50, seed=1, dtype=torch.float32)
     ids = texts(9)
     wanted = plain_logits(model, ids)
-    runner = FusedLlama(model, "fp32", "fp32") if kind is FusedBatch else model
-    batch = batch_of(runner, ROWS, CAPACITY)
-    assert type(batch) is kind
+    if is_fused := kind in ("fused", "recorded"):
+        model = FusedLlama(model, "fp32", "fp32")
+    if kind == "recorded":
+        request.getfixturevalue("as_if_on_a_device")
+        model.recorded = GraphedExecution(model, record=lambda run: run)
+    batch = batch_of(model, ROWS, CAPACITY)
+    assert type(batch) is (FusedBatch if is_fused else PlainBatch)
     got = [batch.run(ids[:, :4], 0), batch.run(ids[:, 4:5], 4)]
     batch.run(texts(3), 5)  # thrown away: the next pass writes over it
     got.append(batch.run(ids[:, 5:], 5))
@@ -53,33 +60,3 @@ def test_a_draft_with_a_reduced_head_can_be_batched():
     ids = texts(5)
     got = batch_of(draft, ROWS, CAPACITY).run(ids, 0)
     torch.testing.assert_close(got, plain_logits(target, ids)[..., ::2], rtol=1e-4, atol=1e-4)
-
-
-def behind_one_prompt(model, prompt: list[int], ids: torch.Tensor) -> torch.Tensor:
-    """Logits of a batch that goes on with ``ids`` behind a prompt that a runtime has read."""
-    runtime = ModelRuntime(model)
-    runtime.begin(CAPACITY)
-    runtime.prefill(torch.tensor(prompt, dtype=torch.long))
-    batch = batch_of(model, ROWS, len(prompt) + ids.shape[1])
-    batch.begin_with(runtime.keys_and_values())
-    batch.run(ids.flip(0), len(prompt))  # thrown away: the prompt stays, the next pass writes over the rest
-    return batch.run(ids, len(prompt))
-
-
-@pytest.mark.parametrize("prompt", [[], [7], [7, 3, 9, 1, 1, 4]])
-@pytest.mark.parametrize("kind", ["fused", "recorded", "llama", *OTHERS])
-def test_texts_go_on_behind_a_prompt_that_was_read_once(kind, prompt, request):
-    if kind in OTHERS:
-        torch.manual_seed(0)
-        plain = AutoModelForCausalLM.from_config(OTHERS[kind], attn_implementation=ATTENTION).eval()
-    else:
-        plain = tiny_llama(50, seed=1, dtype=torch.float32)
-    ids = texts(5)
-    wanted = plain_logits(plain, torch.cat([torch.tensor([prompt] * ROWS).long(), ids], 1))[:, len(prompt) :]
-    model = plain
-    if kind in ("fused", "recorded"):
-        model = FusedLlama(plain, "fp32", "fp32")
-    if kind == "recorded":
-        request.getfixturevalue("as_if_on_a_device")
-        model.recorded = GraphedExecution(model, record=lambda run: run)
-    torch.testing.assert_close(behind_one_prompt(model, prompt, ids), wanted, rtol=1e-4, atol=1e-4)

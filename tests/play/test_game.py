@@ -1,11 +1,12 @@
-"""A turn of Play without models: what may be asked, how it is scored and told."""
+"""A turn of Play without models: requests, scores, events and sentences."""
 
 from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from specdemo.play.game import MODEL, ONE, TWO, TurnLog, parse_turn
-from specdemo.play.score import Score
+from specdemo.play.game import MODEL, ONE, TWO, Score, TurnEvents, parse_turn
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_NEW_TOKENS, UserError
 from specdemo.records.trace import Emission, Finish, Round, Status, Token
 
@@ -14,7 +15,7 @@ COUNTS = asdict(Score(rounds=1, compared=2, accepted=1, tokens=2, streak=0, best
 
 
 def round_of(kept: str, fallen: str = "", own: str = "", finish: Finish = Finish.STOPPED) -> Round:
-    """A round whose tokens are letters: the first of ``fallen`` was refused, ``own`` is the target's."""
+    """A round whose tokens are letters: the first of ``fallen`` is rejected, ``own`` is the target's."""
     tokens = [Token(ord(letter), 1.0, 1.0, Status.ACCEPTED, True, False) for letter in kept]
     for place, letter in enumerate(fallen):
         tokens.append(Token(ord(letter), 1.0, 0.0, Status.DISCARDED, place == 0 < len(own), place == 0))
@@ -23,10 +24,13 @@ def round_of(kept: str, fallen: str = "", own: str = "", finish: Finish = Finish
     return Round(0, 5, tuple(tokens), emission, 0.0, 0.0, 0.0, finish=finish)
 
 
-def log_of(request=None, drafter="draft-model"):
-    return TurnLog(
-        parse_turn(request or GOOD), drafter, lambda ids: {}, lambda ids: "".join(map(chr, ids)), {3}
-    )
+PIECES: Any = SimpleNamespace(
+    encoded=lambda ids: {}, text=lambda ids: "".join(map(chr, ids)), specials=frozenset({3})
+)
+
+
+def turn_of(request=None, drafter="draft-model"):
+    return TurnEvents(parse_turn(request or GOOD), drafter, PIECES)
 
 
 def test_a_request_needs_only_text_and_draft():
@@ -55,13 +59,13 @@ def test_a_request_needs_only_text_and_draft():
         ({"written": [True]}, "written must be the list"),
         ({"written": [-1]}, "written must be the list"),
         ({"written": [1] * (MAX_NEW_TOKENS + 1)}, "start a new one"),
-        ({"scores": []}, "scores must be those"),
-        ({"scores": {"three": COUNTS}}, "scores must be those"),
-        ({"scores": {ONE: 3}}, "scores must be those"),
-        ({"scores": {ONE: {"rounds": 1}}}, "scores must be those"),
-        ({"scores": {ONE: {**COUNTS, "best": "x"}}}, "scores must be those"),
-        ({"scores": {ONE: {**COUNTS, "best": -1}}}, "scores must be those"),
-        ({"scores": {ONE: {**COUNTS, "accepted": 3}}}, "scores must be those"),
+        ({"scores": []}, "scores must be the scores"),
+        ({"scores": {"three": COUNTS}}, "scores must be the scores"),
+        ({"scores": {ONE: 3}}, "scores must be the scores"),
+        ({"scores": {ONE: {"rounds": 1}}}, "scores must be the scores"),
+        ({"scores": {ONE: {**COUNTS, "best": "x"}}}, "scores must be the scores"),
+        ({"scores": {ONE: {**COUNTS, "best": -1}}}, "scores must be the scores"),
+        ({"scores": {ONE: {**COUNTS, "accepted": 3}}}, "scores must be the scores"),
         ({"colour": "red"}, "Unknown setting 'colour'"),
     ],
 )
@@ -85,60 +89,61 @@ def test_a_score_counts_compared_accepted_and_the_longest_streak():
     assert score.after(round_of("ij", own="k")).streak == 2
 
 
-def test_scores_go_on_from_the_turn_before():
+def test_scores_continue_from_the_last_turn():
     before = Score(rounds=1, compared=2, accepted=1, tokens=2, streak=1, best=1)
-    log = log_of({**GOOD, "scores": {ONE: asdict(before)}})
-    event = log.judged(ONE, round_of("ab", "xy", "c"))
+    turn = turn_of({**GOOD, "scores": {ONE: asdict(before)}})
+    event = turn.judged(ONE, round_of("ab", "xy", "c"))
     assert event["score"] == asdict(Score(2, 5, 3, 5, 0, 3))
     assert (event["alpha"], event["tau"]) == (3 / 5, 5 / 2)
     assert event["name"] == "You" and event["specials"] == [3]
 
 
-def test_a_turn_is_told_in_words():
-    log = log_of({**GOOD, "written": [33]})
-    log.judged(ONE, round_of("ab", "xy", "c"))
-    log.judged(MODEL, round_of("abc", own="d"))
-    end = log.end()
+def test_a_turn_has_a_sentence_about_every_draft_and_about_the_game():
+    turn = turn_of({**GOOD, "written": [33]})
+    turn.judged(ONE, round_of("ab", "xy", "c"))
+    turn.judged(MODEL, round_of("abc", own="d"))
+    end = turn.end()
     assert end["sentence"] == (
-        "You: 2 of 4 accepted; instead of “x” the target writes “c”. Draft model: all 3 of 3 accepted."
+        "You: 2 of 4 accepted; the target writes “c” instead of “x”. Draft model: all 3 of 3 accepted."
     )
     assert end["closing"] == (
-        "You: 67% accepted, the draft model: 100%. 4 tokens in 1 target pass; alone the target needs 4."
+        "Acceptance rates: you 67%, the draft model 100%. "
+        "4 tokens in 1 target pass; the target alone needs 4."
     )
     assert end["written"] == [33, *b"abc"] and end["text"] == GOOD["text"] + "!abc"
     assert end["finish"] is None
 
 
-def test_the_longer_kept_draft_takes_the_text_further_but_not_the_draft_models():
-    log = log_of({**GOOD, "second_draft": " Rome"})
-    log.judged(ONE, round_of("a", "x", "b"))
-    log.judged(TWO, round_of("ab", "x", "c"))
-    log.judged(MODEL, round_of("abcd", own="e"))
-    end = log.end()
+def test_the_draft_with_more_accepted_tokens_extends_the_text_but_not_the_draft_models():
+    turn = turn_of({**GOOD, "second_draft": " Rome"})
+    turn.judged(ONE, round_of("a", "x", "b"))
+    turn.judged(TWO, round_of("ab", "x", "c"))
+    turn.judged(MODEL, round_of("abcd", own="e"))
+    end = turn.end()
     assert end["best"] == TWO and bytes(end["written"]) == b"abc"
     assert end["sentence"].startswith("Player 1: 1 of 2 accepted;") and " Player 2: 2 of 3" in end["sentence"]
-    assert end["closing"].startswith("Player 1: 50% accepted, player 2: 67%, the draft model: 100%.")
-    even = log_of({**GOOD, "second_draft": " Rome"})
+    assert end["closing"].startswith("Acceptance rates: player 1 50%, player 2 67%, the draft model 100%.")
+    even = turn_of({**GOOD, "second_draft": " Rome"})
     for player in (ONE, TWO, MODEL):
         even.judged(player, round_of("a", "x", "b"))
     assert even.end()["best"] == ONE
 
 
-def test_what_cannot_be_seen_or_was_not_looked_at_is_named():
-    log = log_of(drafter="prompt-lookup")
-    log.judged(ONE, round_of("", " ", "\n"), cut=" and more")
-    log.judged(MODEL, round_of("", own="\n"))
-    assert log.end()["sentence"] == (
-        "You: 0 of 1 accepted; instead of a space the target writes a line break. "
-        "The end, “and more”, was cut: a draft has 1 token at most. Copying: nothing drafted."
+def test_invisible_tokens_and_cut_text_are_named():
+    turn = turn_of(drafter="prompt-lookup")
+    turn.judged(ONE, round_of("", " ", "\n"), cut=" and more")
+    turn.judged(MODEL, round_of("", own="\n"))
+    assert turn.end()["sentence"] == (
+        "You: 0 of 1 accepted; the target writes a line break instead of a space. "
+        "“and more” was cut: a draft has at most 1 token. Copying: nothing drafted."
     )
-    assert "copying: nothing." in log.end()["closing"]
+    assert "copying n/a." in turn.end()["closing"]
 
 
 @pytest.mark.parametrize("finish", [Finish.EOS, Finish.CONTEXT])
 def test_the_end_of_the_text_is_the_end_of_the_game(finish):
-    log = log_of()
-    log.judged(ONE, round_of("ab", "xy", finish=finish))
-    log.judged(MODEL, round_of("a", "x", "b"))
-    assert log.end()["finish"] == finish
-    assert log.end()["sentence"].startswith("You: 2 of 4 accepted; with them the text ends.")
+    turn = turn_of()
+    turn.judged(ONE, round_of("ab", "xy", finish=finish))
+    turn.judged(MODEL, round_of("a", "x", "b"))
+    assert turn.end()["finish"] == finish
+    assert turn.end()["sentence"].startswith("You: 2 of 4 accepted; the text ends there.")

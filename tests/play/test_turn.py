@@ -66,7 +66,7 @@ def test_the_agreeing_prefix_is_accepted_and_the_rest_is_corrected_and_discarded
     assert len(judged[MODEL]["round"]["drafted"]) == 3, "as long as the player's"
 
 
-def test_a_draft_that_agrees_whole_brings_a_bonus_token(pair, known):
+def test_a_fully_accepted_draft_gets_a_bonus_token(pair, known):
     text, written = known
     judged, end = turn(pair, text, written)
     assert statuses(judged[ONE]) == [Status.ACCEPTED] * 2
@@ -75,11 +75,11 @@ def test_a_draft_that_agrees_whole_brings_a_bonus_token(pair, known):
     assert judged[ONE]["score"]["streak"] == 2
 
 
-def test_a_draft_is_cut_at_the_most_tokens_and_that_is_said(pair, known):
+def test_a_draft_is_cut_at_the_maximum_length_and_the_sentence_reports_it(pair, known):
     text, _ = known
     judged, end = turn(pair, text, "0123456789abcdef")
     assert pair.pieces.text(token["id"] for token in judged[ONE]["round"]["drafted"]) == "0123456789ab"
-    assert judged[ONE]["cut"] == "cdef" and "“cdef”, was cut" in end["sentence"]
+    assert judged[ONE]["cut"] == "cdef" and "“cdef” was cut" in end["sentence"]
     assert len(judged[MODEL]["round"]["drafted"]) == MAX_K
 
 
@@ -103,7 +103,7 @@ def test_whatever_is_drafted_the_text_is_the_targets(pair, draft):
     assert scores[ONE]["tokens"] == len(written)
 
 
-def test_of_two_players_the_longer_kept_draft_stays_whoever_wrote_it(pair, known):
+def test_of_two_players_the_draft_with_more_accepted_tokens_extends_the_text(pair, known):
     text, written = known
     for drafts, best in (((written, "?"), ONE), (("?", written), TWO)):
         judged, end = turn(pair, text, *drafts)
@@ -128,15 +128,15 @@ def test_an_accepted_end_of_text_ends_the_game(pair, known, ending):
     text, written = known
     judged, end = turn(pair, text, f"{written}more")
     assert judged[ONE]["round"]["emission"] is None and end["finish"] == Finish.EOS
-    assert end["written"][-1] == ending and end["sentence"].startswith("You: 2 of 6 accepted; with them")
+    assert end["written"][-1] == ending and end["sentence"].startswith("You: 2 of 6 accepted; the text ends")
     judged, corrected = turn(pair, text, f"{written[0]}?")
     assert judged[ONE]["round"]["emission"]["id"] == ending and corrected["finish"] == Finish.EOS
     with pytest.raises(UserError, match="The text has ended"):
         turn(pair, text, "more", written=end["written"])
 
 
-def test_ids_the_target_cannot_have_written_are_refused(pair):
-    with pytest.raises(UserError, match="does not know; start a new game"):
+def test_ids_the_target_does_not_have_are_refused(pair):
+    with pytest.raises(UserError, match="does not have; start a new game"):
         turn(pair, "abc", "x", written=[10**6])
 
 
@@ -153,14 +153,14 @@ def test_a_game_ends_with_the_targets_context(pair, monkeypatch):
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2])
-def test_stop_ends_a_turn_before_the_next_drafter_and_counts_none_of_it(pair, asked):
+def test_stop_ends_a_turn_before_the_next_drafter(pair, asked):
     answers = iter([False] * asked + [True] * 9)
     request = parse_turn({"text": "abc", "draft": "x", "second_draft": "y"})
     events = list(play_turn(pair, request, lambda: next(answers)))
     assert [event["player"] for event in events] == [ONE, TWO, MODEL][:asked]
 
 
-def test_the_service_plays_and_refuses_in_words(pair):
+def test_the_service_plays_a_turn_and_refuses_bad_drafts(pair):
     service = service_of(pair)
     *_, end = service.events(JobKind.PLAY, {"text": "abc", "draft": "x"}, lambda: False)
     assert end["type"] == "turn"
@@ -168,7 +168,7 @@ def test_the_service_plays_and_refuses_in_words(pair):
         list(service.events(JobKind.PLAY, {"text": "abc", "draft": ""}, lambda: False))
 
 
-def test_without_a_draft_model_another_drafter_plays_beside(known):
+def test_without_a_draft_model_another_drafter_plays_along(known):
     bare = replace(tiny_pair(), draft=None)
     judged, end = turn(bare, known[0], known[1])
     assert judged[MODEL]["name"] == "Copying" and end["type"] == "turn"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specdemo.lab.request import parse_lab
 from specdemo.lab.theory import parse_theory
-from specdemo.play.class_request import parse_class
+from specdemo.play.class_drafts import parse_class
 from specdemo.play.game import parse_turn
 from specdemo.proof.request import parse_proof
 from specdemo.quiz.questions import QUESTIONS

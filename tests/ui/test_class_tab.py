@@ -1,4 +1,4 @@
-"""A teacher's page and students' pages in a real browser: who sees what when, and what they can do."""
+"""A teacher's page and students' pages in a real browser: what each sees, and what they can do."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from specdemo.records.trace import SPECULATIVE
 
 COST = next(number for number, question in enumerate(QUESTIONS) if question.name == "cost")
 NO_STREAMS = "window.EventSource = class { close() {} }"
-"""A proxy that hands no stream on before its end."""
+"""As if a proxy held back every stream."""
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def ask(page: Any, text: str = "Faster?", options: str = "yes\nno") -> None:
     page.fill(".sd-class textarea[name=text]", text)
     page.fill(".sd-class textarea[name=options]", options)
     page.click("text=Ask the class")
-    page.wait_for_selector("text=Close the answers")
+    page.wait_for_selector("text=Close voting")
 
 
 def same(one: Any, other: Any) -> None:
@@ -99,14 +99,14 @@ def test_a_student_sees_the_run_its_clock_and_the_opened_round(teacher, student)
     assert not watching.evaluate("document.documentElement.scrollWidth > innerWidth")
 
 
-def test_who_comes_late_gets_the_run_so_far_and_where_its_clock_stands(teacher, student):
+def test_a_latecomer_gets_the_run_so_far_and_its_clock(teacher, student):
     go(teacher, "run")
     run_to_end(teacher)
     scrub(teacher, 0.1)
     same(teacher, student())
 
 
-def test_the_pace_and_a_playing_clock_are_the_teachers(teacher, student):
+def test_pace_and_playing_clock_follow_the_teacher(teacher, student):
     watching = student()
     go(teacher, "run")
     run_to_end(teacher)
@@ -143,7 +143,7 @@ def test_a_student_may_look_elsewhere_and_come_back_with_one_press(teacher, stud
     same(teacher, watching)
 
 
-def test_lesson_and_tab_are_told(teacher, student):
+def test_the_class_sees_the_teachers_lesson_and_tab(teacher, student):
     watching = student()
     go(teacher, "learn")
     teacher.wait_for_selector(".sd-learn[data-at]")
@@ -156,7 +156,7 @@ def test_lesson_and_tab_are_told(teacher, student):
     expect(watching.locator("[data-lesson='2']")).to_be_hidden()
 
 
-def test_a_refused_run_is_told_to_the_class(teacher, student, service):
+def test_the_class_sees_the_error_of_a_refused_run(teacher, student, service):
     watching = student()
     go(teacher, "run")
     teacher.fill("#prompt textarea", " ")
@@ -166,7 +166,7 @@ def test_a_refused_run_is_told_to_the_class(teacher, student, service):
     expect(watching.locator(".sd-error")).to_have_text(words.text_content())
 
 
-def test_a_question_of_ones_own_from_asking_to_summing_up(teacher, student):
+def test_a_question_of_ones_own_from_asking_to_the_summary(teacher, student):
     phone = student(viewport={"width": 390, "height": 844})
     keyboard = student()
     ask(teacher)
@@ -181,20 +181,20 @@ def test_a_question_of_ones_own_from_asking_to_summing_up(teacher, student):
     assert teacher.locator("[data-role=asked] .sd-answers").count() == 0  # not before the close
     phone.reload()
     expect(phone.locator(".sd-asked-option[aria-pressed=true]")).to_contain_text("no")
-    teacher.click("text=Close the answers")
+    teacher.click("text=Close voting")
     expect(phone.locator(".sd-answers b")).to_have_text(["1", "1"])
     teacher.click("text=A is right")
     expect(keyboard.locator(".sd-asked-told")).to_contain_text(
         "You were right. Measured: A, “yes”. 1 of 2 were right."
     )
-    expect(phone.locator(".sd-asked-told")).to_contain_text("Not as you said.")
+    expect(phone.locator(".sd-asked-told")).to_contain_text("You were wrong.")
     assert not phone.evaluate(WIDER.replace("main *", "body *"), 390)
     teacher.click("text=Next question")
     expect(phone.locator("[data-role=asked]")).to_be_hidden()
     press(teacher, "sum-up")
     expect(teacher.locator("[data-role=summary]")).to_contain_text("1 of 2 were right.")
     with teacher.expect_download() as download:
-        teacher.click("text=Save as a table")
+        teacher.click("text=Save as CSV")
     assert "Faster?" in download.value.path().read_text(encoding="utf-8")
 
 
@@ -210,9 +210,9 @@ def test_a_number_may_be_asked_and_typed(teacher, student):
     watching.fill(".sd-asked input", "1,5")
     watching.keyboard.press("Enter")
     expect(watching.locator(".sd-asked-told")).to_contain_text("Your answer: 1.5.")
-    teacher.click("text=Close the answers")
+    teacher.click("text=Close voting")
     teacher.fill("[data-role=asked] input", "1.45")
-    teacher.click("text=That was measured")
+    teacher.click("text=Show as measured")
     expect(watching.locator(".sd-asked-told")).to_contain_text("You were right. Measured: 1.45.")
 
 
@@ -223,8 +223,8 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement(teacher, student,
     teacher.click("text=Ask the class")
     watching.click(".sd-asked-option >> nth=2")
     expect(watching.locator(".sd-asked-told")).to_contain_text("Your answer: C")
-    teacher.click("text=Close the answers")
-    teacher.click("text=Measure it in the quiz")
+    teacher.click("text=Close voting")
+    teacher.click("text=Measure in the quiz")
     teacher.check(f"[data-question='{COST + 1}'] input[value='0']")
     teacher.click("#quiz-run")
     expect(watching.locator(".sd-asked-told")).to_contain_text("You were right.")
@@ -232,13 +232,13 @@ def test_a_question_of_the_quiz_is_answered_by_its_measurement(teacher, student,
     expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
 
 
-def test_the_class_is_the_draft_and_everybody_sees_what_the_target_keeps(teacher, student):
+def test_the_class_drafts_and_everybody_sees_the_verdicts(teacher, student):
     phone = student(viewport={"width": 390, "height": 844}, color_scheme="dark")
     keyboard = student()
     teacher.fill(".sd-class-game textarea[name=text]", "Please answer")
     teacher.fill(".sd-class-game input[name=seconds]", "6")
     teacher.check(".sd-class-game input[name=drafts]")
-    teacher.click("text=Let them write")
+    teacher.click("text=Start the game")
     phone.fill(".sd-game-form textarea", "as soon as you can")
     phone.fill(".sd-game-form input", "Ana")
     phone.click(".sd-game-form button")
@@ -250,7 +250,7 @@ def test_the_class_is_the_draft_and_everybody_sees_what_the_target_keeps(teacher
     for page in (phone, keyboard, teacher):
         expect(page.locator(".sd-game-results")).to_be_visible()
     expect(teacher.locator(".sd-game-count")).to_have_text("2 drafts")
-    expect(teacher.locator(".sd-game-best")).to_have_text("By Ana.")
+    expect(teacher.locator(".sd-game-best")).to_have_text("Best: Ana.")
     own = phone.locator(".sd-game-drafts").first
     expect(own.locator("b")).to_have_text("12 of 12")
     statuses = (
@@ -267,10 +267,10 @@ def test_the_class_is_the_draft_and_everybody_sees_what_the_target_keeps(teacher
     assert_accessible(phone, "body")
     assert_accessible(teacher, ".sd-class")
     assert not phone.evaluate(WIDER.replace("main *", "body *"), 390)
-    teacher.click("text=Another beginning")
+    teacher.click("text=New game")
     expect(phone.locator(".sd-student > .sd-game")).to_be_hidden()
     press(teacher, "sum-up")
-    expect(teacher.locator("[data-role=summary]")).to_contain_text("The class was the draft")
+    expect(teacher.locator("[data-role=summary]")).to_contain_text("The class as the draft model")
 
 
 def test_the_teachers_reload_keeps_the_class(teacher, student):
@@ -282,11 +282,11 @@ def test_the_teachers_reload_keeps_the_class(teacher, student):
     teacher.wait_for_selector(".sd-class[data-state=open]")
     assert teacher.text_content(".sd-class-code") == code
     expect(teacher.locator("[data-role=here]")).to_have_text("1 student is here.")
-    teacher.click("text=Close the answers")
+    teacher.click("text=Close voting")
     expect(watching.locator(".sd-asked-told")).to_contain_text("closed")
 
 
-def test_where_streams_are_kept_back_news_is_asked_for(teacher, student):
+def test_a_page_polls_if_streams_are_held_back(teacher, student):
     watching = student(NO_STREAMS)
     go(teacher, "run")
     run_to_end(teacher)
@@ -295,7 +295,7 @@ def test_where_streams_are_kept_back_news_is_asked_for(teacher, student):
     same(teacher, watching)
 
 
-def test_a_class_that_is_over_says_so_and_keeps_what_was_shown(teacher, student):
+def test_the_end_of_a_class_is_announced_and_the_run_stays(teacher, student):
     watching = student()
     go(teacher, "run")
     run_to_end(teacher)
@@ -310,10 +310,10 @@ def test_a_class_that_is_over_says_so_and_keeps_what_was_shown(teacher, student)
     expect(teacher.locator(".sd-class-chip")).to_have_count(0)
 
 
-def test_a_wrong_code_is_asked_for_again(teacher, patient_page, url):
+def test_a_wrong_code_can_be_corrected(teacher, patient_page, url):
     page = patient_page()
     page.goto(f"{url}specdemo-class/zzzzzz")
-    expect(page.locator("[data-role=refused]")).to_contain_text("no class of that code")
+    expect(page.locator("[data-role=refused]")).to_contain_text("no class with that code")
     page.fill("input[name=code]", teacher.text_content(".sd-class-code").lower())
     page.click("text=Join")
     page.wait_for_selector(".sd-student[data-state=following]")
@@ -329,9 +329,9 @@ def test_both_pages_are_accessible(teacher, student):
     expect(watching.locator(".sd-asked-told")).to_contain_text("Your answer")
     assert_accessible(teacher, ".sd-class")
     assert_accessible(watching, "body")
-    teacher.click("text=Close the answers")
+    teacher.click("text=Close voting")
     teacher.click("text=B is right")
-    expect(watching.locator(".sd-asked-told")).to_contain_text("Not as you said")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("You were wrong")
     press(teacher, "sum-up")
     assert_accessible(teacher, ".sd-class")
     assert_accessible(watching, "body")

@@ -1,4 +1,4 @@
-"""The tab Play in the browser: a visitor drafts, a target that knows what comes next edits."""
+"""The tab Play in the browser: a visitor drafts, a stand-in target verifies."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_a_game_for_one_is_played_to_its_end(open_page, service):
     assert [letter for letter, _ in tokens(page, 0, 1)[:6]] == list(GAME_GUESS[:6])
     assert "p 75%" in page.locator(TURNS).inner_text() and "p 13%" in page.locator(TURNS).inner_text()
     assert scores(page) == {"You": ["80%", "5.00", "4"], "Draft model": ["86%", "7.00", "6"]}
-    assert page.inner_text(NOTICE).startswith("You: 4 of 8 accepted; instead of “l” the target writes “s”.")
+    assert page.inner_text(NOTICE).startswith("You: 4 of 8 accepted; the target writes “s” instead of “l”.")
     assert page.inner_text("[data-role=turn]") == "Turn 2 of 3"
     page.press(BOX, "Backspace")
     draft(page, "oon as p")
@@ -56,9 +56,9 @@ def test_a_game_for_one_is_played_to_its_end(open_page, service):
     draft(page, "ssible")
     assert page.inner_text(TEXT) == OPENING + GAME_TEXT[:-1]
     assert page.locator(TURNS).locator("h3").all_inner_texts() == ["Turn 3", "Turn 2", "Turn 1"]
-    assert page.inner_text("[data-role=turn]") == "The end, after 3 turns"
+    assert page.inner_text("[data-role=turn]") == "Game over after 3 turns"
     assert page.locator(BOX).is_hidden()
-    assert page.locator(f"{NOTICE} b").inner_text().startswith("You: 95% accepted, the draft model: ")
+    assert page.locator(f"{NOTICE} b").inner_text().startswith("Acceptance rates: you 95%, the draft model ")
     asked = [parse_turn(raw) for raw in service.requests]
     assert [bytes(request.written).decode() for request in asked] == ["", " as s", " as soon as po"]
     assert [request.scores["one"].compared for request in asked[1:]] == [5, 13]
@@ -72,7 +72,7 @@ def test_the_end_of_the_text_ends_the_game(open_page):
     page = open_game(open_page)
     draft(page, "as soon as")
     draft(page, "possible.")
-    assert page.inner_text("[data-role=turn]") == "The end, after 2 turns"
+    assert page.inner_text("[data-role=turn]") == "Game over after 2 turns"
     assert "The text has ended." in page.inner_text(NOTICE)
     page.fill("[data-role=most]", "20")
     page.press("[data-role=most]", "Tab")
@@ -80,7 +80,7 @@ def test_the_end_of_the_text_ends_the_game(open_page):
 
 
 @pytest.mark.slow
-def test_two_players_draft_unseen_and_the_better_draft_stays(open_page, service):
+def test_two_players_draft_in_secret_and_the_better_draft_extends_the_text(open_page, service):
     page = open_game(open_page, players=2)
     page.fill(BOX, "as late")
     assert page.inner_text(TEXT) == OPENING + " as late", "as it would stand there"
@@ -99,7 +99,7 @@ def test_two_players_draft_unseen_and_the_better_draft_stays(open_page, service)
 
 
 @pytest.mark.slow
-def test_it_is_played_with_the_keyboard_alone(open_page):
+def test_play_works_with_the_keyboard_alone(open_page):
     page = open_game(open_page)
     page.focus(BOX)
     page.keyboard.type("as soon")
@@ -112,7 +112,7 @@ def test_it_is_played_with_the_keyboard_alone(open_page):
     assert page.input_value(BOX) == "a\nb", "a line, not a turn"
     page.fill("[data-role=most]", "1")
     page.press("[data-role=most]", "Tab")
-    assert page.inner_text("[data-role=turn]") == "The end, after 1 turn"
+    assert page.inner_text("[data-role=turn]") == "Game over after 1 turn"
     page.fill("[data-role=most]", "2")
     page.press("[data-role=most]", "Tab")
     page.fill(BOX, "kept")
@@ -123,7 +123,7 @@ def test_it_is_played_with_the_keyboard_alone(open_page):
 
 
 @pytest.mark.slow
-def test_the_space_before_a_word_is_put_unless_it_is_taken_away(open_page, service):
+def test_a_space_is_added_before_a_word_unless_it_is_removed(open_page, service):
     page = open_game(open_page)
     button = page.locator("[data-role=space]")
     for words, seen in (("as", " as"), (" as", " as"), (", as", ", as"), ("  as", "  as")):
@@ -145,7 +145,7 @@ def test_the_space_before_a_word_is_put_unless_it_is_taken_away(open_page, servi
 
 
 @pytest.mark.slow
-def test_bad_input_gets_a_sentence_and_the_game_goes_on(open_page, service):
+def test_bad_input_gets_a_sentence_and_the_game_continues(open_page, service):
     page = open_game(open_page)
     for empty in ("", "   "):
         page.fill(BOX, empty)
@@ -163,7 +163,7 @@ def test_bad_input_gets_a_sentence_and_the_game_goes_on(open_page, service):
     assert page.locator(ERROR).is_hidden() and page.inner_text(TEXT) == OPENING + " as soon "
     page.select_option("[data-role=opening]", "own")
     page.click(".sd-play-own button")
-    assert page.inner_text(ERROR) == "The text is empty; write the beginning of one."
+    assert page.inner_text(ERROR) == "The text is empty; write how it starts."
 
 
 @pytest.mark.slow
@@ -198,12 +198,12 @@ def test_hostile_text_is_shown_and_not_run(open_page, service):
     assert page.inner_text(TEXT) == hostile + " a"
     assert page.locator(".sd-play :is(img, [onclick])").count() == 0
     assert "cut: “alert(3)>${x}”" in page.inner_text(TURNS)
-    assert "The end, “alert(3)>${x}”, was cut" in page.inner_text(NOTICE)
+    assert "“alert(3)>${x}” was cut" in page.inner_text(NOTICE)
     assert service.requests[0]["text"] == hostile
 
 
 @pytest.mark.slow
-def test_axe_finds_nothing_serious(open_page):
+def test_play_is_accessible(open_page):
     page = open_game(open_page, turns=1, players=2)
     assert_accessible(page, ".sd-play", ".sd-header", state="at the start")
     page.fill(BOX, " ")
@@ -228,7 +228,7 @@ def test_a_turn_fits_a_small_projector_and_a_phone(open_page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 1280])
-def test_all_tabs_are_seen_whole(open_page, width):
+def test_all_tabs_are_fully_visible(open_page, width):
     page = open_page(width=width)
     tabs = page.locator("#tabs > .tab-wrapper button[role=tab]:visible")
     assert tabs.all_inner_texts() == TABS
@@ -244,7 +244,7 @@ def test_all_tabs_are_seen_whole(open_page, width):
 
 
 @pytest.mark.slow
-def test_the_stage_is_not_shown_with_the_game(open_page):
+def test_the_stage_is_hidden_while_play_is_open(open_page):
     page = open_game(open_page)
     assert page.locator("#stage").is_hidden()
     page.click("#tab-learn-button")

@@ -1,60 +1,61 @@
-"""Classes over HTTP: a teacher's page tells what it shows, students' pages read it and answer.
+"""Routes of classes: the teacher's page posts what it shows, students' pages read it, answer and draft.
 
-Students get server-sent events, or ask for news where a proxy keeps those back; they need no session of
-Gradio's, no place in the queue and no thread. The room's secret travels in a header, and is told to nobody
-but who has opened the room.
+Students need no Gradio session, no queue position and no thread of the server.
 """
 
 import csv
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import cache
+from string import Template
 from typing import Any
 from urllib.parse import urlsplit
 
 import segno
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from specdemo.classroom.rates import TooOftenError
+from specdemo.charts.palette import css_variables
+from specdemo.classroom.games import Judge
 from specdemo.classroom.room import OtherWindowError, Room
 from specdemo.classroom.rooms import NoClassError, Rooms
-from specdemo.classroom.shown_run import UnknownRunError
-from specdemo.classroom.stream import messages, news
+from specdemo.classroom.shown import UnknownRunError
+from specdemo.classroom.students import TooOftenError
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import dump
+from specdemo.service.event_source import EventSource
+from specdemo.service.job_kinds import JobKind
+from specdemo.service.queue_place import Stop
+from specdemo.service.shares import Visitor
 from specdemo.ui import stage
-from specdemo.ui.http.class_page import student_page
+from specdemo.ui.component import DRESS, inline_json, static_text
+from specdemo.ui.component import PREFIX as STATIC
 from specdemo.ui.http.gradio_requests import object_in
 from specdemo.ui.http.own_routes import checked_beside, posted, with_routes
 from specdemo.ui.http.traces import json_reply, refusal
 
 PREFIX = "specdemo-class"
 SECRET = "x-class-secret"
-MOST_TAUGHT = 1_000_000
-"""Bytes of one post of the teacher's page, which sends a long run in parts."""
-MAX_TAUGHT_VALUES = 60_000
-"""JSON values of one; a part of a run has half as many."""
-MOST_SAID = 4_000
-"""Bytes of one post of a student's page."""
-MOST_ADDRESS_CHARS = 300
-NO_ADDRESS = "address must be that of the page, as the browser shows it."
+MAX_TEACHER_BYTES = 1_000_000
+"""Size of one post of the teacher's page, which sends a long run in parts."""
+MAX_TEACHER_VALUES = 60_000
+"""JSON values in one post; a part of a run has half as many."""
+MAX_STUDENT_BYTES = 4_000
+MAX_ADDRESS_CHARS = 300
+NO_ADDRESS = "address must be the page's address, as the browser shows it."
 PART = 2**16
 """Bytes that are handed to a connection at once."""
-HERE = b'data: {"type":"here"}\n\n'
+SHEETS = (*stage.STAGE_SHEETS, "learn", "class", "class-student")
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 Answer = Callable[[Request, Room], Awaitable[Response]]
 StudentAnswer = Callable[[Request, Room, str, dict[str, Any]], Awaitable[Response]]
-"""Is given the token that came with what a student says, and the rest of it."""
-
-
-def with_class(options: Mapping[str, Any], rooms: Rooms) -> dict[str, Any]:
-    """``options`` of ``launch()`` with the routes to these classes."""
-    return with_routes(options, ClassRoutes(rooms).routes())
+"""Takes the student's token and the rest of what the student posted."""
 
 
 class TooLargeError(UserError):
-    """What was sent has more bytes than are taken."""
+    """A post has too many bytes."""
 
 
 _STATUS = {
@@ -66,14 +67,52 @@ _STATUS = {
 }
 
 
+def with_class(options: Mapping[str, Any], rooms: Rooms) -> dict[str, Any]:
+    """Return ``options`` of ``launch()`` with the routes to these classes."""
+    return with_routes(options, ClassRoutes(rooms).routes())
+
+
+def judge_with(service: EventSource, address: str, code: str) -> Judge:
+    """Return a judge for the games of a class, which counts as one visitor from its teacher's address."""
+    visitor = Visitor(address, f"class {code}")
+
+    def results(request: Mapping[str, Any], stop: Stop) -> Mapping[str, Any]:
+        *_, last = [{}, *service.events(JobKind.CLASS, request, stop, None, visitor)]
+        if last.get("type") != "class-judged":
+            raise UserError("The drafts were not judged; start another game.")
+        return last
+
+    return lambda request, stop: run_in_threadpool(results, request, stop)
+
+
+@cache
+def student_page(root: str) -> str:
+    """Return the students' page: the stage without Gradio, the lessons to read, and what the class is asked.
+
+    Args:
+        root: The relative path to the live page, such as ``../``: a proxy may serve both under any path.
+    """
+    files = f"{root}{STATIC}"
+    return Template(static_text("class-student.html")).substitute(
+        dress=DRESS,
+        palette=css_variables(),
+        sheets="\n".join(f'<link rel="stylesheet" href="{files}/{name}.css">' for name in SHEETS),
+        files=files,
+        root=root,
+        stage=static_text("stage.html"),
+        lessons=static_text("lessons.html"),
+        settings=inline_json(stage.settings()),
+    )
+
+
 class ClassRoutes:
-    """The routes around one server's classes."""
+    """The routes to one server's classes."""
 
     def __init__(self, rooms: Rooms) -> None:
         self._rooms = rooms
 
     def routes(self) -> list[BaseRoute]:
-        """All of them; paths with a code are about that class."""
+        """Return all routes; paths with a code are about that class."""
         at = f"/{PREFIX}/{{code}}"
         return [
             Route(f"/{PREFIX}", self._open, methods=["POST"]),
@@ -92,97 +131,98 @@ class ClassRoutes:
         ]
 
     def _of_class(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint about the class that the path names, for its teacher, or for a student who reads."""
+        """Return an endpoint for the teacher's page, or for a student's that reads."""
 
-        async def answered(request: Request) -> Response:
+        async def endpoint(request: Request) -> Response:
             token = request.headers.get(SECRET) or request.query_params.get("student", "")
-            return await _told(lambda: answer(request, self._find(request, token)))
+            return await _refusing(lambda: answer(request, self._find(request, token)))
 
-        return answered
+        return endpoint
 
     def _of_student(self, answer: StudentAnswer) -> Callable[[Request], Awaitable[Response]]:
-        """An endpoint for what a student posts, whose token is in the body."""
+        """Return an endpoint for a student's post, which has the token in its body."""
 
         async def taken(request: Request) -> Response:
-            said = await _sent(request, MOST_SAID)
-            student = said.pop("student", "")
+            content = await _content(request, MAX_STUDENT_BYTES)
+            student = content.pop("student", "")
             token = student if isinstance(student, str) else ""
-            return await answer(request, self._find(request, token), token, said)
+            return await answer(request, self._find(request, token), token, content)
 
-        async def answered(request: Request) -> Response:
-            return await _told(lambda: taken(request))
+        async def endpoint(request: Request) -> Response:
+            return await _refusing(lambda: taken(request))
 
-        return answered
+        return endpoint
 
     def _find(self, request: Request, token: str) -> Room:
         return self._rooms.find(request.path_params["code"], _address(request), token)
 
     async def _open(self, request: Request) -> Response:
-        return await _told(lambda: self._opened(request))
+        async def opened() -> Response:
+            base = _base(await _content(request, MAX_STUDENT_BYTES))
+            room = self._rooms.open(_address(request))
+            link = f"{base}{PREFIX}/{room.code}"
+            # segno picks the highest error correction that fits the size: the last row has to read it.
+            qr = segno.make(link, micro=False).svg_data_uri(border=2, scale=8)
+            return json_reply({"code": room.code, "secret": room.secret, "link": link, "qr": qr})
 
-    async def _opened(self, request: Request) -> Response:
-        base = _base(await _sent(request, MOST_SAID))
-        room = self._rooms.open(_address(request))
-        link = f"{base}{PREFIX}/{room.code}"
-        # Of the highest correction that costs no larger code: it is read from the last row of a class room.
-        qr = segno.make(link, micro=False).svg_data_uri(border=2, scale=8)
-        return json_reply({"code": room.code, "secret": room.secret, "link": link, "qr": qr})
+        return await _refusing(opened)
 
-    async def _join(self, request: Request, room: Room, student: str, _said: dict[str, Any]) -> Response:
-        """A student who was here before stays who they are; anybody else is new."""
+    async def _join(self, request: Request, room: Room, student: str, _content: dict[str, Any]) -> Response:
+        """Add a student, unless the token shows that they joined before."""
         if not room.students.knows(student):
             student = self._rooms.join(room, _address(request))
         return json_reply({"student": student, **room.known_of(student)})
 
     async def _end(self, request: Request, room: Room) -> Response:
-        room.require_teacher(request.headers.get(SECRET, ""))
+        _require_teacher(request, room)
         self._rooms.end(room)
         return json_reply({})
 
 
 async def _teach(request: Request, room: Room) -> Response:
-    room.require_teacher(request.headers.get(SECRET, ""))
-    return json_reply(room.take(await _sent(request, MOST_TAUGHT)))
+    _require_teacher(request, room)
+    return json_reply(room.take(await _content(request, MAX_TEACHER_BYTES)))
 
 
-async def _answer(_request: Request, room: Room, student: str, said: dict[str, Any]) -> Response:
-    room.answer(student, said)
+async def _answer(_request: Request, room: Room, student: str, content: dict[str, Any]) -> Response:
+    room.answer(student, content)
     return json_reply({})
 
 
-async def _draft(_request: Request, room: Room, student: str, said: dict[str, Any]) -> Response:
-    return json_reply({"number": room.draft(student, said)})
+async def _draft(_request: Request, room: Room, student: str, content: dict[str, Any]) -> Response:
+    room.draft(student, content)
+    return json_reply({})
 
 
 async def _own(request: Request, room: Room) -> Response:
-    """What became of a student's own draft."""
-    return json_reply(room.games.verdict_on(_student(request, room)))
+    """Reply with the verdict on a student's own draft."""
+    token, game = _student(request, room), room.games.current
+    return json_reply(game.verdict_of(token) if game else None)
 
 
 async def _game(request: Request, room: Room) -> Response:
-    """The game on the page, for the teacher's: what everybody has been told of it."""
-    room.require_teacher(request.headers.get(SECRET, ""))
-    game = room.games.at_hand
-    return json_reply(game.told() if game else None)
+    """Reply to the teacher's page with what everybody sees of the current game."""
+    _require_teacher(request, room)
+    game = room.games.current
+    return json_reply(game.for_students() if game else None)
 
 
 async def _summary(request: Request, room: Room) -> Response:
-    room.require_teacher(request.headers.get(SECRET, ""))
+    _require_teacher(request, room)
     summary = room.summary()
     if request.query_params.get("as") != "csv":
         return json_reply(summary)
-    return Response(table(summary), media_type="text/csv; charset=utf-8", headers=stage.REVALIDATE)
+    return Response(_table(summary), media_type="text/csv; charset=utf-8", headers=stage.REVALIDATE)
 
 
 async def _events(request: Request, room: Room) -> Response:
-    """Server-sent events, each a message with its number, from behind the one the page has last seen."""
-    token = _student(request, room)
-    after = _number(request.query_params.get("after", "0"))
+    """Reply with server-sent events: the messages after the last one that the page has seen."""
+    token, after = _student(request, room), _after(request)
 
     async def lines() -> AsyncIterator[bytes]:
-        yield HERE  # that streams come through at all, a page has to know at once
+        yield b'data: {"type":"here"}\n\n'  # The page must know at once that streams get through.
         try:
-            async for new in messages(room, token, after):
+            async for new in room.stream(token, after):
                 for part in _parts(b"".join(frame.event for frame in new) or b": here\n\n"):
                     yield part
         except UserError as error:
@@ -192,8 +232,8 @@ async def _events(request: Request, room: Room) -> Response:
 
 
 async def _news(request: Request, room: Room) -> Response:
-    token, after = _student(request, room), _number(request.query_params.get("after", "0"))
-    new = await news(room, token, after)
+    """Reply with the messages after the last one that the page has seen, as NDJSON."""
+    new = await room.poll(_student(request, room), _after(request))
 
     async def lines() -> AsyncIterator[bytes]:
         for frame in new:
@@ -205,7 +245,7 @@ async def _news(request: Request, room: Room) -> Response:
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
-    """So little at a time that a connection which nobody reads holds hardly more than that."""
+    """Yield small parts, so that a connection that nobody reads holds hardly more than one."""
     return (data[start : start + PART] for start in range(0, len(data), PART))
 
 
@@ -214,26 +254,26 @@ def _page(request: Request) -> Response:
     return HTMLResponse(student_page(root), headers=stage.REVALIDATE)
 
 
-def table(summary: Mapping[str, Any]) -> str:
-    """A class summed up as CSV: one line an answer, with how many gave it and whether it is right."""
-    told = io.StringIO()
-    rows = csv.writer(told)
+def _table(summary: Mapping[str, Any]) -> str:
+    """Return the questions of a lesson summary as CSV, one line per answer."""
+    lines = io.StringIO()
+    rows = csv.writer(lines)
     rows.writerow(["question", "text", "answer", "students", "right"])
     for question in summary["questions"]:
         for index, bar in enumerate(question["bars"]):
             right = question["kind"] == "choice" and question["right"] == index
-            rows.writerow(
-                [question["number"], _cell(question["text"]), _cell(bar["label"]), bar["count"], right]
-            )
-    return told.getvalue()
+            text, label = _cell(question["text"]), _cell(bar["label"])
+            rows.writerow([question["number"], text, label, bar["count"], right])
+    return lines.getvalue()
 
 
 def _cell(text: str) -> str:
-    """Text that no spreadsheet takes for a formula."""
+    """Return text that no spreadsheet takes for a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
-async def _told(answer: Callable[[], Awaitable[Response]]) -> Response:
+async def _refusing(answer: Callable[[], Awaitable[Response]]) -> Response:
+    """Return the answer, or a refusal with the status of the error that it raised."""
     try:
         return await answer()
     except UserError as error:
@@ -241,14 +281,18 @@ async def _told(answer: Callable[[], Awaitable[Response]]) -> Response:
     except ClientDisconnect:
         return Response(status_code=400)
     except TimeoutError:
-        return refusal(408, UserError("That took too long to arrive; send it again."))
+        return refusal(408, UserError("The request took too long to arrive; send it again."))
 
 
-async def _sent(request: Request, most: int) -> dict[str, Any]:
-    body = await posted(request, most)
-    if len(body) > most:
-        raise TooLargeError(f"That is too large; at most {most:,} bytes are taken.")
-    return await checked_beside(body, lambda sent: object_in(sent, MAX_TAUGHT_VALUES))
+async def _content(request: Request, max_bytes: int) -> dict[str, Any]:
+    body = await posted(request, max_bytes)
+    if len(body) > max_bytes:
+        raise TooLargeError(f"The request is too large; at most {max_bytes:,} bytes are accepted.")
+    return await checked_beside(body, lambda content: object_in(content, MAX_TEACHER_VALUES))
+
+
+def _require_teacher(request: Request, room: Room) -> None:
+    room.require_teacher(request.headers.get(SECRET, ""))
 
 
 def _student(request: Request, room: Room) -> str:
@@ -257,16 +301,17 @@ def _student(request: Request, room: Room) -> str:
     return token
 
 
-def _number(text: str) -> int:
+def _after(request: Request) -> int:
+    text = request.query_params.get("after", "0")
     if not text.isascii() or not text.isdigit() or len(text) > 16:
         raise UserError(f"after must be the number of a message, not {show(text)}.")
     return int(text)
 
 
 def _base(raw: Mapping[str, Any]) -> str:
-    """The page's address, as the teacher's browser has it; ends with a slash."""
+    """Return the page's address as the teacher's browser has it, with a slash at the end."""
     address = raw.get("address")
-    if not isinstance(address, str) or len(address) > MOST_ADDRESS_CHARS:
+    if not isinstance(address, str) or len(address) > MAX_ADDRESS_CHARS:
         raise UserError(NO_ADDRESS)
     try:
         parts = urlsplit(address)

@@ -1,125 +1,109 @@
-// The game on a student's page: write the next words until the time is over, then see what the target keeps.
+// A game on a student's page: write the next words until the time is over, then see the target's verdict.
 
 import { gameResults } from "./class_results.js";
-import { element, replaceParts } from "./dom.js";
+import { element, onSubmit, replaceParts, write } from "./dom.js";
 import { recallInTab, rememberInTab } from "./memory.js";
 
 const NAME_KEY = "specdemo-nickname";
-const LAST_MS = 300; // so much before the end what stands there is sent
+const SEND_BEFORE_END_MS = 300;
 
 export class Drafting {
-  /** `send({ game, draft, name })` resolves to the draft's number, `ownVerdict()` to what became of one's own draft. */
+  /** `send({ game, draft, name })` resolves once the server has the draft, `ownVerdict()` to the verdict on it. */
   constructor(root, { send, ownVerdict }) {
     this.root = root;
     this.send = send;
     this.ownVerdict = ownVerdict;
     this.game = null;
-    this.before = {};
+    this.known = {};
   }
 
-  /**
-   * What is known of who joins again: `drafted` (`{ game, draft }`) and `writing` (`{ game, left }`, in seconds), or
-   * null.
-   */
+  /** Remember the server's `drafted` (`{ game, draft }`) and `writing` (`{ game, left }`, in seconds), both maybe null. */
   recall({ drafted, writing }) {
-    this.before = { drafted, writing, at: performance.now() };
+    this.known = { drafted, writing, at: performance.now() };
   }
 
-  /** `game` as the server tells it; null: none is on. */
+  /** Show `game` as the server sends it; null: there is none. */
   show(game) {
-    const known = this.game;
+    const before = this.game;
     this.game = game;
     this.root.hidden = !game;
-    if (!game) return this.stopClock();
-    if (game.number === known?.number && game.phase === known.phase) return;
-    this.stopClock();
-    this.told = element("p", "sd-asked-told");
-    this.told.setAttribute("role", "status");
-    const title = element("h2", "", "The class is the draft");
-    replaceParts(this.root, title, element("p", "sd-game-opening", game.text), ...this.parts(), this.told);
+    if (game && game.number === before?.number && game.phase === before.phase) return;
+    clearInterval(this.timer);
+    if (!game) return;
+    this.status = element("p", "sd-asked-told");
+    this.status.setAttribute("role", "status");
+    const title = element("h2", "", "The class as the draft model");
+    replaceParts(this.root, title, element("p", "sd-game-opening", game.text), this.body(), this.status);
   }
 
-  parts() {
+  body() {
     const { phase, results, error } = this.game;
     if (phase === "open") return this.form();
-    if (phase === "told") return [this.results(results)];
-    return [element("p", "", phase === "failed" ? error : "The time is over. The target reads all drafts…")];
+    if (phase === "judged") return this.results(results);
+    return element("p", "", phase === "failed" ? error : "The time is over; the target is judging the drafts…");
   }
 
   results(results) {
-    const holder = element("div", "", gameResults(results, null));
-    const showOwn = (own) => holder.replaceChildren(gameResults(results, own));
-    this.ownVerdict().then(showOwn, () => {}); // without it there is the class's
-    return holder;
+    const place = element("div", "");
+    const show = (own) => place.replaceChildren(gameResults(results, own));
+    show(null);
+    this.ownVerdict().then((own) => own && show(own), () => {}); // without it, the results of the class stay
+    return place;
   }
 
   form() {
-    const words = element("textarea", "");
-    words.rows = 2;
-    words.maxLength = 200;
-    const { drafted } = this.before;
-    words.value = (drafted?.game === this.game.number && drafted.draft.trim()) || "";
+    const { drafted } = this.known;
+    const { number, open_drafts: isOpen } = this.game;
+    this.words = element("textarea", "");
+    Object.assign(this.words, { rows: 2, maxLength: 200, placeholder: "the next words", ariaLabel: "The next words" });
+    this.words.value = drafted?.game === number ? drafted.draft.trim() : "";
+    this.name = element("input", "");
+    Object.assign(this.name, { maxLength: 16, placeholder: "nickname (optional)", ariaLabel: "Nickname (optional)" });
+    this.name.value = recallInTab(NAME_KEY) ?? "";
     this.sent = undefined;
-    words.setAttribute("aria-label", "The next words");
-    words.placeholder = "the next words";
-    const name = element("input", "");
-    name.maxLength = 16;
-    name.setAttribute("aria-label", "A nickname, if you like");
-    name.placeholder = "nickname, if you like";
-    name.value = recallInTab(NAME_KEY) ?? "";
-    const send = element("button", "sd-button", "Send");
-    send.type = "submit";
     this.clock = element("b", "sd-game-clock");
-    const seen = this.game.open_drafts ? "Everybody will see what is written, with the nicknames of the best." : "Only you will see what you write, unless most write the same.";
-    const form = element("form", "sd-game-form", words, ...(this.game.open_drafts ? [name] : []), send, this.clock, element("small", "", seen));
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      this.sendDraft(words, name);
-    });
-    words.addEventListener("keydown", (event) => {
+    const note = isOpen ? "Everybody will see all drafts, and the nicknames of the best." : "Only you will see your draft, unless most of the class writes the same.";
+    const fields = isOpen ? [this.words, this.name] : [this.words];
+    const form = element("form", "sd-game-form", ...fields, element("button", "sd-button", "Send"), this.clock, element("small", "", note));
+    onSubmit(form, () => this.sendDraft());
+    this.words.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
-      this.sendDraft(words, name);
+      this.sendDraft();
     });
-    this.startClock(words, name);
-    return [form];
+    this.startClock();
+    return form;
   }
 
-  startClock(words, name) {
-    const { writing, at } = this.before;
+  startClock() {
+    const { writing, at } = this.known;
     const end = writing?.game === this.game.number ? at + 1000 * writing.left : performance.now() + 1000 * this.game.seconds;
     const tick = () => {
       const left = end - performance.now();
       this.clock.textContent = `${Math.max(0, Math.ceil(left / 1000))} s`;
-      if (left > LAST_MS) return;
-      this.stopClock();
-      if (words.value.trim() && words.value !== this.sent) this.sendDraft(words, name);
+      if (left > SEND_BEFORE_END_MS) return;
+      clearInterval(this.timer);
+      if (this.words.value.trim() && this.words.value !== this.sent) this.sendDraft();
     };
-    tick();
     this.timer = setInterval(tick, 200);
+    tick();
   }
 
-  stopClock() {
-    clearInterval(this.timer);
-  }
-
-  async sendDraft(words, name) {
+  async sendDraft() {
+    const { words, status } = this;
     const written = words.value;
-    if (!written.trim()) return this.tell("Write the next few words first.");
+    if (!written.trim()) return write(status, "Write the next few words first.");
     const { number, text } = this.game;
+    const name = this.name.value.trim();
     const draft = /\s$/.test(text) ? written.trimStart() : ` ${written.trim()}`;
     try {
-      await this.send({ game: number, draft, name: name.value.trim() });
-      if (this.game?.number !== number || this.game.phase !== "open") return; // it has gone on meanwhile
+      await this.send({ game: number, draft, name });
+      if (this.game?.number !== number || this.game.phase !== "open") return; // the time is over meanwhile
       this.sent = written;
-      rememberInTab(NAME_KEY, name.value.trim());
-      this.tell("Sent. You can change it until the time is over.");
+      rememberInTab(NAME_KEY, name);
+      write(status, "Sent. You can change it until the time is over.");
     } catch (error) {
-      this.tell(error.message);
+      write(status, error.message);
     }
-  }
-
-  tell(words) {
-    this.told.textContent = words;
   }
 }

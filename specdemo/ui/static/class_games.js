@@ -1,51 +1,45 @@
-// The teacher's part of a game: give a beginning, watch the drafts come in, show what the target keeps of them.
+// The teacher's part of a game: start it, watch the number of drafts, show the results.
 
 import { gameResults } from "./class_results.js";
-import { element, replaceParts } from "./dom.js";
+import { button, element, onSubmit, replaceParts } from "./dom.js";
 
-const WORDS = { open: "Everybody writes the next words now.", judging: "The time is over; the target reads all drafts." };
+const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "The time is over; the target is judging the drafts…" };
 
 export class ClassGames {
-  /** `say` sends a message to the class, `fetchGame()` resolves to the game as everybody sees it. */
-  constructor({ "game-form": form, game }, say, fetchGame) {
+  /** `send` posts a message to the class, `fetchGame()` resolves to the game as everybody sees it. */
+  constructor({ "game-form": form, game }, send, fetchGame) {
     this.form = form;
     this.root = game;
+    this.send = send;
     this.fetchGame = fetchGame;
-    this.say = say;
-    this.laid = "";
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
+    this.shown = "";
+    onSubmit(form, () => {
       const { text, seconds, drafts } = form.elements;
-      say({ type: "play", text: text.value, seconds: Number(seconds.value), open_drafts: drafts.checked });
+      send({ type: "play", text: text.value, seconds: Number(seconds.value), open_drafts: drafts.checked });
     });
   }
 
-  /** `game` as the server counts it; null: none is on. */
+  /** Show `game` as the server counts it; null: there is none. */
   async show(game) {
     this.root.hidden = !game;
     this.form.hidden = Boolean(game);
     const phase = game ? `${game.number} ${game.phase}` : "";
-    if (phase !== this.laid) {
-      this.laid = phase;
-      const told = game && (await this.fetchGame().catch(() => null));
-      if (this.laid !== phase) return; // it has gone on meanwhile
-      if (game && !told) this.laid = ""; // asked for again with the next beat
-      else if (game) this.lay(told);
+    if (phase !== this.shown) {
+      this.shown = phase;
+      const content = game && (await this.fetchGame().catch(() => null));
+      if (this.shown !== phase) return; // the next phase has begun meanwhile
+      if (game && !content) this.shown = ""; // the next post tries again
+      else if (game) this.rebuild(content);
     }
     if (game && this.count) this.count.textContent = game.count === 1 ? "1 draft" : `${game.count} drafts`;
   }
 
-  lay({ phase, error, text, results }) {
+  rebuild({ phase, error, text, results }) {
     this.count = element("b", "sd-game-count");
-    const away = element("button", "sd-button", phase === "told" || phase === "failed" ? "Another beginning" : "Call it off");
-    away.type = "button";
-    away.addEventListener("click", () => this.say({ type: "played" }));
-    const title = element("h2", "", "The class is the draft");
-    const body = phase === "told" ? gameResults(results, null) : element("p", "", error ?? WORDS[phase]);
-    replaceParts(this.root, title, element("p", "sd-game-opening", text), this.count, body, away);
-  }
-
-  clear() {
-    this.show(null);
+    const words = phase === "judged" || phase === "failed" ? "New game" : "Cancel the game";
+    const dismiss = button("sd-button", words, () => this.send({ type: "dismiss-game" }));
+    const title = element("h2", "", "The class as the draft model");
+    const body = phase === "judged" ? gameResults(results, null) : element("p", "", error ?? PHASE_WORDS[phase]);
+    replaceParts(this.root, title, element("p", "sd-game-opening", text), this.count, body, dismiss);
   }
 }

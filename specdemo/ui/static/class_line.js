@@ -1,75 +1,64 @@
-// The line between a student's page and the class: joins, hears what is shown, answers. Knows nothing of what it means.
+// The connection between a student's page and the class: joins, receives messages, posts answers and drafts.
 
 import { recallInTab, rememberInTab } from "./memory.js";
 
 const KEY = "specdemo-class";
-const SILENT_MS = 6000; // a stream that does not even begin within that is kept back by a proxy
+const SILENT_MS = 6000; // a stream that has not begun by then is held back by a proxy
 const RETRY_MS = 2000;
 const POLL_GAP_MS = 300;
 const OVER = 404;
 
-/** What the server refuses, in its own sentence, with the reply's `status`. */
-export class ClassRefusal extends Error {
-  constructor(message, status) {
-    super(message);
-    this.status = status;
-  }
-}
-
 export class ClassLine {
-  /** `onMessage` gets every message once, in order; `onState` whether the line is open. */
+  /** `onMessage` gets every message once and in order; `onState` whether there is a connection. */
   constructor(address, { onMessage, onState }) {
     this.address = address.href;
     this.onMessage = onMessage;
     this.onState = onState;
     this.last = 0;
     this.isOver = false;
-    this.hear = () => this.listen();
+    this.isPolling = false;
   }
 
-  /** Join and listen, however long the network takes; rejects with a `ClassRefusal` where there is no such class. */
+  /** Join and receive messages, with retries; rejects if there is no such class. */
   async open() {
     try {
       await this.join();
+      this.receive();
     } catch (error) {
       if (error.status === OVER) throw error;
-      return this.again();
+      this.retry();
     }
-    this.hear();
   }
 
-  async answer(answer) {
-    await this.post("answer", { student: this.token, ...answer });
+  /** Post to the path `answer` or `draft`; rejects with the server's sentence. */
+  async send(path, content) {
+    await this.post(path, { student: this.token, ...content });
   }
 
-  /** Gives the draft's number. */
-  async draft(draft) {
-    const { number } = await this.post("draft", { student: this.token, ...draft });
-    return number;
-  }
-
-  /** What became of one's own draft; null where there is none. */
+  /** The verdict on the student's own draft; null without one. */
   async ownVerdict() {
-    return told(await fetch(`${this.address}/own?student=${encodeURIComponent(this.token)}`));
+    return jsonOf(await fetch(`${this.address}/own?student=${encodeURIComponent(this.token)}`));
   }
 
   async join() {
-    const { student, ...known } = await this.post("join", { student: recallInTab(this.key) });
+    const key = `${KEY} ${this.address}`;
+    const { student, ...known } = await this.post("join", { student: recallInTab(key) });
     this.token = student;
-    rememberInTab(this.key, student);
+    rememberInTab(key, student);
     this.onMessage({ type: "given", ...known });
   }
 
-  get key() {
-    return `${KEY} ${this.address}`;
-  }
-
   async post(path, content) {
-    return told(await fetch(`${this.address}/${path}`, { method: "POST", body: JSON.stringify(content) }));
+    return jsonOf(await fetch(`${this.address}/${path}`, { method: "POST", body: JSON.stringify(content) }));
   }
 
   at(path) {
     return `${this.address}/${path}?student=${encodeURIComponent(this.token)}&after=${this.last}`;
+  }
+
+  receive() {
+    if (this.isPolling) this.poll();
+    else this.listen();
   }
 
   listen() {
@@ -78,11 +67,11 @@ export class ClassLine {
       clearTimeout(silent);
       source.close();
     };
-    // Some proxies hand a stream on only when it has ended: then news is asked for, from now on.
+    // Some proxies deliver a stream only when it has ended: the page polls from now on.
     const silent = setTimeout(() => {
       close();
-      this.hear = () => this.poll();
-      this.hear();
+      this.isPolling = true;
+      this.poll();
     }, SILENT_MS);
     source.onmessage = ({ data }) => {
       clearTimeout(silent);
@@ -92,36 +81,36 @@ export class ClassLine {
     };
     source.onerror = () => {
       close();
-      if (!this.isOver) this.again();
+      if (!this.isOver) this.retry();
     };
   }
 
   async poll() {
     try {
       const response = await fetch(this.at("news"));
-      if (!response.ok) await told(response);
+      if (!response.ok) throw new Error();
       const lines = (await response.text()).split("\n").filter(Boolean);
       this.onState(true);
       for (const line of lines) this.take(JSON.parse(line));
       if (!this.isOver) setTimeout(() => this.poll(), POLL_GAP_MS);
     } catch {
-      this.again();
+      this.retry();
     }
   }
 
-  // Join anew first: the server may have forgotten who this is, and says whether the class is over.
-  again() {
+  // Joins again first: the server may have forgotten this student, and its reply says if the class is over.
+  retry() {
     this.onState(false);
     const attempt = async () => {
       try {
         await this.join();
-        this.hear();
+        this.receive();
       } catch (error) {
         if (error.status === OVER) this.take({ type: "end" });
-        else this.again();
+        else this.retry();
       }
     };
-    setTimeout(attempt, RETRY_MS * (0.5 + Math.random())); // not all of a class at once
+    setTimeout(attempt, RETRY_MS * (0.5 + Math.random())); // spreads the retries of a class
   }
 
   take(message) {
@@ -132,8 +121,8 @@ export class ClassLine {
   }
 }
 
-async function told(response) {
+async function jsonOf(response) {
   const content = await response.json().catch(() => ({}));
   if (response.ok) return content;
-  throw new ClassRefusal(content.error ?? "The class could not be reached; reload the page.", response.status);
+  throw Object.assign(new Error(content.error ?? "The class could not be reached; reload the page."), { status: response.status });
 }

@@ -1,71 +1,54 @@
-// What a teacher's stage shows, as messages to the class: the run's events as they come, and the view whenever the
-// students' own clocks would not show it. Asked several times a second; counts as told only what has been taken.
+// What a teacher's stage shows, as messages to the class: the events of the run, and the view whenever the students'
+// own clocks would show something else. Asked several times a second.
 
-const SYNC_MS = 2000; // while it plays, a student's clock is set at least so often
-const MOST_APART_S = 0.3; // of real time
-const MOST_CHARACTERS = 300_000; // of the events in one message; the server takes a million bytes
+const SYNC_MS = 2000; // maximum time between two views while the run plays
+const MAX_DRIFT_S = 0.3; // of real time
+const MAX_CHARACTERS = 300_000; // of the events in one message; the server accepts a million bytes
 const NOTHING = { trace: null, run: 0, events: 0, error: null, view: null, at: 0 };
 
 export class Relay {
-  /** `stage` is what is shown; `place()` gives the page's `{ tab, lesson }`; `now()` milliseconds. */
+  /** `place()` returns the page's `{ tab, lesson }`, `now()` milliseconds. */
   constructor(stage, place, now = () => performance.now()) {
     this.stage = stage;
     this.place = place;
     this.now = now;
-    this.unshared = null; // a run that the class cannot be shown
-    this.tellAnew();
+    this.runs = 0;
+    this.refused = null; // a trace that the server does not accept
+    this.restart();
   }
 
-  /** The class has not been told of the run at hand, whatever was thought. */
-  tellAnew() {
-    this.told = NOTHING;
-    this.runs = (this.runs ?? 0) + 1;
+  /** Send the current run from its beginning. */
+  restart() {
+    this.sent = NOTHING;
+    this.runs += 1;
   }
 
-  /** The class cannot be shown this run, and sees none until the next. */
+  /** Show the class no run until the next one. */
   giveUp() {
-    this.unshared = this.stage.trace;
-    this.tellAnew();
+    this.refused = this.stage.trace;
+    this.restart();
   }
 
-  /** `{ messages, taken }`: what is new since the last `taken()`; a long run comes in parts. */
+  /** `{ messages, taken }`: what is new since the last `taken()`, a long run in parts. */
   news() {
-    const { stage, told } = this;
+    const { stage, sent } = this;
     const messages = [];
-    const next = { ...told };
-    const isUnshared = stage.trace === this.unshared;
-    const shown = isUnshared ? [] : stage.trace.events;
+    const next = { ...sent };
+    const isRefused = stage.trace === this.refused;
+    const events = isRefused ? [] : stage.trace.events;
     const { error } = stage.notice;
-    if (stage.trace !== told.trace && (told.trace || shown.length || error !== null || isUnshared)) {
-      if (told.trace) this.runs += 1;
+    if (stage.trace !== sent.trace && (sent.trace || events.length || error !== null || isRefused)) {
+      if (sent.trace) this.runs += 1;
       messages.push({ type: "begin", run: this.runs, recording: stage.recording, topic: stage.topic.current });
       Object.assign(next, { trace: stage.trace, run: this.runs, events: 0, error: null });
     }
-    if (next.trace) messages.push(...this.part(next, shown, error));
+    if (next.trace) messages.push(...nextPart(next, events, error));
     const view = this.view();
     if (messages.length || this.isNews(view)) {
       messages.push({ type: "view", ...view });
       Object.assign(next, { view, at: this.now() });
     }
-    return { messages, taken: () => (this.told = next) };
-  }
-
-  // Events of the run that have not been told, as many as one message holds; a failure counts as one, once.
-  part(next, shown, error) {
-    const events = [];
-    let characters = 0;
-    let end = next.events;
-    for (; end < shown.length && characters < MOST_CHARACTERS; end += 1) {
-      events.push(shown[end]);
-      characters += JSON.stringify(shown[end]).length;
-    }
-    const from = next.events;
-    if (error !== null && error !== next.error && end === shown.length) {
-      events.push({ type: "error", message: error });
-      next.error = error;
-    }
-    next.events = end;
-    return events.length ? [{ type: "events", run: next.run, from, events }] : [];
+    return { messages, taken: () => (this.sent = next) };
   }
 
   view() {
@@ -74,9 +57,9 @@ export class Relay {
     return { time: player.time, playing: player.playing, pace: String(transport.pace), round, ...this.place() };
   }
 
-  /** Whether students' clocks would show something else by now. */
+  /** Whether the students' clocks show something else by now. */
   isNews(view) {
-    const { view: known, at } = this.told;
+    const { view: known, at } = this.sent;
     if (!known) return true;
     const { time, ...state } = view;
     const { time: then, ...before } = known;
@@ -85,6 +68,21 @@ export class Relay {
     const { player, trace } = this.stage;
     const passed = this.now() - at;
     const expected = Math.min(then + (passed / 1000) * player.rate, trace.frontier());
-    return passed >= SYNC_MS || Math.abs(time - expected) > MOST_APART_S * player.rate;
+    return passed >= SYNC_MS || Math.abs(time - expected) > MAX_DRIFT_S * player.rate;
   }
+}
+
+/** The message with the next events, if there are any; moves `next` past them. A failure counts as an event, once. */
+function nextPart(next, events, error) {
+  const from = next.events;
+  const part = [];
+  for (let characters = 0; next.events < events.length && characters < MAX_CHARACTERS; next.events += 1) {
+    part.push(events[next.events]);
+    characters += JSON.stringify(events[next.events]).length;
+  }
+  if (error !== null && error !== next.error && next.events === events.length) {
+    part.push({ type: "error", message: error });
+    next.error = error;
+  }
+  return part.length ? [{ type: "events", run: next.run, from, events: part }] : [];
 }

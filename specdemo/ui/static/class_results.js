@@ -1,70 +1,90 @@
-// What became of a class's drafts: figures, what most agreed on, and drafts coloured by the verdicts they got.
+// Results on the teacher's and the students' pages: answers as words and bars, and the verdicts of a game.
 
 import { element } from "./dom.js";
+import { acceptedCount, readingOrder, verdictSpan } from "./play_board.js";
+import { LETTERS } from "./quiz_words.js";
 import { Pieces, tokenSpan } from "./tokens.js";
 
-const MOST_SHOWN = 12;
+const MAX_BEST = 12;
 
-/** `results` as the server tells them; `own` is the verdict on one's own draft, null where there is none. */
+/** The typed number, with a point or a comma; null if it is not a number. */
+export function numberIn(typed) {
+  const text = typed.trim().replace(",", ".");
+  return text !== "" && Number.isFinite(Number(text)) ? Number(text) : null;
+}
+
+/** An answer in words: the option with its letter, or the number. */
+export function answerWords({ kind, options }, answer) {
+  return kind === "choice" ? `${LETTERS[answer]}, “${options[answer]}”` : String(answer);
+}
+
+/** The result of a revealed question in words. */
+export function resultWords(question) {
+  const { right, right_answers: count, answered } = question;
+  return right === null ? "No verdict." : `Measured: ${answerWords(question, right)}. ${count} of ${answered} were right.`;
+}
+
+/** A bar per answer; the right one is marked once it is revealed. */
+export function answerBars({ bars, kind, phase, right }) {
+  const longest = Math.max(1, ...bars.map(({ count }) => count));
+  const rows = bars.map(({ label, count }, index) => {
+    const bar = element("i", "");
+    bar.style.width = `${(100 * count) / longest}%`;
+    const row = element("li", "", element("span", "", label), element("span", "sd-answer-bar", bar), element("b", "", String(count)));
+    if (kind === "choice" && phase === "revealed" && right === index) row.dataset.right = "true";
+    return row;
+  });
+  const list = element("ul", "sd-answers", ...rows);
+  list.setAttribute("aria-label", "Number of students per answer");
+  return list;
+}
+
+/** The results of a game; `own` is the verdict on the student's own draft, null without one. */
 export function gameResults(results, own) {
   const pieces = new Pieces();
   pieces.add({ ...results.pieces, ...own?.pieces }, results.specials);
   const parts = [figuresOf(results), element("p", "sd-game-sentence", results.sentence)];
-  if (results.best.length) parts.push(element("p", "sd-game-best", `By ${results.best.join(", ")}.`));
-  if (own) parts.push(heading("Yours"), list([row(own, pieces, "")]));
-  if (results.agreed.length) parts.push(heading("Most of the class agreed on"), list([row({ drafted: results.agreed, emission: null, cut: "" }, pieces, `× ${results.agreed[0].count}`)]));
-  parts.push(heading("The target writes"), plain(results.target, pieces));
-  parts.push(heading(results.model_name), list([row(results.model, pieces, "")]));
-  const ranked = results.verdicts.map((verdict) => [kept(verdict), verdict]).filter(([count]) => count);
-  ranked.sort(([count, one], [others, other]) => others - count || other.count - one.count);
-  const best = ranked.slice(0, MOST_SHOWN).map(([, verdict]) => row(verdict, pieces, verdict.count > 1 ? `× ${verdict.count}` : ""));
-  if (best.length) parts.push(heading("The drafts kept longest"), list(best));
+  const addDrafts = (words, ...rows) => parts.push(element("h3", "", words), element("ul", "sd-game-drafts", ...rows));
+  if (results.best.length) parts.push(element("p", "sd-game-best", `Best: ${results.best.join(", ")}.`));
+  if (own) addDrafts("Your draft", draftRow(own, pieces));
+  if (results.agreed.length) {
+    const agreed = { drafted: results.agreed, emission: null };
+    addDrafts("Most of the class wrote", draftRow(agreed, pieces, results.agreed[0].count));
+  }
+  parts.push(element("h3", "", "The target writes"), targetText(results.target, pieces));
+  addDrafts(results.model_name, draftRow(results.model, pieces));
+  const best = results.verdicts.filter(acceptedCount);
+  best.sort((one, other) => acceptedCount(other) - acceptedCount(one) || other.count - one.count);
+  if (best.length) addDrafts("Best drafts", ...best.slice(0, MAX_BEST).map((verdict) => draftRow(verdict, pieces, verdict.count)));
   return element("div", "sd-game-results", ...parts);
 }
 
 function figuresOf({ alpha, model_alpha: modelAlpha, model_name: name, tau }) {
   const figure = (value, words) => element("div", "", element("b", "", value), element("span", "", words));
-  const share = (rate) => (rate === null ? "–" : `${Math.round(100 * rate)}%`);
+  const rate = (value) => (value === null ? "–" : `${Math.round(100 * value)}%`);
   return element(
     "div",
     "sd-game-figures",
-    figure(share(alpha), "of the class's compared tokens accepted (α)"),
-    figure(share(modelAlpha), `of the ${name.toLowerCase()}'s, here`),
-    figure(tau === null ? "–" : tau.toFixed(2), "tokens per target pass with the class's drafts (τ)"),
+    figure(rate(alpha), "acceptance rate α of the class"),
+    figure(rate(modelAlpha), `acceptance rate α: ${name.toLowerCase()}`),
+    figure(tau === null ? "–" : tau.toFixed(2), "tokens per target pass τ of the class"),
   );
 }
 
-function heading(words) {
-  return element("h3", "", words);
-}
-
-function list(rows) {
-  return element("ul", "sd-game-drafts", ...rows);
-}
-
-function kept({ drafted }) {
-  return drafted.filter(({ status }) => status === "accepted").length;
-}
-
-// A draft in reading order, as in a lane: what stayed, what was refused, the target's own, what fell with it.
-function row(round, pieces, note) {
-  const { drafted, emission } = round;
-  const upright = drafted.filter(({ status, rejected }) => status === "accepted" || rejected).length;
+function draftRow(round, pieces, students = 1) {
   const words = element("span", "sd-game-words");
   let end;
-  const put = (token) => {
-    const made = tokenSpan(token.id, end, pieces);
+  for (const token of readingOrder(round)) {
+    const made = verdictSpan(token, end, pieces);
     if (token.status !== "discarded") end = made.end;
-    made.span.dataset.status = token.status;
-    if (token.rejected) made.span.dataset.rejected = "true";
     words.append(made.span);
-  };
-  for (const token of [...drafted.slice(0, upright), ...(emission ? [emission] : []), ...drafted.slice(upright)]) put(token);
-  if (round.cut) words.append(element("span", "sd-game-cut", " (its end was cut)"));
-  return element("li", "", words, element("b", "", `${kept(round)} of ${drafted.length}`), element("i", "", note));
+  }
+  if (round.cut) words.append(element("span", "sd-game-cut", " (the end was cut)"));
+  const count = `${acceptedCount(round)} of ${round.drafted.length}`;
+  return element("li", "", words, element("b", "", count), element("i", "", students > 1 ? `× ${students}` : ""));
 }
 
-function plain(ids, pieces) {
+function targetText(ids, pieces) {
   const words = element("p", "sd-game-words");
   let end;
   for (const id of ids) {

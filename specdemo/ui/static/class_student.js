@@ -1,14 +1,14 @@
-// A student's page: joins the class its address names, shows what the teacher shows, and answers what is asked.
+// A student's page: joins the class in its address, shows what the teacher shows, and answers questions.
 
 import { Asked } from "./class_asked.js";
 import { Drafting } from "./class_draft.js";
 import { ClassLine } from "./class_line.js";
 import { TeachersView } from "./class_view.js";
-import { rolesOf, write } from "./dom.js";
+import { onSubmit, rolesOf, write } from "./dom.js";
 import { mountFollowing } from "./stage.js";
 
 const TAB_WORDS = { play: "Play", proof: "Is it the same?", lab: "Lab", class: "Class" };
-const LOST = "The connection is lost; trying again…";
+const LOST = "Connection lost; trying again…";
 
 /** `home` is the address of the live page, `base` that of its files. */
 export function mountStudent({ root, base, home, settings }) {
@@ -19,10 +19,10 @@ export function mountStudent({ root, base, home, settings }) {
   else page.askForCode("");
 }
 
-/** The class's code in the path of an address; null where it names none. */
-export function codeIn(path) {
-  const named = path.match(/\/specdemo-class\/([^/]+)$/)?.[1];
-  return named ? decodeURIComponent(named).trim().toUpperCase() : null;
+/** The class code in the path of an address; null without one. */
+function codeIn(path) {
+  const code = path.match(/\/specdemo-class\/([^/]+)$/)?.[1];
+  return code ? decodeURIComponent(code).trim().toUpperCase() : null;
 }
 
 class StudentPage {
@@ -31,17 +31,23 @@ class StudentPage {
     this.home = home;
     this.stage = stage;
     this.roles = rolesOf(root);
-    this.lost = LOST; // what is said while there is no line
+    this.disconnected = LOST;
     this.lessons = [...this.roles.lessons.querySelectorAll("[data-lesson]")];
-    this.view = new TeachersView(stage, { onLeave: () => this.showWhere() });
-    this.asked = new Asked(this.roles.asked, (answer) => this.line.answer(answer));
-    this.drafting = new Drafting(this.roles.game, { send: (draft) => this.line.draft(draft), ownVerdict: () => this.line.ownVerdict() });
-    this.roles.back.addEventListener("click", () => this.comeBack());
-    this.roles.join.addEventListener("submit", (event) => {
-      event.preventDefault();
-      const code = new FormData(this.roles.join).get("code").trim();
-      location.assign(new URL(`specdemo-class/${encodeURIComponent(code)}`, this.home));
+    this.view = new TeachersView(stage, () => this.showState());
+    this.asked = new Asked(this.roles.asked, (answer) => this.line.send("answer", answer));
+    this.drafting = new Drafting(this.roles.game, {
+      send: (draft) => this.line.send("draft", draft),
+      ownVerdict: () => this.line.ownVerdict(),
     });
+    this.roles.back.addEventListener("click", () => {
+      this.view.follow();
+      this.showState();
+    });
+    onSubmit(this.roles.join, () => location.assign(this.address(this.roles.join.elements.code.value.trim())));
+  }
+
+  address(code) {
+    return new URL(`specdemo-class/${encodeURIComponent(code)}`, this.home);
   }
 
   askForCode(refusal) {
@@ -53,9 +59,9 @@ class StudentPage {
 
   async join(code) {
     this.roles.code.textContent = `· class ${code}`;
-    this.line = new ClassLine(new URL(`specdemo-class/${encodeURIComponent(code)}`, this.home), {
+    this.line = new ClassLine(this.address(code), {
       onMessage: (message) => this.take(message),
-      onState: (connected) => this.showWhere(connected),
+      onState: (connected) => this.showState(connected),
     });
     try {
       await this.line.open();
@@ -65,57 +71,44 @@ class StudentPage {
   }
 
   take(message) {
-    const { stage, view } = this;
+    const { stage, view, asked, drafting } = this;
     if (message.type === "begin") {
-      view.begin(); // what one looked at is gone
+      view.begin();
       stage.topic.expect(message.topic);
       stage.beginOf(message.recording);
+    } else if (message.type === "given") {
+      asked.given = message.given;
+      drafting.recall(message);
     } else if (message.type === "events") stage.takeMore(message.events);
     else if (message.type === "view") this.show(message);
-    else if (message.type === "given") {
-      this.asked.recall(message.given);
-      this.drafting.recall(message);
-    }
-    else if (message.type === "question") this.asked.show(message.question);
-    else if (message.type === "game") this.drafting.show(message.game);
-    else if (message.type === "refused") this.refused(message.error);
+    else if (message.type === "question") asked.show(message.question);
+    else if (message.type === "game") drafting.show(message.game);
+    else if (message.type === "refused") this.disconnected = message.error; // shown while the line tries again
     else if (message.type === "end") this.end();
   }
 
   show(message) {
-    const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null; // that one is answered here
+    const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null; // a quiz question is asked above
     this.roles.lessons.hidden = lesson === null;
     for (const page of this.lessons) page.toggleAttribute("data-current", page.dataset.lesson === lesson);
     this.tab = message.tab;
     this.view.take(message);
-    this.showWhere();
+    this.showState();
   }
 
-  // The class is full, or this page is open too often; the line tries again by itself.
-  refused(sentence) {
-    this.lost = sentence;
-  }
-
-  comeBack() {
-    this.view.come();
-    this.showWhere();
-  }
-
-  showWhere(connected = this.connected) {
+  showState(connected = this.connected) {
     this.connected = connected;
     if (this.root.dataset.state === "over") return;
-    const { view } = this;
-    this.root.dataset.state = connected ? (view.follows ? "following" : "apart") : "away";
-    this.roles.back.hidden = view.follows;
-    if (connected) this.lost = LOST;
-    const words = connected ? whereWords(view.follows, this.tab) : this.lost;
-    write(this.roles.where, words);
+    const { follows } = this.view;
+    this.root.dataset.state = connected ? (follows ? "following" : "apart") : "away";
+    this.roles.back.hidden = follows;
+    if (connected) this.disconnected = LOST;
+    write(this.roles.where, connected ? stateWords(follows, this.tab) : this.disconnected);
   }
 
   end() {
     this.root.dataset.state = "over";
-    this.roles.back.hidden = true;
-    this.roles.where.textContent = "The class is over. What was shown stays until you close the page.";
+    this.roles.where.textContent = "The class is over. The last run stays until you close the page.";
     this.asked.show(null);
     this.drafting.show(null);
     this.view.leave();
@@ -123,7 +116,7 @@ class StudentPage {
   }
 }
 
-function whereWords(follows, tab) {
-  if (!follows) return "You look around by yourself.";
-  return tab in TAB_WORDS ? `Your teacher is at “${TAB_WORDS[tab]}”; look at the projector.` : "You see what your teacher shows.";
+function stateWords(follows, tab) {
+  if (!follows) return "You are looking around on your own.";
+  return tab in TAB_WORDS ? `Your teacher is on the tab “${TAB_WORDS[tab]}”; look at the projector.` : "You are following your teacher.";
 }

@@ -11,6 +11,22 @@ export function element(tag, className, ...children) {
   return made;
 }
 
+/** A button that calls `act` when it is pressed. */
+export function button(className, words, act) {
+  const made = element("button", className, words);
+  made.type = "button";
+  made.addEventListener("click", act);
+  return made;
+}
+
+/** Call `act` when the form is submitted, and send nothing. */
+export function onSubmit(form, act) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    act();
+  });
+}
+
 /** What carries `data-role`, by role. */
 export function rolesOf(root) {
   return Object.fromEntries([...root.querySelectorAll("[data-role]")].map((node) => [node.dataset.role, node]));

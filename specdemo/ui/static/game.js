@@ -1,42 +1,40 @@
-// A game of Play as the browser keeps it: whose draft is asked for, what is written, the scores. No DOM.
-// Figures and sentences are the server's; nothing here counts or computes one.
+// The state of a game of Play in the browser: drafts, turns and scores. No DOM; the server computes all figures.
 
-// Signs that stand close to the word before them, and ends of a text that are close to the word behind.
-const CLINGS = /^[\s.,;:!?…%)\]}’”']/u;
+// Characters that attach to the word before them, and ends of a text that attach to the next word.
+const ATTACHES = /^[\s.,;:!?…%)\]}’”']/u;
 const HOLDS = /[\s([{“‘/-]$/u;
 
 export const MODEL = "model";
 const PLAYERS = ["one", "two"];
 
-/** Whether a space belongs between `text` and `draft` where a word ends and the next begins. */
+/** Whether `draft` starts with a new word after `text`, which needs a space. */
 export function wantsSpace(text, draft) {
-  return !HOLDS.test(text) && !CLINGS.test(draft);
+  return !HOLDS.test(text) && !ATTACHES.test(draft);
 }
 
-/** `draft` as it is to stand behind `text`, with the space that the visitor need not type unless `space` is off. */
+/** `draft` as it follows `text`, with a space in front if it wants one and `space` is on. */
 export function joined(text, draft, space) {
   return space && wantsSpace(text, draft) ? ` ${draft}` : draft;
 }
 
-/** Whether there is anything in a draft that could be judged. */
+/** Whether a draft has nothing that could be judged. */
 export function isEmpty(draft) {
   return !draft.replaceAll(" ", "");
 }
 
 export class Game {
-  /** `players` is 1 or 2; the game is over after `most` turns, or when the text cannot go on. */
+  /** `players` is 1 or 2; the game is over after `most` turns, or when the text ends. */
   constructor(opening, players, most) {
-    // A word that begins with its space follows best on a text that does not end with one.
-    this.opening = opening.replace(/ +$/, "");
+    this.opening = opening.replace(/ +$/, ""); // the next word brings its own space
     this.players = players;
     this.most = most;
     this.text = this.opening;
     this.turns = []; // { judged: [event of each drafter], end: the `turn` event }
-    this.drafts = []; // of the turn under way, each as its player left it
+    this.drafts = []; // of the current turn
     this.judged = [];
   }
 
-  /** Who drafts next: 0, 1, or null while the target judges and when the game is over. */
+  /** The player who drafts next: 0, 1, or null while the target verifies and when the game is over. */
   get player() {
     return this.over || this.drafts.length === this.players ? null : this.drafts.length;
   }
@@ -45,42 +43,36 @@ export class Game {
     return this.turns.length >= this.most || Boolean(this.turns.at(-1)?.end.finish);
   }
 
-  /** The number of the turn under way, or of the last one. */
+  /** The number of the current turn, or of the last one. */
   get number() {
-    return Math.min(this.turns.length + (this.over ? 0 : 1), Math.max(this.most, this.turns.length));
+    return this.turns.length + (this.over ? 0 : 1);
   }
 
-  /** Take the next player's draft; whether the target can judge now. */
+  /** Take the next player's draft; return whether the turn can be verified. */
   hand(draft) {
     this.drafts.push(draft);
     return this.drafts.length === this.players;
   }
 
-  /** The arguments of the API endpoint `play`, in its order. */
+  /** The arguments of the API endpoint `play`, in order. */
   request() {
     const [first, second = ""] = this.drafts;
-    const written = this.turns.at(-1)?.end.written ?? [];
-    const scores = Object.fromEntries(this.scores().map(({ player, score }) => [player, score]));
-    return [this.opening, first, second, written, scores];
+    const { judged = [], end } = this.turns.at(-1) ?? {};
+    const scores = Object.fromEntries(judged.map(({ player, score }) => [player, score]));
+    return [this.opening, first, second, end?.written ?? [], scores];
   }
 
-  /** Each drafter's latest `judged` event. */
-  scores() {
-    return this.turns.at(-1)?.judged ?? [];
-  }
-
-  /** Take in one event of the turn under way; whether the turn is complete with it. */
+  /** Take an event of the current turn; return whether it completes the turn. */
   take(event) {
     if (event.type === "judged") this.judged.push(event);
     if (event.type !== "turn") return false;
     this.turns.push({ judged: this.judged, end: event });
     this.text = event.text;
-    this.judged = [];
-    this.drafts = [];
+    this.giveBack();
     return true;
   }
 
-  /** The turn under way is off; returns the drafts, which may be handed in again. */
+  /** Discard the current turn and return its drafts. */
   giveBack() {
     const { drafts } = this;
     this.drafts = [];
@@ -88,12 +80,12 @@ export class Game {
     return drafts;
   }
 
-  /** The drafters of this game in the order of the score board: `{ player, name, judged }`, the last null at first. */
+  /** The rows of the score board, `{ player, name, judged }`; `judged` is null before the first turn. */
   drafters() {
     const names = this.players === 1 ? ["You"] : ["Player 1", "Player 2"];
-    const places = [...names.map((name, place) => [PLAYERS[place], name]), [MODEL, "Draft model"]];
-    return places.map(([player, name]) => {
-      const judged = this.scores().find((event) => event.player === player) ?? null;
+    const rows = [...names.map((name, index) => [PLAYERS[index], name]), [MODEL, "Draft model"]];
+    return rows.map(([player, name]) => {
+      const judged = this.turns.at(-1)?.judged.find((event) => event.player === player) ?? null;
       return { player, name: judged?.name ?? name, judged };
     });
   }

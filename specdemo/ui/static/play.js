@@ -1,15 +1,15 @@
-// Play: the visitor drafts, the target edits. Leads through a `Game` and has the server judge its turns.
+// The tab "Play": visitors write the drafts, the server's target verifies them turn by turn.
 
-import { element, rolesOf } from "./dom.js";
+import { element, onSubmit, rolesOf } from "./dom.js";
 import { Game } from "./game.js";
+import { GrowingLines } from "./ndjson.js";
 import { Board } from "./play_board.js";
 import { DraftBox } from "./play_draft.js";
-import { TurnJob } from "./play_turn.js";
 
 const OWN = "own";
 const WELCOME = [
-  "You are the draft model. Write the next few words; the target keeps what it would have written itself.",
-  "You are two draft models. Both write the next few words for the same place, unseen by the other; the target edits both.",
+  "You are the draft model. Write the next few words; the target keeps those that it would have written itself.",
+  "You are two draft models. Each writes the next few words in secret; the target verifies both drafts.",
 ];
 
 let mounted = null;
@@ -17,10 +17,10 @@ let mounted = null;
 /** Called once by the Gradio component. */
 export function mountPlay({ element: host, props, watch, settings }) {
   mounted = new Play(host.querySelector(".sd-play"), settings);
-  watch("value", () => mounted.job.feed(props.value ?? ""));
+  watch("value", () => mounted.feed(props.value ?? ""));
 }
 
-/** What the turn under way asks of the server; called by Gradio when it sends it. */
+/** The request of the current turn; called by Gradio when it sends it. */
 export function askedTurn() {
   return mounted.game.request();
 }
@@ -30,17 +30,18 @@ class Play {
     this.root = root;
     this.roles = rolesOf(root);
     this.openings = openings;
-    this.roles["own-text"].maxLength = mostTextChars;
+    this.lines = new GrowingLines();
+    this.isJudging = false;
     this.box = new DraftBox(this.roles, mostDraftChars, () => this.submit());
     this.board = new Board(this.roles, this.box.pending);
-    this.job = new TurnJob({ onEvent: (event) => this.take(event), onEnd: () => this.settle() });
-    openings.forEach(({ label }, index) => this.offer(label, index));
-    this.offer("Your own…", OWN);
+    this.roles["own-text"].maxLength = mostTextChars;
+    openings.forEach(({ label }, index) => this.addOpening(label, index));
+    this.addOpening("Your own…", OWN);
     this.listen();
     this.begin();
   }
 
-  offer(label, value) {
+  addOpening(label, value) {
     const option = element("option", "", label);
     option.value = value;
     this.roles.opening.append(option);
@@ -48,49 +49,49 @@ class Play {
 
   listen() {
     const { roles, root } = this;
-    roles.opening.addEventListener("change", () => this.choose());
+    roles.opening.addEventListener("change", () => this.chooseOpening());
     roles.again.addEventListener("click", () => this.begin());
-    roles.most.addEventListener("change", () => this.bound());
+    roles.most.addEventListener("change", () => this.changeTurns());
+    roles.stop.addEventListener("click", () => document.getElementById("play-stop").click());
     for (const radio of root.querySelectorAll("[name=sd-players]")) radio.addEventListener("change", () => this.begin());
-    on(roles.own, "submit", () => this.begin());
-    on(roles.form, "submit", () => this.submit());
-    roles.stop.addEventListener("click", () => this.job.stop());
+    onSubmit(roles.own, () => this.begin());
+    onSubmit(roles.form, () => this.submit());
   }
 
-  /** Another text: at once, or once it has been written. */
-  choose() {
-    const own = this.roles.opening.value === OWN;
-    this.roles.own.hidden = !own;
-    if (own) this.roles["own-text"].focus();
+  chooseOpening() {
+    const isOwn = this.roles.opening.value === OWN;
+    this.roles.own.hidden = !isOwn;
+    if (isOwn) this.roles["own-text"].focus();
     else this.begin();
   }
 
-  /** A new game with what is chosen. */
+  /** Begin a new game with the chosen settings. */
   begin() {
-    if (this.job.busy) return;
+    if (this.isJudging) return;
     const { roles, root } = this;
     const { value } = roles.opening;
     const opening = value === OWN ? roles["own-text"].value : this.openings[value].text;
-    if (!opening.trim()) return this.fail("The text is empty; write the beginning of one.");
-    this.game = new Game(opening, Number(root.querySelector("[name=sd-players]:checked").value), this.most());
+    if (!opening.trim()) return this.fail("The text is empty; write how it starts.");
+    this.game = new Game(opening, Number(root.querySelector("[name=sd-players]:checked").value), this.turns());
     root.dataset.players = this.game.players;
     this.board.begin(this.game);
     this.ask([]);
     this.say(WELCOME[this.game.players - 1]);
   }
 
-  most() {
+  /** The number of turns, moved into its bounds. */
+  turns() {
     const { most } = this.roles;
     const wanted = Math.round(Number(most.value)) || Number(most.defaultValue);
     most.value = Math.min(Math.max(wanted, Number(most.min)), Number(most.max));
     return Number(most.value);
   }
 
-  /** Another number of turns, which may end the game or have it go on. */
-  bound() {
+  /** Change the number of turns, which may end or resume the game. */
+  changeTurns() {
     const { game } = this;
     const wasOver = game.over;
-    game.most = this.most();
+    game.most = this.turns();
     if (game.over === wasOver) this.showNumber();
     else this.ask(game.giveBack());
   }
@@ -98,18 +99,17 @@ class Play {
   showNumber() {
     const { game } = this;
     const count = game.turns.length;
-    const end = `The end, after ${count} ${count === 1 ? "turn" : "turns"}`;
+    const end = `Game over after ${count} ${count === 1 ? "turn" : "turns"}`;
     this.roles.turn.textContent = game.over ? end : `Turn ${game.number} of ${game.most}`;
   }
 
-  /** Have the next player draft, beginning with `drafts` where a turn came back, or show how the game ended. */
+  /** Ask for the next draft, starting with `drafts` of a turn that came back, or show the end of the game. */
   ask(drafts) {
     const { roles, root, game } = this;
     this.returned = drafts;
     root.dataset.state = game.over ? "over" : "drafting";
     roles.form.hidden = game.over;
-    roles.stop.disabled = true;
-    this.hold(false);
+    this.freeze(false);
     this.box.follow(game.text);
     this.showNumber();
     if (!game.over) return this.prompt();
@@ -117,44 +117,63 @@ class Play {
     this.say(`${sentence} ${finish ? "The text has ended. " : ""}`, closing);
   }
 
-  /** An empty box for the player whose draft is next. */
+  /** Empty the box for the player whose draft is next. */
   prompt() {
     const { roles, game } = this;
-    const last = game.player === game.players - 1;
-    const name = game.players === 1 ? "Your" : `Player ${game.player + 1}'s`;
-    roles.who.textContent = `${name} next words${game.players === 1 ? "" : " (the other looks away)"}`;
-    roles.send.textContent = last ? (game.players === 1 ? "Draft" : "Draft both") : "Pass on";
+    const isAlone = game.players === 1;
+    const isLast = game.player === game.players - 1;
+    roles.who.textContent = isAlone ? "Your next words" : `Player ${game.player + 1}'s next words (the other player looks away)`;
+    roles.send.textContent = isLast ? (isAlone ? "Draft" : "Draft both") : "Pass on";
     this.box.open(this.returned[game.player] ?? "");
   }
 
-  /** Nothing changes while the target reads. */
-  hold(held) {
-    this.box.hold(held);
-    this.roles.bar.inert = held;
-    this.roles.own.inert = held;
+  /** Nothing but Stop can be used while the target verifies; the box keeps the focus. */
+  freeze(isFrozen) {
+    const { roles } = this;
+    roles.draft.readOnly = isFrozen;
+    roles.bar.inert = isFrozen;
+    roles.own.inert = isFrozen;
+    roles.stop.disabled = !isFrozen;
   }
 
   submit() {
-    const { box, game } = this;
-    if (this.job.busy || game.over) return;
-    box.focus();
+    const { box, game, roles } = this;
+    if (this.isJudging || game.over) return;
+    roles.draft.focus();
     if (box.isEmpty) return this.fail("The draft is empty; type the next few words.");
     this.say("");
     if (game.hand(box.words)) return this.send();
     this.prompt();
-    this.say("Player 1's words are in and hidden. Player 2, your draft for the same place.");
+    this.say("Player 1's draft is hidden. Player 2, write yours for the same place.");
   }
 
+  /** Send the turn through Gradio's own button, which is disabled while the server works. */
   send() {
-    const { box, roles, root, game } = this;
-    root.dataset.state = "judging";
-    this.hold(true);
-    roles.stop.disabled = false;
-    if (game.players === 1) box.showVerifying();
-    else box.hide();
-    this.say("The target reads…");
-    this.done = false;
-    this.job.send();
+    this.root.dataset.state = "judging";
+    this.freeze(true);
+    this.box.showVerifying(this.game.players);
+    this.say("The target verifies…");
+    this.isJudging = true;
+    this.isDone = false;
+    this.failure = null;
+    this.lines.renew();
+    const sender = document.getElementById("play-send");
+    let hasStarted = false;
+    const watcher = new MutationObserver(() => {
+      if (sender.disabled) hasStarted = true;
+      else if (hasStarted) {
+        watcher.disconnect();
+        this.isJudging = false;
+        this.settle();
+      }
+    });
+    watcher.observe(sender, { attributes: true });
+    sender.click();
+  }
+
+  /** Take the new lines of the growing value; those after the end of a turn are ignored. */
+  feed(value) {
+    for (const event of this.lines.read(value).events) if (this.isJudging) this.take(event);
   }
 
   take(event) {
@@ -162,16 +181,15 @@ class Play {
     else if (event.type === "error") this.failure = event.message;
     else {
       if (event.pieces) this.board.pieces.add(event.pieces, event.specials);
-      this.done = this.game.take(event);
+      this.isDone = this.game.take(event);
     }
   }
 
-  /** The server is free again: the turn is over, or it was stopped or failed and can be had once more. */
+  /** The server is free again: the turn is over, or it was stopped or failed and can be sent again. */
   settle() {
-    const { box, board, failure, game, roles } = this;
-    this.failure = null;
-    box.clear();
-    if (this.done) {
+    const { board, failure, game, roles } = this;
+    roles.draft.value = "";
+    if (this.isDone) {
       board.showTurn(game);
       this.say(game.turns.at(-1).end.sentence);
       this.ask([]);
@@ -180,11 +198,10 @@ class Play {
       this.ask(game.giveBack());
       if (failure) this.fail(failure);
     }
-    if (game.over) roles.again.focus();
-    else box.focus();
+    (game.over ? roles.again : roles.draft).focus();
   }
 
-  /** A sentence in place of the last one, error included; the game's last words in bold. */
+  /** Show a notice in place of the last notice or error, and the game's closing words in bold. */
   say(words, closing = "") {
     const { notice, error } = this.roles;
     error.hidden = true;
@@ -196,11 +213,4 @@ class Play {
     this.roles.error.textContent = message;
     this.roles.error.hidden = false;
   }
-}
-
-function on(form, event, act) {
-  form.addEventListener(event, (happened) => {
-    happened.preventDefault();
-    act();
-  });
 }

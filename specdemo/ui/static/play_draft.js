@@ -1,22 +1,21 @@
-// The box a player drafts in, and what is typed there as it would stand in the text.
+// The text box for a draft, and the preview of the draft at the end of the text.
 
 import { element } from "./dom.js";
 import { isEmpty, joined, wantsSpace } from "./game.js";
 import { fill } from "./tokens.js";
 
-const ROUND_UP_PX = 2; // borders of the box, which its own height does not count
+const BORDERS_PX = 2; // which scrollHeight does not include
 
 export class DraftBox {
-  /** Of the roles it needs `draft` and `space`, and `text`, which it keeps scrolled to the draft at its end. */
-  constructor({ draft, space, text }, mostChars, onSubmit) {
+  constructor({ draft, space, text }, maxChars, onSubmit) {
     this.draft = draft;
     this.space = space;
     this.text = text;
     this.onSubmit = onSubmit;
     this.pending = element("span", "sd-token");
-    this.behind = ""; // the text that is drafted on
+    this.before = ""; // the text that the draft continues
     this.spaced = true;
-    draft.maxLength = mostChars;
+    draft.maxLength = maxChars;
     draft.addEventListener("input", () => this.preview());
     draft.addEventListener("keydown", (event) => this.key(event));
     space.addEventListener("click", () => this.setSpaced(!this.spaced));
@@ -26,18 +25,18 @@ export class DraftBox {
     return isEmpty(this.draft.value);
   }
 
-  /** What has been typed, with the space before it if there is to be one. */
+  /** The typed draft, with its leading space. */
   get words() {
-    return joined(this.behind, this.draft.value, this.spaced);
+    return joined(this.before, this.draft.value, this.spaced);
   }
 
-  /** The text has become longer, or another one. */
+  /** Continue another text. */
   follow(text) {
-    this.behind = text;
+    this.before = text;
     this.preview();
   }
 
-  /** For the next player: with `draft` in it, and a space before. */
+  /** Start with `draft` in the box and a space in front. */
   open(draft) {
     this.draft.value = draft;
     delete this.pending.dataset.verifying;
@@ -49,19 +48,18 @@ export class DraftBox {
     this.preview();
   }
 
-  /** The draft as it would stand in the text. */
   preview() {
     const { draft, space, text, pending } = this;
-    const open = wantsSpace(this.behind, draft.value);
-    space.disabled = !open;
-    space.setAttribute("aria-pressed", String(open && this.spaced));
+    const canSpace = wantsSpace(this.before, draft.value);
+    space.disabled = !canSpace;
+    space.setAttribute("aria-pressed", String(canSpace && this.spaced));
     pending.replaceChildren();
     fill(pending, draft.value && this.words, false);
     delete pending.dataset.partial;
     pending.dataset.status = "pending";
     pending.hidden = !draft.value;
     draft.style.height = "auto";
-    draft.style.height = `${draft.scrollHeight + ROUND_UP_PX}px`;
+    draft.style.height = `${draft.scrollHeight + BORDERS_PX}px`;
     text.scrollTop = text.scrollHeight;
   }
 
@@ -73,27 +71,12 @@ export class DraftBox {
     } else if (event.key === "Backspace" && !this.draft.value) this.setSpaced(false);
   }
 
-  /** Nothing changes while the target reads; the box keeps the focus. */
-  hold(held) {
-    this.draft.readOnly = held;
-  }
-
-  /** The only draft stays in sight while the target reads it. */
-  showVerifying() {
-    this.pending.dataset.verifying = "true";
-  }
-
-  /** One of two drafts is out of sight while the target reads both. */
-  hide() {
-    this.draft.value = "";
-    this.pending.hidden = true;
-  }
-
-  clear() {
-    this.draft.value = "";
-  }
-
-  focus() {
-    this.draft.focus();
+  /** Show a single draft while the target verifies it; hide one of two. */
+  showVerifying(players) {
+    if (players === 1) this.pending.dataset.verifying = "true";
+    else {
+      this.draft.value = "";
+      this.pending.hidden = true;
+    }
   }
 }

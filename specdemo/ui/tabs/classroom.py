@@ -1,4 +1,4 @@
-"""The tab "Class": opens a room that students follow. Its scripts and routes do the rest."""
+"""The tab "Class", which opens a room for students; ``class.js`` and ``http/class_routes.py`` do the rest."""
 
 from specdemo.ui.component import component
 from specdemo.ui.tabs.quiz import shown_questions

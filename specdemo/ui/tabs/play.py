@@ -1,6 +1,6 @@
-"""The tab "Play": the visitor writes the drafts. Its component, and the API endpoint ``play``.
+"""The tab "Play", in which visitors write the drafts, and the API endpoint ``play``.
 
-The browser keeps the game; each turn is one request that carries what earlier turns returned.
+The browser stores the game: each turn is one request with the results of the turns before.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ ASKED = f"""async () => {{
 
 
 class Opening(NamedTuple):
-    """A text a game can begin with."""
+    """The start of a text for a game."""
 
     label: str
     text: str
@@ -38,14 +38,14 @@ OPENINGS = (
 
 
 def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """Add the tab's widgets to the page that is being built, and what pressing them does.
+    """Add the tab's widgets and their events to the page that is being built.
 
     Args:
-        service: Does the jobs.
-        pair: The page's choice of models.
+        service: Runs the jobs.
+        pair: The page's menu of models.
 
     Returns:
-        The wishes to stop a job of this tab, for ``jobs.leaver``.
+        The stop requests of this tab's jobs, for ``jobs.leaver``.
     """
     stops = Stops()
     settings = {
@@ -54,15 +54,15 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
         "mostDraftChars": MAX_DRAFT_CHARS,
     }
     board = component("play", "play.js", "mountPlay", settings)
-    # The component has buttons of its own, and presses these.
+    # The component has its own buttons, which press these.
     send = gr.Button("Send", visible="hidden", elem_id="play-send")
     stop = gr.Button("Stop", interactive=False, visible="hidden", elem_id="play-stop")
     inputs = [
-        gr.Textbox(label="The text the game began with", visible=False),
-        gr.Textbox(label="What the first player puts behind it, its leading space included", visible=False),
-        gr.Textbox("", label="The same of a second player; empty in a game for one", visible=False),
-        gr.JSON([], label="Token ids written so far, as the last turn returned them", visible=False),
-        gr.JSON({}, label="Drafter -> score, as the last turn returned them", visible=False),
+        gr.Textbox(label="Text that the game started with", visible=False),
+        gr.Textbox(label="Draft of the first player, including its leading space", visible=False),
+        gr.Textbox("", label="Draft of a second player; empty in a game for one", visible=False),
+        gr.JSON([], label="Token ids written so far, as returned by the last turn", visible=False),
+        gr.JSON({}, label="Drafter -> score, as returned by the last turn", visible=False),
         pair,
     ]
     jobs.wire(stops, play_endpoint(service, stops), inputs, board, (send, stop), asked=ASKED)
@@ -70,7 +70,7 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
 
 
 def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind a turn and the API endpoint ``play``."""
+    """Return the function of a turn and of the API endpoint ``play``."""
 
     def play(
         text: str,
@@ -81,13 +81,13 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
-        """Have the target edit your drafts and one of the draft model's; yields events as growing NDJSON.
+        """Have the target verify your drafts and one of the draft model; yields events as growing NDJSON.
 
-        ``draft`` is read exactly as given behind ``text`` and what was ``written`` since: begin it with a
-        space where a word begins. The target's first choices are kept, the first token it would put
-        differently is corrected, the rest is discarded. A ``judged`` event tells each drafter's round and
-        score, the last event, ``turn``, the text and what to pass as ``written`` next; pass the ``score`` of
-        each ``judged`` event as ``scores[player]``. ``pair`` names the models, where there are several.
+        ``draft`` continues ``text`` and the tokens ``written`` since, exactly as given: start it with a space
+        if it starts with a new word. Tokens that are the target's first choice are accepted, the first other
+        token is corrected, and the rest is discarded. A ``judged`` event has each drafter's round and score;
+        the last event, ``turn``, has the text and the ids to pass as ``written`` next. Pass the ``score`` of
+        each ``judged`` event as ``scores[player]``. ``pair`` names the models, if there are several.
         """
         raw = {
             "text": text,

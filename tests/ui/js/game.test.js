@@ -11,12 +11,12 @@ function play(game, drafts, ...events) {
   return events.map((event) => game.take(event)).at(-1);
 }
 
-test("a space is put where a word begins", () => {
+test("a space is added where a word begins", () => {
   assert.equal(joined("The capital of France is", "Paris", true), " Paris");
   assert.equal(joined("The light", "house", false), "house");
 });
 
-test("no second space is put, nor one before a sign that clings to the word before", () => {
+test("no second space is added, nor one before a mark that attaches to the last word", () => {
   for (const draft of [" Paris", "\nParis", ", Paris", ".", "’s", ")", "%", "?"]) assert.ok(!wantsSpace("is", draft), draft);
   for (const text of ["one ", "one\n", "(", "“", "and/"]) assert.ok(!wantsSpace(text, "two"), text);
   for (const draft of ["Paris", "(or", "“so", "12", "été", "日本", ""]) assert.ok(wantsSpace("is", draft), draft);
@@ -27,7 +27,7 @@ test("a draft of nothing but spaces is empty, one of a line break is not", () =>
   assert.ok(!isEmpty("\n") && !isEmpty(" x"));
 });
 
-test("a game asks each player in turn, then waits for the verdict", () => {
+test("a game asks each player in turn, then waits for the target", () => {
   const game = new Game("It is ", 2, 1);
   assert.equal(game.text, "It is", "words begin with their spaces");
   assert.equal(game.player, 0);
@@ -38,7 +38,7 @@ test("a game asks each player in turn, then waits for the verdict", () => {
   assert.deepEqual(game.request(), ["It is", " a", " b", [], {}]);
 });
 
-test("the next turn carries what the last one told", () => {
+test("the next request has the results of the last turn", () => {
   const game = new Game("It is", 1, 3);
   assert.equal(game.number, 1);
   assert.equal(play(game, [" a"], judged("one"), judged("model"), ended("It is so", [7])), true);
@@ -59,7 +59,7 @@ test("a game ends after its turns, or with the text", () => {
   assert.ok(cut.over && cut.number === 1);
 });
 
-test("a turn that came to nothing gives the drafts back and leaves no trace", () => {
+test("a stopped turn returns its drafts and leaves no trace", () => {
   const game = new Game("x", 2, 3);
   play(game, ["y", "z"], judged("one"));
   assert.deepEqual(game.giveBack(), ["y", "z"]);

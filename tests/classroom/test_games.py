@@ -1,0 +1,215 @@
+"""The class as the draft model: which drafts are accepted until when, who judges, and what everybody sees."""
+
+import asyncio
+
+import pytest
+from helpers.rooms import in_loop, post
+from helpers.stand_in import StandIn
+
+from specdemo.classroom import games as games_module
+from specdemo.classroom.games import Games, Phase, nickname, parse_game
+from specdemo.classroom.log import Log
+from specdemo.classroom.room import Room
+from specdemo.records.limits import UserError
+from specdemo.service.job_kinds import JobKind
+
+GAME = {"text": "Please answer", "seconds": 5}
+
+
+async def judge(request, _stop):
+    """The verdicts of the stand-in service."""
+    [event] = StandIn().events(JobKind.CLASS, request, lambda: False)
+    return event
+
+
+def draft(text=" as soon", game=1, **more):
+    return {"game": game, "draft": text, **more}
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Games that end at once."""
+    monkeypatch.setattr(games_module, "GRACE_S", -4.9)
+
+
+def played(*drafts, judge=judge, **settings):
+    """The games of a class after a game with these drafts, ``(student, message)``."""
+
+    async def work():
+        games = Games(Log(), judge)
+        games.start({**GAME, **settings})
+        for student, message in drafts:
+            games.take(student, message)
+        while games.current.phase not in (Phase.JUDGED, Phase.FAILED):
+            await asyncio.sleep(0.01)
+        return games
+
+    return in_loop(work)
+
+
+def test_every_student_gets_the_verdict_on_their_latest_draft(short):
+    games = played(
+        ("a", draft(" as soon")), ("b", draft(" nothing")), ("c", draft()), ("a", draft(" as possible"))
+    )
+    own = [games.current.verdict_of(student) for student in "abc"]
+    assert [sum(token["status"] == "accepted" for token in one["drafted"]) for one in own] == [4, 1, 8]
+    assert games.current.verdict_of("d") is None
+    assert [summary["count"] for summary in games.summary()] == [3]
+    with pytest.raises(UserError, match="time is over"):
+        games.take("d", draft())
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        draft(game=2),
+        draft(""),
+        draft("   "),
+        draft("x" * 401),
+        draft(None),
+        draft("a\x00"),
+        draft(more=1),
+    ],
+)
+def test_a_bad_draft_is_refused_in_a_sentence(message):
+    game = parse_game(GAME, 1)
+    with pytest.raises(UserError, match=r"\.$"):
+        game.take("a", message)
+    assert game.drafts == {}
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [
+        *[(name, name) for name in ("Ana", "Élodie B.", "李雷", "x_1", "O'Neil-2", "प्रिया", "")],
+        (" Ana ", "Ana"),
+        (None, ""),
+        ("<b>x</b>", "bxb"),
+        ("x" * 99, "x" * 16),
+        ("a\u202eb", "ab"),
+        ("a\n\n b", "a b"),
+        (7, ""),
+        ("🎉", ""),
+        ("ﬁ", "fi"),
+    ],
+)
+def test_a_nickname_keeps_letters_of_all_alphabets_and_no_markup(typed, shown):
+    assert nickname(typed) == shown
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"text": ""},
+        {"text": 1},
+        {"seconds": 4},
+        {"seconds": 121},
+        {"seconds": "9"},
+        {"open_drafts": 1},
+        {"x": 1},
+    ],
+)
+def test_a_bad_game_is_refused_in_a_sentence(settings):
+    with pytest.raises(UserError, match=r"\.$"):
+        parse_game({**GAME, **settings}, 1)
+
+
+def test_open_drafts_are_shown_to_everybody_with_the_nicknames_of_the_best_only(short):
+    drafts = (("a", draft(" as so", name="Ana")), ("b", draft(name="Bo")), ("c", draft()))
+    shown = played(*drafts, open_drafts=True).current.for_students()
+    assert shown["results"]["best"] == ["Bo"] and "Ana" not in str(shown)
+    verdicts = shown["results"]["verdicts"]
+    assert {key for one in verdicts for key in one} == {"drafted", "emission", "count", "cut"}
+    drawn = {token["id"] for one in verdicts for token in one["drafted"]}
+    assert drawn <= {int(token) for token in shown["results"]["pieces"]}
+
+
+def test_drafts_that_are_not_open_are_shown_to_their_students_only(short):
+    game = played(("a", draft(name="Ana")), ("b", draft(" quizzes", name="Bo"))).current
+    results = game.for_students()["results"]
+    assert results["verdicts"] == [] and results["best"] == []
+    assert not {*b"qz"} & {int(token) for token in results["pieces"]}
+    assert {*b"qz"} <= {int(token) for token in game.verdict_of("b")["pieces"]}
+
+
+def test_nobody_sees_a_draft_before_the_time_is_over():
+    game = parse_game({**GAME, "open_drafts": True}, 1)
+    game.take("a", draft(name="Ana"))
+    shown = game.for_students()
+    assert (shown["count"], shown["results"]) == (None, None)
+    assert "as soon" not in str(shown) and "Ana" not in str(shown)
+
+
+def test_a_game_that_cannot_be_judged_says_why(short):
+    async def busy(_request, _stop):
+        raise UserError("Too many are waiting.")
+
+    async def broken(_request, _stop):
+        raise KeyError("a fault")
+
+    assert played(("a", draft()), judge=busy).current.error == "Too many are waiting."
+    assert "internal error" in played(("a", draft()), judge=broken).current.error
+    assert "Nobody has written" in played().current.error
+
+
+def test_one_game_is_on_at_a_time_and_none_without_a_judge():
+    async def work():
+        games = Games(Log(), judge)
+        assert games.time_left() is None
+        games.start(GAME)
+        with pytest.raises(UserError, match="A game is on"):
+            games.start(GAME)
+        games.dismiss()
+        games.start(GAME)
+        assert games.current.number == 2
+        await asyncio.sleep(0.2)
+        assert games.time_left()["game"] == 2 and 4 < games.time_left()["left"] < 4.9
+        games.stop()
+        with pytest.raises(UserError, match="Games are off"):
+            Games(Log(), None).start(GAME)
+
+    in_loop(work)
+
+
+def test_a_dismissed_game_is_not_judged_and_its_judge_is_stopped(short):
+    async def work():
+        stops = []
+
+        async def slow(_request, stop):
+            stops.append(stop)
+            await asyncio.sleep(20)
+
+        games = Games(Log(), slow)
+        games.start(GAME)
+        games.take("a", draft())
+        games.dismiss()
+        await asyncio.sleep(0.3)
+        assert stops == [] and games.current is None
+        games.start(GAME)
+        games.take("a", draft(game=2))
+        while not stops:
+            await asyncio.sleep(0.01)
+        assert not stops[0]()
+        games.dismiss()
+        await asyncio.sleep(0)
+        assert stops[0]()
+
+    in_loop(work)
+
+
+def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often():
+    async def work():
+        room = Room("BCDFG", judge=judge)
+        room.take(post({"type": "play", **GAME}))
+        token = room.students.join()
+        with pytest.raises(UserError, match="does not know"):
+            room.draft("forged", draft())
+        for _ in range(5):
+            room.draft(token, draft())
+        with pytest.raises(UserError, match="Too many requests"):
+            room.draft(token, draft())
+        assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
+        assert room.take(post())["game"] == {"number": 1, "phase": "open", "count": 1, "error": None}
+        room.end()
+
+    in_loop(work)

@@ -1,0 +1,142 @@
+"""Questions to a class: which are accepted, how answers count, and what students see when."""
+
+import pytest
+
+from specdemo.classroom.questions import Phase, parse_question
+from specdemo.records.limits import UserError
+
+CHOICE = {"text": "Faster?", "kind": "choice", "options": ["yes", "no", "as fast"]}
+
+
+def choice(**changes):
+    return parse_question({**CHOICE, **changes}, 1)
+
+
+def numbers(*values):
+    question = parse_question({"text": "How many?", "kind": "number"}, 1)
+    for student, value in enumerate(values):
+        question.answer(str(student), {"question": 1, "answer": value})
+    return question
+
+
+def bars(question):
+    return question.summary()["bars"]
+
+
+def test_only_the_latest_answer_of_a_student_counts():
+    question = choice()
+    for answer in (0, 0, 2):
+        question.answer("one", {"question": 1, "answer": answer})
+    question.answer("two", {"question": 1, "answer": 0})
+    assert [bar["count"] for bar in bars(question)] == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"question": 2, "answer": 0},
+        {"question": 1},
+        {"question": 1, "answer": 3},
+        {"question": 1, "answer": -1},
+        {"question": 1, "answer": 0.5},
+        {"question": 1, "answer": "0"},
+        {"question": 1, "answer": True},
+        {"question": 1, "answer": [0]},
+        {"question": 1, "answer": 0, "more": 1},
+        {"answer": 0},
+    ],
+)
+def test_a_bad_answer_is_refused_in_a_sentence(raw):
+    question = choice()
+    with pytest.raises(UserError, match=r"\.$"):
+        question.answer("one", raw)
+    assert question.answers == {}
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e10, "many", None])
+def test_a_bad_number_is_refused_in_a_sentence(value):
+    with pytest.raises(UserError, match=r"\.$"):
+        numbers(value)
+
+
+def test_no_answer_is_accepted_after_voting_closes():
+    question = choice()
+    question.close()
+    for _ in range(2):
+        with pytest.raises(UserError, match="closed"):
+            question.answer("one", {"question": 1, "answer": 0})
+        question.reveal({"right": 0})
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_hidden_answers_are_shown_to_nobody_before_voting_closes(hidden):
+    question = choice(hidden=hidden)
+    question.answer("one", {"question": 1, "answer": 1})
+    assert ("bars" in question.for_students()) == ("answered" in question.for_students()) == (not hidden)
+    assert ("bars" in question.for_teacher()) == (not hidden)
+    assert question.for_teacher()["answered"] == 1
+    question.close()
+    assert question.for_students()["bars"][1] == {"label": "no", "count": 1}
+
+
+def test_the_right_answer_is_shown_only_once_it_is_revealed():
+    question = choice()
+    question.answer("one", {"question": 1, "answer": 1})
+    assert "right" not in question.for_students()
+    question.reveal({"right": 1, "why": "It was measured."})
+    shown = question.for_students()
+    assert (shown["right"], shown["why"], shown["right_answers"]) == (1, "It was measured.", 1)
+    question.reveal({"right": None})
+    assert question.for_students()["right_answers"] == 0, "no verdict, nobody is right"
+
+
+def test_numbers_within_a_tenth_are_right():
+    question = numbers(0.9, 1.1, 1.0, 1.11, 0.89, 2)
+    question.reveal({"right": 1.0})
+    assert question.for_students()["right_answers"] == 3
+
+
+def test_many_different_numbers_get_bars_of_equal_width_and_two_outer_ones():
+    many = bars(numbers(*range(81)))
+    assert [bar["label"] for bar in many[:2]] == ["less than 4", "4 to 16"]
+    assert [bar["count"] for bar in many] == [4, 12, 12, 12, 12, 12, 13, 4]
+    slip = bars(numbers(*(1 + index / 50 for index in range(50)), 1e9))
+    assert slip[-1] == {"label": "more than 1.96", "count": 2}
+    assert sum(bar["count"] for bar in slip) == 51 and max(bar["count"] for bar in slip) <= 12
+
+
+def test_few_different_numbers_get_a_bar_each():
+    assert bars(numbers(2, 1, 2)) == [{"label": "1", "count": 1}, {"label": "2", "count": 2}]
+    assert bars(numbers()) == []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {"text": ""},
+        {"text": "x" * 601},
+        {"text": None},
+        {"text": "a\x07b"},
+        {"kind": "essay"},
+        {"kind": "number"},
+        {"options": ["yes"]},
+        {"options": ["yes", "yes "]},
+        {"options": ["a"] * 7},
+        {"options": "yes"},
+        {"options": ["yes", ""]},
+        {"options": ["yes", "x" * 161]},
+        {"hidden": "no"},
+        {"more": 1},
+    ],
+)
+def test_a_bad_question_is_refused_in_a_sentence(raw):
+    with pytest.raises(UserError, match=r"\.$"):
+        choice(**raw)
+
+
+@pytest.mark.parametrize("raw", [{"right": 3}, {"right": "yes"}, {"why": 1}, {"why": "x" * 601}])
+def test_a_bad_verdict_is_refused_in_a_sentence(raw):
+    question = choice()
+    with pytest.raises(UserError, match=r"\.$"):
+        question.reveal(raw)
+    assert question.phase is Phase.OPEN
