@@ -33,7 +33,7 @@ from specdemo.watch.servers import parse_servers
 
 if TYPE_CHECKING:
     from specdemo.service.hosting import Hosting
-    from specdemo.service.jobs import Service
+    from specdemo.service.service import Service
 
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 """What an environment variable of a switch may hold, in any case."""
@@ -204,12 +204,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_settings(settings)
     # Imports and the page's parts take seconds, and a library in the middle of them may swallow an interrupt.
     signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
-    from specdemo.service.event_source import Served
-    from specdemo.service.hosting import Hosting
-    from specdemo.service.learning import Learner
+    from specdemo.service.hosting import Hosting, Learner
+    from specdemo.service.service import EventSource
 
     logging.basicConfig(format="%(asctime)s %(message)s")
-    logging.getLogger("specdemo.service.jobs").setLevel(logging.INFO)
+    logging.getLogger("specdemo.service.service").setLevel(logging.INFO)
     learner = Learner() if settings.learn else None
     hosting = Hosting(
         pair=settings.pair,
@@ -241,7 +240,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if settings.trust_proxy is not None or TRUSTED not in os.environ:
         trust_proxies(settings.trust_proxy or "")
-    source: Served = service
+    source: EventSource = service
     if servers := parse_servers(settings.watch, settings.watch_alone):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
     page = build_page(source, hosting.drafters, offer, learns=settings.learn)

@@ -22,8 +22,8 @@ from specdemo.cluster.messages import REFUSED, Begin, Ended, Lost, Restart, Stan
 from specdemo.cluster.plan import Plan
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service import queue_place
 from specdemo.service.jobs import Request
+from specdemo.service.queue import Stop as AskedToStop
 
 POLL_S = 0.05
 """How often a job that tells nothing is asked whether it is to end."""
@@ -107,7 +107,7 @@ class Link:
         with self._changed:
             return self._changed.wait_for(lambda: self.running(pair), seconds) > 0
 
-    def perform(self, pair: str, request: Request, stop: queue_place.Stop) -> Generator[Event, None, None]:
+    def perform(self, pair: str, request: Request, stop: AskedToStop) -> Generator[Event, None, None]:
         """Have a replica do a job; to be read on one thread.
 
         Args:
@@ -145,7 +145,7 @@ class Link:
                 break
         raise UserError(LOST)
 
-    def _told(self, pair: str, request: Request, stop: queue_place.Stop) -> Generator[Any, None, None]:
+    def _told(self, pair: str, request: Request, stop: AskedToStop) -> Generator[Any, None, None]:
         """The events of one attempt, then ``Ended`` or ``Lost``; nothing where there is no driver now."""
         number = next(self._numbers)
         told = self._jobs[number] = queue.SimpleQueue()

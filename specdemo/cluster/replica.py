@@ -20,8 +20,7 @@ from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import FREQUENT
-from specdemo.service.jobs import LostDeviceError, Request, perform
+from specdemo.service.jobs import FREQUENT, LostDeviceError, Request, perform
 
 ASK_S = 30.0
 """How long a replica listens for a wish at a time: an actor answers so many calls at once and no more."""

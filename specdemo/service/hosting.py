@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from specdemo.models.learning_table import LearningTable, Visit, empty_table
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.load import assemble_pair, load_sources
@@ -12,18 +13,49 @@ from specdemo.pairs.presets import Preset, fitting, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import N_GRAM_TABLE, drafters_with
 from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
-from specdemo.service.jobs import Service, local_service, perform
-from specdemo.service.learning import Learner
+from specdemo.service.jobs import perform
 from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
 from specdemo.service.queue import Bounds
+from specdemo.service.service import Service, local_service
 from specdemo.service.startup import ZERO_GPU
 from specdemo.service.zerogpu import on_calls
 from specdemo.shipped import EMBEDDED
 
 
+class Learner:
+    """What the table of n-grams of the pair at home learned from runs, in memory, while the program runs.
+
+    Only drafts change by it. They are shown, rejected ones too, so a visitor can read again what was written
+    for somebody else; the help of ``--learn`` says so.
+    """
+
+    def __init__(self) -> None:
+        self._table: LearningTable | None = None
+
+    def pupil(self, pair: Pair) -> Pair:
+        """Return ``pair`` with a table that learns: its own, or an empty one if it has none.
+
+        The same pair, loaded again, goes on with what was learned.
+        """
+        if self._table is None:
+            assert not isinstance(pair.n_gram, LearningTable)
+            self._table = LearningTable(pair.n_gram or empty_table(pair.vocab))
+        return replace(pair, n_gram=self._table)
+
+    @property
+    def visits(self) -> list[Visit]:
+        """The latest runs, the oldest first."""
+        return self._table.visits if self._table else []
+
+    @property
+    def contexts(self) -> int:
+        """The number of contexts that were learned and are kept."""
+        return len(self._table) if self._table else 0
+
+
 @dataclass(frozen=True)
 class Hosting:
-    """What a host decides.
+    """The settings of a host.
 
     Attributes:
         pair: Name of the preset that is always there.

@@ -5,21 +5,19 @@ are loaded by threads of their own, so that nobody who has what they need waits 
 models, only how to have them loaded.
 """
 
-import gc
 import logging
 import re
 import threading
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.job_kinds import FailedError
-from specdemo.service.queue_place import Stop
+from specdemo.service.jobs import FailedError, drop_unused
+from specdemo.service.queue import Stop
 
 POLL_S = 0.25
 IN_THE_LOG = "The models could not be loaded; whoever runs this page finds the reason in its log."
@@ -219,13 +217,3 @@ class _PooledPair:
 def without_folders(sentence: str) -> str:
     """What visitors are told of a load that failed: nothing that names a folder of this machine."""
     return IN_THE_LOG if _FOLDER.search(sentence) else sentence
-
-
-def drop_unused() -> None:
-    """Give memory that nothing refers to back to its device."""
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        with suppress(torch.AcceleratorError):  # a lost device gives nothing back
-            torch.cuda.empty_cache()

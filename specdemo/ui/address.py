@@ -10,7 +10,7 @@ from typing import Any
 
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import AUTO
-from specdemo.service.event_source import Events
+from specdemo.service.jobs import Events
 from specdemo.ui.requests import SETTINGS
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})

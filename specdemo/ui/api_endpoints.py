@@ -17,8 +17,8 @@ from starlette.middleware import Middleware
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.http.gradio_internals import describe_values, serve_one_tool
 from specdemo.ui.http.visitors import Loopback

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import gradio as gr
 
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import Events
+from specdemo.service.jobs import Events
 from specdemo.service.shares import Visitor
 from specdemo.ui.http.gradio_internals import Dependency, unread_messages
 from specdemo.ui.http.reading import UNREAD_S, Reader

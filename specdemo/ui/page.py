@@ -13,8 +13,8 @@ import gradio as gr
 
 from specdemo.records import limits
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import EventSource
 from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs, stage
 from specdemo.ui.address import settings_from
 from specdemo.ui.api_endpoints import build_generate

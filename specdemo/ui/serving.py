@@ -14,7 +14,7 @@ from typing import Any
 import gradio as gr
 
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import Served
+from specdemo.service.service import EventSource
 from specdemo.ui.http.reading import send_little_ahead
 
 FINISH_S = 20.0
@@ -30,7 +30,7 @@ class _Terminated(BaseException):
     """The process was asked to end."""
 
 
-def serve_until_ended(page: gr.Blocks, service: Served, options: Mapping[str, Any]) -> int:
+def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[str, Any]) -> int:
     """Launch the page, wait until the program is to end, and end it; for the main thread.
 
     Args:

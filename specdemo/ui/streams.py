@@ -12,7 +12,7 @@ from typing import Any
 
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
-from specdemo.service.event_source import FREQUENT, Events
+from specdemo.service.jobs import FREQUENT, Events
 
 MIN_GAP_S, USUAL_GAP_S = 1 / 6, 1 / 2
 """Shortest time between two updates sent to the browser, where at most ``FEW`` events wait and where more do.

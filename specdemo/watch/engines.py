@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specdemo.records.limits import UserError
-from specdemo.service.queue_place import Stop
+from specdemo.service.queue import Stop
 from specdemo.watch import llama_server, lm_studio, sglang, vllm
 from specdemo.watch.servers import Server
 from specdemo.watch.steps import Reader

@@ -29,7 +29,7 @@ from specdemo.records.trace import (
     RunConfig,
     Watched,
 )
-from specdemo.service.queue_place import Stop
+from specdemo.service.queue import Stop
 from specdemo.watch.engines import Engine, Found, find
 from specdemo.watch.rounds import SPECIALS, Pieces, Rounds
 from specdemo.watch.servers import Server

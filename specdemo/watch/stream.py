@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from specdemo.records.limits import UserError
-from specdemo.service.queue_place import Stop
+from specdemo.service.queue import Stop
 from specdemo.watch.servers import KEY
 
 CONNECT_S, SILENT_S = 5.0, 30.0

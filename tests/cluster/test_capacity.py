@@ -3,7 +3,6 @@
 import math
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -166,9 +165,9 @@ class Timed:
         except UserError as error:
             self.refused = error
 
-    def _work(self, stop: Any) -> Iterator[Any]:
+    def _work(self, tell: Any, _stop: Any) -> None:
         self.wait_s = self._clock() - self._came
-        yield {"type": "start"}
+        tell({"type": "start"})
         assert self._end.wait(10)
 
     @property

@@ -18,8 +18,7 @@ from specdemo.cluster.driver import Driver, lacking
 from specdemo.cluster.messages import Begin, Ended, Lost, Restart, Stop, Told
 from specdemo.cluster.plan import Counts, Plan
 from specdemo.pairs.sources import Sources
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import checked
+from specdemo.service.jobs import JobKind, checked
 
 pytestmark = pytest.mark.slow
 REQUEST = checked(JobKind.RUN, {"prompt": "x"})

@@ -10,8 +10,7 @@ from helpers.stand_in_driver import PLAN, StandInDriver, linked
 from specdemo.cluster import link as link_module
 from specdemo.cluster.link import LOST, Link
 from specdemo.cluster.messages import REFUSED, Ended, Lost, Restart, Standing, Stop, Told
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import checked
+from specdemo.service.jobs import JobKind, checked
 
 REQUEST = checked(JobKind.RUN, {"prompt": "x"})
 

@@ -32,12 +32,12 @@ import runpy, sys
 sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
-from specdemo.service import hosting, jobs
+from specdemo.service import hosting, service as services
 
 def service(self, offer):
     def load(*_):
         return self.learner.pupil(tiny_pair()) if self.learner else tiny_pair()
-    return jobs.local_service(load, offer, self.bounds)
+    return services.local_service(load, offer, self.bounds)
 
 torch.set_num_threads(1)
 hosting.Hosting.service = service

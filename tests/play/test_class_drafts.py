@@ -19,7 +19,7 @@ from specdemo.play.class_request import parse_class
 from specdemo.play.turn import one_round, one_round_config
 from specdemo.records.limits import MAX_K, SCRIPTED, UserError, parse_config
 from specdemo.records.trace import Finish, RunConfig, Status
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "abca"

@@ -16,7 +16,7 @@ from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.service import hosting
 from specdemo.service.hosting import Hosting
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs, two_models
 from specdemo.service.queue import Bounds
 

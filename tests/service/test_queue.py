@@ -3,14 +3,14 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from specdemo.records.limits import UserError
 from specdemo.service import queue as queue_module
-from specdemo.service.queue import Bounds, JobQueue
-from specdemo.service.queue_place import ABANDONED_S
+from specdemo.service.queue import ABANDONED_S, Bounds, JobQueue
 
 
 def never() -> bool:
@@ -19,8 +19,14 @@ def never() -> bool:
 
 def events(queue: JobQueue, kind: str, job: Any, stop: Any, who: Any = None) -> Iterator[Any]:
     """One visit: a place, the wait, the job."""
+
+    def work(tell: Any, stop: Any) -> None:
+        with closing(job(stop)) as told:
+            for event in told:
+                tell(event)
+
     with queue.place(kind, who) as place:
-        yield from queue.turn(place, job, stop)
+        yield from queue.turn(place, work, stop)
 
 
 class Visitor:
@@ -186,12 +192,12 @@ def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
         with pytest.raises(UserError, match="No"):
             list(early)
     until(lambda: not queue._running)
-    assert queue._usual.of("run") == 100
+    assert queue._usual("run") == 100
     source = events(queue, "run", takes(200), never)
     next(source)
     source.close()
     until(lambda: not queue._running)
-    assert queue._usual.of("run") == 130, "but that one needs at least so long is known"
+    assert queue._usual("run") == 130, "but that one needs at least so long is known"
 
 
 def test_a_full_line_refuses_at_once_and_says_when_to_come_back():
@@ -271,7 +277,7 @@ def test_a_job_waits_until_its_last_event_is_taken():
 
 
 def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
-    monkeypatch.setattr("specdemo.service.queue_place.ABANDONED_S", 0.1)
+    monkeypatch.setattr("specdemo.service.queue.ABANDONED_S", 0.1)
     queue, gate = JobQueue(), Gate()
     source = events(queue, "run", gate, never)
     next(source)

@@ -15,7 +15,7 @@ from helpers.tiny import service_of, tiny_pair
 from helpers.visitor import wait_until
 
 from specdemo.classroom.rooms import Rooms
-from specdemo.service.jobs import State
+from specdemo.service.service import State
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.http.class_routes import PREFIX, with_class
 from specdemo.ui.http.health import with_health

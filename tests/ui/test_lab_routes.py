@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from specdemo.records.trace import dump
-from specdemo.service.learning import Learner
+from specdemo.service.hosting import Learner
 from specdemo.ui.http import lab_routes
 
 POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"

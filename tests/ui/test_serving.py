@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 
 from specdemo.cli.main import exit_status
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import RESTARTING, State
+from specdemo.service.service import RESTARTING, State
 from specdemo.ui import serving
 from specdemo.ui.http import guard, health
 from specdemo.ui.http.health import with_health
@@ -134,7 +134,7 @@ from types import SimpleNamespace
 sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
-from specdemo.service import hosting, jobs
+from specdemo.service import hosting, service
 
 flag, lost, new_zeros = Path(sys.argv.pop()), [], torch.Tensor.new_zeros
 
@@ -148,8 +148,9 @@ def allocated(*args, **options):
 
 torch.set_num_threads(1)
 torch.Tensor.new_zeros = allocated
-jobs.devices_answer = lambda: not lost
-hosting.Hosting.service = lambda self, offer: jobs.local_service(lambda *_: tiny_pair(), offer, self.bounds)
+service.devices_answer = lambda: not lost
+local = service.local_service
+hosting.Hosting.service = lambda self, offer: local(lambda *_: tiny_pair(), offer, self.bounds)
 runpy.run_path("app.py", run_name="__main__")
 """
 """The app around tiny models, whose device is lost for good once a file says so."""

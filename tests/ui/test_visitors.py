@@ -15,8 +15,8 @@ from helpers.visitor import wait_until
 from starlette.testclient import TestClient
 
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import local_service
 from specdemo.service.queue import Bounds
+from specdemo.service.service import local_service
 from specdemo.service.shares import Visitor
 from specdemo.ui import jobs
 from specdemo.ui.http import reading, visitors

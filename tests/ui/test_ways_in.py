@@ -23,7 +23,7 @@ import app
 import specdemo
 from specdemo.records.limits import DRAFTERS, SCRIPTED, UserError, parse_config
 from specdemo.records.trace import SPECULATIVE
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 from specdemo.service.shares import Visitor
 from specdemo.ui import api_endpoints, jobs
 from specdemo.ui.http.visitors import visitor_of

@@ -7,9 +7,9 @@ from starlette.concurrency import run_in_threadpool
 
 from specdemo.classroom.games import Judge
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.queue_place import Stop
+from specdemo.service.jobs import JobKind
+from specdemo.service.queue import Stop
+from specdemo.service.service import EventSource
 from specdemo.service.shares import Visitor
 
 SILENT = "The target has judged nothing; try again."

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import Service, State
+from specdemo.service.service import Service, State
 from specdemo.ui.http.own_routes import with_route
 from specdemo.ui.http.traces import json_reply, refusal
 

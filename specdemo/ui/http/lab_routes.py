@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 from specdemo.lab.learned import learned_answer
 from specdemo.lab.theory import parse_theory, run_answer, theory_answer
 from specdemo.records.limits import UserError
-from specdemo.service.learning import Learner
+from specdemo.service.hosting import Learner
 from specdemo.ui.http.own_routes import with_route
 from specdemo.ui.http.traces import json_reply, of_posted_run, refusal
 

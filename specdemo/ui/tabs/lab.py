@@ -13,8 +13,8 @@ from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
 from specdemo.lab.request import NEW_TOKENS, PROMPTS, SETTINGS
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
 from specdemo.records.trace import USUAL_K, Mode
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.requests import raw_request

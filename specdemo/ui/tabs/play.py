@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_PROMPT_CHARS
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
 from specdemo.ui.streams import Stops

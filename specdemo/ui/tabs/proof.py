@@ -10,8 +10,8 @@ from specdemo.proof.chart import distribution_chart
 from specdemo.proof.distribution import EXAMPLE
 from specdemo.proof.request import MOST_PROMPTS, PROMPTS, SETTINGS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.requests import raw_request

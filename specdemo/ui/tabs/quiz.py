@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from specdemo.quiz.questions import QUESTIONS
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.streams import Stops

@@ -8,9 +8,9 @@ import gradio as gr
 from specdemo.records import limits
 from specdemo.records.limits import UserError
 from specdemo.records.trace import AUTO
-from specdemo.service.event_source import Events, EventSource
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.queue_place import Stop
+from specdemo.service.jobs import Events, JobKind
+from specdemo.service.queue import Stop
+from specdemo.service.service import EventSource
 from specdemo.service.shares import Visitor
 from specdemo.ui import jobs
 from specdemo.ui.address import with_pair_named
