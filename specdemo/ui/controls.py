@@ -3,8 +3,11 @@
 They only collect values: each one goes untouched through the service's own check. Knows no service.
 """
 
+import functools
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from html import escape
 from typing import Any, NamedTuple
 
@@ -12,12 +15,14 @@ import gradio as gr
 
 from specdemo.records import limits
 from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
+from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
-from specdemo.ui.requests import SETTINGS
 
+SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "script")
+"""The settings of a run that a visitor can choose; a script is for drafters that the page does not offer."""
 DEFAULTS = RunConfig(
     prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
 )
@@ -35,6 +40,11 @@ RULES_TOLD: dict[str, str] = {
 
 ABOUT_CALIBRATION = "Measures again what passes cost: auto k and the theory start from it."
 
+_WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
+_SWITCHES = {"true": True, "false": False}
+SAMPLING_TEMPERATURE = 0.8
+"""The temperature that a sampling rule sets if it was 0."""
 _MODULE = f"import(new URL('{PREFIX}/settings_menu.js', document.baseURI))"
 
 
@@ -295,3 +305,81 @@ def widget_values(settings: Mapping[str, Any]) -> list[Any]:
         length = {} if auto else {"value": settings["k"]}
         values |= {"k": gr.update(interactive=not auto, **length), "auto": gr.update(value=auto)}
     return [values.get(name, gr.skip()) for name in Controls._fields]
+
+
+def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:
+    """Return the settings in an address, by the fields of ``RunConfig``; other parameters are ignored.
+
+    Raises:
+        UserError: A value is out of bounds or contradicts another.
+    """
+    named = {key: _typed(key, text) for key, text in parameters.items() if key in SETTINGS}
+    if not named:
+        return {}
+    config = parse_config({"prompt": default_prompt, **named})
+    # What follows from a setting is set with it: a temperature brings its rule.
+    implied = {"temperature", "rule"} if {"temperature", "rule"} & named.keys() else set()
+    return {key: getattr(config, key) for key in named.keys() | implied}
+
+
+def _typed(key: str, text: str) -> Any:
+    """Return the number or switch that a parameter spells; the rest stays text, for ``parse_config``."""
+    if key in _WORDS or text == AUTO:
+        return text
+    if text in _SWITCHES:
+        return _SWITCHES[text]
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k: gr.Slider) -> None:
+    """Have each of these widgets follow the others on the page that is being built."""
+    temperature.input(
+        with_refusals_shown(rule_for), [temperature, rule], rule, trigger_mode="always_last", **QUIET
+    )
+    auto.input(lambda auto: gr.Slider(interactive=not auto), auto, k, **QUIET)
+    rule.input(with_refusals_shown(temperature_for), [rule, temperature], temperature, **QUIET)
+
+
+def rule_for(temperature: Any, rule: Any) -> str:
+    """The rule that suits a temperature the visitor just set.
+
+    Args:
+        temperature, rule: What the browser says the widgets hold, unchecked.
+
+    Raises:
+        UserError: It is out of bounds.
+    """
+    greedy = _temperature(temperature) < limits.GREEDY_BELOW
+    chosen = _rule(rule)
+    if greedy:
+        return str(Rule.GREEDY)
+    return str(Rule.REJECTION if chosen is Rule.GREEDY else chosen)
+
+
+def temperature_for(rule: Any, temperature: Any) -> float:
+    """The temperature that suits a rule the visitor just picked; otherwise as ``rule_for``."""
+    set_to = _temperature(temperature)
+    if _rule(rule) is Rule.GREEDY:
+        return 0.0
+    return set_to if set_to >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
+
+
+def _temperature(value: Any) -> float:
+    return limits.number({"temperature": value}, "temperature", 0.0, 0.0, limits.MAX_TEMPERATURE)
+
+
+def _rule(value: Any) -> Rule:
+    return limits.choice({"rule": value}, "rule", Rule, Rule.GREEDY)
+
+
+def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """``handler`` for an event of the page: its ``UserError`` becomes a ``gr.Error`` that is not logged."""
+
+    @functools.wraps(handler)
+    def telling(*values: Any) -> Any:
+        try:
+            return handler(*values)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    return telling

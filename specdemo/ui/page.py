@@ -16,23 +16,24 @@ from specdemo.records.limits import UserError
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.service import EventSource
 from specdemo.ui import jobs, stage
-from specdemo.ui.address import settings_from
 from specdemo.ui.api_endpoints import build_generate
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.consistency import keep_consistent, with_refusals_shown
 from specdemo.ui.controls import (
     DEFAULTS,
     FIRST_SETTINGS,
     PLAIN_SETTINGS,
     Controls,
     build_controls,
+    keep_consistent,
     keep_drafters_possible,
+    settings_from,
     widget_values,
+    with_refusals_shown,
 )
 from specdemo.ui.http import guard, lab_routes, traces
 from specdemo.ui.http.gradio_internals import parse_requests_in_python
 from specdemo.ui.jobs import QUIET
-from specdemo.ui.streams import Stops, error_line
+from specdemo.ui.streams import Stops, error_line, session_of
 from specdemo.ui.tabs.classroom import build_class
 from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import build_play
@@ -94,7 +95,13 @@ def build_page(
         jobs.wire(run_stops, run_endpoint(service, run_stops), controls, shown, (run_button, stop_button))
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)
-        page.unload(jobs.leaver(run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops))
+        kinds = run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops
+
+        def leave(request: gr.Request) -> None:
+            for stops in kinds:
+                stops.leave(session_of(request))
+
+        page.unload(leave)
     return page.queue(max_size=MOST_THREADS, api_open=False)
 
 

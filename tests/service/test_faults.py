@@ -275,6 +275,13 @@ def test_a_pair_that_is_not_offered_is_refused_in_a_sentence(pair):
     )
 
 
+@pytest.mark.parametrize("asked", ["embedded", "", None])
+def test_a_run_records_the_name_by_which_its_pair_was_asked_for(pair, asked):
+    events = service_of(pair).events(JobKind.RUN, REQUEST, never, asked)
+    (start,) = (event for event in events if event["type"] == "start")
+    assert start["run"]["pair"] == pair.names | ({"name": asked} if asked else {})
+
+
 def test_each_visitor_gets_the_pair_they_asked_for():
     pairs = {"embedded": tiny_pair(), "second": tiny_pair(seed=3)}
     offer = OfferedPairs(titles={"embedded": "One", "second": "Other"})

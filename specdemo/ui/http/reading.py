@@ -7,47 +7,18 @@ no jobs.
 import asyncio
 import socket
 import time
-from collections.abc import Callable
 
 import gradio as gr
 
 from specdemo.ui.http.gradio_internals import forget_session, idle_sessions, listening_sockets
 
-UNREAD_S = 10.0
-"""How long nothing may be read until a job ends: before it has begun, and while it holds the device."""
 KEPT_S = 60.0
 """How long a session's last answer is kept for it, once all of its jobs have ended."""
 LOOK_S = 10.0
 """How often sessions that are kept too long are looked for."""
-FRESH = 2
-"""Messages that a reader may not have had the time to take: the latest update and a sign of life."""
-
 SENT_AHEAD = 2**18
 """Bytes of a connection's send buffer, of which Linux takes twice. Left to itself it grows to megabytes, half
 a minute of a run that looks as if it were read."""
-
-
-class Reader:
-    """The one who reads a job's updates; to be made when Gradio begins it, and asked after each update.
-
-    Args:
-        unread: Gives the number of messages that wait to be fetched.
-        clock: Gives seconds.
-    """
-
-    def __init__(self, unread: Callable[[], int], clock: Callable[[], float] = time.monotonic):
-        self._unread = unread
-        self._clock = clock
-        self._last = unread()
-        self._seen = clock()
-
-    def gone(self) -> bool:
-        """Whether nothing was read for ``UNREAD_S``; to be called once after each update that was sent."""
-        unread = self._unread()
-        if unread <= max(self._last, FRESH):  # there is one more message since the last time
-            self._seen = self._clock()
-        self._last = unread
-        return self._clock() - self._seen > UNREAD_S
 
 
 def send_little_ahead(page: gr.Blocks) -> None:

@@ -10,15 +10,14 @@ import gradio as gr
 
 from specdemo.lab.conditions import CONDITIONS, CONTRASTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
-from specdemo.lab.request import NEW_TOKENS, PROMPTS, SETTINGS
+from specdemo.lab.request import NEW_TOKENS, PROMPTS
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
 from specdemo.records.trace import USUAL_K, Mode
 from specdemo.service.jobs import JobKind
 from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.requests import raw_request
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 LAB = "document.querySelector('#lab .sd-lab').lab"
 SCRIPTS = (f"() => {LAB}.values()", f"() => ({LAB}.settle(), [])")
@@ -33,7 +32,7 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
         learns: Whether there is something learned to be shown.
 
     Returns:
-        The wishes to stop a job of this tab, for ``jobs.leaver``.
+        The stop requests for the jobs of this tab.
     """
     stops = Stops()
     inputs = _inputs()
@@ -104,9 +103,17 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         point, or one's own ``prompt``, continued or answered as ``mode`` says (raw or chat). ``pair``
         names the models, where there are several.
         """
-        raw = raw_request(locals(), SETTINGS)
-        yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.events(JobKind.MEASURE, raw, stop, pair, visitor)
-        )
+        settings = {
+            "experiment": experiment,
+            "k": k,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+            "prompts": prompts,
+            "prompt": prompt,
+            "mode": mode,
+            "seed": seed,
+        }
+        with stops.job(request) as job:
+            yield from ndjson(service.events(JobKind.MEASURE, settings, job.stop, pair, job.visitor), job)
 
     return measure

@@ -13,7 +13,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 ASKED = f"""async () => {{
     const module = await import(new URL('{PREFIX}/play.js', document.baseURI));
@@ -45,7 +45,7 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
         pair: The page's choice of models.
 
     Returns:
-        The wishes to stop a job of this tab, for ``jobs.leaver``.
+        The stop requests for the jobs of this tab.
     """
     stops = Stops()
     settings = {
@@ -96,8 +96,7 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
             "written": written,
             "scores": scores,
         }
-        yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.events(JobKind.PLAY, raw, stop, pair, visitor)
-        )
+        with stops.job(request) as job:
+            yield from ndjson(service.events(JobKind.PLAY, raw, job.stop, pair, job.visitor), job)
 
     return play

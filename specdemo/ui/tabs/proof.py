@@ -8,14 +8,13 @@ import gradio as gr
 from specdemo.proof.bounds import DRAWS, MOST_DRAWS
 from specdemo.proof.chart import distribution_chart
 from specdemo.proof.distribution import EXAMPLE
-from specdemo.proof.request import MOST_PROMPTS, PROMPTS, SETTINGS, TEMPERATURE, Proof, SampledBy
+from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
 from specdemo.service.jobs import JobKind
 from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.requests import raw_request
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 CLAIM = (
     "<p>Drafts change how fast the text is written, not what it says: it stays <b>the target's own</b>. "
@@ -52,7 +51,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
         pair: The page's choice of models.
 
     Returns:
-        The wishes to stop a job of this tab, for ``jobs.leaver``.
+        The stop requests for the jobs of this tab.
     """
     stops = Stops()
     _constant(CLAIM, "proof-claim")
@@ -121,10 +120,16 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
         looked at. ``pair`` names the models, where there are several.
         """
-        raw = raw_request(locals(), SETTINGS)
-        yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.events(JobKind.PROVE, raw, stop, pair, visitor)
-        )
+        settings = {
+            "proof": proof,
+            "prompts": prompts,
+            "temperature": temperature,
+            "draws": draws,
+            "rule": rule,
+            "prompt": prompt,
+        }
+        with stops.job(request) as job:
+            yield from ndjson(service.events(JobKind.PROVE, settings, job.stop, pair, job.visitor), job)
 
     return prove
 

@@ -13,7 +13,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 
 def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
@@ -24,7 +24,7 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
         pair: The page's choice of models.
 
     Returns:
-        The wishes to stop a job of the quiz, for ``jobs.leaver``.
+        The stop requests for the jobs of the quiz.
     """
     stops = Stops()
     with gr.Column(elem_id="quiz"):
@@ -63,10 +63,8 @@ def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         Its ``verdict`` has the ``option``, from 0, that the figures support, or null if they are too close.
         ``pair`` names the models, where there are several.
         """
-        yield from jobs.stream(
-            stops,
-            request,
-            lambda stop, visitor: service.events(JobKind.QUIZ, {"question": question}, stop, pair, visitor),
-        )
+        settings = {"question": question}
+        with stops.job(request) as job:
+            yield from ndjson(service.events(JobKind.QUIZ, settings, job.stop, pair, job.visitor), job)
 
     return quiz

@@ -8,15 +8,11 @@ import gradio as gr
 from specdemo.records import limits
 from specdemo.records.limits import UserError
 from specdemo.records.trace import AUTO
-from specdemo.service.jobs import Events, JobKind
-from specdemo.service.queue import Stop
+from specdemo.service.jobs import JobKind
 from specdemo.service.service import EventSource
-from specdemo.service.shares import Visitor
 from specdemo.ui import jobs
-from specdemo.ui.address import with_pair_named
 from specdemo.ui.http.visitors import visitor_of
-from specdemo.ui.requests import raw_request
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 
 def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
@@ -45,14 +41,22 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
         races the target alone, ``draft_alone`` runs the draft model by itself as well. ``pair`` names the
         models, where there are several to choose from.
         """
-        raw = raw_request(locals())
-
-        def events(stop: Stop, visitor: Visitor) -> Events:
-            if limits.flag({"auto": auto}, "auto", False):
-                raw["k"] = AUTO
-            yield from with_pair_named(service.events(JobKind.RUN, raw, stop, pair, visitor), pair)
-
-        yield from jobs.stream(stops, request, events)
+        with stops.job(request) as job:
+            settings = {
+                "prompt": prompt,
+                "mode": mode,
+                "drafter": drafter,
+                "k": AUTO if limits.flag({"auto": auto}, "auto", False) else k,
+                "temperature": temperature,
+                "rule": rule,
+                "max_new_tokens": max_new_tokens,
+                "seed": seed,
+                "top_k": top_k,
+                "top_p": top_p,
+                "baseline": baseline,
+                "draft_alone": draft_alone,
+            }
+            yield from ndjson(service.events(JobKind.RUN, settings, job.stop, pair, job.visitor), job)
 
     return run
 
