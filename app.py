@@ -231,8 +231,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from specdemo.ui.api_endpoints import with_mcp
     from specdemo.ui.http.class_judge import judge_with
     from specdemo.ui.http.class_routes import with_class
-    from specdemo.ui.http.health import with_health
-    from specdemo.ui.http.lab_routes import with_learned
+    from specdemo.ui.http.own_routes import with_health, with_learned
     from specdemo.ui.http.visitors import TRUSTED, trust_proxies
     from specdemo.ui.page import build_page, launch_options
     from specdemo.ui.serving import serve_until_ended

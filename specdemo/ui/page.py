@@ -30,7 +30,7 @@ from specdemo.ui.controls import (
     widget_values,
     with_refusals_shown,
 )
-from specdemo.ui.http import guard, lab_routes, traces
+from specdemo.ui.http import guard, own_routes
 from specdemo.ui.http.gradio_internals import parse_requests_in_python
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import Stops, error_line, session_of
@@ -119,7 +119,7 @@ def launch_options(allowed: Sequence[str] = (), listening: str = "") -> dict[str
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=fonts, font_mono=mono),
         "head": stage.head(),
         "app_kwargs": {
-            "routes": [*traces.routes(), *lab_routes.routes(), *stage.routes()],
+            "routes": [*own_routes.routes(), *stage.routes()],
             "lifespan": guard.lifespan(allowed, listening),
         },
         "footer_links": ["api"],

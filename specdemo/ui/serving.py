@@ -6,6 +6,7 @@ lost is lost for this process; a supervisor starts the next one.
 
 import gc
 import signal
+import socket
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -15,7 +16,7 @@ import gradio as gr
 
 from specdemo.records.limits import UserError
 from specdemo.service.service import EventSource
-from specdemo.ui.http.reading import send_little_ahead
+from specdemo.ui.http.gradio_internals import listening_sockets
 
 FINISH_S = 20.0
 """Seconds that the run under way may go on; supervisors kill after 30 to 90 s, with what comes after it."""
@@ -24,6 +25,9 @@ LAST_WORDS_S = 1.0
 LOST_DEVICE = 75
 """The exit status by which a supervisor knows a lost device (EX_TEMPFAIL: trying again may help)."""
 POLL_S = 0.1
+SENT_AHEAD = 2**18
+"""Bytes of a connection's send buffer, of which Linux takes twice. By itself it grows to megabytes: half a
+minute of a run that looks as if it were read."""
 
 
 class _Terminated(BaseException):
@@ -76,3 +80,13 @@ def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[st
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
     raise _Terminated
+
+
+def send_little_ahead(page: gr.Blocks) -> None:
+    """Limit the unsent bytes of each connection, so that it soon shows that nobody reads them.
+
+    Args:
+        page: The page, just launched.
+    """
+    for listener in listening_sockets(page):  # what it accepts inherits this
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)

@@ -18,7 +18,7 @@ from specdemo.classroom.rooms import Rooms
 from specdemo.service.service import State
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.http.class_routes import PREFIX, with_class
-from specdemo.ui.http.health import with_health
+from specdemo.ui.http.own_routes import with_health
 from specdemo.ui.page import build_page, launch_options
 
 QUICK_S, SLOWEST_S = 0.2, 2.0

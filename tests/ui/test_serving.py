@@ -26,8 +26,8 @@ from specdemo.cli.main import exit_status
 from specdemo.records.limits import UserError
 from specdemo.service.service import RESTARTING, State
 from specdemo.ui import serving
-from specdemo.ui.http import guard, health
-from specdemo.ui.http.health import with_health
+from specdemo.ui.http import guard, own_routes
+from specdemo.ui.http.own_routes import with_health
 from specdemo.ui.serving import LOST_DEVICE, serve_until_ended
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def test_health_is_200_where_a_run_could_begin_and_503_elsewhere():
         reply = client.get("/health")
         assert (reply.status_code == 200) is (state is State.READY)
         assert reply.json() == (
-            {"status": "ready"} if state is State.READY else {"error": health.SENTENCES[state]}
+            {"status": "ready"} if state is State.READY else {"error": own_routes.HEALTH_SENTENCES[state]}
         )
         assert client.head("/health").status_code == reply.status_code
     assert guard._FETCHED.fullmatch("/health") and not guard._posted("/health")

@@ -20,10 +20,10 @@ from specdemo.service.service import local_service
 from specdemo.service.shares import Visitor
 from specdemo.ui import streams
 from specdemo.ui.http import visitors
-from specdemo.ui.http.health import with_health
-from specdemo.ui.http.reading import SENT_AHEAD, send_little_ahead
+from specdemo.ui.http.own_routes import with_health
 from specdemo.ui.http.visitors import Loopback, caller_gone, trust_proxies, visitor_of
 from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.serving import SENT_AHEAD, send_little_ahead
 from specdemo.ui.streams import PageJob
 
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}

@@ -26,8 +26,7 @@ from specdemo.records.trace import dump
 from specdemo.ui import stage
 from specdemo.ui.http.class_page import student_page
 from specdemo.ui.http.gradio_requests import object_in
-from specdemo.ui.http.own_routes import checked_beside, posted, with_routes
-from specdemo.ui.http.traces import json_reply, refusal
+from specdemo.ui.http.own_routes import checked_beside, json_reply, posted, refusal, with_routes
 
 PREFIX = "specdemo-class"
 SECRET = "x-class-secret"

@@ -6,6 +6,7 @@ jobs and no widgets.
 """
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -22,28 +23,41 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
 from specdemo.ui import stage
-from specdemo.ui.http import class_routes, health, lab_routes, offline, traces
+from specdemo.ui.http import class_routes, offline, own_routes
 from specdemo.ui.http.gradio_internals import page_of, serves_tools
 from specdemo.ui.http.gradio_requests import API, NotFoundError, check_body, check_query, object_in
-from specdemo.ui.http.headers import admitted_headers
-from specdemo.ui.http.hosts import Hosts, hosts_for
+from specdemo.ui.http.hosts import Hosts, hosts_for, name_in
 from specdemo.ui.http.own_routes import checked_beside
-from specdemo.ui.http.reading import forget_idle_sessions
-from specdemo.ui.http.refusal_sentences import MAX_BODY, OTHERWISE, SENTENCES, RefusedError, sentence_in
+from specdemo.ui.http.visitors import forget_idle_sessions
 
+RawHeaders = list[tuple[bytes, bytes]]
+MAX_BODY = 200_000
+"""The size of a request to Gradio in bytes. The longest prompt takes 96,000 of them, with each character
+escaped; a long game adds 20,000."""
+
+SENTENCES = {
+    404: "There is nothing at this address.",
+    405: "This address does not take requests of that kind.",
+    408: "The request took too long to arrive; send it again.",
+    413: f"The request is too large; at most {MAX_BODY:,} bytes are taken.",
+    414: "The address is too long; shorten the prompt in it.",
+    500: "The request failed inside the program; please try again.",
+    503: "Too many runs are waiting; please try again in a minute.",
+}
+OTHERWISE = "The request was refused; reload the page and try again."
 BODY_S = 20.0
 MAX_PATH_CHARS = 500
 MAX_QUERY_CHARS = 60_000
 """A link may hold the longest prompt, percent-encoded; Gradio reads no address of 65,536 characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
-_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX, class_routes.PREFIX, health.PREFIX))
+_OWN = "|".join((stage.PREFIX, own_routes.TRACES, own_routes.LAB, class_routes.PREFIX, own_routes.HEALTH))
 _FETCHED = re.compile(
     rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
     rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
 _POSTED_TO_US = re.compile(
-    rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
+    rf"/{own_routes.TRACES}|/{own_routes.LAB}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
 )
 _MCP = re.compile(rf"{API}/mcp(/|/http/?|/schema/?)?")
 """Without the older transport of two addresses, by which nobody sees which request a job belongs to."""
@@ -63,7 +77,21 @@ COMMON_HEADERS = {
 }
 SPACES = ("https://huggingface.co", "https://*.hf.space")
 """Who may show the page in a frame when it runs as a Space."""
+_GRADIOS = b"x-gradio-"
+"""Headers between Gradio's other services; the page has none of them."""
+_FIRST_ONLY = {b"x-forwarded-host", b"x-forwarded-proto"}
+"""Headers that proxies in a row turn into a list; the first value is the visitor's."""
+STRANGE = "This page has no such name; open it by its own, or let its host add the name with --allow-host."
+FOREIGN = "Pages of other sites may not call this one; its host can let them with --allow-host."
 _log = logging.getLogger(__name__)
+
+
+class RefusedError(Exception):
+    """A request that goes no further: the reply's status and sentence."""
+
+    def __init__(self, status: int, sentence: str = ""):
+        super().__init__(sentence or SENTENCES[status])
+        self.status = status
 
 
 def lifespan(
@@ -149,6 +177,28 @@ class Guard:
         policy = f"{offline.POLICY}; frame-ancestors 'none'" if path == PLAYER else self._policy
         fresh = {"Cache-Control": "no-store"} if _NAMES_THE_HOST.fullmatch(path) else {}
         return {"Content-Security-Policy": policy, **COMMON_HEADERS, **fresh}
+
+
+def admitted_headers(raw: RawHeaders, hosts: Hosts) -> RawHeaders:
+    """Return the headers that the app gets: Gradio builds addresses from them and fails on odd ones.
+
+    Raises:
+        RefusedError: The request names somebody else's host, or comes from a page of one.
+    """
+    kept = [_first(name, value) for name, value in raw if not name.startswith(_GRADIOS)]
+    kept = [one for one in kept if one[0] != b"x-forwarded-proto" or one[1] in (b"http", b"https")]
+    headers = Headers(raw=kept)
+    asked = [name_in(value) for key in ("host", "x-forwarded-host") for value in headers.getlist(key)]
+    if not all(name and hosts.answer_to(name) for name in asked):
+        raise RefusedError(421, STRANGE)
+    for origin in headers.getlist("origin"):
+        if "host" not in headers or not hosts.admit(origin, [name for name in asked if name]):
+            raise RefusedError(403, FOREIGN)
+    return kept
+
+
+def _first(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    return name, value.split(b",")[0].strip() if name in _FIRST_ONLY else value
 
 
 def _behind(root: str, path: str) -> str:
@@ -312,7 +362,18 @@ class _Reply:
         await self._send(message)
 
     async def _restate(self, status: int) -> None:
-        sentence = sentence_in(bytes(self._told))
+        sentence = _sentence_in(bytes(self._told))
         if self._path.startswith(f"{API}/run/") and status == 500:
             status = 400  # so Gradio calls whatever a function raises about its values
         await self.tell(status, sentence or SENTENCES.get(status, OTHERWISE))
+
+
+def _sentence_in(body: bytes) -> str | None:
+    """Return the sentence that an error reply already has, if it has one."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return None
+    error = told.get("error") if isinstance(told, dict) else None
+    one = isinstance(error, str) and error.isprintable() and error.endswith(".") and len(error) <= 300
+    return error if one else None
