@@ -93,11 +93,9 @@ class Hosting:
         """The pair at home.
 
         Raises:
-            UserError: There is no such preset, or a target comes without its draft.
+            UserError: There is no such preset.
         """
         preset = self._preset
-        if preset is None and self.draft is None:
-            raise UserError("--target needs --draft with it: a model of the same family, or none.")
         own = Sources(self.target or EMBEDDED, self.draft or EMBEDDED) if preset is None else preset.sources
         return self._placed(replace(own, feature_draft=self.feature_draft, n_gram=self.n_gram))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdemo.records.limits import UserError, show
+from specdemo.records.limits import unknown_pair
 from specdemo.shipped import EMBEDDED
 
 HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
@@ -50,9 +50,8 @@ class OfferedPairs:
                 return asked
             if self.any_model and (found := two_models(asked)):
                 return ", ".join(found)
-        names = ", ".join({self.home: "", **self.titles})
-        other = ", or name two models as TARGET/ID, DRAFT/ID" if self.any_model else ""
-        raise UserError(f"Unknown pair {show(asked)}; choose one of: {names}{other}.")
+        any_two = ["or any two models as TARGET/ID, DRAFT/ID"] if self.any_model else []
+        raise unknown_pair(asked, [*{self.home: "", **self.titles}, *any_two])
 
 
 def two_models(name: str) -> tuple[str, str] | None:

@@ -268,7 +268,7 @@ def test_a_fault_inside_the_program_reaches_who_asked_and_nobody_else(pair, monk
 
 def test_a_pair_that_is_not_offered_is_refused_in_a_sentence(pair):
     service = service_of(pair)
-    with pytest.raises(UserError, match=r"Unknown pair 'other'; choose one of: embedded\.$"):
+    with pytest.raises(UserError, match=r"Unknown pair of models 'other'; choose one of: embedded\.$"):
         list(service.events(JobKind.RUN, REQUEST, never, "other"))
     assert ids(service.events(JobKind.RUN, REQUEST, never, "embedded")) == ids(
         service.events(JobKind.RUN, REQUEST, never, "")
