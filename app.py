@@ -1,4 +1,4 @@
-"""Start the web page: settings in, a service loading in the background, a page around it.
+"""Start the web page: parse the settings, load a service in the background, build the page around it.
 
 ``python app.py`` is what Hugging Face Spaces runs. Each option can also be set by an environment variable:
 ``--max-seconds`` is ``SPECDEMO_MAX_SECONDS``, and ``SPECDEMO_LEARN=true`` turns on a switch. Settings are
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from specdemo.service.service import Service
 
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
-"""What an environment variable of a switch may hold, in any case."""
+"""The values of a switch's environment variable, in any case."""
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the settings: from the command line, else from the environment, else defaults.
 
     Raises:
-        UserError: The environment variable of a switch says neither yes nor no.
+        UserError: The environment variable of a switch is neither true nor false.
     """
     parser = settings_parser()
     given = sys.argv[1:] if arguments is None else arguments
@@ -146,7 +146,7 @@ def check_settings(settings: argparse.Namespace) -> None:
     """Check the settings, as far as that needs neither torch nor Gradio.
 
     Raises:
-        UserError: A value is out of bounds, names what is not there, or contradicts another.
+        UserError: A value is out of bounds, unknown, or contradicts another.
     """
     check_models(settings)
     if settings.target and not settings.draft:
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def service_for(
     settings: argparse.Namespace, hosting: Hosting
 ) -> tuple[OfferedPairs, Service, Callable[[], None]]:
-    """What visitors may ask for, who does it, and what to call when the page has ended.
+    """Return the offered pairs, the service, and a function to call when the page has ended.
 
     On a cluster SIGHUP puts new replicas in the place of all, one after the other.
 

@@ -1,4 +1,4 @@
-"""From a host's settings to the service behind the page: which pairs there are, how they are loaded."""
+"""From a host's settings to the service behind the page: the pairs that it offers and how they are loaded."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -111,9 +111,9 @@ class Hosting:
         return drafters_with(*self.sources.parts, *learned)
 
     def offered_pairs(self) -> OfferedPairs:
-        """The pair at home, and beside it the presets that still fit the device.
+        """Return the pair at home, and the presets that fit the device next to it.
 
-        Beside models of the host's own there are none: what those leave is not known yet.
+        With models of the host's own there are no presets: the memory that those leave is not known yet.
 
         Raises:
             UserError: There is no such device or precision.
@@ -131,12 +131,12 @@ class Hosting:
         return OfferedPairs(name, titles, any_model)
 
     def service(self, offered: OfferedPairs) -> Service:
-        """The service around the offered pairs.
+        """Return the service around the offered pairs.
 
-        Nothing is loaded yet, but where the GPU is lent by the call: there the models are placed first.
+        Nothing is loaded yet, except if the GPU is lent by the call: then the models are placed first.
 
         Raises:
-            UserError: The models could not be placed, or are to learn where nothing is kept between calls.
+            UserError: The models could not be placed, or are to learn although nothing is kept between calls.
         """
         if ZERO_GPU and self.learner is not None:
             raise UserError("Nothing is kept from call to call on this hardware; start without --learn.")
@@ -159,7 +159,7 @@ class Hosting:
         return replace(sources, device=self.device, precision=self.precision)
 
     def sources_of(self, name: str) -> Sources:
-        """What to load for a pair that is offered.
+        """Return the sources of a pair that is offered.
 
         Raises:
             UserError: There is no such pair, or a folder has the name of one of its models.

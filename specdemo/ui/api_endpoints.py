@@ -1,7 +1,4 @@
-"""For programs: the API endpoint ``generate``, which is also a tool for language models (MCP).
-
-The other endpoints stream what the page draws; this one gives a text with its figures.
-"""
+"""The API endpoint ``generate``, for programs and, as an MCP tool, for language models."""
 
 import base64
 import importlib.util
@@ -28,7 +25,7 @@ GENERATE = "generate"
 
 
 class Figures(TypedDict):
-    """Some of ``figures.Totals``, by their names there."""
+    """A part of ``figures.Totals``."""
 
     tokens: int
     passes: int
@@ -45,7 +42,7 @@ class Figures(TypedDict):
 
 
 class Answer(TypedDict):
-    """What ``generate`` gives: while the run goes on as far as it has come, ``sentence`` still empty.
+    """The answer of ``generate``; while the run goes on, its text so far and an empty ``sentence``.
 
     ``totals`` is None before the first round; ``device`` and ``pair`` (target, draft) are empty before the
     run begins.
@@ -72,10 +69,10 @@ def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
 
 
 def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[Answer]]:
-    """The function behind the API endpoint and the tool.
+    """Return the function behind the API endpoint and the tool.
 
     Args:
-        service: Does the run.
+        service: The service that does the run.
         stops: Holds the wish to end it, by session.
     """
 
@@ -93,11 +90,11 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
         top_p: float = RunConfig.top_p,
         pair: str = "",
     ) -> Iterator[Answer]:
-        """Write a text by speculative decoding, race the target model alone, and tell how much faster it was.
+        """Write a text by speculative decoding, race the target model alone, and return how much faster it was.
 
         The text is the target's own, whatever drafts. In ``totals``: ``speedup`` against the target alone
         (null before both have 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the share of
-        compared guesses that were accepted, ``identical`` whether both wrote the same tokens (null under
+        compared draft tokens that were accepted, ``identical`` whether both wrote the same tokens (null under
         rejection, where they are two draws).
 
         Args:
@@ -182,7 +179,7 @@ def _figures(totals: Mapping[str, Any]) -> Figures:
 
 
 def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` of ``launch()`` such that ``generate`` is served as a tool by MCP, and nothing else is.
+    """Return ``options`` of ``launch()`` that serve ``generate``, and nothing else, as a tool by MCP.
 
     Raises:
         UserError: The package it takes is not installed.

@@ -1,7 +1,4 @@
-"""The widgets of a run: what they are called, what they hold at first, and how settings get into them.
-
-They only collect values: each one goes untouched through the service's own check. Knows no service.
-"""
+"""The widgets of a run, their first values, and how settings get into them; the service checks the values."""
 
 import functools
 import json
@@ -27,18 +24,18 @@ DEFAULTS = RunConfig(
     prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
 )
 FIRST_SETTINGS = {"k": AUTO}
-"""What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
+"""The first settings at a plain address: the cost of a longer draft differs from host to host."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
-"""What a lesson's run has where it asks for nothing else."""
+"""The settings of a lesson's run unless it asks for others."""
 
 
-RULES_TOLD: dict[str, str] = {
-    Rule.GREEDY: "A guess stays while it is the target's first choice: the target's own text.",
-    Rule.REJECTION: "A guess stays with probability min(1, p/q): the target's distribution, another draw.",
+ABOUT_RULES: dict[str, str] = {
+    Rule.GREEDY: "A draft token stays while it is the target's first choice: the target's own text.",
+    Rule.REJECTION: "A draft token stays with probability min(1, p/q): same distribution, another draw.",
     Rule.SHARED_NOISE: "All read the same random noise: sampled, and still the target's own text.",
 }
 
-ABOUT_CALIBRATION = "Measures again what passes cost: auto k and the theory start from it."
+ABOUT_CALIBRATION = "Measures pass costs again; auto k and the theory use them."
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
@@ -49,7 +46,7 @@ _MODULE = f"import(new URL('{PREFIX}/settings_menu.js', document.baseURI))"
 
 
 class Example(NamedTuple):
-    """A prompt a visitor can take with one press."""
+    """An example prompt."""
 
     label: str
     prompt: str
@@ -158,13 +155,12 @@ def _recalibration() -> tuple[gr.Button, gr.HTML]:
 
 
 def _summary(drafters: Sequence[str]) -> str:
-    """What :func:`_keep_summary` makes of the first settings."""
+    """Return what :func:`_keep_summary` shows for the first settings."""
     label = KINDS[_first(drafters)].label
     return f"{label} · {DEFAULTS.rule} · T {DEFAULTS.temperature:g} · {DEFAULTS.max_new_tokens} tokens"
 
 
 def _first(drafters: Sequence[str]) -> str:
-    """The drafter that is chosen at first."""
     return DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0]
 
 
@@ -192,7 +188,7 @@ def _settings(
     drafters: Sequence[str],
     offered: OfferedPairs,
 ) -> Controls:
-    """All other widgets, added to those."""
+    """Add the other widgets."""
     drafter = gr.Dropdown(
         _labelled(drafters),
         value=_first(drafters),
@@ -200,14 +196,14 @@ def _settings(
         elem_id="drafter",
     )
     choices = (*drafters_with(*NEEDED_NAMES), SERVER)
-    _told_of_choice({name: KINDS[name].about for name in choices}, _first(drafters))
+    _add_about({name: KINDS[name].about for name in choices}, _first(drafters))
     rule = gr.Radio(
         [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
         value=str(DEFAULTS.rule),
         label="Verification rule",
         elem_id="rule",
     )
-    _told_of_choice(RULES_TOLD, DEFAULTS.rule)
+    _add_about(ABOUT_RULES, DEFAULTS.rule)
     temperature = gr.Slider(0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature")
     max_new_tokens = gr.Number(
         DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"
@@ -247,8 +243,8 @@ def _settings(
     )
 
 
-def _told_of_choice(sentences: Mapping[str, str], first: str) -> None:
-    """What the choices of a menu do; the browser shows the sentence of the one that is chosen."""
+def _add_about(sentences: Mapping[str, str], first: str) -> None:
+    """Add a sentence on each choice of a menu; the browser shows that of the current one."""
     lines = [
         f'<p data-choice="{name}"{"" if name == first else " hidden"}>{escape(words)}</p>'
         for name, words in sentences.items()
@@ -257,7 +253,7 @@ def _told_of_choice(sentences: Mapping[str, str], first: str) -> None:
 
 
 def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
-    """Which models are to do it; not shown where there is nothing to choose."""
+    """Add the choice of models, hidden if there is nothing to choose."""
     return gr.Dropdown(
         [(title, name) for name, title in offered.titles.items()] or [offered.home],
         value=offered.home,
@@ -294,7 +290,7 @@ def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:
-    """What each widget of ``Controls`` is to show, in their order.
+    """Return the updates of the widgets of ``Controls``, in their order.
 
     Args:
         settings: By the names in ``Controls``; widgets that are not named stay as they are.
@@ -341,7 +337,7 @@ def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k
 
 
 def rule_for(temperature: Any, rule: Any) -> str:
-    """The rule that suits a temperature the visitor just set.
+    """Return the rule that suits a temperature the visitor just set.
 
     Args:
         temperature, rule: What the browser says the widgets hold, unchecked.
@@ -357,7 +353,7 @@ def rule_for(temperature: Any, rule: Any) -> str:
 
 
 def temperature_for(rule: Any, temperature: Any) -> float:
-    """The temperature that suits a rule the visitor just picked; otherwise as ``rule_for``."""
+    """Return the temperature that suits a rule the visitor just picked; see ``rule_for``."""
     set_to = _temperature(temperature)
     if _rule(rule) is Rule.GREEDY:
         return 0.0
@@ -373,7 +369,7 @@ def _rule(value: Any) -> Rule:
 
 
 def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """``handler`` for an event of the page: its ``UserError`` becomes a ``gr.Error`` that is not logged."""
+    """Return ``handler`` with its ``UserError`` as a ``gr.Error`` that is not logged."""
 
     @functools.wraps(handler)
     def telling(*values: Any) -> Any:

@@ -1,8 +1,7 @@
-"""What a pair of buttons does: one starts a job on the device and streams its events, one ends it.
+"""Buttons that start a job, stream its events and end it.
 
-Every job of the page waits in the service's one queue for one device; Gradio's own only hands them on. A
-visitor has at most one of each kind; each kind has its own ``Stops``. How a job ended is shown without asking
-the server, which may be the reason.
+Jobs wait in the service's queue; Gradio's own only passes them on. The browser shows how a job ended without
+asking the server, which may be the reason.
 """
 
 import json
@@ -24,7 +23,7 @@ EXPLAIN = f"""(shown) => {{
     const message = shown === {json.dumps(first_line())} ? {json.dumps(BUSY)} : {json.dumps(CUT)};
     return shown + JSON.stringify({{ type: "error", message }}) + "\\n";
 }}"""
-"""What is shown after a failure: what was shown before, ended by an ``error`` line if it was not yet."""
+"""After a failure: the text so far, with an ``error`` line at its end if it has none."""
 QUIET: dict[str, Any] = {
     "queue": False,
     "preprocess": False,  # it fails on what no widget holds, and logs that as a fault
@@ -60,7 +59,7 @@ def wire_each(
     stop_button: gr.Button,
     asked: str | None = None,
 ) -> None:
-    """:func:`wire` for several buttons that start the same thing, each from inputs of its own.
+    """Do the same as :func:`wire` for several start buttons, each with inputs of its own.
 
     The API endpoint takes its defaults from the first one's inputs.
     """
@@ -89,7 +88,7 @@ def wire_component(
     shown: gr.HTML,
     scripts: tuple[str, str],
 ) -> None:
-    """The same for a component with buttons of its own: its event ``submit`` starts, ``stop`` ends.
+    """Do the same for a component with buttons of its own: its event ``submit`` starts, ``stop`` ends.
 
     Args:
         endpoint, inputs, shown: As in :func:`wire`.
@@ -132,7 +131,7 @@ def _queued(
 
 
 def _enabled(interactive: bool) -> dict[str, Any]:
-    """What a script returns to change a button."""
+    """Return the value by which a script changes a button."""
     return {"__type__": "update", "interactive": interactive}
 
 

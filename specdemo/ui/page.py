@@ -1,8 +1,4 @@
-"""The page: what stands where on it, and what leads from one part to another.
-
-The parts are built by ``controls``, ``stage``, ``component`` and the modules in ``tabs``. Loads no model and
-knows none.
-"""
+"""The page: its layout, and the connections between its parts."""
 
 import json
 from collections.abc import Sequence
@@ -47,11 +43,11 @@ HEADER = (
     '<button type="button" class="sd-skip">Skip to the run</button>'
     '<div class="sd-header-tools"></div></header>'
 )
-"""The stage puts its tools there, and answers the button."""
+"""The header; the stage adds its tools and handles the button."""
 MOST_THREADS = 100
-"""Every visitor who waits for the device, or for models, holds a thread that mostly sleeps."""
+"""The maximum number of threads: each visitor who waits for the device or for models holds one."""
 MOST_SESSIONS = 200
-"""Whose page Gradio remembers, a quarter of a megabyte each; who is forgotten loses nothing."""
+"""The number of sessions that Gradio remembers, a quarter of a megabyte each."""
 
 
 def build_page(
@@ -60,11 +56,11 @@ def build_page(
     offered: OfferedPairs | None = None,
     learns: bool = False,
 ) -> gr.Blocks:
-    """The whole page around one service.
+    """Return the page around one service.
 
     Args:
-        service: Decodes.
-        drafters: The kinds to choose from, as far as the pair at home has what they need.
+        service: The service that decodes.
+        drafters: The kinds that the pair at home can draft with.
         offered: The pairs to choose from.
         learns: Whether the pair at home learns while it serves, which the lab then shows.
     """
@@ -106,10 +102,10 @@ def build_page(
 
 
 def launch_options(allowed: Sequence[str] = (), listening: str = "") -> dict[str, Any]:
-    """What ``launch()`` needs beside host and port for the page to look and work as built.
+    """Return the options of ``launch()`` that the page needs, except host and port.
 
     Args:
-        allowed: Further names of the page, and whose pages may call it.
+        allowed: Further names of the page; their pages may call it.
         listening: The name of what the server listens on.
     """
     parse_requests_in_python()
@@ -150,7 +146,7 @@ def _wire_address(
 
 
 def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
-    """A lesson asks for a run by an address's settings: they go into the widgets, and Run is pressed."""
+    """Have a lesson's settings, written as in an address, fill the widgets and press Run."""
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))
@@ -162,7 +158,7 @@ def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
-    """The lessons' button asks for a link; only Gradio knows what the widgets hold."""
+    """Have the lessons' button copy a link with the values of the widgets, which only Gradio knows."""
     module = f"new URL('{PREFIX}/classlink.js', document.baseURI)"
     names = json.dumps(Controls._fields)
     lessons.copy(

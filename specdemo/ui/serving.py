@@ -1,7 +1,7 @@
-"""Serve the page until the program ends: when it is told to, or when its device is lost.
+"""Serve the page until the program is told to end or its device is lost.
 
-Told to end (SIGTERM), it lets the run under way finish and refuses others in a sentence. A device that is
-lost is lost for this process; a supervisor starts the next one.
+After SIGTERM the current run may finish and others are refused. A lost device is lost for this process; a
+supervisor starts the next one.
 """
 
 import gc
@@ -19,7 +19,7 @@ from specdemo.service.service import EventSource
 from specdemo.ui.http.gradio_internals import listening_sockets
 
 FINISH_S = 20.0
-"""Seconds that the run under way may go on; supervisors kill after 30 to 90 s, with what comes after it."""
+"""Seconds that the current run may go on; supervisors kill after 30 to 90 s."""
 LAST_WORDS_S = 1.0
 """Seconds for the last events to reach the browsers."""
 LOST_DEVICE = 75
@@ -38,9 +38,9 @@ def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[st
     """Launch the page, wait until the program is to end, and end it; for the main thread.
 
     Args:
-        page: Is launched and closed.
-        service: Of the page; told to close where the program is to end in order.
-        options: Of ``page.launch()``.
+        page: The page; it is launched and closed here.
+        service: The page's service; closed if the program ends in order.
+        options: Options of ``page.launch()``.
 
     Returns:
         The exit status. The caller ends the process without waiting for its threads, which may be in the

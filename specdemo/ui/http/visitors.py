@@ -1,7 +1,7 @@
-"""Who a visitor is, as far as a request tells: the session of a page or script, and the address behind it.
+"""The visitor behind a request: the session of a page or script, and its address.
 
-A forwarded address counts only from proxies that the host names. Tool calls (MCP) reach the queue by way of
-this very server; :class:`Loopback` has them keep the address of whoever called. Knows no jobs.
+A forwarded address counts only from proxies that the host names. Tool calls (MCP) reach the queue through
+this very server; :class:`Loopback` keeps the address of their caller.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from specdemo.ui.http.gradio_internals import current_event, forget_session, idl
 from specdemo.ui.http.hosts import require_networks
 
 TRUSTED = "FORWARDED_ALLOW_IPS"
-"""The web server's own variable: whose forwarded addresses it takes for true."""
+"""The web server's own variable: the proxies whose forwarded addresses it trusts."""
 KEPT_S = 60.0
 """Seconds that a session's last answer is kept for it, once all of its jobs have ended."""
 LOOK_S = 10.0
@@ -34,10 +34,9 @@ ends; None if it had ended before."""
 
 
 def trust_proxies(addresses: str) -> None:
-    """Take forwarded addresses from these proxies (addresses or networks, joined by commas), or from nobody.
+    """Trust the forwarded addresses of these proxies (addresses or networks, joined by commas), or of none.
 
-    To be called before the server starts, which by itself would believe whoever is on this machine, and with
-    a proxy there whatever its visitors say.
+    Call it before the server starts, which by default trusts everybody on this machine.
 
     Raises:
         UserError: One is no address.
@@ -47,7 +46,7 @@ def trust_proxies(addresses: str) -> None:
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """The visitor whose share a job counts to: without a session where the request came without one."""
+    """Return the visitor whose share a job counts to; without a session if the request came without one."""
     client = request.client
     session = request.session_hash
     # Gradio calls what came without a session by its event; all callers of tools share one.

@@ -1,6 +1,6 @@
-"""The tab "Lab": what it offers to measure, and the API endpoint ``measure``.
+"""The tab "Lab": its experiments, and the API endpoint ``measure``.
 
-The buttons and fields are the component's own; they go untouched through the service's own check.
+The component has buttons and fields of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,9 +27,9 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
     """Add the tab's widgets to the page that is being built, and what pressing them does.
 
     Args:
-        service: Does the jobs.
+        service: The service that does the jobs.
         pair: The page's choice of models.
-        learns: Whether there is something learned to be shown.
+        learns: Whether the pair at home learns.
 
     Returns:
         The stop requests for the jobs of this tab.
@@ -42,7 +42,7 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
 
 
 def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
-    """What the tab's JavaScript takes from Python; ``inputs`` is what a request consists of, in order."""
+    """Return the settings of the tab's JavaScript; ``inputs`` names a request's values, in order."""
     return {
         "learns": learns,
         "inputs": inputs,
@@ -64,7 +64,7 @@ def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
 
 
 def _inputs() -> dict[str, gr.components.Component]:
-    """Of the endpoint, by the names in ``request.parse_lab``; never seen, the component's fields are."""
+    """Return the endpoint's inputs named as in ``request.parse_lab``; the component has the visible ones."""
     hidden: dict[str, Any] = {"visible": False}
     return {
         "experiment": gr.Dropdown(
@@ -81,7 +81,7 @@ def _inputs() -> dict[str, gr.components.Component]:
 
 
 def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind the tab's buttons and the API endpoint ``measure``."""
+    """Return the function behind the tab's buttons and the API endpoint ``measure``."""
 
     def measure(
         experiment: str,
@@ -101,7 +101,7 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
         hold for all points of a sweep unless it varies them. ``prompts`` shipped prompts are written at each
         point, or one's own ``prompt``, continued or answered as ``mode`` says (raw or chat). ``pair``
-        names the models, where there are several.
+        names the models, if there are several.
         """
         settings = {
             "experiment": experiment,

@@ -1,4 +1,4 @@
-"""The tab "Is it the same?": three proofs, each with its settings and its button, and what they show."""
+"""The tab "Is it the same?": three proofs, each with its settings and its button, and their results."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -47,7 +47,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
     """Add the tab's widgets to the page that is being built, and what pressing them does.
 
     Args:
-        service: Does the jobs.
+        service: The service that does the jobs.
         pair: The page's choice of models.
 
     Returns:
@@ -100,7 +100,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
 
 
 def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind the three buttons and the API endpoint ``prove``."""
+    """Return the function behind the three buttons and the API endpoint ``prove``."""
 
     def prove(
         proof: str,
@@ -118,7 +118,7 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         ``prompts``, the latter at ``temperature``. "distribution" compares two samples of ``draws`` short
         continuations of ``prompt``; ``rule`` draws the speculative one: "true-rule", or
         "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
-        looked at. ``pair`` names the models, where there are several.
+        looked at. ``pair`` names the models, if there are several.
         """
         settings = {
             "proof": proof,

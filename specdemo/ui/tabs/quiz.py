@@ -1,6 +1,6 @@
-"""The quiz of the tab "Learn": its questions, the two buttons, and where results are shown.
+"""The quiz of the tab "Learn": its questions, two buttons and results.
 
-The question that is asked is the value of the component that shows the questions; the browser sets it.
+The current question is the value of the component that shows the questions; the browser sets it.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
     """Add the quiz to the page that is being built, and what pressing its buttons does.
 
     Args:
-        service: Does the jobs.
+        service: The service that does the jobs.
         pair: The page's choice of models.
 
     Returns:
@@ -42,7 +42,7 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
 
 
 def shown_questions() -> list[dict[str, Any]]:
-    """What the browser is told of the questions; which option is right it learns from a run."""
+    """Return the questions without their answers, which the browser gets from a run."""
     return [
         {
             "name": question.name,
@@ -55,13 +55,13 @@ def shown_questions() -> list[dict[str, Any]]:
 
 
 def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind the button "Run it" and the API endpoint ``quiz``."""
+    """Return the function behind the button "Run it" and the API endpoint ``quiz``."""
 
     def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
         """Run what answers a question of the quiz, named by its number from 1; yields growing NDJSON.
 
         Its ``verdict`` has the ``option``, from 0, that the figures support, or null if they are too close.
-        ``pair`` names the models, where there are several.
+        ``pair`` names the models, if there are several.
         """
         settings = {"question": question}
         with stops.job(request) as job:

@@ -1,4 +1,4 @@
-"""What the buttons Run and Recalibrate do; the first is the API endpoint ``run`` as well."""
+"""The buttons Run and Recalibrate; the first one is the API endpoint ``run`` as well."""
 
 from collections.abc import Callable, Iterator
 from html import escape
@@ -16,7 +16,7 @@ from specdemo.ui.streams import Stops, ndjson
 
 
 def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind the Run button and the API endpoint ``run``."""
+    """Return the function behind the Run button and the API endpoint ``run``."""
 
     def run(
         prompt: str,
@@ -39,7 +39,7 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
 
         ``auto`` lets the decoder choose each draft's length; ``k`` is then not looked at. ``baseline``
         races the target alone, ``draft_alone`` runs the draft model by itself as well. ``pair`` names the
-        models, where there are several to choose from.
+        models, if there are several to choose from.
         """
         with stops.job(request) as job:
             settings = {
