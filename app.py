@@ -1,4 +1,4 @@
-"""Start the web page: settings in, a service loading in the background, a page around it.
+"""Start the web page: parse the settings, load a service in the background, build the page around it.
 
 ``python app.py`` is what Hugging Face Spaces runs. Each option can also be set by an environment variable:
 ``--max-seconds`` is ``SPECDEMO_MAX_SECONDS``, and ``SPECDEMO_LEARN=true`` turns on a switch. Settings are
@@ -33,17 +33,17 @@ from specdemo.watch.servers import parse_servers
 
 if TYPE_CHECKING:
     from specdemo.service.hosting import Hosting
-    from specdemo.service.jobs import Service
+    from specdemo.service.service import Service
 
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
-"""What an environment variable of a switch may hold, in any case."""
+"""The values of a switch's environment variable, in any case."""
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the settings: from the command line, else from the environment, else defaults.
 
     Raises:
-        UserError: The environment variable of a switch says neither yes nor no.
+        UserError: The environment variable of a switch is neither true nor false.
     """
     parser = settings_parser()
     given = sys.argv[1:] if arguments is None else arguments
@@ -146,7 +146,7 @@ def check_settings(settings: argparse.Namespace) -> None:
     """Check the settings, as far as that needs neither torch nor Gradio.
 
     Raises:
-        UserError: A value is out of bounds, names what is not there, or contradicts another.
+        UserError: A value is out of bounds, unknown, or contradicts another.
     """
     check_models(settings)
     if settings.target and not settings.draft:
@@ -204,12 +204,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     check_settings(settings)
     # Imports and the page's parts take seconds, and a library in the middle of them may swallow an interrupt.
     signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
-    from specdemo.service.event_source import Served
-    from specdemo.service.hosting import Hosting
-    from specdemo.service.learning import Learner
+    from specdemo.service.hosting import Hosting, Learner
+    from specdemo.service.service import EventSource
 
     logging.basicConfig(format="%(asctime)s %(message)s")
-    logging.getLogger("specdemo.service.jobs").setLevel(logging.INFO)
+    logging.getLogger("specdemo.service.service").setLevel(logging.INFO)
     learner = Learner() if settings.learn else None
     hosting = Hosting(
         pair=settings.pair,
@@ -231,8 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from specdemo.classroom.rooms import Rooms
     from specdemo.ui.api_endpoints import with_mcp
     from specdemo.ui.http.class_routes import judge_with, with_class
-    from specdemo.ui.http.health import with_health
-    from specdemo.ui.http.lab_routes import with_learned
+    from specdemo.ui.http.own_routes import with_health, with_learned
     from specdemo.ui.http.visitors import TRUSTED, trust_proxies
     from specdemo.ui.page import build_page, launch_options
     from specdemo.ui.serving import serve_until_ended
@@ -240,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if settings.trust_proxy is not None or TRUSTED not in os.environ:
         trust_proxies(settings.trust_proxy or "")
-    source: Served = service
+    source: EventSource = service
     if servers := parse_servers(settings.watch, settings.watch_alone):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
     page = build_page(source, hosting.drafters, offer, learns=settings.learn)
@@ -260,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def service_for(
     settings: argparse.Namespace, hosting: Hosting
 ) -> tuple[OfferedPairs, Service, Callable[[], None]]:
-    """What visitors may ask for, who does it, and what to call when the page has ended.
+    """Return the offered pairs, the service, and a function to call when the page has ended.
 
     On a cluster SIGHUP puts new replicas in the place of all, one after the other.
 

@@ -25,6 +25,7 @@ from specdemo.records.limits import (
     parse_config,
     require_precision,
     show,
+    unknown_pair,
 )
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
 from specdemo.shipped import EMBEDDED
@@ -136,7 +137,7 @@ def check_models(options: argparse.Namespace) -> None:
     """
     asked = vars(options)
     if asked.get("pair") and options.pair not in PAIRS:
-        raise UserError(f"Unknown pair of models {show(options.pair)}; choose one of: {', '.join(PAIRS)}.")
+        raise unknown_pair(options.pair, PAIRS)
     require_precision(asked.get("precision", AUTO_PRECISION))
     if asked.get("device") and not _DEVICE.fullmatch(options.device):
         raise UserError(f"Unknown device {show(options.device)}; choose cpu, cuda or, for one GPU, cuda:1.")

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from specdemo.cluster.plan import Plan
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service import queue_place
 from specdemo.service.jobs import Request
+from specdemo.service.queue import Stop as AskedToStop
 
 POLL_S = 0.05
 """The time between two looks at whether a waiting job is to stop."""
@@ -154,7 +154,7 @@ class Link:
         with self._changed:
             return self._changed.wait_for(lambda: self.running(pair), seconds) > 0
 
-    def perform(self, pair: str, request: Request, stop: queue_place.Stop) -> Generator[Event, None, None]:
+    def perform(self, pair: str, request: Request, stop: AskedToStop) -> Generator[Event, None, None]:
         """Have a replica do a job.
 
         Args:
@@ -185,7 +185,7 @@ class Link:
         raise UserError(LOST)
 
     def _attempt(
-        self, pair: str, request: Request, stop: queue_place.Stop
+        self, pair: str, request: Request, stop: AskedToStop
     ) -> Generator[Event, None, JobEnded | JobLost | None]:
         """Yield the events of one attempt and return its end, or None if there is no driver now."""
         number = next(self._numbers)

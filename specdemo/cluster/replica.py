@@ -19,8 +19,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import Sources
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import FREQUENT
-from specdemo.service.jobs import LostDeviceError, Request, perform
+from specdemo.service.jobs import FREQUENT, LostDeviceError, Request, perform
 
 T = TypeVar("T")
 LISTEN_S = 30.0

@@ -9,11 +9,10 @@ from specdemo.pairs.presets import preset_named
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.service.hosting import Hosting
-from specdemo.service.jobs import Service
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.pair_pool import Loan
-from specdemo.service.queue import Bounds, JobQueue
-from specdemo.service.queue_place import Stop
+from specdemo.service.queue import Bounds, JobQueue, Stop
+from specdemo.service.service import Service
 from specdemo.service.startup import ZERO_GPU
 
 POLL_S = 0.25

@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 
 from specdemo.engine.speculate import never
 from specdemo.engine.verdicts import top_fives
+from specdemo.models.n_gram import LearningTable
 from specdemo.pairs.hardware import versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import Event, RunLog
-from specdemo.records.trace import USUAL_K, Calibration, Run, RunConfig
+from specdemo.records.trace import SPECULATIVE, USUAL_K, Calibration, Run, RunConfig
 
 ROUGHLY = "Machine busy: estimates are rough."
 
@@ -31,6 +32,7 @@ class LiveRun:
         self._lanes = Lanes(pair, tops=top_fives)
         self._config = config
         self._stop = stop
+        self._table = pair.n_gram
         self._prompt_ids = pair.prompt_ids(config)
         calibration = self._lanes.calibrate(config)
         blank = _blank_run(pair, config, self._prompt_ids, calibration)
@@ -42,6 +44,9 @@ class LiveRun:
         for lane, round_ in self._lanes.race(self._config, self._prompt_ids, self._stop):
             yield self._log.round(lane, round_)
         yield self._log.end()
+        if isinstance(self._table, LearningTable):
+            ids = self.run.lanes[SPECULATIVE].ids
+            self._table.learn([*self._prompt_ids, *ids], len(self._prompt_ids))
 
     @property
     def run(self) -> Run:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specdemo.pairs.sources import Sources
-from specdemo.records.limits import UserError
+from specdemo.records.limits import unknown_pair
 from specdemo.shipped import EMBEDDED
 
 HEAVY = ("auto", "bf16", "fp32")
@@ -274,8 +274,7 @@ def preset_named(name: str) -> Preset:
     for preset in PRESETS:
         if preset.name == name:
             return preset
-    names = ", ".join(preset.name for preset in PRESETS)
-    raise UserError(f"Unknown pair of models {name!r}; choose one of: {names}.")
+    raise unknown_pair(name, [preset.name for preset in PRESETS])
 
 
 def fitting(free_bytes: int, precision: str) -> Sequence[Preset]:

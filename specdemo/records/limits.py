@@ -211,6 +211,11 @@ def show(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
+def unknown_pair(name: object, names: Iterable[str]) -> UserError:
+    """Return the refusal of a pair that is none of these."""
+    return UserError(f"Unknown pair of models {show(name)}; choose one of: {', '.join(names)}.")
+
+
 def require_precision(name: object) -> None:
     """Raise ``UserError`` for an unknown precision."""
     if name not in PRECISIONS:

@@ -70,7 +70,7 @@ class RunConfig:
     ``baseline`` and ``draft_alone`` ask for the target's and the draft model's own lane.
     ``seed`` settles every draw. On one machine it repeats the text, but for ``auto`` under rejection: lengths
     then follow measured times, and whether a token is drafted decides which numbers it is drawn with. Nor
-    does it there where the pair learns (``service.learning``): that takes other numbers after every run.
+    does it there where the pair learns (``service.hosting``): that takes other numbers after every run.
     """
 
     prompt: str

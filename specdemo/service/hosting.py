@@ -1,8 +1,9 @@
-"""From a host's settings to the service behind the page: which pairs there are, how they are loaded."""
+"""From a host's settings to the service behind the page: the pairs that it offers and how they are loaded."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from specdemo.models.n_gram import LearningTable, Visit, empty_table
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.load import assemble_pair, load_sources
@@ -12,18 +13,49 @@ from specdemo.pairs.presets import Preset, fitting, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import N_GRAM_TABLE, drafters_with
 from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
-from specdemo.service.jobs import Service, local_service, perform
-from specdemo.service.learning import Learner
+from specdemo.service.jobs import perform
 from specdemo.service.offered_pairs import OWN, OfferedPairs, two_models
 from specdemo.service.queue import Bounds
+from specdemo.service.service import Service, local_service
 from specdemo.service.startup import ZERO_GPU
 from specdemo.service.zerogpu import on_calls
 from specdemo.shipped import EMBEDDED
 
 
+class Learner:
+    """What the table of n-grams of the pair at home learned from runs, in memory, while the program runs.
+
+    Only drafts change by it. They are shown, rejected ones too, so a visitor can read again what was written
+    for somebody else; the help of ``--learn`` says so.
+    """
+
+    def __init__(self) -> None:
+        self._table: LearningTable | None = None
+
+    def pupil(self, pair: Pair) -> Pair:
+        """Return ``pair`` with a table that learns: its own, or an empty one if it has none.
+
+        The same pair, loaded again, goes on with what was learned.
+        """
+        if self._table is None:
+            assert not isinstance(pair.n_gram, LearningTable)
+            self._table = LearningTable(pair.n_gram or empty_table(pair.vocab))
+        return replace(pair, n_gram=self._table)
+
+    @property
+    def visits(self) -> list[Visit]:
+        """The latest runs, the oldest first."""
+        return self._table.visits if self._table else []
+
+    @property
+    def contexts(self) -> int:
+        """The number of contexts that were learned and are kept."""
+        return len(self._table) if self._table else 0
+
+
 @dataclass(frozen=True)
 class Hosting:
-    """What a host decides.
+    """The settings of a host.
 
     Attributes:
         pair: Name of the preset that is always there.
@@ -61,11 +93,9 @@ class Hosting:
         """The pair at home.
 
         Raises:
-            UserError: There is no such preset, or a target comes without its draft.
+            UserError: There is no such preset.
         """
         preset = self._preset
-        if preset is None and self.draft is None:
-            raise UserError("--target needs --draft with it: a model of the same family, or none.")
         own = Sources(self.target or EMBEDDED, self.draft or EMBEDDED) if preset is None else preset.sources
         return self._placed(replace(own, feature_draft=self.feature_draft, n_gram=self.n_gram))
 
@@ -81,9 +111,9 @@ class Hosting:
         return drafters_with(*self.sources.parts, *learned)
 
     def offered_pairs(self) -> OfferedPairs:
-        """The pair at home, and beside it the presets that still fit the device.
+        """Return the pair at home, and the presets that fit the device next to it.
 
-        Beside models of the host's own there are none: what those leave is not known yet.
+        With models of the host's own there are no presets: the memory that those leave is not known yet.
 
         Raises:
             UserError: There is no such device or precision.
@@ -101,12 +131,12 @@ class Hosting:
         return OfferedPairs(name, titles, any_model)
 
     def service(self, offered: OfferedPairs) -> Service:
-        """The service around the offered pairs.
+        """Return the service around the offered pairs.
 
-        Nothing is loaded yet, but where the GPU is lent by the call: there the models are placed first.
+        Nothing is loaded yet, except if the GPU is lent by the call: then the models are placed first.
 
         Raises:
-            UserError: The models could not be placed, or are to learn where nothing is kept between calls.
+            UserError: The models could not be placed, or are to learn although nothing is kept between calls.
         """
         if ZERO_GPU and self.learner is not None:
             raise UserError("Nothing is kept from call to call on this hardware; start without --learn.")
@@ -129,7 +159,7 @@ class Hosting:
         return replace(sources, device=self.device, precision=self.precision)
 
     def sources_of(self, name: str) -> Sources:
-        """What to load for a pair that is offered.
+        """Return the sources of a pair that is offered.
 
         Raises:
             UserError: There is no such pair, or a folder has the name of one of its models.

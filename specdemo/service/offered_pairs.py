@@ -1,4 +1,4 @@
-"""Which pairs of models visitors may ask for: the host decides, a request only names one.
+"""The pairs of models that visitors may ask for by name.
 
 Loads nothing and knows no device.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdemo.records.limits import UserError, show
+from specdemo.records.limits import unknown_pair
 from specdemo.shipped import EMBEDDED
 
 HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
@@ -20,7 +20,7 @@ OWN = "own"
 
 @dataclass(frozen=True)
 class OfferedPairs:
-    """The pairs of one app.
+    """The pairs that one app offers.
 
     Attributes:
         home: The name of the pair that is always there, and that is used where none is asked for.
@@ -35,10 +35,10 @@ class OfferedPairs:
     watched: frozenset[str] = frozenset()
 
     def named(self, asked: Any) -> str:
-        """The name of the pair that a request asks for.
+        """Return the name of the pair that a request asks for.
 
         Args:
-            asked: Untrusted; None and the empty text ask for the one at home.
+            asked: The untrusted name; None and the empty text mean the pair at home.
 
         Raises:
             UserError: It is not offered.
@@ -50,12 +50,11 @@ class OfferedPairs:
                 return asked
             if self.any_model and (found := two_models(asked)):
                 return ", ".join(found)
-        names = ", ".join({self.home: "", **self.titles})
-        other = ", or name two models as TARGET/ID, DRAFT/ID" if self.any_model else ""
-        raise UserError(f"Unknown pair {show(asked)}; choose one of: {names}{other}.")
+        any_two = ["or any two models as TARGET/ID, DRAFT/ID"] if self.any_model else []
+        raise unknown_pair(asked, [*{self.home: "", **self.titles}, *any_two])
 
 
 def two_models(name: str) -> tuple[str, str] | None:
-    """Target and draft of a pair named by both, None where it is named otherwise."""
+    """Return target and draft of a pair that is named by both, else None."""
     found = ANY_PAIR.fullmatch(name)
     return found and (found[1], found[2])

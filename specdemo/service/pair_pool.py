@@ -1,25 +1,22 @@
 """The pairs in memory: one at home, which stays, and room for one guest at a time.
 
-A guest stays while anybody uses it; who asks for another one waits until then, in order of arrival. Pairs
-are loaded by threads of their own, so that nobody who has what they need waits for a download. Knows no
-models, only how to have them loaded.
+A guest stays while anybody uses it; requests for another one wait in order of arrival. Pairs are loaded on
+threads of their own, so that nobody else waits for a download.
 """
 
-import gc
 import logging
 import re
 import threading
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.job_kinds import FailedError
-from specdemo.service.queue_place import Stop
+from specdemo.service.jobs import FailedError, drop_unused
+from specdemo.service.queue import Stop
 
 POLL_S = 0.25
 IN_THE_LOG = "The models could not be loaded; whoever runs this page finds the reason in its log."
@@ -121,7 +118,7 @@ class PairPool:
                 self._asking.remove(ticket)
 
     def _reserve(self, ticket: object, name: str) -> "_PooledPair | None":
-        """The guest of that name with one more user, if it is this ticket's turn and there is room."""
+        """Return the guest of that name with one more user, if it is this ticket's turn and there is room."""
         with self._changed:
             if self._asking[0] is not ticket:
                 return None
@@ -217,15 +214,5 @@ class _PooledPair:
 
 
 def without_folders(sentence: str) -> str:
-    """What visitors are told of a load that failed: nothing that names a folder of this machine."""
+    """Return the sentence on a failed load for visitors, which names no folder of this machine."""
     return IN_THE_LOG if _FOLDER.search(sentence) else sentence
-
-
-def drop_unused() -> None:
-    """Give memory that nothing refers to back to its device."""
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        with suppress(torch.AcceleratorError):  # a lost device gives nothing back
-            torch.cuda.empty_cache()

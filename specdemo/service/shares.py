@@ -1,6 +1,6 @@
-"""Each visitor's share of the queue: one job of a kind, a few in all; who has most of it makes room.
+"""Each visitor's share of the queue: one job of a kind, three in all; an address with most of it makes room.
 
-Pure rules over the places that are taken. Knows no threads and no protocol.
+These are pure rules over the places that are taken.
 """
 
 from collections import Counter
@@ -12,19 +12,19 @@ MOST_EACH = 3
 
 
 class Visitor(NamedTuple):
-    """Who asks: a page or script by its session, or whoever has none by the address they come from."""
+    """A page or script, known by its session, or else by its address."""
 
     address: str
     session: str | None = None
 
     @property
     def name(self) -> tuple[str, str]:
-        """What the share is counted by."""
+        """The identity that the share is counted by."""
         return ("session", self.session) if self.session else ("address", self.address)
 
 
 class TakenPlace(Protocol):
-    """What a place in the queue says of its visitor: one who waits, or whose job is under way."""
+    """A place in the queue: of a visitor who waits, or whose job is running."""
 
     kind: str
     visitor: Visitor | None
@@ -34,7 +34,7 @@ Place = TypeVar("Place", bound=TakenPlace)
 
 
 def refusal(kind: str, visitor: Visitor | None, taken: Sequence[TakenPlace]) -> str | None:
-    """Why this visitor gets no place for a job of this kind, as a sentence; None where they get one.
+    """Return why this visitor gets no place for a job of this kind; None if they get one.
 
     Args:
         kind: Of the job.
@@ -54,17 +54,17 @@ def refusal(kind: str, visitor: Visitor | None, taken: Sequence[TakenPlace]) -> 
 
 
 def making_room(visitor: Visitor | None, waiting: Sequence[Place]) -> Place | None:
-    """Which place of a full queue goes to this visitor: the newest of an address that has over half of it.
+    """Return the place in a full queue that this visitor gets: the newest of an address with over half of it.
 
-    Sessions cost nothing to make up, addresses do. Where all come from one address (a school, a proxy that is
-    not told of) the queue stays first come, first served.
+    New sessions cost nothing, addresses do. If all visitors have one address (a school, an unknown proxy) the
+    queue stays first come, first served.
 
     Args:
         visitor: Who asks; the program itself, None, takes nobody's place.
         waiting: The places of those whose job has not begun, in order of arrival.
 
     Returns:
-        None where nobody has to make room.
+        None if nobody has to make room.
     """
     places = Counter(place.visitor.address for place in waiting if place.visitor is not None)
     if visitor is None or not places:

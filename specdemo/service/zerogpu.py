@@ -1,13 +1,11 @@
 """A GPU that is there only inside a call, as on ZeroGPU Spaces.
 
-There another process, forked for the call, computes with the weights as they were placed at the start;
-this one never does. Checked requests and events travel between the two as plain data, the wish to stop as a
-file that is no longer there. What a call measured is told at its end and handed to the next one.
+Another process, forked for the call, computes with the weights as they were placed at the start.
 """
 
-import os
-import time
-from collections.abc import Callable, Generator, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,46 +13,77 @@ from typing import Any
 
 from specdemo.pairs.hardware import device_name
 from specdemo.pairs.pair import Pair
-from specdemo.records.events import Event, count_emitted
-from specdemo.records.limits import UserError
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import LostDeviceError, Perform, Request
-from specdemo.service.queue_place import Stop
-from specdemo.service.reservations import CallReport, Costs, Reservations
+from specdemo.records.limits import MAX_NEW_TOKENS, UserError
+from specdemo.records.trace import Calibration, RunConfig
+from specdemo.service.jobs import Events, JobKind, LostDeviceError, Request
+from specdemo.service.queue import Stop
+from specdemo.service.service import Perform
 
 REFUSED = "refused"
 """Type of the event with a ``UserError``'s sentence: of an exception only the name would arrive."""
-REPORT = "report"
-"""Type of the last event of a call that ends well: its ``CallReport``."""
-BEFORE_RESULTS = frozenset({"progress", "start", "experiment"})
-"""Types of the events that are no results yet."""
+COSTS = "costs"
+"""Type of the last event of a call that ends well: the pass costs that are known then."""
+MEASURING_S, STARTING_S = 20, 5
+"""Seconds before a job begins: the first one measures the pass costs, later ones are given them."""
+JOB_S = {
+    JobKind.PLAY: 10,
+    JobKind.CALIBRATE: 15,
+    JobKind.CLASS: 20,
+    JobKind.QUIZ: 40,
+    JobKind.PROVE: 70,
+    JobKind.MEASURE: 100,
+}
+"""Seconds of the kinds of job whose length does not follow from the request."""
+TOKENS_PER_S = 30
+"""The rate of all lanes together on the slowest GPU that is to be expected there."""
+MIN_S, MAX_S = 10, 120
 
-_born: list[float] = []
-"""In a forked process, when that was (seconds of ``time.monotonic``), until its first call has taken it."""
-os.register_at_fork(after_in_child=lambda: _born.__setitem__(slice(None), [time.monotonic()]))
+Costs = Mapping[str, Mapping[Any, Calibration]]
+"""What ``PassCosts.known`` holds, by the GPU's name."""
+
+
+def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False) -> int:
+    """Return the seconds of the GPU that a job is given: a visitor's quota must have as many left.
+
+    Args:
+        kind, raw: The request; settings that are missing or odd count as the largest.
+        costs_known: Whether an earlier call has measured the pass costs.
+    """
+    work_s: float = JOB_S.get(kind, 0)
+    if kind is JobKind.RUN:
+        tokens = raw.get("max_new_tokens")
+        if not isinstance(tokens, int | float) or not 1 <= tokens <= MAX_NEW_TOKENS:
+            tokens = MAX_NEW_TOKENS
+        lanes = 1 + (raw.get("baseline", RunConfig.baseline) is True) + (raw.get("draft_alone") is True)
+        work_s = lanes * tokens / TOKENS_PER_S
+    start_s = STARTING_S if costs_known else MEASURING_S
+    return min(MAX_S, max(MIN_S, math.ceil(start_s + work_s)))
 
 
 def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
-    """``perform`` with the work done inside calls that have the GPU; only of this pair.
+    """Return ``perform`` with the work done inside calls that have the GPU; only for this pair.
+
+    Requests and events travel between the processes as plain data, the request to stop as a file that is no
+    longer there. The pass costs that a call measured are given to the next one.
 
     Args:
-        pair: Placed on the GPU, nothing measured.
-        perform: Is run in the other process; requests are checked before they are sent there.
-        lend: ``spaces.GPU``, or what does the same: called with ``duration``, it decorates a generator
-            function.
+        pair: The models, placed on the GPU; nothing is measured.
+        perform: Runs in the other process.
+        lend: ``spaces.GPU``: called with ``duration``, it decorates a generator function.
     """
-    reservations = Reservations()
+    measured: defaultdict[str, dict[Any, Calibration]] = defaultdict(dict)
 
-    def seconds_for(request: Request, *_others: Any) -> int:
-        return reservations.seconds_for(request.kind, request.raw)
+    def duration(request: Request, *_others: Any) -> int:
+        return seconds_for(request.kind, request.raw, costs_known=bool(measured))
 
-    @lend(duration=seconds_for)
-    def call(request: Request, keep_going: str, known: Mapping[str, Costs]) -> Generator[Event, None, None]:
-        meter = _Meter(request.kind, pair, known)
+    @lend(duration=duration)
+    def call(request: Request, keep_going: str, costs: Costs) -> Events:
+        gpu = device_name(pair.device)
+        pair.costs.known = {**costs.get(gpu, {}), **pair.costs.known}
         try:
             with closing(perform(pair, request, lambda: not Path(keep_going).exists())) as events:
-                yield from map(meter.seen, events)
-            yield {"type": REPORT, "report": meter.report(whole=Path(keep_going).exists())}
+                yield from events
+            yield {"type": COSTS, "gpu": gpu, "costs": pair.costs.known}
         except UserError as error:
             yield {"type": REFUSED, "message": str(error)}
             if isinstance(error, LostDeviceError):
@@ -63,87 +92,33 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
             yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
             raise
 
-    def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Generator[Event, None, None]:
+    def perform_inside_call(_pair: Pair, request: Request, stop: Stop) -> Events:
+        refusal = None
         with TemporaryDirectory(prefix="specdemo-call-") as folder:
             keep_going = Path(folder) / "keep_going"
             keep_going.touch()
-            known = {gpu: dict(costs) for gpu, costs in reservations.costs.items()}
-            with closing(_lent(call(request, str(keep_going), known), request, reservations)) as events:
-                try:
-                    for event in events:
-                        if stop():
-                            keep_going.unlink(missing_ok=True)
-                        yield event
-                finally:
-                    keep_going.unlink(missing_ok=True)
+            costs = {gpu: dict(known) for gpu, known in measured.items()}
+            try:
+                with closing(call(request, str(keep_going), costs)) as events:
+                    try:
+                        for event in events:
+                            if stop():
+                                keep_going.unlink(missing_ok=True)
+                            if event["type"] == REFUSED:
+                                refusal = event["message"]  # the rest decides what becomes of the process
+                            elif event["type"] == COSTS:
+                                measured[event["gpu"]].update(event["costs"])
+                            else:
+                                yield event
+                    finally:
+                        keep_going.unlink(missing_ok=True)  # closing the call waits until it has ended
+            except Exception as error:
+                if refusal is None:
+                    # The host's own words: no GPU free, a visitor's quota used up, or the call cut off.
+                    words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
+                    sentence = f"The GPU could not be used ({words[:200]}); please try again later."
+                    raise UserError(sentence) from error
+        if refusal is not None:
+            raise UserError(refusal)
 
     return perform_inside_call
-
-
-class _Meter:
-    """Measures a call from inside.
-
-    Args:
-        kind: Of the job.
-        pair: Is given the costs that earlier calls measured on a GPU of the same name.
-        known: Those costs, by the GPU's name.
-    """
-
-    def __init__(self, kind: JobKind, pair: Pair, known: Mapping[str, Costs]):
-        self._begun = _born.pop() if _born else time.monotonic()
-        self._pair = pair
-        self._gpu = device_name(pair.device)
-        pair.costs.known = {**known.get(self._gpu, {}), **pair.costs.known}
-        self._known = known.get(self._gpu, {})
-        self._first_result: float | None = None
-        self._size = 0 if kind == JobKind.RUN else None
-
-    def seen(self, event: Event) -> Event:
-        """Take in an event of the job, and return it."""
-        if self._first_result is None and event["type"] not in BEFORE_RESULTS:
-            self._first_result = time.monotonic()
-        if self._size is not None:
-            self._size += count_emitted(event)
-        return event
-
-    def report(self, whole: bool) -> CallReport:
-        """What the call took until now.
-
-        Args:
-            whole: Whether nobody asked it to stop.
-        """
-        now = time.monotonic()
-        first = self._first_result or now
-        found = self._pair.costs.known
-        new = {kind: costs for kind, costs in found.items() if costs != self._known.get(kind)}
-        return CallReport(self._gpu, new, first - self._begun, now - first, self._size, whole)
-
-
-def _lent(
-    events: Generator[Event, None, None], request: Request, reservations: Reservations
-) -> Generator[Event, None, None]:
-    """The events of the job that a call does; its report goes to ``reservations``.
-
-    Raises:
-        UserError: What the job was refused with, or why there is no GPU now.
-    """
-    refused, begun = None, False
-    try:
-        with closing(events):
-            for event in events:
-                begun = True
-                if event["type"] == REFUSED:
-                    refused = event["message"]  # and on to the end, which says what becomes of the process
-                elif event["type"] == REPORT:
-                    reservations.learn(request.kind, request.raw, event["report"])
-                else:
-                    yield event
-    except Exception as error:
-        if refused is None:
-            if begun:
-                reservations.was_cut(request.kind, request.raw)
-            # The host's own words: no GPU free, a visitor's quota used up, or the call cut off.
-            words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
-            raise UserError(f"The GPU could not be used ({words[:200]}); please try again later.") from error
-    if refused is not None:
-        raise UserError(refused)

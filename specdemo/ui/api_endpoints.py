@@ -1,35 +1,31 @@
-"""For programs: the API endpoint ``generate``, which is also a tool for language models (MCP).
-
-The other endpoints stream what the page draws; this one gives a text with its figures.
-"""
+"""The API endpoint ``generate``, for programs and, as an MCP tool, for language models."""
 
 import base64
 import importlib.util
 import inspect
-import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
 from typing import Any, Literal, TypedDict
 
 import gradio as gr
 from starlette.middleware import Middleware
 
+from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.http.gradio_internals import describe_values, serve_one_tool
 from specdemo.ui.http.visitors import Loopback
-from specdemo.ui.requests import raw_request
 from specdemo.ui.streams import Stops
 
 GENERATE = "generate"
 
 
 class Figures(TypedDict):
-    """Some of ``figures.Totals``, by their names there."""
+    """A part of ``figures.Totals``."""
 
     tokens: int
     passes: int
@@ -46,7 +42,7 @@ class Figures(TypedDict):
 
 
 class Answer(TypedDict):
-    """What ``generate`` gives: while the run goes on as far as it has come, ``sentence`` still empty.
+    """The answer of ``generate``; while the run goes on, its text so far and an empty ``sentence``.
 
     ``totals`` is None before the first round; ``device`` and ``pair`` (target, draft) are empty before the
     run begins.
@@ -63,7 +59,7 @@ def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
     """Add the endpoint ``generate`` to the page that is being built.
 
     Returns:
-        The wishes to stop a job of this endpoint, for ``jobs.leaver``.
+        The stop requests for the jobs of this endpoint.
     """
     stops = Stops()
     endpoint = generate_endpoint(service, stops)
@@ -73,10 +69,10 @@ def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
 
 
 def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[Answer]]:
-    """The function behind the API endpoint and the tool.
+    """Return the function behind the API endpoint and the tool.
 
     Args:
-        service: Does the run.
+        service: The service that does the run.
         stops: Holds the wish to end it, by session.
     """
 
@@ -94,11 +90,11 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
         top_p: float = RunConfig.top_p,
         pair: str = "",
     ) -> Iterator[Answer]:
-        """Write a text by speculative decoding, race the target model alone, and tell how much faster it was.
+        """Write a text by speculative decoding, race the target model alone, and return how much faster it was.
 
         The text is the target's own, whatever drafts. In ``totals``: ``speedup`` against the target alone
         (null before both have 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the share of
-        compared guesses that were accepted, ``identical`` whether both wrote the same tokens (null under
+        compared draft tokens that were accepted, ``identical`` whether both wrote the same tokens (null under
         rejection, where they are two draws).
 
         Args:
@@ -114,66 +110,68 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
             top_p: Draw from the most likely tokens that together have this probability; 1 is all
             pair: Which models, where the host offers several; empty for those that are always there
         """  # noqa: E501 - what is said of a parameter is one line
-        raw = raw_request(locals())
-        yield from answers(
-            jobs.stream(
-                stops, request, lambda stop, visitor: service.events(JobKind.RUN, raw, stop, pair, visitor)
-            )
-        )
+        settings = {
+            "prompt": prompt,
+            "mode": mode,
+            "drafter": drafter,
+            "k": k,
+            "temperature": temperature,
+            "rule": rule,
+            "max_new_tokens": max_new_tokens,
+            "seed": seed,
+            "top_k": top_k,
+            "top_p": top_p,
+        }
+        answer = AnswerSoFar()
+        with (
+            stops.job(request) as job,
+            closing(service.events(JobKind.RUN, settings, job.stop, pair, job.visitor)) as events,
+        ):
+            for event in events:
+                answer.add(event)
+                if job.due(event):
+                    yield answer.copy()
 
     # Gradio documents what a function returns by its annotation, and takes an iterator for anything at all.
     generate.__signature__ = inspect.signature(generate).replace(return_annotation=Answer)
     return generate
 
 
-def answers(growing: Iterable[str]) -> Iterator[Answer]:
-    """What a run has written and measured so far, one answer for each update.
-
-    Args:
-        growing: The run's events as NDJSON; each update begins with all of the one before.
-    """
-    draft = _AnswerSoFar()
-    read = 0
-    for ndjson in growing:
-        for line in ndjson[read:].split("\n")[:-1]:
-            draft.add(json.loads(line))
-        read = len(ndjson)
-        yield draft.answer()
-
-
-class _AnswerSoFar:
-    """Folds a run's events into an :class:`Answer`."""
+class AnswerSoFar:
+    """The events of a run folded into an :class:`Answer`."""
 
     def __init__(self) -> None:
         self._answer = Answer(text="", sentence="", totals=None, device="", pair={})
-        self._pieces: dict[str, bytes] = {}
+        self._pieces: dict[int, bytes] = {}
         self._specials: frozenset[int] = frozenset()
         self._decoder = StreamDecoder()
 
-    def answer(self) -> Answer:
-        """The answer by now; a copy."""
+    def copy(self) -> Answer:
+        """Return a copy of the current answer."""
         return self._answer.copy()
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def add(self, event: Event) -> None:
         """Take in the run's next event."""
-        self._pieces |= {name: base64.b64decode(piece) for name, piece in event.get("pieces", {}).items()}
+        for token, piece in event.get("pieces", {}).items():
+            self._pieces[int(token)] = base64.b64decode(piece)
         answer = self._answer
         if event["type"] == "start":
-            answer["device"], answer["pair"] = event["run"]["device"], event["run"]["pair"]
+            pair = event["run"]["pair"]
+            answer["device"] = event["run"]["device"]
+            answer["pair"] = {key: name for key, name in pair.items() if key != "name"}
             self._specials = frozenset(event["specials"])
         elif event["type"] == "round":
             answer["totals"] = _figures(event["totals"])
             if event["lane"] == SPECULATIVE:
-                answer["text"] += self._text(event["round"])
+                round_ = event["round"]
+                kept = [token["id"] for token in round_["drafted"] if token["status"] == Status.ACCEPTED]
+                own = [round_["emission"]["id"]] if round_["emission"] else []
+                for token in kept + own:
+                    if token not in self._specials:
+                        answer["text"] += self._decoder.feed(self._pieces[token])
         elif event["type"] == "end":
             answer["totals"], answer["sentence"] = _figures(event["totals"]), event["sentence"]
             answer["text"] += self._decoder.flush()
-
-    def _text(self, round_: Mapping[str, Any]) -> str:
-        kept = [token["id"] for token in round_["drafted"] if token["status"] == Status.ACCEPTED]
-        own = [round_["emission"]["id"]] if round_["emission"] else []
-        pieces = (self._pieces[str(token)] for token in kept + own if token not in self._specials)
-        return "".join(map(self._decoder.feed, pieces))
 
 
 def _figures(totals: Mapping[str, Any]) -> Figures:
@@ -181,7 +179,7 @@ def _figures(totals: Mapping[str, Any]) -> Figures:
 
 
 def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
-    """``options`` of ``launch()`` such that ``generate`` is served as a tool by MCP, and nothing else is.
+    """Return ``options`` of ``launch()`` that serve ``generate``, and nothing else, as a tool by MCP.
 
     Raises:
         UserError: The package it takes is not installed.

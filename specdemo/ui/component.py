@@ -1,4 +1,4 @@
-"""What the page shows beside Gradio's widgets: constant templates that our own modules bring to life.
+"""Our components next to Gradio's widgets: constant templates that our own modules bring to life.
 
 A component's value is NDJSON, or nothing. Text of visitors and models never passes through a template: the
 browser parses the lines and writes text nodes only.
@@ -18,7 +18,7 @@ const dress = () => document.body.classList.toggle("dark", darkly.matches);
 darkly.addEventListener("change", dress);
 dress();
 </script>"""
-"""Has a page without Gradio follow the browser's theme; first in its body."""
+"""A script for pages without Gradio that follows the browser's theme; it is first in the body."""
 
 
 def component(
@@ -28,7 +28,7 @@ def component(
     settings: dict[str, Any] | None = None,
     label: str = "Events as NDJSON",
 ) -> gr.HTML:
-    """The template ``NAME.html``, handed to a function of ``module`` once it is on the page.
+    """Return the template ``NAME.html``, passed to a function of ``module`` once it is on the page.
 
     The function is given one object: ``element`` (what holds the template), ``props``, ``watch`` and
     ``trigger`` (value, its changes and events, as Gradio has them), ``base`` (where the static files are)
@@ -51,10 +51,10 @@ def component(
 
 
 def static_text(name: str) -> str:
-    """One of the static files."""
+    """Return the text of a static file."""
     return (STATIC / name).read_text(encoding="utf-8")
 
 
 def inline_json(value: Any) -> str:
-    """``value`` as JSON that may stand inside a script element."""
+    """Return ``value`` as JSON that may stand inside a script element."""
     return json.dumps(value).replace("<", r"\u003c")

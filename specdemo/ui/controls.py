@@ -1,10 +1,10 @@
-"""The widgets of a run: what they are called, what they hold at first, and how settings get into them.
+"""The widgets of a run, their first values, and how settings get into them; the service checks the values."""
 
-They only collect values: each one goes untouched through the service's own check. Knows no service.
-"""
-
+import functools
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from html import escape
 from typing import Any, NamedTuple
 
@@ -12,34 +12,41 @@ import gradio as gr
 
 from specdemo.records import limits
 from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
+from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
-from specdemo.ui.requests import SETTINGS
 
+SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "script")
+"""The settings of a run that a visitor can choose; a script is for drafters that the page does not offer."""
 DEFAULTS = RunConfig(
     prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
 )
 FIRST_SETTINGS = {"k": AUTO}
-"""What a visitor finds who comes by a plain address: what a longer draft costs differs from host to host."""
+"""The first settings at a plain address: the cost of a longer draft differs from host to host."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
-"""What a lesson's run has where it asks for nothing else."""
+"""The settings of a lesson's run unless it asks for others."""
 
 
-RULES_TOLD: dict[str, str] = {
-    Rule.GREEDY: "A guess stays while it is the target's first choice: the target's own text.",
-    Rule.REJECTION: "A guess stays with probability min(1, p/q): the target's distribution, another draw.",
+ABOUT_RULES: dict[str, str] = {
+    Rule.GREEDY: "A draft token stays while it is the target's first choice: the target's own text.",
+    Rule.REJECTION: "A draft token stays with probability min(1, p/q): same distribution, another draw.",
     Rule.SHARED_NOISE: "All read the same random noise: sampled, and still the target's own text.",
 }
 
-ABOUT_CALIBRATION = "Measures again what passes cost: auto k and the theory start from it."
+ABOUT_CALIBRATION = "Measures pass costs again; auto k and the theory use them."
 
+_WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
+_SWITCHES = {"true": True, "false": False}
+SAMPLING_TEMPERATURE = 0.8
+"""The temperature that a sampling rule sets if it was 0."""
 _MODULE = f"import(new URL('{PREFIX}/settings_menu.js', document.baseURI))"
 
 
 class Example(NamedTuple):
-    """A prompt a visitor can take with one press."""
+    """An example prompt."""
 
     label: str
     prompt: str
@@ -148,13 +155,12 @@ def _recalibration() -> tuple[gr.Button, gr.HTML]:
 
 
 def _summary(drafters: Sequence[str]) -> str:
-    """What :func:`_keep_summary` makes of the first settings."""
+    """Return what :func:`_keep_summary` shows for the first settings."""
     label = KINDS[_first(drafters)].label
     return f"{label} · {DEFAULTS.rule} · T {DEFAULTS.temperature:g} · {DEFAULTS.max_new_tokens} tokens"
 
 
 def _first(drafters: Sequence[str]) -> str:
-    """The drafter that is chosen at first."""
     return DEFAULTS.drafter if DEFAULTS.drafter in drafters else drafters[0]
 
 
@@ -182,7 +188,7 @@ def _settings(
     drafters: Sequence[str],
     offered: OfferedPairs,
 ) -> Controls:
-    """All other widgets, added to those."""
+    """Add the other widgets."""
     drafter = gr.Dropdown(
         _labelled(drafters),
         value=_first(drafters),
@@ -190,14 +196,14 @@ def _settings(
         elem_id="drafter",
     )
     choices = (*drafters_with(*NEEDED_NAMES), SERVER)
-    _told_of_choice({name: KINDS[name].about for name in choices}, _first(drafters))
+    _add_about({name: KINDS[name].about for name in choices}, _first(drafters))
     rule = gr.Radio(
         [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
         value=str(DEFAULTS.rule),
         label="Verification rule",
         elem_id="rule",
     )
-    _told_of_choice(RULES_TOLD, DEFAULTS.rule)
+    _add_about(ABOUT_RULES, DEFAULTS.rule)
     temperature = gr.Slider(0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature")
     max_new_tokens = gr.Number(
         DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"
@@ -237,8 +243,8 @@ def _settings(
     )
 
 
-def _told_of_choice(sentences: Mapping[str, str], first: str) -> None:
-    """What the choices of a menu do; the browser shows the sentence of the one that is chosen."""
+def _add_about(sentences: Mapping[str, str], first: str) -> None:
+    """Add a sentence on each choice of a menu; the browser shows that of the current one."""
     lines = [
         f'<p data-choice="{name}"{"" if name == first else " hidden"}>{escape(words)}</p>'
         for name, words in sentences.items()
@@ -247,7 +253,7 @@ def _told_of_choice(sentences: Mapping[str, str], first: str) -> None:
 
 
 def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
-    """Which models are to do it; not shown where there is nothing to choose."""
+    """Add the choice of models, hidden if there is nothing to choose."""
     return gr.Dropdown(
         [(title, name) for name, title in offered.titles.items()] or [offered.home],
         value=offered.home,
@@ -284,7 +290,7 @@ def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:
-    """What each widget of ``Controls`` is to show, in their order.
+    """Return the updates of the widgets of ``Controls``, in their order.
 
     Args:
         settings: By the names in ``Controls``; widgets that are not named stay as they are.
@@ -295,3 +301,81 @@ def widget_values(settings: Mapping[str, Any]) -> list[Any]:
         length = {} if auto else {"value": settings["k"]}
         values |= {"k": gr.update(interactive=not auto, **length), "auto": gr.update(value=auto)}
     return [values.get(name, gr.skip()) for name in Controls._fields]
+
+
+def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:
+    """Return the settings in an address, by the fields of ``RunConfig``; other parameters are ignored.
+
+    Raises:
+        UserError: A value is out of bounds or contradicts another.
+    """
+    named = {key: _typed(key, text) for key, text in parameters.items() if key in SETTINGS}
+    if not named:
+        return {}
+    config = parse_config({"prompt": default_prompt, **named})
+    # What follows from a setting is set with it: a temperature brings its rule.
+    implied = {"temperature", "rule"} if {"temperature", "rule"} & named.keys() else set()
+    return {key: getattr(config, key) for key in named.keys() | implied}
+
+
+def _typed(key: str, text: str) -> Any:
+    """Return the number or switch that a parameter spells; the rest stays text, for ``parse_config``."""
+    if key in _WORDS or text == AUTO:
+        return text
+    if text in _SWITCHES:
+        return _SWITCHES[text]
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k: gr.Slider) -> None:
+    """Have each of these widgets follow the others on the page that is being built."""
+    temperature.input(
+        with_refusals_shown(rule_for), [temperature, rule], rule, trigger_mode="always_last", **QUIET
+    )
+    auto.input(lambda auto: gr.Slider(interactive=not auto), auto, k, **QUIET)
+    rule.input(with_refusals_shown(temperature_for), [rule, temperature], temperature, **QUIET)
+
+
+def rule_for(temperature: Any, rule: Any) -> str:
+    """Return the rule that suits a temperature the visitor just set.
+
+    Args:
+        temperature, rule: What the browser says the widgets hold, unchecked.
+
+    Raises:
+        UserError: It is out of bounds.
+    """
+    greedy = _temperature(temperature) < limits.GREEDY_BELOW
+    chosen = _rule(rule)
+    if greedy:
+        return str(Rule.GREEDY)
+    return str(Rule.REJECTION if chosen is Rule.GREEDY else chosen)
+
+
+def temperature_for(rule: Any, temperature: Any) -> float:
+    """Return the temperature that suits a rule the visitor just picked; see ``rule_for``."""
+    set_to = _temperature(temperature)
+    if _rule(rule) is Rule.GREEDY:
+        return 0.0
+    return set_to if set_to >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
+
+
+def _temperature(value: Any) -> float:
+    return limits.number({"temperature": value}, "temperature", 0.0, 0.0, limits.MAX_TEMPERATURE)
+
+
+def _rule(value: Any) -> Rule:
+    return limits.choice({"rule": value}, "rule", Rule, Rule.GREEDY)
+
+
+def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``handler`` with its ``UserError`` as a ``gr.Error`` that is not logged."""
+
+    @functools.wraps(handler)
+    def telling(*values: Any) -> Any:
+        try:
+            return handler(*values)
+        except UserError as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    return telling

@@ -1,29 +1,21 @@
-"""What a pair of buttons does: one starts a job on the device and streams its events, one ends it.
+"""Buttons that start a job, stream its events and end it.
 
-Every job of the page waits in the service's one queue for one device; Gradio's own only hands them on. A
-visitor has at most one of each kind; each kind has its own ``Stops``. How a job ended is shown without asking
-the server, which may be the reason.
+Jobs wait in the service's queue; Gradio's own only passes them on. The browser shows how a job ended without
+asking the server, which may be the reason.
 """
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from typing import Any, Literal
 
 import gradio as gr
 
-from specdemo.records.limits import UserError
-from specdemo.service.event_source import Events
-from specdemo.service.shares import Visitor
-from specdemo.ui.http.gradio_internals import Dependency, unread_messages
-from specdemo.ui.http.reading import UNREAD_S, Reader
-from specdemo.ui.http.visitors import caller_gone, visitor_of
-from specdemo.ui.streams import Stops, error_line, first_line, ndjson
+from specdemo.ui.http.gradio_internals import Dependency
+from specdemo.ui.streams import Stops, first_line, session_of
 
 DEVICE = "device"
 """The concurrency group of all jobs."""
 BUSY = "The server takes no more at the moment; please try again in a minute."
-UNREAD = f"Nobody read this for {UNREAD_S:g} s, so it was ended; read the answer while it comes."
 CUT = "The connection was lost before the end; please run it again."
 EXPLAIN = f"""(shown) => {{
     const told = JSON.parse(shown.trimEnd().split("\\n").at(-1) || "{{}}");
@@ -31,54 +23,13 @@ EXPLAIN = f"""(shown) => {{
     const message = shown === {json.dumps(first_line())} ? {json.dumps(BUSY)} : {json.dumps(CUT)};
     return shown + JSON.stringify({{ type: "error", message }}) + "\\n";
 }}"""
-"""What is shown after a failure: what was shown before, ended by an ``error`` line if it was not yet."""
+"""After a failure: the text so far, with an ``error`` line at its end if it has none."""
 QUIET: dict[str, Any] = {
     "queue": False,
     "preprocess": False,  # it fails on what no widget holds, and logs that as a fault
     "show_progress": "hidden",
     "api_visibility": "private",
 }
-
-
-def session_of(request: gr.Request) -> str:
-    """The session whose request it is; empty where Gradio gives none."""
-    return request.session_hash or ""
-
-
-def stream(
-    stops: Stops, request: gr.Request, start: Callable[[Callable[[], bool], Visitor], Events]
-) -> Iterator[str]:
-    """Stream one job to a visitor, on the thread of the event of Gradio that asked for it.
-
-    Args:
-        stops: Of this kind of job.
-        request: Says whose it is.
-        start: Makes the job's events; is given ``stop``, True once the session's Stop was pressed or its tool
-            call is over, and the visitor.
-
-    Yields:
-        The job's events so far as NDJSON; each text begins with the one before.
-
-    Raises:
-        gr.Error: The job was refused or failed, or nobody read it for ``UNREAD_S``; its sentence has been
-            yielded before, as an ``error`` line.
-    """
-    session = session_of(request)
-    event = stops.current(session)
-    gone = caller_gone(request)
-    reader = Reader(unread_messages())
-    try:
-        with closing(ndjson(start(lambda: event.is_set() or gone(), visitor_of(request)))) as texts:
-            for text in texts:
-                yield text
-                if reader.gone():
-                    yield text + error_line(UNREAD)
-                    raise UserError(UNREAD)
-    except UserError as error:
-        # The component already shows the sentence; visible=False spares the page a second copy.
-        raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
-    finally:
-        stops.leave(session, event)
 
 
 def wire(
@@ -108,7 +59,7 @@ def wire_each(
     stop_button: gr.Button,
     asked: str | None = None,
 ) -> None:
-    """:func:`wire` for several buttons that start the same thing, each from inputs of its own.
+    """Do the same as :func:`wire` for several start buttons, each with inputs of its own.
 
     The API endpoint takes its defaults from the first one's inputs.
     """
@@ -137,7 +88,7 @@ def wire_component(
     shown: gr.HTML,
     scripts: tuple[str, str],
 ) -> None:
-    """The same for a component with buttons of its own: its event ``submit`` starts, ``stop`` ends.
+    """Do the same for a component with buttons of its own: its event ``submit`` starts, ``stop`` ends.
 
     Args:
         endpoint, inputs, shown: As in :func:`wire`.
@@ -180,7 +131,7 @@ def _queued(
 
 
 def _enabled(interactive: bool) -> dict[str, Any]:
-    """What a script returns to change a button."""
+    """Return the value by which a script changes a button."""
     return {"__type__": "update", "interactive": interactive}
 
 
@@ -189,14 +140,3 @@ def _stopper(stops: Stops) -> Callable[[gr.Request], None]:
         stops.stop(session_of(request))
 
     return stop
-
-
-def leaver(*kinds: Stops) -> Callable[[gr.Request], None]:
-    """For ``Blocks.unload``: a handler that ends what a visitor who left had under way of these kinds."""
-
-    def leave(request: gr.Request) -> None:
-        for stops in kinds:
-            stops.stop(session_of(request))
-            stops.leave(session_of(request))
-
-    return leave

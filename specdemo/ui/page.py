@@ -1,8 +1,4 @@
-"""The page: what stands where on it, and what leads from one part to another.
-
-The parts are built by ``controls``, ``stage``, ``component`` and the modules in ``tabs``. Loads no model and
-knows none.
-"""
+"""The page: its layout, and the connections between its parts."""
 
 import json
 from collections.abc import Sequence
@@ -13,26 +9,27 @@ import gradio as gr
 
 from specdemo.records import limits
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import EventSource
 from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs, stage
-from specdemo.ui.address import settings_from
 from specdemo.ui.api_endpoints import build_generate
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.consistency import keep_consistent, with_refusals_shown
 from specdemo.ui.controls import (
     DEFAULTS,
     FIRST_SETTINGS,
     PLAIN_SETTINGS,
     Controls,
     build_controls,
+    keep_consistent,
     keep_drafters_possible,
+    settings_from,
     widget_values,
+    with_refusals_shown,
 )
-from specdemo.ui.http import guard, lab_routes, traces
+from specdemo.ui.http import guard, own_routes
 from specdemo.ui.http.gradio_internals import parse_requests_in_python
 from specdemo.ui.jobs import QUIET
-from specdemo.ui.streams import Stops, error_line
+from specdemo.ui.streams import Stops, error_line, session_of
 from specdemo.ui.tabs.classroom import build_class
 from specdemo.ui.tabs.lab import build_lab
 from specdemo.ui.tabs.play import build_play
@@ -46,11 +43,11 @@ HEADER = (
     '<button type="button" class="sd-skip">Skip to the run</button>'
     '<div class="sd-header-tools"></div></header>'
 )
-"""The stage puts its tools there, and answers the button."""
+"""The header; the stage adds its tools and handles the button."""
 MOST_THREADS = 100
-"""Every visitor who waits for the device, or for models, holds a thread that mostly sleeps."""
+"""The maximum number of threads: each visitor who waits for the device or for models holds one."""
 MOST_SESSIONS = 200
-"""Whose page Gradio remembers, a quarter of a megabyte each; who is forgotten loses nothing."""
+"""The number of sessions that Gradio remembers, a quarter of a megabyte each."""
 
 
 def build_page(
@@ -59,11 +56,11 @@ def build_page(
     offered: OfferedPairs | None = None,
     learns: bool = False,
 ) -> gr.Blocks:
-    """The whole page around one service.
+    """Return the page around one service.
 
     Args:
-        service: Decodes.
-        drafters: The kinds to choose from, as far as the pair at home has what they need.
+        service: The service that decodes.
+        drafters: The kinds that the pair at home can draft with.
         offered: The pairs to choose from.
         learns: Whether the pair at home learns while it serves, which the lab then shows.
     """
@@ -94,15 +91,21 @@ def build_page(
         jobs.wire(run_stops, run_endpoint(service, run_stops), controls, shown, (run_button, stop_button))
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)
-        page.unload(jobs.leaver(run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops))
+        kinds = run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops
+
+        def leave(request: gr.Request) -> None:
+            for stops in kinds:
+                stops.leave(session_of(request))
+
+        page.unload(leave)
     return page.queue(max_size=MOST_THREADS, api_open=False)
 
 
 def launch_options(allowed: Sequence[str] = (), listening: str = "") -> dict[str, Any]:
-    """What ``launch()`` needs beside host and port for the page to look and work as built.
+    """Return the options of ``launch()`` that the page needs, except host and port.
 
     Args:
-        allowed: Further names of the page, and whose pages may call it.
+        allowed: Further names of the page; their pages may call it.
         listening: The name of what the server listens on.
     """
     parse_requests_in_python()
@@ -112,7 +115,7 @@ def launch_options(allowed: Sequence[str] = (), listening: str = "") -> dict[str
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=fonts, font_mono=mono),
         "head": stage.head(),
         "app_kwargs": {
-            "routes": [*traces.routes(), *lab_routes.routes(), *stage.routes()],
+            "routes": [*own_routes.routes(), *stage.routes()],
             "lifespan": guard.lifespan(allowed, listening),
         },
         "footer_links": ["api"],
@@ -143,7 +146,7 @@ def _wire_address(
 
 
 def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
-    """A lesson asks for a run by an address's settings: they go into the widgets, and Run is pressed."""
+    """Have a lesson's settings, written as in an address, fill the widgets and press Run."""
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))
@@ -155,7 +158,7 @@ def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
-    """The lessons' button asks for a link; only Gradio knows what the widgets hold."""
+    """Have the lessons' button copy a link with the values of the widgets, which only Gradio knows."""
     module = f"new URL('{PREFIX}/classlink.js', document.baseURI)"
     names = json.dumps(Controls._fields)
     lessons.copy(

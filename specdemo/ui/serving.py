@@ -1,11 +1,12 @@
-"""Serve the page until the program ends: when it is told to, or when its device is lost.
+"""Serve the page until the program is told to end or its device is lost.
 
-Told to end (SIGTERM), it lets the run under way finish and refuses others in a sentence. A device that is
-lost is lost for this process; a supervisor starts the next one.
+After SIGTERM the current run may finish and others are refused. A lost device is lost for this process; a
+supervisor starts the next one.
 """
 
 import gc
 import signal
+import socket
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -14,29 +15,32 @@ from typing import Any
 import gradio as gr
 
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import Served
-from specdemo.ui.http.reading import send_little_ahead
+from specdemo.service.service import EventSource
+from specdemo.ui.http.gradio_internals import listening_sockets
 
 FINISH_S = 20.0
-"""Seconds that the run under way may go on; supervisors kill after 30 to 90 s, with what comes after it."""
+"""Seconds that the current run may go on; supervisors kill after 30 to 90 s."""
 LAST_WORDS_S = 1.0
 """Seconds for the last events to reach the browsers."""
 LOST_DEVICE = 75
 """The exit status by which a supervisor knows a lost device (EX_TEMPFAIL: trying again may help)."""
 POLL_S = 0.1
+SENT_AHEAD = 2**18
+"""Bytes of a connection's send buffer, of which Linux takes twice. By itself it grows to megabytes: half a
+minute of a run that looks as if it were read."""
 
 
 class _Terminated(BaseException):
     """The process was asked to end."""
 
 
-def serve_until_ended(page: gr.Blocks, service: Served, options: Mapping[str, Any]) -> int:
+def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[str, Any]) -> int:
     """Launch the page, wait until the program is to end, and end it; for the main thread.
 
     Args:
-        page: Is launched and closed.
-        service: Of the page; told to close where the program is to end in order.
-        options: Of ``page.launch()``.
+        page: The page; it is launched and closed here.
+        service: The page's service; closed if the program ends in order.
+        options: Options of ``page.launch()``.
 
     Returns:
         The exit status. The caller ends the process without waiting for its threads, which may be in the
@@ -76,3 +80,13 @@ def serve_until_ended(page: gr.Blocks, service: Served, options: Mapping[str, An
 
 def _terminate(_signal: int, _frame: FrameType | None) -> None:
     raise _Terminated
+
+
+def send_little_ahead(page: gr.Blocks) -> None:
+    """Limit the unsent bytes of each connection, so that it soon shows that nobody reads them.
+
+    Args:
+        page: The page, just launched.
+    """
+    for listener in listening_sockets(page):  # what it accepts inherits this
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)

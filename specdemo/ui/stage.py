@@ -1,4 +1,4 @@
-"""The stage: where runs are watched. Its component, the page's files and Plotly's; no CDN."""
+"""The stage, which shows runs: its component, the page's files and Plotly's; no CDN."""
 
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,9 @@ from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
 ARRIVAL = "arrival"
-"""The recording that plays for who comes by a plain address: of the prompt that the page starts with."""
+"""The recording that plays at a plain address: a run of the prompt that the page starts with."""
 STAGE_SHEETS = ("stage", "lanes", "helps")
-"""What the stage needs wherever it is mounted."""
+"""The style sheets that the stage needs wherever it is mounted."""
 STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab", "class")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
@@ -26,18 +26,18 @@ REVALIDATE = {"Cache-Control": "no-cache"}
 
 
 def build_stage() -> gr.HTML:
-    """The component; stream NDJSON into its value."""
+    """Return the component; its value is the NDJSON of a run."""
     return component("stage", "stage.js", "mount", settings())
 
 
 def head() -> str:
-    """What the page needs in the document's head: the palette as CSS variables, and the style sheets."""
+    """Return the page's part of the document's head: the palette as CSS variables, and the style sheets."""
     sheets = [f'<link rel="stylesheet" href="{PREFIX}/{name}.css">' for name in STYLE_SHEETS]
     return "".join([f"<style>{css_variables()}</style>", *sheets])
 
 
 def routes() -> list[BaseRoute]:
-    """Where the browser finds the page's files."""
+    """Return the routes of the page's files."""
     return [
         Route(f"/{PREFIX}/plotly.min.js", _plotly),
         # No Mount: behind a proxy that takes its folder off the path, one looks in the wrong place.
@@ -46,7 +46,7 @@ def routes() -> list[BaseRoute]:
 
 
 def settings() -> dict[str, Any]:
-    """What the stage's JavaScript takes from Python, wherever it is mounted."""
+    """Return the settings of the stage's JavaScript, wherever it is mounted."""
     kinds = {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()}
     return {"figures": skeletons(), "markLift": MARK_LIFT, "drafters": kinds, "arrival": ARRIVAL}
 

@@ -1,105 +1,174 @@
-"""From a service's events to what the page shows: append-only NDJSON, and the way to stop it.
+"""From a job's events to the updates of the page: append-only NDJSON, stop requests and readers who left.
 
-The text a run yields only ever grows, so that Gradio's diff sends just the new lines. Knows no widgets.
+The text only ever grows, so that Gradio's diff sends just the new lines.
 """
 
 import math
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from typing import Any
 
+import gradio as gr
+
+from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
-from specdemo.service.event_source import FREQUENT, Events
+from specdemo.service.jobs import FREQUENT, Events
+from specdemo.service.shares import Visitor
+from specdemo.ui.http.gradio_internals import unread_messages
+from specdemo.ui.http.visitors import caller_gone, visitor_of
 
-MIN_GAP_S, USUAL_GAP_S = 1 / 6, 1 / 2
-"""Shortest time between two updates sent to the browser, where at most ``FEW`` events wait and where more do.
+FEW, MIN_GAP_S, USUAL_GAP_S = 4, 1 / 6, 1 / 2
+"""Shortest time between two updates, with at most ``FEW`` events in one and with more.
 
-Rounds in between travel together. Whoever reads them may share the decoder's cores, and each update has the
-browser look at the whole text again: at 15 a second streaming cost the decoder a tenth of its speed. Rounds
-that come fast are played slower than they come; those that come slowly are sent as they do."""
-
-FEW = 4
-MOST_WISHES = 10_000
-"""Sessions of each kind of job whose flag is kept; far more than can have a job."""
+The browser may share the decoder's cores, and each update has it look at the whole text again: at 15 a second
+streaming cost the decoder a tenth of its speed. Rounds that come fast are played slower than they come."""
+UNREAD_S = 10.0
+"""Seconds without a reader after which a job ends, whether it has begun or not."""
+FRESH = 2
+"""Messages that a reader may not have had the time to fetch: the latest update and a sign of life."""
+UNREAD = f"Nobody read this for {UNREAD_S:g} s, so it was ended; read the answer while it comes."
+MAX_REQUESTS = 10_000
+"""Sessions whose stop requests are kept, for each kind of job; far more than can have a job."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
 
-class Stops:
-    """For one kind of job: a flag for each session that has one, set when its visitor asks for its end.
+class PageJob:
+    """One job of a visitor: its stop request, and when an update is due.
 
-    A flag lives from the press of Run (so that a job still queued can be stopped too) to the end of the job,
-    or until its tab is closed. The methods are called on the threads of the page's events.
+    Args:
+        visitor: The visitor whose share it counts to.
+        stop: Returns True once the job is to end.
+        unread: Returns the number of updates that wait to be fetched.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self,
+        visitor: Visitor,
+        stop: Callable[[], bool],
+        unread: Callable[[], int],
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self.visitor = visitor
+        self.stop = stop
+        self._unread = unread
+        self._clock = clock
+        self._waiting = 0
+        self._updated = -math.inf
+        self._last_unread = unread()
+        self._read = clock()
+
+    def due(self, event: Event) -> bool:
+        """Take in one more event; returns whether an update is to follow now.
+
+        Raises:
+            UserError: Nobody has read the updates for ``UNREAD_S``. Gradio would keep them and ask for more.
+        """
+        self._waiting += 1
+        gap = MIN_GAP_S if self._waiting <= FEW else USUAL_GAP_S
+        now = self._clock()
+        if event["type"] in FREQUENT and now - self._updated < gap:
+            return False
+        unread = self._unread()
+        if unread <= max(self._last_unread, FRESH):  # although the last update has added one
+            self._read = now
+        self._last_unread = unread
+        if now - self._read > UNREAD_S:
+            raise UserError(UNREAD)
+        self._waiting, self._updated = 0, now
+        return True
+
+
+class Stops:
+    """The stop requests for one kind of job, one for each session.
+
+    One lives from the press of the button (so that a job that still waits can be stopped too) to the end of
+    the job, or until its tab is closed. The methods are called on the threads of the page's events.
     """
 
     def __init__(self) -> None:
         self._events: dict[str, threading.Event] = {}
 
     def begin(self, session: str) -> None:
-        """Give the session a new flag, for the job that it is about to start."""
-        if len(self._events) >= MOST_WISHES:
+        """Give the session a new stop request, for the job that it is about to start."""
+        if len(self._events) >= MAX_REQUESTS:
             self._events.pop(next(iter(self._events)))
         self._events[session] = threading.Event()
 
-    def current(self, session: str) -> threading.Event:
-        """The flag of this session's job; one started through the API has none before, and gets it here."""
-        return self._events.setdefault(session, threading.Event())
-
     def stop(self, session: str) -> None:
-        """Ask this session's job to end; nothing happens where none is under way."""
+        """End this session's job, if there is one."""
         if event := self._events.get(session):
             event.set()
 
-    def leave(self, session: str, event: threading.Event | None = None) -> None:
-        """Drop the session's flag; where ``event`` is given, only if it is that one and not a newer job's."""
-        if event is None or self._events.get(session) is event:
-            self._events.pop(session, None)
+    def leave(self, session: str) -> None:
+        """End this session's job, and forget it."""
+        self.stop(session)
+        self._events.pop(session, None)
+
+    @contextmanager
+    def job(self, request: gr.Request) -> Iterator[PageJob]:
+        """Hold the job that a request asked for, on the thread of its event of Gradio.
+
+        Raises:
+            gr.Error: In place of a ``UserError``.
+        """
+        session = session_of(request)
+        asked = self._events.setdefault(session, threading.Event())  # through the API there is none before
+        gone = caller_gone(request)
+        try:
+            yield PageJob(visitor_of(request), lambda: asked.is_set() or gone(), unread_messages())
+        except UserError as error:
+            # The component already shows the sentence; visible=False spares the page a second copy.
+            raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
+        finally:
+            if self._events.get(session) is asked:  # not that of a newer job
+                self._events.pop(session)
 
 
-def first_line() -> str:
-    """What the stage shows from the press of Run until the service speaks."""
-    return _line(WAITING)
+def session_of(request: gr.Request) -> str:
+    """Return the session of a request; empty if Gradio gives none."""
+    return request.session_hash or ""
 
 
-def ndjson(source: Events, clock: Callable[[], float] = time.monotonic) -> Generator[str, None, None]:
-    """One job as text that grows by whole lines, none of them lost, with the gaps above between updates.
+def ndjson(events: Events, job: PageJob) -> Generator[str, None, None]:
+    """Yield a job's events as text that grows by whole lines, none of them lost.
 
     A ``progress`` event that repeats the one before adds no line; the text is yielded all the same, since
     only then does Gradio notice that a visitor has left.
 
     Args:
-        source: The job; closed in any case.
-        clock: Gives seconds.
+        events: The job's events; closed in any case.
+        job: Decides when an update is due.
 
     Raises:
-        UserError: After an ``error`` line that holds the same sentence has been yielded.
+        UserError: The job was refused or failed; an ``error`` line with the sentence was yielded before.
     """
-    text, sent, sent_at, waiting, last = first_line(), "", -math.inf, 0, None
+    text, sent, last = first_line(), "", None
     try:
-        with closing(source) as events:
+        with closing(events):
             for event in events:
                 text += _line(event) if event != last else ""
                 last = event if event["type"] == "progress" else None
-                waiting += 1
-                gap = MIN_GAP_S if waiting <= FEW else USUAL_GAP_S
-                if clock() - sent_at >= gap or event["type"] not in FREQUENT:
+                if job.due(event):
                     yield text
-                    sent, sent_at, waiting = text, clock(), 0
+                    sent = text
     except UserError as error:
         yield text + error_line(str(error))
         raise
-    except Exception as error:
-        told = UserError(f"The run failed inside the program ({type(error).__name__}); please try again.")
-        yield text + error_line(str(told))
-        raise told from error
     if text != sent:
         yield text
 
 
+def first_line() -> str:
+    """Return the text that is shown from the press of the button to the service's first event."""
+    return _line(WAITING)
+
+
 def error_line(message: str) -> str:
-    """What the stage shows in place of a run."""
+    """Return the line that ends a job that was refused or failed."""
     return _line({"type": "error", "message": message})
 
 

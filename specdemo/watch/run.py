@@ -30,7 +30,7 @@ from specdemo.records.trace import (
     Token,
     Watched,
 )
-from specdemo.service.queue_place import Stop
+from specdemo.service.queue import Stop
 from specdemo.watch.readers import END, READERS, Reader, ServerRound, ServerToken, inconsistent_counts_error
 from specdemo.watch.servers import Server
 from specdemo.watch.stream import fetch_json, stream_chunks

@@ -7,13 +7,11 @@ from typing import Any
 
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.event_source import Events, Served
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import Request, Service
+from specdemo.service.jobs import Events, JobKind, Request
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.pair_pool import Loan
-from specdemo.service.queue import Bounds, JobQueue
-from specdemo.service.queue_place import Stop
+from specdemo.service.queue import Bounds, JobQueue, Stop
+from specdemo.service.service import EventSource, Service
 from specdemo.service.shares import Visitor
 from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
@@ -30,7 +28,7 @@ class Watching:
         bounds: The limits of the servers' queue.
     """
 
-    def __init__(self, own: Served, servers: Sequence[Server], bounds: Bounds):
+    def __init__(self, own: EventSource, servers: Sequence[Server], bounds: Bounds):
         self._own = own
         self._servers = {server.pair: server for server in servers}
         offered = OfferedPairs(next(iter(self._servers)), dict.fromkeys(self._servers, ""))

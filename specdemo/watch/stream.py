@@ -22,7 +22,7 @@ import httpx
 import httpx_sse
 
 from specdemo.records.limits import UserError
-from specdemo.service.queue_place import Stop
+from specdemo.service.queue import Stop
 
 KEY = "SPECDEMO_WATCH_KEY"
 """Environment variable with the key for servers that ask for one (``Authorization: Bearer``)."""

@@ -11,7 +11,7 @@ from specdemo.classroom.games import Games, Phase, nickname, parse_game
 from specdemo.classroom.log import Log
 from specdemo.classroom.room import Room
 from specdemo.records.limits import UserError
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 
 GAME = {"text": "Please answer", "seconds": 5}
 

@@ -11,10 +11,10 @@ from specdemo.cluster import link as link_module
 from specdemo.cluster.link import ClusterStatus, JobEnded, JobLost, Link
 from specdemo.cluster.service import ReplicaLender
 from specdemo.records.limits import UserError
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import Service, State
+from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds, JobQueue
+from specdemo.service.service import Service, State
 from specdemo.service.shares import Visitor
 
 

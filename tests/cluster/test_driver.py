@@ -20,8 +20,7 @@ from specdemo.cluster.driver import Driver, missing_resources
 from specdemo.cluster.link import JobEnded, JobEvents, JobLost, RestartReplicas, StartJob, StopJob
 from specdemo.cluster.plan import Plan, ReplicaRange
 from specdemo.pairs.sources import Sources
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import checked
+from specdemo.service.jobs import JobKind, checked
 
 pytestmark = pytest.mark.slow
 REQUEST = checked(JobKind.RUN, {"prompt": "x"})

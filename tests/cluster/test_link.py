@@ -19,8 +19,7 @@ from specdemo.cluster.link import (
     RestartReplicas,
     StopJob,
 )
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import checked
+from specdemo.service.jobs import JobKind, checked
 
 REQUEST = checked(JobKind.RUN, {"prompt": "x"})
 

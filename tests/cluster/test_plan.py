@@ -12,8 +12,7 @@ from specdemo.cluster.plan import ReplicaRange, parse_replicas
 from specdemo.cluster.service import plan_for
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
-from specdemo.service.hosting import Hosting
-from specdemo.service.learning import Learner
+from specdemo.service.hosting import Hosting, Learner
 from specdemo.service.queue import Bounds
 
 ROOT = Path(app.__file__).parent

@@ -32,7 +32,7 @@ from helpers.ray_cluster import (
 )
 
 from specdemo.cluster.link import LOST
-from specdemo.service.jobs import State
+from specdemo.service.service import State
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]

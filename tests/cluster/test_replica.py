@@ -14,8 +14,7 @@ from specdemo.cluster.replica import Replica, StopRequests, shared_facts
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import BASELINE, SPECULATIVE
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import LostDeviceError, checked
+from specdemo.service.jobs import JobKind, LostDeviceError, checked
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 RAW = {"prompt": "ab", "mode": "raw", "max_new_tokens": 12, "k": 2}

@@ -24,10 +24,10 @@ from specdemo.cluster.service import cluster_service
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 from specdemo.records.trace import SPECULATIVE
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import Service
+from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
+from specdemo.service.service import Service
 from specdemo.service.shares import Visitor
 
 RAY = (sys.executable, "-m", "ray.scripts.scripts")

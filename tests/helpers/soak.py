@@ -39,7 +39,7 @@ from specdemo.ui import page
 def service(self, offer):
     def load(*_):
         return self.learner.pupil(tiny_pair()) if self.learner else tiny_pair()
-    return jobs.local_service(load, offer, self.bounds)
+    return services.local_service(load, offer, self.bounds)
 
 torch.set_num_threads(1)
 learning_table.MOST_CONTEXTS, page.MOST_SESSIONS = 2_000, 20

@@ -41,9 +41,8 @@ from specdemo.records.trace import (
     Status,
     Token,
 )
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import checked
-from specdemo.service.learning import Learner
+from specdemo.service.hosting import Learner
+from specdemo.service.jobs import JobKind, checked
 from specdemo.ui.controls import DEFAULTS
 
 Stop = Callable[[], bool]

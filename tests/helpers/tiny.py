@@ -20,7 +20,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.records.limits import MAX_K
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Calibration, Mode, Round, Rule, RunConfig
-from specdemo.service.jobs import Service, local_service
+from specdemo.service.service import Service, local_service
 
 PLANTED_V = tuple(1 + 0.01 * n for n in range(MAX_K + 1))
 CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}"

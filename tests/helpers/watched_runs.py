@@ -11,7 +11,7 @@ from helpers.watched_server import Answer, StandIn, replayed, stand_in, streamed
 from specdemo.engine.speculate import never
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import dump
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 from specdemo.service.queue import Bounds
 from specdemo.service.shares import Visitor
 from specdemo.watch.run import WatchedRun

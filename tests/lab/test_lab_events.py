@@ -24,8 +24,8 @@ from specdemo.lab.points import (
 from specdemo.lab.request import NEW_TOKENS, PROMPTS, parse_lab
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError
 from specdemo.records.trace import Mode
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import local_service
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHORT = {"max_new_tokens": 4, "prompts": 1}

@@ -13,8 +13,8 @@ from specdemo.records.events import replay_events
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import local_service
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "naïve 🎉", "mode": "raw", "max_new_tokens": 12, "k": 3}

@@ -24,7 +24,7 @@ from specdemo.records.limits import (
 )
 from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Emission, Finish, Round, RunConfig, Status, Token
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "abca"

@@ -12,7 +12,7 @@ from specdemo.play.game import MODEL, ONE, TWO, parse_turn
 from specdemo.play.turn import play_turn
 from specdemo.records.limits import MAX_K, UserError, parse_config
 from specdemo.records.trace import Finish, RunConfig, Status
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TYPED = set(string.ascii_letters + string.digits)

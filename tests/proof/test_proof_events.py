@@ -14,7 +14,7 @@ from specdemo.proof.events import READINGS, SHOWN, STOPPED, proof_events
 from specdemo.proof.request import PROMPTS, Proof, SampledBy, parse_proof
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, dump
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -16,7 +16,7 @@ from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in
 from specdemo.records.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config
 from specdemo.records.trace import AUTO, Mode, Rule, RunConfig
-from specdemo.ui.address import settings_from
+from specdemo.ui.controls import settings_from
 
 GOOD = {"prompt": "The capital of France is"}
 TURN = {"text": "abc", "draft": " d", "second_draft": " e", "written": [1], "scores": {}}

@@ -17,10 +17,9 @@ from specdemo.engine.speculate import speculate
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import RESTARTING, Service, local_service
-from specdemo.service.lost_device import devices_answer
+from specdemo.service.jobs import JobKind, devices_answer
 from specdemo.service.offered_pairs import OfferedPairs
+from specdemo.service.service import RESTARTING, Service, local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
@@ -197,7 +196,7 @@ def test_a_device_that_answers_no_more_is_probed_once_and_ends_the_service(monke
     failing_allocator(monkeypatch, 0, gone)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", give_back)
-    monkeypatch.setattr("specdemo.service.jobs.devices_answer", lambda: bool(probes.append(1)))
+    monkeypatch.setattr("specdemo.service.service.devices_answer", lambda: bool(probes.append(1)))
     assert "device failed (CUDA error: " in refusal(service)
     assert service.lost and service.state == "lost"
     assert refusal(service) == RESTARTING and len(loaded) == len(probes) == 1
@@ -209,7 +208,7 @@ def test_a_load_that_fails_on_a_lost_device_ends_the_service_as_well(monkeypatch
 
     service = local_service(load)
     assert "could not be loaded (AcceleratorError" in refusal(service) and not service.lost
-    monkeypatch.setattr("specdemo.service.jobs.devices_answer", lambda: False)
+    monkeypatch.setattr("specdemo.service.service.devices_answer", lambda: False)
     refusal(service)
     assert service.lost
 
@@ -260,19 +259,27 @@ def test_a_fault_inside_the_program_reaches_who_asked_and_nobody_else(pair, monk
     service = service_of(pair)
     expected = ids(service.events(JobKind.RUN, REQUEST, never))
     allocator = failing_allocator(monkeypatch, 0, RuntimeError("something else"))
-    with pytest.raises(RuntimeError, match="something else"):
+    with pytest.raises(UserError, match=r"failed inside the program \(RuntimeError\)") as told:
         list(service.events(JobKind.RUN, REQUEST, never))
+    assert str(told.value.__cause__) == "something else"
     allocator.mended = True
     assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected
 
 
 def test_a_pair_that_is_not_offered_is_refused_in_a_sentence(pair):
     service = service_of(pair)
-    with pytest.raises(UserError, match=r"Unknown pair 'other'; choose one of: embedded\.$"):
+    with pytest.raises(UserError, match=r"Unknown pair of models 'other'; choose one of: embedded\.$"):
         list(service.events(JobKind.RUN, REQUEST, never, "other"))
     assert ids(service.events(JobKind.RUN, REQUEST, never, "embedded")) == ids(
         service.events(JobKind.RUN, REQUEST, never, "")
     )
+
+
+@pytest.mark.parametrize("asked", ["embedded", "", None])
+def test_a_run_records_the_name_by_which_its_pair_was_asked_for(pair, asked):
+    events = service_of(pair).events(JobKind.RUN, REQUEST, never, asked)
+    (start,) = (event for event in events if event["type"] == "start")
+    assert start["run"]["pair"] == pair.names | ({"name": asked} if asked else {})
 
 
 def test_each_visitor_gets_the_pair_they_asked_for():

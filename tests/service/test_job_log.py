@@ -9,9 +9,9 @@ from helpers.tiny import tiny_pair
 from torch import Tensor
 
 from specdemo.records.limits import UserError
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import Service, local_service
+from specdemo.service.jobs import JobKind
 from specdemo.service.queue import Bounds
+from specdemo.service.service import Service, local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "secret", "mode": "raw", "max_new_tokens": 12}
@@ -20,10 +20,10 @@ REQUEST = {"prompt": "secret", "mode": "raw", "max_new_tokens": 12}
 @pytest.fixture
 def line(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
     """Read the one line that was logged since the last time: kind, tokens, outcome."""
-    caplog.set_level("INFO", logger="specdemo.service.jobs")
+    caplog.set_level("INFO", logger="specdemo.service.service")
 
     def read() -> tuple[str, int, str]:
-        [record] = [one for one in caplog.records if one.name == "specdemo.service.jobs"]
+        [record] = [one for one in caplog.records if one.name == "specdemo.service.service"]
         caplog.clear()
         found = re.fullmatch(r"job (\w+): (\d+) tokens, \d+\.\d s, (\w+)", record.getMessage())
         assert found, record.getMessage()

@@ -11,9 +11,8 @@ from specdemo.records.drafter_kinds import N_GRAM
 from specdemo.records.limits import UserError
 from specdemo.records.trace import SPECULATIVE
 from specdemo.service import hosting, jobs
-from specdemo.service.hosting import Hosting
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.learning import Learner
+from specdemo.service.hosting import Hosting, Learner
+from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")

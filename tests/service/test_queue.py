@@ -3,14 +3,14 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 
 from specdemo.records.limits import UserError
 from specdemo.service import queue as queue_module
-from specdemo.service.queue import Bounds, JobQueue
-from specdemo.service.queue_place import ABANDONED_S
+from specdemo.service.queue import ABANDONED_S, Bounds, JobQueue
 
 
 def never() -> bool:
@@ -19,8 +19,14 @@ def never() -> bool:
 
 def events(queue: JobQueue, kind: str, job: Any, stop: Any, who: Any = None) -> Iterator[Any]:
     """One visit: a place, the wait, the job."""
+
+    def work(tell: Any, stop: Any) -> None:
+        with closing(job(stop)) as told:
+            for event in told:
+                tell(event)
+
     with queue.place(kind, who) as place:
-        yield from queue.turn(place, job, stop)
+        yield from queue.turn(place, work, stop)
 
 
 class Visitor:
@@ -77,6 +83,23 @@ def iter_one() -> Iterator[Any]:
     yield {"type": "only"}
 
 
+def until_idle(queue: JobQueue) -> None:
+    """Wait until the device's thread has finished with the last job."""
+    queue.first("check", lambda: None)
+
+
+def expected_s(queue: JobQueue, kind: str) -> int:
+    """The wait behind a job of a kind that has just begun, which is stopped then."""
+    gate, stop = Gate(), threading.Event()
+    holder = Visitor(queue, gate, stop.is_set, kind)
+    gate.begun.wait(5)
+    waiting = Visitor(queue, lambda _stop: iter_one(), kind="other")
+    until(lambda: waiting.events)
+    stop.set()
+    holder.wait(), waiting.wait()
+    return waiting.events[0]["wait_s"]
+
+
 def until(condition: Any) -> None:
     end = time.monotonic() + 5
     while not condition():
@@ -101,7 +124,7 @@ def test_jobs_are_done_one_at_a_time_in_order_of_arrival_on_one_thread():
     others = []
     for name in range(5):
         others.append(Visitor(queue, job(name)))
-        until(lambda: len(queue._waiting) == len(others))
+        until(lambda: others[-1].events)
     gate.open.set()
     for visitor in (first, *others):
         visitor.wait()
@@ -113,10 +136,10 @@ def test_who_waits_is_told_their_place_and_about_how_long():
     queue = JobQueue()
     gates = [Gate() for _ in range(3)]
     visitors = []
-    for waiting, gate in enumerate(gates):
+    for gate in gates:
         visitors.append(Visitor(queue, gate))
-        until(lambda waiting=waiting: len(queue._waiting) == waiting)
         gates[0].begun.wait(5)
+        until(lambda: visitors[-1].events)
     until(lambda: visitors[2].events and visitors[1].events)
     assert (
         visitors[1].events[0]["ahead"] == 1 and "one visitor is before you" in visitors[1].events[0]["text"]
@@ -146,7 +169,7 @@ def test_the_expected_wait_is_learned_from_the_jobs_of_a_kind():
 
     for seconds in (100.0, 100.0, 200.0):
         list(events(queue, "sweep", takes(seconds), never))
-        until(lambda: not queue._running)
+        until_idle(queue)
     gate = Gate()
     holder = Visitor(queue, gate, kind="sweep")
     gate.begun.wait(5)
@@ -185,13 +208,13 @@ def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
     else:
         with pytest.raises(UserError, match="No"):
             list(early)
-    until(lambda: not queue._running)
-    assert queue._usual.of("run") == 100
+    until_idle(queue)
+    assert expected_s(queue, "run") == 100
     source = events(queue, "run", takes(200), never)
     next(source)
     source.close()
-    until(lambda: not queue._running)
-    assert queue._usual.of("run") == 130, "but that one needs at least so long is known"
+    until_idle(queue)
+    assert expected_s(queue, "run") == 130, "but that one needs at least so long is known"
 
 
 def test_a_full_line_refuses_at_once_and_says_when_to_come_back():
@@ -200,7 +223,7 @@ def test_a_full_line_refuses_at_once_and_says_when_to_come_back():
     held = [Visitor(queue, gate)]
     gate.begun.wait(5)
     held += [Visitor(queue, lambda stop: iter_one()) for _ in range(2)]
-    until(lambda: len(queue._waiting) == 2)
+    until(lambda: held[1].events and held[2].events)
     with pytest.raises(UserError, match=r"queue is full: 2 are waiting .* try again in about \d+ s\.$"):
         next(events(queue, "run", gate, never))
     gate.open.set()
@@ -213,10 +236,10 @@ def test_stop_while_waiting_leaves_the_line():
     gate.begun.wait(5)
     never_begun = Gate()
     second = Visitor(queue, never_begun, stop.is_set)
-    until(lambda: len(queue._waiting) == 1)
+    until(lambda: second.events)
     stop.set()
     assert second.wait().events[-1]["text"] == "Stopped before it began"
-    assert not queue._waiting and not never_begun.begun.is_set()
+    assert not never_begun.begun.is_set()
     gate.open.set()
     first.wait()
     assert free(queue)
@@ -271,7 +294,7 @@ def test_a_job_waits_until_its_last_event_is_taken():
 
 
 def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
-    monkeypatch.setattr("specdemo.service.queue_place.ABANDONED_S", 0.1)
+    monkeypatch.setattr("specdemo.service.queue.ABANDONED_S", 0.1)
     queue, gate = JobQueue(), Gate()
     source = events(queue, "run", gate, never)
     next(source)
@@ -306,7 +329,7 @@ def test_a_line_that_closes_lets_the_job_under_way_finish_and_refuses_the_rest()
     running = Visitor(queue, gate)
     gate.begun.wait(5)
     waiting = Visitor(queue, unwanted)
-    until(lambda: len(queue._waiting) == 1)
+    until(lambda: waiting.events)
     closing = threading.Thread(target=queue.close, args=("Closed.", 10.0))
     closing.start()
     assert str(waiting.wait().failure) == "Closed." and not unwanted.begun.is_set()
@@ -351,13 +374,13 @@ def test_the_program_s_own_work_comes_first_on_the_device_s_thread():
     visitors = [Visitor(queue, holding)]
     holding.begun.wait(5)
     visitors += [Visitor(queue, gate)]
-    until(lambda: len(queue._waiting) == 1)
+    until(lambda: visitors[1].events)
     done: list[Any] = []
     own = threading.Thread(
         target=lambda: done.append(queue.first("own", lambda: (gate.begun.is_set(), threading.get_ident())))
     )
     own.start()
-    until(lambda: len(queue._waiting) == 2)
+    until(lambda: visitors[1].events[-1]["ahead"] == 2)
     assert not done
     holding.open.set()
     own.join(5)

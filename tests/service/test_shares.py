@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from specdemo.records.limits import UserError
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import Service, local_service
+from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds, JobQueue
+from specdemo.service.service import Service, local_service
 from specdemo.service.shares import MOST_EACH, Visitor
 
 KINDS = ("run", "play", "class", "quiz", "prove", "measure")
@@ -81,10 +81,9 @@ def test_an_address_with_over_half_of_a_full_line_makes_room_for_others(held):
 def test_who_loses_their_place_while_waiting_is_told(held):
     queue, begun, release = JobQueue(Bounds(most_waiting=2)), threading.Event(), threading.Event()
 
-    def job(_stop: Any) -> Iterator[Any]:
+    def job(_tell: Any, _stop: Any) -> None:
         begun.set()
         release.wait(5)
-        yield {"type": "only"}
 
     def visit() -> None:
         with queue.place("run", page(0)) as place:

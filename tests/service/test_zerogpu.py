@@ -11,11 +11,9 @@ from helpers.tiny import service_of, tiny_pair
 import specdemo.pairs.calibrate
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.jobs import KINDS, LostDeviceError, Service, checked, local_service, perform
-from specdemo.service.reservations import LEAST_S, MEASURING_S
-from specdemo.service.reservations import usual_seconds as seconds_for
-from specdemo.service.zerogpu import on_calls
+from specdemo.service.jobs import KINDS, JobKind, LostDeviceError, checked, perform
+from specdemo.service.service import Service, local_service
+from specdemo.service.zerogpu import JOB_S, MAX_S, MIN_S, on_calls, seconds_for
 
 REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
 LONG = {**REQUEST, "max_new_tokens": 300}
@@ -107,19 +105,36 @@ def test_a_gpu_that_cannot_be_had_is_told_in_the_host_s_words(service, lender):
     assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
 
 
-def test_the_time_asked_for_follows_the_request(service, lender):
-    list(service.events(JobKind.RUN, REQUEST, never))
-    assert lender.durations == [seconds_for(JobKind.RUN, REQUEST)]
-    assert (
-        MEASURING_S
-        <= seconds_for(JobKind.RUN, REQUEST)
-        < seconds_for(JobKind.RUN, LONG)
-        < seconds_for(JobKind.RUN, {})
-    )
-    assert seconds_for(JobKind.RUN, {"max_new_tokens": 1e9}) == seconds_for(JobKind.RUN, {})
-    kinds = (JobKind.PLAY, JobKind.CLASS, JobKind.QUIZ, JobKind.PROVE, JobKind.MEASURE)
-    asked = [seconds_for(kind, {}) for kind in kinds]
-    assert asked == sorted(set(asked)) and asked[-1] <= 120
+def test_a_call_asks_for_less_time_once_the_costs_are_known(service, lender):
+    for _ in range(2):
+        list(service.events(JobKind.RUN, REQUEST, never))
+    assert lender.durations == [
+        seconds_for(JobKind.RUN, REQUEST),
+        seconds_for(JobKind.RUN, REQUEST, costs_known=True),
+    ]
+    assert lender.durations[0] > lender.durations[1]
+
+
+@pytest.mark.parametrize(
+    ("raw", "seconds"),
+    [
+        ({"max_new_tokens": 300, "baseline": False}, 30),
+        ({"max_new_tokens": 300}, 40),
+        ({"max_new_tokens": 300, "draft_alone": True}, 50),
+        ({"max_new_tokens": 1, "baseline": False}, 21),
+        *[({"max_new_tokens": odd}, 89) for odd in (1024, 1e9, -1, "x", None, float("nan"))],
+        ({}, 89),
+    ],
+    ids=str,
+)
+def test_the_time_of_a_run_follows_from_its_lanes_and_tokens(raw, seconds):
+    assert seconds_for(JobKind.RUN, raw) == seconds
+    assert seconds_for(JobKind.RUN, raw, costs_known=True) == max(MIN_S, seconds - 15)
+
+
+def test_every_other_kind_of_job_has_a_time_of_its_own():
+    assert {*JOB_S, JobKind.RUN} == {*JobKind}
+    assert all(MIN_S <= seconds_for(kind, {}) <= MAX_S for kind in JobKind)
 
 
 def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pair, lender, monkeypatch):
@@ -138,37 +153,6 @@ def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pai
     assert not pair.costs.known, "this process computes nothing"
     list(service.events(JobKind.RUN, {**REQUEST, "max_new_tokens": 600}, never))
     assert measured.value == 1, "another cache length needs no other measurement"
-
-
-def test_the_next_call_asks_for_what_the_first_one_took(service, lender):
-    for _ in range(3):
-        list(service.events(JobKind.RUN, REQUEST, never))
-    first, *later = lender.durations
-    assert first == seconds_for(JobKind.RUN, REQUEST) and max(later) < first and min(later) >= LEAST_S
-
-
-def test_a_call_that_the_host_cuts_off_gets_more_time_the_next_time(pair, monkeypatch):
-    def cut(*_asked: Any) -> Any:
-        yield {"type": "progress", "text": "", "fraction": 0.0}
-        raise RuntimeError
-
-    durations = []
-
-    def lend(duration: Any) -> Any:
-        def decorate(_task: Any) -> Any:
-            def handler(*args: Any) -> Any:
-                durations.append(duration(*args))
-                yield from cut()
-
-            return handler
-
-        return decorate
-
-    performer = on_calls(pair, perform, lend)
-    for _ in range(2):
-        with pytest.raises(UserError, match="could not be used"):
-            list(performer(pair, checked(JobKind.RUN, REQUEST), never))
-    assert durations[1] >= 2 * durations[0]
 
 
 def test_a_process_whose_device_is_lost_is_not_used_again(pair):

@@ -18,7 +18,7 @@ from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
 from specdemo.ui.http.class_routes import judge_with, with_class
-from specdemo.ui.http.lab_routes import with_learned
+from specdemo.ui.http.own_routes import with_learned
 from specdemo.ui.page import build_page, launch_options
 
 FLAGS = [

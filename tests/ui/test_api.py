@@ -12,7 +12,7 @@ from helpers.visitor import served_at_last
 
 from specdemo.play.game import parse_turn
 from specdemo.records.limits import UserError, parse_config
-from specdemo.ui.http import reading
+from specdemo.ui import streams
 
 GOOD = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_tokens": 32}
 
@@ -99,7 +99,7 @@ def test_a_bad_turn_is_refused_with_the_sentence_of_the_game(client, service, wr
 
 @pytest.mark.slow
 def test_a_job_whose_updates_nobody_fetches_is_ended(url, service, monkeypatch):
-    monkeypatch.setattr(reading, "UNREAD_S", 0.8)
+    monkeypatch.setattr(streams, "UNREAD_S", 0.8)
     service.gap_s = 0.1
     values = ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]
     httpx.post(f"{url}gradio_api/call/run", json={"data": values}).raise_for_status()

@@ -20,10 +20,10 @@ from helpers.tiny import service_of, tiny_pair
 from helpers.visitor import wait_until
 
 from specdemo.classroom.rooms import Rooms
-from specdemo.service.jobs import State
+from specdemo.service.service import State
 from specdemo.ui.api_endpoints import with_mcp
 from specdemo.ui.http.class_routes import PREFIX, with_class
-from specdemo.ui.http.health import with_health
+from specdemo.ui.http.own_routes import with_health
 from specdemo.ui.page import build_page, launch_options
 
 QUICK_S, SLOWEST_S = 0.2, 2.0

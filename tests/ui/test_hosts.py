@@ -4,9 +4,8 @@ import pytest
 
 import app
 from specdemo.records.limits import UserError
-from specdemo.ui.http.headers import admitted_headers
+from specdemo.ui.http.guard import RefusedError, admitted_headers
 from specdemo.ui.http.hosts import HUB, hosts_for, name_in, parse_names
-from specdemo.ui.http.refusal_sentences import RefusedError
 
 SPACE = "me-demo.hf.space"
 

@@ -3,12 +3,12 @@
 import asyncio
 from types import SimpleNamespace
 
-from specdemo.ui.http import reading
+from specdemo.ui.http import visitors
 
 
 def test_an_idle_session_is_forgotten_and_one_with_a_job_under_way_is_kept(monkeypatch):
-    monkeypatch.setattr(reading, "LOOK_S", 0.01)
-    monkeypatch.setattr(reading, "KEPT_S", 0.02)
+    monkeypatch.setattr(visitors, "LOOK_S", 0.01)
+    monkeypatch.setattr(visitors, "KEPT_S", 0.02)
     sessions = ("idle", "busy")
     queue = SimpleNamespace(
         pending_messages_per_session=dict.fromkeys(sessions, "a run"),
@@ -21,7 +21,7 @@ def test_an_idle_session_is_forgotten_and_one_with_a_job_under_way_is_kept(monke
 
     async def look() -> None:
         page = SimpleNamespace(_queue=queue, state_holder=states)
-        task = asyncio.create_task(reading.forget_idle_sessions(page))
+        task = asyncio.create_task(visitors.forget_idle_sessions(page))
         await asyncio.sleep(0.2)
         assert not task.done()
         task.cancel()

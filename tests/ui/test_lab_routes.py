@@ -7,8 +7,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from specdemo.records.trace import dump
-from specdemo.service.learning import Learner
-from specdemo.ui.http import lab_routes
+from specdemo.service.hosting import Learner
+from specdemo.ui.http import own_routes
 
 POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
 
@@ -16,7 +16,7 @@ POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
 @pytest.fixture(scope="module")
 def client() -> TestClient:
     """A client of the two routes."""
-    return TestClient(Starlette(routes=lab_routes.routes()))
+    return TestClient(Starlette(routes=own_routes.routes()))
 
 
 def test_theory_is_answered_for_the_numbers_in_the_address(client):
@@ -50,8 +50,8 @@ def test_what_is_no_run_gets_one_sentence(client):
 def test_what_was_learned_is_told_where_the_page_learns(client):
     assert client.get("/specdemo-lab/learned").status_code == 404
     learner = Learner()
-    options = lab_routes.with_learned(
-        {"app_kwargs": {"routes": lab_routes.routes()}, "footer_links": []}, learner
+    options = own_routes.with_learned(
+        {"app_kwargs": {"routes": own_routes.routes()}, "footer_links": []}, learner
     )
     assert options["footer_links"] == []
     learning = TestClient(Starlette(routes=options["app_kwargs"]["routes"]))

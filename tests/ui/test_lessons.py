@@ -14,9 +14,8 @@ from helpers.visitor import figures, press, tokens
 
 from specdemo.records import recordings
 from specdemo.records.limits import parse_config
-from specdemo.ui.address import settings_from
 from specdemo.ui.component import STATIC
-from specdemo.ui.controls import DEFAULTS
+from specdemo.ui.controls import DEFAULTS, settings_from
 
 SHIPPED = recordings.FOLDER
 """Where they are, whatever other tests put in their place."""

@@ -13,8 +13,8 @@ from helpers.http_visitor import HttpVisitor
 from helpers.storm import requests_of, storm, visit
 from helpers.tiny import tiny_pair
 
-from specdemo.service.jobs import Service, local_service
 from specdemo.service.queue import Bounds
+from specdemo.service.service import Service, local_service
 from specdemo.ui.page import build_page, launch_options
 
 BOUNDS = Bounds(most_waiting=8, most_seconds=5.0)

@@ -24,10 +24,10 @@ from starlette.testclient import TestClient
 
 from specdemo.cli.main import exit_status
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import RESTARTING, State
+from specdemo.service.service import RESTARTING, State
 from specdemo.ui import serving
-from specdemo.ui.http import guard, health
-from specdemo.ui.http.health import with_health
+from specdemo.ui.http import guard, own_routes
+from specdemo.ui.http.own_routes import with_health
 from specdemo.ui.serving import LOST_DEVICE, serve_until_ended
 
 ROOT = Path(__file__).parents[2]
@@ -121,7 +121,7 @@ def test_health_is_200_where_a_run_could_begin_and_503_elsewhere():
         reply = client.get("/health")
         assert (reply.status_code == 200) is (state is State.READY)
         assert reply.json() == (
-            {"status": "ready"} if state is State.READY else {"error": health.SENTENCES[state]}
+            {"status": "ready"} if state is State.READY else {"error": own_routes.HEALTH_SENTENCES[state]}
         )
         assert client.head("/health").status_code == reply.status_code
     assert guard._FETCHED.fullmatch("/health") and not guard._posted("/health")
@@ -134,7 +134,7 @@ from types import SimpleNamespace
 sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
-from specdemo.service import hosting, jobs
+from specdemo.service import hosting, service
 
 flag, lost, new_zeros = Path(sys.argv.pop()), [], torch.Tensor.new_zeros
 
@@ -148,8 +148,9 @@ def allocated(*args, **options):
 
 torch.set_num_threads(1)
 torch.Tensor.new_zeros = allocated
-jobs.devices_answer = lambda: not lost
-hosting.Hosting.service = lambda self, offer: jobs.local_service(lambda *_: tiny_pair(), offer, self.bounds)
+service.devices_answer = lambda: not lost
+local = service.local_service
+hosting.Hosting.service = lambda self, offer: local(lambda *_: tiny_pair(), offer, self.bounds)
 runpy.run_path("app.py", run_name="__main__")
 """
 """The app around tiny models, whose device is lost for good once a file says so."""

@@ -16,7 +16,7 @@ from specdemo.charts.palette import DARK, LIGHT, Palette
 from specdemo.records import trace_file
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
-from specdemo.ui.address import settings_from
+from specdemo.ui.controls import settings_from
 
 pytestmark = pytest.mark.slow
 

@@ -25,7 +25,7 @@ from specdemo.records.events import replay_events
 from specdemo.records.trace import dump
 from specdemo.records.trace_file import MAX_BYTES
 from specdemo.ui import stage
-from specdemo.ui.http import own_routes, traces
+from specdemo.ui.http import own_routes
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
@@ -37,10 +37,10 @@ def client(tmp_path, monkeypatch) -> Iterator[TestClient]:
     index = [{"name": "demo", "title": "Demo", "about": "A tiny run."}]
     (tmp_path / "index.json").write_text(json.dumps(index), encoding="utf-8")
     monkeypatch.setattr(recordings, "FOLDER", tmp_path)
-    traces._recorded.cache_clear()
-    for name, places in (("_slots", traces.AT_ONCE), ("_uploads", traces.MOST_UPLOADS)):
-        monkeypatch.setattr(traces, name, asyncio.Semaphore(places))  # each belongs to one event loop
-    with TestClient(Starlette(routes=[*traces.routes(), *stage.routes()])) as client:
+    own_routes._recorded.cache_clear()
+    for name, places in (("_slots", own_routes.AT_ONCE), ("_uploads", own_routes.MAX_UPLOADS)):
+        monkeypatch.setattr(own_routes, name, asyncio.Semaphore(places))  # each belongs to one event loop
+    with TestClient(Starlette(routes=[*own_routes.routes(), *stage.routes()])) as client:
         yield client
 
 
@@ -120,8 +120,8 @@ def test_at_most_two_files_are_unfolded_at_once(client, monkeypatch):
             together -= 1
         return body
 
-    monkeypatch.setattr(traces.trace_file, "load", slowly)
-    monkeypatch.setattr(traces, "replay_lines", bytes.decode)
+    monkeypatch.setattr(own_routes.trace_file, "load", slowly)
+    monkeypatch.setattr(own_routes, "replay_lines", bytes.decode)
     with ThreadPoolExecutor(6) as pool:
         answers = list(pool.map(lambda _: client.post("/specdemo-traces", content=b"x"), range(6)))
     assert [answer.status_code for answer in answers] == [200] * 6
@@ -143,7 +143,7 @@ def posted(*messages: dict, headers: tuple = ()) -> Response:
         return left.pop(0) if left else await asyncio.sleep(3600)
 
     request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
-    return asyncio.run(asyncio.wait_for(traces._unfold(request), 30))
+    return asyncio.run(asyncio.wait_for(own_routes._unfold(request), 30))
 
 
 def told(response: Response) -> str:
@@ -172,17 +172,17 @@ def test_a_file_that_trickles_in_is_given_up(monkeypatch):
 
 def test_only_so_many_files_are_held_and_a_place_comes_free_again(client, monkeypatch):
     opened = threading.Event()
-    monkeypatch.setattr(traces.trace_file, "load", lambda body: opened.wait(30) and finished())
-    with ThreadPoolExecutor(traces.MOST_UPLOADS) as pool:
+    monkeypatch.setattr(own_routes.trace_file, "load", lambda body: opened.wait(30) and finished())
+    with ThreadPoolExecutor(own_routes.MAX_UPLOADS) as pool:
         held = [
-            pool.submit(client.post, "/specdemo-traces", content=b"x") for _ in range(traces.MOST_UPLOADS)
+            pool.submit(client.post, "/specdemo-traces", content=b"x") for _ in range(own_routes.MAX_UPLOADS)
         ]
         until = time.monotonic() + 30
-        while not traces._uploads.locked() and time.monotonic() < until:
+        while not own_routes._uploads.locked() and time.monotonic() < until:
             time.sleep(0.01)
         turned_away = client.post("/specdemo-traces", content=b"x")
         opened.set()
-        assert [reply.result().status_code for reply in held] == [200] * traces.MOST_UPLOADS
+        assert [reply.result().status_code for reply in held] == [200] * own_routes.MAX_UPLOADS
     assert turned_away.status_code == 503
     assert turned_away.json() == {"error": "Too many files are being sent; please try again in a minute."}
     assert client.post("/specdemo-traces", content=b"x").status_code == 200
@@ -203,14 +203,14 @@ def stalled(url: str, count: int, sent: int = 0) -> Iterator[None]:
 
 
 def test_uploads_that_stall_keep_nobody_from_sending_a_file(url):
-    with stalled(url, 3 * traces.MOST_UPLOADS, sent=1):
+    with stalled(url, 3 * own_routes.MAX_UPLOADS, sent=1):
         reply = httpx.post(f"{url}specdemo-traces", content=finished().to_json())
         assert reply.status_code == 200, reply.text
 
 
 def test_of_too_many_bytes_on_their_way_the_largest_body_is_given_up(url, monkeypatch):
     body = finished().to_json().encode()
-    monkeypatch.setattr(traces, "_arriving", own_routes.Arriving(4 * len(body)))
+    monkeypatch.setattr(own_routes, "_arriving", own_routes.Arriving(4 * len(body)))
     with stalled(url, 3, sent=2 * len(body)):
         assert httpx.post(f"{url}specdemo-traces", content=body).status_code == 200
 

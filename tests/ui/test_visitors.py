@@ -15,15 +15,16 @@ from helpers.visitor import wait_until
 from starlette.testclient import TestClient
 
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import local_service
 from specdemo.service.queue import Bounds
+from specdemo.service.service import local_service
 from specdemo.service.shares import Visitor
-from specdemo.ui import jobs
-from specdemo.ui.http import reading, visitors
-from specdemo.ui.http.health import with_health
-from specdemo.ui.http.reading import FRESH, SENT_AHEAD, Reader, send_little_ahead
+from specdemo.ui import streams
+from specdemo.ui.http import visitors
+from specdemo.ui.http.own_routes import with_health
 from specdemo.ui.http.visitors import Loopback, caller_gone, trust_proxies, visitor_of
 from specdemo.ui.page import build_page, launch_options
+from specdemo.ui.serving import SENT_AHEAD, send_little_ahead
+from specdemo.ui.streams import PageJob
 
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
 SHARE = "One job of a kind and 3 in all may wait or run for each address"
@@ -117,7 +118,7 @@ def test_a_page_has_one_job_of_a_kind(hall, visitor):
 
 
 def test_jobs_that_nobody_begins_to_read_end_whether_or_not_they_have_begun(hall, visitor, monkeypatch):
-    monkeypatch.setattr(reading, "UNREAD_S", 0.4)
+    monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
     sessions = [uuid.uuid4().hex for _ in range(4)]
     numbers = [visitor.join("run", RUN, session) for session in sessions]
@@ -125,11 +126,11 @@ def test_jobs_that_nobody_begins_to_read_end_whether_or_not_they_have_begun(hall
     wait_until(lambda: hall.taken == 0)
     for session, number in zip(sessions, numbers, strict=True):
         ended = visitor.outcomes(session, 1)[number]
-        assert not ended["success"] and ended["output"]["error"] == jobs.UNREAD
+        assert not ended["success"] and ended["output"]["error"] == streams.UNREAD
 
 
 def test_a_job_that_is_read_stays(hall, visitor, monkeypatch):
-    monkeypatch.setattr(reading, "UNREAD_S", 0.4)
+    monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
     session = uuid.uuid4().hex
     number = visitor.join("run", RUN, session)
@@ -140,7 +141,7 @@ def test_a_job_that_is_read_stays(hall, visitor, monkeypatch):
 
 
 def test_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
-    monkeypatch.setattr(reading, "UNREAD_S", 0.4)
+    monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     monkeypatch.setattr(hall, "payload", "x" * 20_000)
     session = uuid.uuid4().hex
     visitor.join("run", RUN, session)
@@ -175,13 +176,16 @@ class Messages:
 
     def __init__(self) -> None:
         self.unread, self.now = 2, 0.0
-        self.reader = Reader(lambda: self.unread, lambda: self.now)
+        self.job = PageJob(Visitor(""), lambda: False, lambda: self.unread, lambda: self.now)
 
     def after(self, seconds: float, fetched: int = 0) -> bool:
         """Whether the reader is gone so much later, one update more told."""
         self.now += seconds
         self.unread = max(0, self.unread - fetched) + 1
-        return self.reader.gone()
+        try:
+            return not self.job.due({"type": "start"})
+        except UserError:
+            return True
 
 
 def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
@@ -194,7 +198,7 @@ def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
     behind = Messages()
     behind.unread = 50
     assert not any(behind.after(4.0, fetched=4) for _ in range(10)), "it reads, though slowly"
-    assert FRESH < 5
+    assert streams.FRESH < 5
 
 
 def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):

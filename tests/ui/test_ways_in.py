@@ -23,12 +23,11 @@ import app
 import specdemo
 from specdemo.records.limits import DRAFTERS, SCRIPTED, UserError, parse_config
 from specdemo.records.trace import SPECULATIVE
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 from specdemo.service.shares import Visitor
-from specdemo.ui import api_endpoints, jobs
+from specdemo.ui import api_endpoints, streams
 from specdemo.ui.http.visitors import visitor_of
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.streams import ndjson
 
 GOOD = {"prompt": "abc <s>", "mode": "raw", "k": 3, "max_new_tokens": 12}
 needs_mcp = pytest.mark.skipif(
@@ -78,15 +77,18 @@ def test_generate_gives_the_text_of_the_target_with_its_figures(client, pair):
 
 
 def test_a_text_grows_while_it_is_written_and_control_tokens_are_left_out(pair):
-    events = service_of(pair).events(JobKind.RUN, {**GOOD, "baseline": False}, lambda: False)
-    *growing, last = api_endpoints.answers(ndjson(events, clock=iter(range(10_000)).__next__))
+    answer, growing = api_endpoints.AnswerSoFar(), []
+    for event in service_of(pair).events(JobKind.RUN, {**GOOD, "baseline": False}, lambda: False):
+        answer.add(event)
+        growing.append(answer.copy())
+    *growing, last = growing
     texts = [answer["text"] for answer in growing]
     assert len(set(texts)) > 3 and all(last["text"].startswith(text) for text in texts)
     assert growing[0]["totals"] is None and growing[-1]["sentence"] == "" != last["sentence"]
 
 
 def test_control_tokens_are_no_text():
-    pieces = {"1": "PC9zPg==", "2": "w6k="}
+    pieces = {1: "PC9zPg==", 2: "w6k="}
     start = {"type": "start", "run": {"device": "d", "pair": {}}, "pieces": pieces, "specials": [1]}
     emitted = [
         {"drafted": [{"id": 2, "status": "accepted"}, {"id": 2, "status": "discarded"}]},
@@ -98,8 +100,10 @@ def test_control_tokens_are_no_text():
         for round_ in emitted
         for lane in ("speculative", "baseline")
     ]
-    text = "".join(json.dumps(event) + "\n" for event in (start, *rounds))
-    assert [answer["text"] for answer in api_endpoints.answers([text])] == ["é"]
+    answer = api_endpoints.AnswerSoFar()
+    for event in (start, *rounds):
+        answer.add(event)
+    assert answer.copy()["text"] == "é"
 
 
 @pytest.mark.parametrize(
@@ -288,7 +292,7 @@ def test_a_tool_call_counts_to_the_share_of_its_caller_s_address(live_url, monke
         seen.append(visitor_of(request))
         return seen[-1]
 
-    monkeypatch.setattr(jobs, "visitor_of", noted)
+    monkeypatch.setattr(streams, "visitor_of", noted)
     assert not called(live_url, "generate", **GOOD).isError
     assert seen == [Visitor("127.0.0.1")], "and not to the one session of all tool calls"
 

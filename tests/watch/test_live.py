@@ -11,7 +11,7 @@ from specdemo.records import trace_file
 from specdemo.records.events import OF_ROUNDS, replay_events
 from specdemo.records.limits import parse_config
 from specdemo.records.trace import WATCHED_VERSION, Finish, dump
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 from specdemo.watch.readers import LlamaServerReader, RayServeReader, Reader, VllmReader
 from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server

@@ -9,7 +9,7 @@ from helpers.watched_server import Answer, replayed, stand_in
 
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Finish
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
 from specdemo.service.shares import Visitor

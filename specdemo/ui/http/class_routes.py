@@ -25,16 +25,15 @@ from specdemo.classroom.shown import UnknownRunError
 from specdemo.classroom.students import TooOftenError
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import dump
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.queue_place import Stop
+from specdemo.service.jobs import JobKind
+from specdemo.service.queue import Stop
+from specdemo.service.service import EventSource
 from specdemo.service.shares import Visitor
 from specdemo.ui import stage
 from specdemo.ui.component import DRESS, inline_json, static_text
 from specdemo.ui.component import PREFIX as STATIC
 from specdemo.ui.http.gradio_requests import object_in
-from specdemo.ui.http.own_routes import checked_beside, posted, with_routes
-from specdemo.ui.http.traces import json_reply, refusal
+from specdemo.ui.http.own_routes import checked_beside, json_reply, posted, refusal, with_routes
 
 PREFIX = "specdemo-class"
 SECRET = "x-class-secret"

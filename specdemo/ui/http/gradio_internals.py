@@ -1,7 +1,6 @@
-"""What the page needs of Gradio that Gradio does not promise to keep; nothing else reaches into it.
+"""The private parts of Gradio that the page needs; nothing else uses any.
 
-After an update of Gradio this is what to look at: each name says why it is needed and what public thing would
-take its place.
+Check these after an update of Gradio: each says why it is needed and which public feature would replace it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,33 +23,32 @@ from uvicorn.config import HTTP_PROTOCOLS
 
 
 def page_of(scope: Scope) -> gr.Blocks:
-    """The page that the app of a request serves; an app given to ``launch()`` by us would know it."""
+    """Return the page that the app of a request serves; an app of our own would know it."""
     return scope["app"].get_blocks()
 
 
 def functions(page: gr.Blocks) -> Mapping[int, BlockFunction]:
-    """The functions of the page by the number that the browser asks for them by.
+    """Return the functions of the page, by the numbers that the browser uses.
 
-    What they are called with is checked before Gradio fails on it; a validation of requests by Gradio itself
-    would do.
+    Requests are checked before Gradio fails on them; a validation by Gradio itself would do.
     """
     return page.fns
 
 
 def page_names(page: gr.Blocks) -> Mapping[str, Any]:
-    """The pages of a program of several by name: Gradio fails on unknown ones; a 404 would do."""
+    """Return the pages of the program by name: Gradio fails on unknown ones; a 404 would do."""
     return page.config["page"]
 
 
 def public_endpoints(page: gr.Blocks) -> Mapping[str, Any]:
-    """What Gradio's route ``info`` says of each endpoint, by name; a documented method would do."""
+    """Return the contents of Gradio's route ``info`` by endpoint; a documented method would do."""
     return page.get_api_info()["named_endpoints"]
 
 
 def is_pending(page: gr.Blocks, event: str) -> bool:
-    """Whether the queue still has an event or its answer, which it forgets once that is delivered.
+    """Return whether the queue still has an event or its answer, which it forgets after delivery.
 
-    Gradio never answers who fetches another one; a 404 from it would do.
+    Gradio never answers a request for another one; a 404 would do.
     """
     return any(event in events for events in page._queue.pending_event_ids_session.values())
 
@@ -75,7 +73,7 @@ def forget_session(page: gr.Blocks, session: str) -> None:
 
 
 def current_event() -> str | None:
-    """The id of the event that is handled on this thread, None outside of one.
+    """Return the id of the event that is handled on this thread; None outside of one.
 
     Gradio names the session of an event that came without one by this id; ``gr.Request`` saying that it came
     without would do.
@@ -84,10 +82,10 @@ def current_event() -> str | None:
 
 
 def unread_messages() -> Callable[[], int]:
-    """How many messages of the event that Gradio begins to handle wait to be fetched; none without a queue.
+    """Return a function that counts the unfetched messages of the event that Gradio begins to handle.
 
-    To be called on the thread that handles the event; what it returns may be called on any. A callback for a
-    reader who left, or a bound on what is kept for one, would do.
+    Call it on the thread that handles the event. A callback for a reader who left, or a limit on what is kept
+    for one, would do.
     """
     page, event_id = LocalContext.blocks.get(None), current_event()
     event = page and event_id and page._queue.event_ids_to_events.get(event_id)
@@ -97,7 +95,7 @@ def unread_messages() -> Callable[[], int]:
 
 
 def listening_sockets(page: gr.Blocks) -> Sequence[Any]:
-    """The sockets that a launched page listens on. Options for the web server would do."""
+    """Return the sockets that a launched page listens on; options for the web server would do."""
     return [listener for server in page.server.servers for listener in server.sockets]
 
 
@@ -121,12 +119,12 @@ def describe_values(
 
 
 def serves_tools(page: gr.Blocks) -> bool:
-    """Whether the page was launched as an MCP server as well."""
+    """Return whether the page was launched as an MCP server as well."""
     return page.mcp_server
 
 
 def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]) -> None:
-    """Of a page launched with MCP, serve one endpoint as a tool and write what it gives by ``written``.
+    """Serve one endpoint of a page launched with MCP as a tool, its results written by ``written``.
 
     Gradio makes a tool of every public endpoint and writes results as Python does; a choice of tools, and
     results as JSON, would do. To be called before the first request.

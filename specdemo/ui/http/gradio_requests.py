@@ -1,7 +1,6 @@
-"""What Gradio's own addresses may be asked, checked before Gradio sees it.
+"""Checks of requests to Gradio's own addresses, before Gradio sees them.
 
-Gradio answers a request it did not expect with a failure inside the server. Here each such request is refused
-in a sentence instead. Knows the shape of Gradio's requests, not what the page's endpoints make of the values.
+Gradio answers unexpected requests with a failure inside the server; here each is refused in a sentence.
 """
 
 import json
@@ -25,9 +24,9 @@ from specdemo.ui.http.gradio_internals import (
 
 API = "/gradio_api"
 DEEPEST = 32
-"""Lists and objects within each other; the page needs four."""
+"""The maximum depth of lists and objects; the page needs four."""
 MAX_VALUES = 15_000
-"""JSON values of a request to Gradio. The commas of a prompt, at most 8,000, are counted as well."""
+"""The maximum number of JSON values in a request; the commas of a prompt, at most 8,000, count as well."""
 _SESSION = re.compile(r"[\w-]{1,64}", re.ASCII)
 _ENDPOINT = re.compile(r"call/(?P<by_name>v2/)?(?P<name>[^/]+)/?")
 _DIRECT = re.compile(r"run/(?P<name>[^/]+)/?")
@@ -168,7 +167,7 @@ def _check_parameters(name: str, has_default: Mapping[str, bool], sent: dict[str
 
 @lru_cache(maxsize=1)
 def _public_endpoints(page: gr.Blocks) -> dict[str, dict[str, bool]]:
-    """By name: the parameters of each, and whether it has a default."""
+    """Return the parameters of each endpoint, and whether each has a default."""
     return {
         name.removeprefix("/"): {
             str(parameter["parameter_name"]): bool(parameter["parameter_has_default"])
@@ -179,7 +178,7 @@ def _public_endpoints(page: gr.Blocks) -> dict[str, dict[str, bool]]:
 
 
 def _check_direct(page: gr.Blocks, name: str, sent: dict[str, Any]) -> None:
-    """What the page itself runs without the queue; it names the function by its number."""
+    """Check a call of a function without the queue, by its number, as only the page makes them."""
     _check_types(sent)
     if sent.get("session_hash") is not None:
         _check_session(sent["session_hash"])

@@ -1,11 +1,11 @@
-"""The door in front of the web server: what may be asked, how much may be sent, and what every reply carries.
+"""The guard in front of the web server: allowed routes, limits of bodies, and the headers of every reply.
 
-Gradio serves much that this page never needs (uploads, files, a proxy, editors); only what is named here gets
-through. Whatever else goes wrong is told in one sentence, as JSON. Streams pass through untouched. Knows no
-jobs and no widgets.
+Gradio serves much that this page never needs (uploads, files, a proxy, editors); only the routes below are
+open. Every refusal is one sentence, as JSON. Streams pass through untouched.
 """
 
 import asyncio
+import json
 import logging
 import os
 import re
@@ -22,36 +22,49 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
 from specdemo.ui import stage
-from specdemo.ui.http import class_routes, health, lab_routes, offline, traces
+from specdemo.ui.http import class_routes, offline, own_routes
 from specdemo.ui.http.gradio_internals import page_of, serves_tools
 from specdemo.ui.http.gradio_requests import API, NotFoundError, check_body, check_query, object_in
-from specdemo.ui.http.headers import admitted_headers
-from specdemo.ui.http.hosts import Hosts, hosts_for
+from specdemo.ui.http.hosts import Hosts, hosts_for, name_in
 from specdemo.ui.http.own_routes import checked_beside
-from specdemo.ui.http.reading import forget_idle_sessions
-from specdemo.ui.http.refusal_sentences import MAX_BODY, OTHERWISE, SENTENCES, RefusedError, sentence_in
+from specdemo.ui.http.visitors import forget_idle_sessions
 
+RawHeaders = list[tuple[bytes, bytes]]
+MAX_BODY = 200_000
+"""The size of a request to Gradio in bytes. The longest prompt takes 96,000 of them, with each character
+escaped; a long game adds 20,000."""
+
+SENTENCES = {
+    404: "There is nothing at this address.",
+    405: "This address does not take requests of that kind.",
+    408: "The request took too long to arrive; send it again.",
+    413: f"The request is too large; at most {MAX_BODY:,} bytes are taken.",
+    414: "The address is too long; shorten the prompt in it.",
+    500: "The request failed inside the program; please try again.",
+    503: "Too many runs are waiting; please try again in a minute.",
+}
+OTHERWISE = "The request was refused; reload the page and try again."
 BODY_S = 20.0
 MAX_PATH_CHARS = 500
 MAX_QUERY_CHARS = 60_000
 """A link may hold the longest prompt, percent-encoded; Gradio reads no address of 65,536 characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
-_OWN = "|".join((stage.PREFIX, traces.PREFIX, lab_routes.PREFIX, class_routes.PREFIX, health.PREFIX))
+_OWN = "|".join((stage.PREFIX, own_routes.TRACES, own_routes.LAB, class_routes.PREFIX, own_routes.HEALTH))
 _FETCHED = re.compile(
     rf"/|/config/?|/theme\.css|/favicon\.ico|/manifest\.json|/robots\.txt|/(static|assets|svelte)/.+|/({_OWN})(/.+)?"
     rf"|{API}/(info/?|openapi\.json|startup-events|theme\.css|queue/data|heartbeat/[^/]+|app_id/?|call/(v2/)?[^/]+/[^/]+)"
 )
 _POSTED_TO_GRADIO = re.compile(rf"{API}/(queue/join|cancel|reset/?|call/(v2/)?[^/]+/?|run/[^/]+/?)")
 _POSTED_TO_US = re.compile(
-    rf"/{traces.PREFIX}|/{lab_routes.PREFIX}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
+    rf"/{own_routes.TRACES}|/{own_routes.LAB}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
 )
 _MCP = re.compile(rf"{API}/mcp(/|/http/?|/schema/?)?")
-"""Without the older transport of two addresses, by which nobody sees which request a job belongs to."""
+"""Without the older transport over two addresses, which hides the request that a job belongs to."""
 _MCP_METHODS = ("GET", "POST", "DELETE", "OPTIONS")
 _NAMES_THE_HOST = re.compile(r"/|/config/?")
-"""What Gradio writes the address into by which it was asked; nobody else is to get it from a cache."""
+"""Replies into which Gradio writes its address as the visitor named it; no cache may keep them."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|(^|/)\.\.?(/|$)")
-"""What no address of this page has: control characters, backslashes, steps up the folders."""
+"""Control characters, backslashes, steps up the folders: no address of this page has them."""
 
 COMMON_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -62,20 +75,35 @@ COMMON_HEADERS = {
     ),
 }
 SPACES = ("https://huggingface.co", "https://*.hf.space")
-"""Who may show the page in a frame when it runs as a Space."""
+"""The hosts that may show the page in a frame when it runs as a Space."""
+_GRADIOS = b"x-gradio-"
+"""Headers between Gradio's other services; the page has none of them."""
+_FIRST_ONLY = {b"x-forwarded-host", b"x-forwarded-proto"}
+"""Headers that proxies in a row turn into a list; the first value is the visitor's."""
+STRANGE = "This page has no such name; open it by its own, or let its host add the name with --allow-host."
+FOREIGN = "Pages of other sites may not call this one; its host can let them with --allow-host."
 _log = logging.getLogger(__name__)
+
+
+class RefusedError(Exception):
+    """A refused request: the reply's status and sentence."""
+
+    def __init__(self, status: int, sentence: str = ""):
+        super().__init__(sentence or SENTENCES[status])
+        self.status = status
 
 
 def lifespan(
     allowed: Iterable[str] = (), listening: str = ""
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
-    """For ``FastAPI(lifespan=...)``: put the guard around the app, and forget idle sessions while it runs.
+    """Return a ``lifespan`` for FastAPI that puts the guard around the app and forgets idle sessions.
 
-    What is given as ``middleware`` would stand inside of Gradio's own, which answers some requests itself. So
-    the guard is put around Starlette's ``middleware_stack``, which has no public way to its outside.
+    Anything given as ``middleware`` would be inside Gradio's own, which answers some requests itself. So the
+    guard goes around Starlette's ``middleware_stack``. ``gr.mount_gradio_app`` on an app of ours would avoid
+    that, but a ZeroGPU Space prepares its GPU in ``launch()``.
 
     Args:
-        allowed: Further names of the page, and whose pages may call it.
+        allowed: Further names of the page; their pages may call it.
         listening: The name of what the server listens on.
     """
 
@@ -91,12 +119,12 @@ def lifespan(
 
 
 def framers() -> tuple[str, ...]:
-    """Other hosts that may show the page in a frame."""
+    """Return the other hosts that may show the page in a frame."""
     return SPACES if os.environ.get("SPACE_ID") else ()
 
 
 def content_policy(framed_by: Iterable[str] = ()) -> str:
-    """What the page may load and run; Gradio needs inline scripts and ``eval`` for its templates."""
+    """Return the content-security policy; Gradio needs inline scripts and ``eval`` for its templates."""
     return "; ".join(
         [
             "default-src 'self'",
@@ -118,9 +146,9 @@ class Guard:
     """ASGI middleware around the whole app.
 
     Args:
-        app: What is guarded; Gradio's, which has the page as ``get_blocks()``.
+        app: Gradio's app, which has the page as ``get_blocks()``.
         framed_by: Other hosts that may show the page in a frame.
-        hosts: Its names, and whose pages may call it; this machine's, and its own.
+        hosts: The page's names, and the sites whose pages may call it.
     """
 
     def __init__(self, app: ASGIApp, framed_by: Iterable[str] = (), hosts: Hosts | None = None):
@@ -151,14 +179,36 @@ class Guard:
         return {"Content-Security-Policy": policy, **COMMON_HEADERS, **fresh}
 
 
+def admitted_headers(raw: RawHeaders, hosts: Hosts) -> RawHeaders:
+    """Return the headers that the app gets: Gradio builds addresses from them and fails on odd ones.
+
+    Raises:
+        RefusedError: The request names somebody else's host, or comes from a page of one.
+    """
+    kept = [_first(name, value) for name, value in raw if not name.startswith(_GRADIOS)]
+    kept = [one for one in kept if one[0] != b"x-forwarded-proto" or one[1] in (b"http", b"https")]
+    headers = Headers(raw=kept)
+    asked = [name_in(value) for key in ("host", "x-forwarded-host") for value in headers.getlist(key)]
+    if not all(name and hosts.answer_to(name) for name in asked):
+        raise RefusedError(421, STRANGE)
+    for origin in headers.getlist("origin"):
+        if "host" not in headers or not hosts.admit(origin, [name for name in asked if name]):
+            raise RefusedError(403, FOREIGN)
+    return kept
+
+
+def _first(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    return name, value.split(b",")[0].strip() if name in _FIRST_ONLY else value
+
+
 def _behind(root: str, path: str) -> str:
-    """``path`` without the folder under which a proxy shows the page, where the proxy has left it in."""
+    """Return ``path`` without the folder of a proxy, if the proxy has left it in."""
     root = root.rstrip("/")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
-    """How the app gets the request's body, if it gets the request at all.
+    """Return the app's source of the request's body, if the app gets the request at all.
 
     Raises:
         RefusedError: It does not.
@@ -195,7 +245,6 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
 
 
 async def _message(receive: Receive) -> Receive:
-    """How the MCP server gets a message."""
     body = await _body(receive)
     try:
         await checked_beside(body, object_in)
@@ -205,7 +254,7 @@ async def _message(receive: Receive) -> Receive:
 
 
 def _asks_whether_it_may(scope: Scope) -> bool:
-    """Whether a browser asks before it sends another page's request, which may come: Gradio answers."""
+    """Return whether a browser asks if another page may send a request (CORS); Gradio answers that."""
     headers = Headers(scope=scope)
     return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
@@ -215,7 +264,7 @@ def _posted(path: str) -> re.Match[str] | None:
 
 
 async def _body(receive: Receive) -> bytes:
-    """All that is sent, counted while it arrives.
+    """Return the body, its bytes counted while they arrive.
 
     Raises:
         RefusedError: It is too much, or takes too long.
@@ -236,7 +285,7 @@ async def _body(receive: Receive) -> bytes:
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
-    """``receive`` for the app, which has to get the body that was already taken."""
+    """Return a ``receive`` for the app that begins with the body that was already read."""
     kept: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
@@ -259,7 +308,7 @@ class _Reply:
         self._told = bytearray()
 
     async def send(self, message: Message) -> None:
-        """For the app; keeps an error reply back until it can be put in words."""
+        """Send the app's message on; an error reply waits until it is complete, to become one sentence."""
         if message["type"] == "http.response.start":
             if message["status"] >= 400 and not _MCP.fullmatch(self._path):
                 self._refusal = message
@@ -286,7 +335,7 @@ class _Reply:
         await self._send({"type": "http.response.body", "body": body})
 
     async def fail(self, error: Exception) -> None:
-        """The app raised: say so unless that is done, or end what it had begun to stream.
+        """Reply that the app raised, unless it had replied, or end what it had begun to stream.
 
         Raises:
             Exception: The same, where half a file is on its way; the server then cuts the connection.
@@ -312,7 +361,18 @@ class _Reply:
         await self._send(message)
 
     async def _restate(self, status: int) -> None:
-        sentence = sentence_in(bytes(self._told))
+        sentence = _sentence_in(bytes(self._told))
         if self._path.startswith(f"{API}/run/") and status == 500:
             status = 400  # so Gradio calls whatever a function raises about its values
         await self.tell(status, sentence or SENTENCES.get(status, OTHERWISE))
+
+
+def _sentence_in(body: bytes) -> str | None:
+    """Return the sentence that an error reply already has, if it has one."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return None
+    error = told.get("error") if isinstance(told, dict) else None
+    one = isinstance(error, str) and error.isprintable() and error.endswith(".") and len(error) <= 300
+    return error if one else None

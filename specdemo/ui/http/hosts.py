@@ -1,7 +1,7 @@
-"""Under which names the page answers, and from which other pages it may be called.
+"""The names that the page answers to, and the sites whose pages may call it.
 
-A browser that was lured here shows it: by a name that is not the page's own (DNS rebinding) in ``Host``, by a
-page that is not ours in ``Origin``. Knows names, no requests.
+They stop browsers that were lured here: DNS rebinding shows in ``Host``, another site's page in ``Origin``.
+Starlette's ``TrustedHostMiddleware`` knows neither addresses, nor forwarded names, nor origins.
 """
 
 import ipaddress
@@ -27,19 +27,19 @@ class Hosts:
     """Names in lower case; ``*.x`` stands for all below x, ``*`` for any.
 
     Attributes:
-        names: By which the page may be asked for, beside its addresses as numbers.
-        callers: Whose pages may call it, beside its own.
+        names: The page's names; it answers to any IP address as well.
+        callers: The sites whose pages may call it, besides its own.
     """
 
     names: frozenset[str] = frozenset()
     callers: frozenset[str] = frozenset()
 
     def answer_to(self, name: str) -> bool:
-        """Whether the page may be asked for by this name. A number cannot be somebody else's name for it."""
+        """Return whether the page answers to this name; it does to any address, which no site can own."""
         return _is_address(name) or _among(name, self.names)
 
     def admit(self, origin: str, asked: Collection[str]) -> bool:
-        """Whether a page of this origin may call, which asked for us by one of these names."""
+        """Return whether a page of this origin may call us by one of these names."""
         scheme, _, host = origin.partition("://")
         name = name_in(host) if scheme in ("http", "https") else None
         if name is None:
@@ -49,12 +49,12 @@ class Hosts:
 
 
 def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str = "") -> Hosts:
-    """The names of the page where it runs: this machine's, a Space's, those of a proxy.
+    """Return the names of the page: this machine's, a Space's, those of a proxy.
 
     A proxy that shows the page under a path decides under which names, unless the host names them.
 
     Args:
-        allowed: What the host names beside them.
+        allowed: Further names that the host gives.
         root_path: Path or address under which a proxy shows the page.
         listening: The name of what the server listens on, under which Gradio calls itself.
     """
@@ -74,7 +74,7 @@ def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str =
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names separated by commas, as a host gives them.
+    """Return names that are separated by commas.
 
     Raises:
         UserError: One of them is no name.
@@ -89,7 +89,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def name_in(host: str) -> str | None:
-    """The name in front of the port, in lower case; None where no browser could have asked for it so."""
+    """Return the name before the port, in lower case; None if no browser would send it."""
     if not _HOST.fullmatch(host):
         return None
     try:

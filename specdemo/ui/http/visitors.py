@@ -1,13 +1,15 @@
-"""Who a visitor is, as far as a request tells: the session of a page or script, and the address behind it.
+"""The visitor behind a request: the session of a page or script, and its address.
 
-A forwarded address counts only from proxies that the host names. Tool calls (MCP) reach the queue by way of
-this very server; :class:`Loopback` has them keep the address of whoever called. Knows no jobs.
+A forwarded address counts only from proxies that the host names. Tool calls (MCP) reach the queue through
+this very server; :class:`Loopback` keeps the address of their caller.
 """
 
+import asyncio
 import hmac
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +18,15 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specdemo.service.shares import Visitor
-from specdemo.ui.http.gradio_internals import current_event
+from specdemo.ui.http.gradio_internals import current_event, forget_session, idle_sessions
 from specdemo.ui.http.hosts import require_networks
 
 TRUSTED = "FORWARDED_ALLOW_IPS"
-"""The web server's own variable: whose forwarded addresses it takes for true."""
+"""The web server's own variable: the proxies whose forwarded addresses it trusts."""
+KEPT_S = 60.0
+"""Seconds that a session's last answer is kept for it, once all of its jobs have ended."""
+LOOK_S = 10.0
+"""Seconds between two looks for sessions that are kept too long."""
 _HEADER = "x-specdemo-caller"
 _LOOPED = "specdemo.looped"
 """In the scope of a request that this server makes to itself: the event that is set when its caller's request
@@ -28,10 +34,9 @@ ends; None if it had ended before."""
 
 
 def trust_proxies(addresses: str) -> None:
-    """Take forwarded addresses from these proxies (addresses or networks, joined by commas), or from nobody.
+    """Trust the forwarded addresses of these proxies (addresses or networks, joined by commas), or of none.
 
-    To be called before the server starts, which by itself would believe whoever is on this machine, and with
-    a proxy there whatever its visitors say.
+    Call it before the server starts, which by default trusts everybody on this machine.
 
     Raises:
         UserError: One is no address.
@@ -41,7 +46,7 @@ def trust_proxies(addresses: str) -> None:
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """The visitor whose share a job counts to: without a session where the request came without one."""
+    """Return the visitor whose share a job counts to; without a session if the request came without one."""
     client = request.client
     session = request.session_hash
     # Gradio calls what came without a session by its event; all callers of tools share one.
@@ -96,3 +101,18 @@ class Loopback:
     def _looped(self, scope: Scope, named: str) -> dict[str, Any]:
         call, _, caller = named.partition(" ")
         return {**scope, "client": (caller, 0), _LOOPED: self._calls.get(call)}
+
+
+async def forget_idle_sessions(page: gr.Blocks) -> None:
+    """Forget sessions ``KEPT_S`` after their last job, again and again; never returns.
+
+    Gradio keeps a run for each of the last 2,000 sessions, and something of every session for good.
+    """
+    idle_since: dict[str, float] = {}
+    while True:
+        await asyncio.sleep(LOOK_S)
+        now, idle = time.monotonic(), idle_sessions(page)
+        idle_since = {session: idle_since.get(session, now) for session in idle}
+        for session in [one for one, since in idle_since.items() if now - since > KEPT_S]:
+            forget_session(page, session)
+            del idle_since[session]

@@ -1,6 +1,6 @@
-"""The tab "Lab": what it offers to measure, and the API endpoint ``measure``.
+"""The tab "Lab": its experiments, and the API endpoint ``measure``.
 
-The buttons and fields are the component's own; they go untouched through the service's own check.
+The component has buttons and fields of its own.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,15 +10,14 @@ import gradio as gr
 
 from specdemo.lab.conditions import CONDITIONS, CONTRASTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
-from specdemo.lab.request import NEW_TOKENS, PROMPTS, SETTINGS
+from specdemo.lab.request import NEW_TOKENS, PROMPTS
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
 from specdemo.records.trace import USUAL_K, Mode
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.requests import raw_request
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 LAB = "document.querySelector('#lab .sd-lab').lab"
 SCRIPTS = (f"() => {LAB}.values()", f"() => ({LAB}.settle(), [])")
@@ -28,12 +27,12 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
     """Add the tab's widgets to the page that is being built, and what pressing them does.
 
     Args:
-        service: Does the jobs.
+        service: The service that does the jobs.
         pair: The page's choice of models.
-        learns: Whether there is something learned to be shown.
+        learns: Whether the pair at home learns.
 
     Returns:
-        The wishes to stop a job of this tab, for ``jobs.leaver``.
+        The stop requests for the jobs of this tab.
     """
     stops = Stops()
     inputs = _inputs()
@@ -43,7 +42,7 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
 
 
 def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
-    """What the tab's JavaScript takes from Python; ``inputs`` is what a request consists of, in order."""
+    """Return the settings of the tab's JavaScript; ``inputs`` names a request's values, in order."""
     return {
         "learns": learns,
         "inputs": inputs,
@@ -65,7 +64,7 @@ def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
 
 
 def _inputs() -> dict[str, gr.components.Component]:
-    """Of the endpoint, by the names in ``request.parse_lab``; never seen, the component's fields are."""
+    """Return the endpoint's inputs named as in ``request.parse_lab``; the component has the visible ones."""
     hidden: dict[str, Any] = {"visible": False}
     return {
         "experiment": gr.Dropdown(
@@ -82,7 +81,7 @@ def _inputs() -> dict[str, gr.components.Component]:
 
 
 def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind the tab's buttons and the API endpoint ``measure``."""
+    """Return the function behind the tab's buttons and the API endpoint ``measure``."""
 
     def measure(
         experiment: str,
@@ -102,11 +101,19 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
         hold for all points of a sweep unless it varies them. ``prompts`` shipped prompts are written at each
         point, or one's own ``prompt``, continued or answered as ``mode`` says (raw or chat). ``pair``
-        names the models, where there are several.
+        names the models, if there are several.
         """
-        raw = raw_request(locals(), SETTINGS)
-        yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.events(JobKind.MEASURE, raw, stop, pair, visitor)
-        )
+        settings = {
+            "experiment": experiment,
+            "k": k,
+            "temperature": temperature,
+            "max_new_tokens": max_new_tokens,
+            "prompts": prompts,
+            "prompt": prompt,
+            "mode": mode,
+            "seed": seed,
+        }
+        with stops.job(request) as job:
+            yield from ndjson(service.events(JobKind.MEASURE, settings, job.stop, pair, job.visitor), job)
 
     return measure

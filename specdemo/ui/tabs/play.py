@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specdemo.records.limits import MAX_DRAFT_CHARS, MAX_PROMPT_CHARS
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 ASKED = f"""async () => {{
     const module = await import(new URL('{PREFIX}/play.js', document.baseURI));
@@ -96,8 +96,7 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
             "written": written,
             "scores": scores,
         }
-        yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.events(JobKind.PLAY, raw, stop, pair, visitor)
-        )
+        with stops.job(request) as job:
+            yield from ndjson(service.events(JobKind.PLAY, raw, job.stop, pair, job.visitor), job)
 
     return play

@@ -1,4 +1,4 @@
-"""The tab "Is it the same?": three proofs, each with its settings and its button, and what they show."""
+"""The tab "Is it the same?": three proofs, each with its settings and its button, and their results."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,14 +8,13 @@ import gradio as gr
 from specdemo.proof.bounds import DRAWS, MOST_DRAWS
 from specdemo.proof.chart import distribution_chart
 from specdemo.proof.distribution import EXAMPLE
-from specdemo.proof.request import MOST_PROMPTS, PROMPTS, SETTINGS, TEMPERATURE, Proof, SampledBy
+from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.requests import raw_request
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 CLAIM = (
     "<p>Drafts change how fast the text is written, not what it says: it stays <b>the target's own</b>. "
@@ -48,11 +47,11 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
     """Add the tab's widgets to the page that is being built, and what pressing them does.
 
     Args:
-        service: Does the jobs.
+        service: The service that does the jobs.
         pair: The page's choice of models.
 
     Returns:
-        The wishes to stop a job of this tab, for ``jobs.leaver``.
+        The stop requests for the jobs of this tab.
     """
     stops = Stops()
     _constant(CLAIM, "proof-claim")
@@ -101,7 +100,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
 
 
 def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind the three buttons and the API endpoint ``prove``."""
+    """Return the function behind the three buttons and the API endpoint ``prove``."""
 
     def prove(
         proof: str,
@@ -119,12 +118,18 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         ``prompts``, the latter at ``temperature``. "distribution" compares two samples of ``draws`` short
         continuations of ``prompt``; ``rule`` draws the speculative one: "true-rule", or
         "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
-        looked at. ``pair`` names the models, where there are several.
+        looked at. ``pair`` names the models, if there are several.
         """
-        raw = raw_request(locals(), SETTINGS)
-        yield from jobs.stream(
-            stops, request, lambda stop, visitor: service.events(JobKind.PROVE, raw, stop, pair, visitor)
-        )
+        settings = {
+            "proof": proof,
+            "prompts": prompts,
+            "temperature": temperature,
+            "draws": draws,
+            "rule": rule,
+            "prompt": prompt,
+        }
+        with stops.job(request) as job:
+            yield from ndjson(service.events(JobKind.PROVE, settings, job.stop, pair, job.visitor), job)
 
     return prove
 

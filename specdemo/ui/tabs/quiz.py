@@ -1,6 +1,6 @@
-"""The quiz of the tab "Learn": its questions, the two buttons, and where results are shown.
+"""The quiz of the tab "Learn": its questions, two buttons and results.
 
-The question that is asked is the value of the component that shows the questions; the browser sets it.
+The current question is the value of the component that shows the questions; the browser sets it.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,22 +9,22 @@ from typing import Any
 import gradio as gr
 
 from specdemo.quiz.questions import QUESTIONS
-from specdemo.service.event_source import EventSource
-from specdemo.service.job_kinds import JobKind
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
 from specdemo.ui.component import component
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 
 def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
     """Add the quiz to the page that is being built, and what pressing its buttons does.
 
     Args:
-        service: Does the jobs.
+        service: The service that does the jobs.
         pair: The page's choice of models.
 
     Returns:
-        The wishes to stop a job of the quiz, for ``jobs.leaver``.
+        The stop requests for the jobs of the quiz.
     """
     stops = Stops()
     with gr.Column(elem_id="quiz"):
@@ -42,7 +42,7 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
 
 
 def shown_questions() -> list[dict[str, Any]]:
-    """What the browser is told of the questions; which option is right it learns from a run."""
+    """Return the questions without their answers, which the browser gets from a run."""
     return [
         {
             "name": question.name,
@@ -55,18 +55,16 @@ def shown_questions() -> list[dict[str, Any]]:
 
 
 def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind the button "Run it" and the API endpoint ``quiz``."""
+    """Return the function behind the button "Run it" and the API endpoint ``quiz``."""
 
     def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
         """Run what answers a question of the quiz, named by its number from 1; yields growing NDJSON.
 
         Its ``verdict`` has the ``option``, from 0, that the figures support, or null if they are too close.
-        ``pair`` names the models, where there are several.
+        ``pair`` names the models, if there are several.
         """
-        yield from jobs.stream(
-            stops,
-            request,
-            lambda stop, visitor: service.events(JobKind.QUIZ, {"question": question}, stop, pair, visitor),
-        )
+        settings = {"question": question}
+        with stops.job(request) as job:
+            yield from ndjson(service.events(JobKind.QUIZ, settings, job.stop, pair, job.visitor), job)
 
     return quiz

@@ -1,4 +1,4 @@
-"""What the buttons Run and Recalibrate do; the first is the API endpoint ``run`` as well."""
+"""The buttons Run and Recalibrate; the first one is the API endpoint ``run`` as well."""
 
 from collections.abc import Callable, Iterator
 from html import escape
@@ -8,19 +8,15 @@ import gradio as gr
 from specdemo.records import limits
 from specdemo.records.limits import UserError
 from specdemo.records.trace import AUTO
-from specdemo.service.event_source import Events, EventSource
-from specdemo.service.job_kinds import JobKind
-from specdemo.service.queue_place import Stop
-from specdemo.service.shares import Visitor
+from specdemo.service.jobs import JobKind
+from specdemo.service.service import EventSource
 from specdemo.ui import jobs
-from specdemo.ui.address import with_pair_named
 from specdemo.ui.http.visitors import visitor_of
-from specdemo.ui.requests import raw_request
-from specdemo.ui.streams import Stops
+from specdemo.ui.streams import Stops, ndjson
 
 
 def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """The function behind the Run button and the API endpoint ``run``."""
+    """Return the function behind the Run button and the API endpoint ``run``."""
 
     def run(
         prompt: str,
@@ -43,16 +39,24 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
 
         ``auto`` lets the decoder choose each draft's length; ``k`` is then not looked at. ``baseline``
         races the target alone, ``draft_alone`` runs the draft model by itself as well. ``pair`` names the
-        models, where there are several to choose from.
+        models, if there are several to choose from.
         """
-        raw = raw_request(locals())
-
-        def events(stop: Stop, visitor: Visitor) -> Events:
-            if limits.flag({"auto": auto}, "auto", False):
-                raw["k"] = AUTO
-            yield from with_pair_named(service.events(JobKind.RUN, raw, stop, pair, visitor), pair)
-
-        yield from jobs.stream(stops, request, events)
+        with stops.job(request) as job:
+            settings = {
+                "prompt": prompt,
+                "mode": mode,
+                "drafter": drafter,
+                "k": AUTO if limits.flag({"auto": auto}, "auto", False) else k,
+                "temperature": temperature,
+                "rule": rule,
+                "max_new_tokens": max_new_tokens,
+                "seed": seed,
+                "top_k": top_k,
+                "top_p": top_p,
+                "baseline": baseline,
+                "draft_alone": draft_alone,
+            }
+            yield from ndjson(service.events(JobKind.RUN, settings, job.stop, pair, job.visitor), job)
 
     return run
 
