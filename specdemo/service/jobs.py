@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 
-from specdemo.lab.events import lab_events
-from specdemo.lab.request import parse_lab
+from specdemo.lab.lab_events import lab_events
+from specdemo.lab.lab_request import parse_lab
 from specdemo.pairs.embedded import Progress
 from specdemo.pairs.live import LiveRun, calibration_events
 from specdemo.pairs.pair import Pair

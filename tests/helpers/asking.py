@@ -13,7 +13,7 @@ from helpers.odd import ANYTHING, HEADER_LISTS, files, odd_bodies
 from helpers.watched import Watched
 from hypothesis import strategies as st
 
-from specdemo.lab.request import parse_lab
+from specdemo.lab.lab_request import parse_lab
 from specdemo.play.game import parse_turn
 from specdemo.proof.request import parse_proof
 from specdemo.quiz.questions import QUESTIONS

@@ -17,15 +17,15 @@ from typing import Any
 from helpers.replay import Event, proved, recorded
 from helpers.tiny import tiny_pair
 
-from specdemo.lab.events import lab_events
-from specdemo.lab.request import LabRequest
+from specdemo.lab.lab_events import lab_events
+from specdemo.lab.lab_request import LabRequest
 from specdemo.pairs.live import calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_request import ClassRequest
 from specdemo.play.class_results import ClassResults, class_judged
 from specdemo.play.game import MODEL, ONE, TurnLog, TurnRequest
 from specdemo.proof.request import Proof, ProofRequest
-from specdemo.quiz.question import Outcome
+from specdemo.quiz.judging import Outcome
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import side_event, start_event, verdict_event
 from specdemo.records.figures import Totals

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.lab.request import parse_lab
-from specdemo.lab.theory import parse_theory
+from specdemo.lab.answers import parse_theory
+from specdemo.lab.lab_request import parse_lab
 from specdemo.play.class_request import parse_class
 from specdemo.play.game import parse_turn
 from specdemo.proof.request import parse_proof

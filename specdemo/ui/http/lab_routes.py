@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from specdemo.lab.learned import learned_answer
-from specdemo.lab.theory import parse_theory, run_answer, theory_answer
+from specdemo.lab.answers import learned_answer, parse_theory, run_answer, theory_answer
 from specdemo.records.limits import UserError
 from specdemo.service.learning import Learner
 from specdemo.ui.http.own_routes import with_route
