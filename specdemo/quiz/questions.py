@@ -258,8 +258,8 @@ QUESTIONS = (
             ),
             Option(
                 "It stays about the same",
-                "Temperature makes tokens harder to predict, and rejection sampling makes up for it here. Each "
-                "token is accepted with probability min(1, p/q) instead of all or nothing.",
+                "Temperature makes tokens harder to predict, and rejection sampling makes up for it here. "
+                "Each token is accepted with probability min(1, p/q) instead of all or nothing.",
             ),
             Option(
                 "It falls: chance is harder to predict",

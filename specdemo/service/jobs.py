@@ -18,8 +18,8 @@ from specdemo.play.class_drafts import judge_class
 from specdemo.play.class_request import parse_class
 from specdemo.play.game import parse_turn
 from specdemo.play.turn import play_turn
-from specdemo.proof.events import proof_events
-from specdemo.proof.request import parse_proof
+from specdemo.proof.proof_events import proof_events
+from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events
 from specdemo.records.events import Event, count_emitted

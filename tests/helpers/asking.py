@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from specdemo.lab.lab_request import parse_lab
 from specdemo.play.game import parse_turn
-from specdemo.proof.request import parse_proof
+from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in
 from specdemo.records.limits import flag, parse_config

@@ -24,7 +24,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.play.class_request import ClassRequest
 from specdemo.play.class_results import ClassResults, class_judged
 from specdemo.play.game import MODEL, ONE, TurnLog, TurnRequest
-from specdemo.proof.request import Proof, ProofRequest
+from specdemo.proof.proof_request import Proof, ProofRequest
 from specdemo.quiz.judging import Outcome
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import side_event, start_event, verdict_event
