@@ -1,1 +1,1 @@
-"""Speculation measured over prompts, beside the target alone and beside other libraries."""
+"""Measurements of speculation over prompts, compared with the target alone and with other libraries."""

@@ -1,7 +1,7 @@
-"""A bench over a prompt set: rows are written as they finish, and one that was interrupted goes on."""
+"""A bench over a prompt set: rows saved as they finish, interrupted benches resumed, a summary table."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -9,85 +9,81 @@ from typing import Any
 
 from tqdm import tqdm
 
-from specdemo.bench.measuring import Row, Settings, environment, measured_rows
-from specdemo.bench.prompts import Prompt
-from specdemo.bench.summary import summary_of, table_of
+from specdemo.bench.measuring import FIGURES, Row, environment, measured_rows, quartiles
+from specdemo.bench.prompts import Prompt, Settings
 from specdemo.pairs.pair import Pair
-from specdemo.records.limits import UserError
+from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.output import write_text
-from specdemo.records.trace import dump
+from specdemo.records.trace import AUTO, Rule, dump
 
 Group = tuple[Prompt, float]
-"""A prompt and a temperature: what is measured at once."""
+"""A prompt and a temperature, which are measured in one race."""
+Setting = tuple[str, float, str, int | str]
+"""The drafter, temperature, rule and draft length of a row."""
 
 
 class Bench:
-    """One bench: what is to be measured, what has been, and the file that holds it.
+    """One bench: the runs it consists of, the rows measured so far, and the file that holds them.
 
     Args:
         prompts: From :func:`prompts.read_prompts`.
         settings: Checked here, before any model is loaded.
-        out: JSON file; one that holds the same bench unfinished is continued.
+        out: JSON file; if it holds the same bench unfinished, the bench continues.
 
     Raises:
         UserError: A setting is out of bounds, or ``out`` holds another bench.
     """
 
     def __init__(self, prompts: list[Prompt], settings: Settings, out: Path):
-        if settings.repeats < 1:
-            raise UserError("--repeats must be at least 1.")
-        self._groups = [(p, t) for p in prompts for t in settings.temperatures]
-        for prompt, temperature in self._groups:
-            settings.configs(prompt, temperature)
-        self._settings = settings
-        self._out = out
-        self._rows: list[Row] = []
-        self._resume()
+        settings.check(prompts)
+        self._groups = [(prompt, temperature) for prompt in prompts for temperature in settings.temperatures]
+        self._settings, self._out = settings, out
+        self._rows: list[Row] = self._saved_rows() if out.exists() else []
 
     @property
     def missing(self) -> list[Group]:
-        """What is still to be measured, in order."""
+        """The groups that are still to be measured, in order."""
         done = {(row["id"], row["temperature"]) for row in self._rows}
         return [group for group in self._groups if (group[0].id, group[1]) not in done]
 
     def run(self, pair: Pair) -> None:
-        """Measure what is missing, one after the other."""
-        works = self.works()
-        self.fill((work(pair) for work in works), environment(pair))
+        """Measure all missing groups on ``pair``."""
+        self.fill((work(pair) for work in self.works()), environment(pair))
 
     def works(self) -> list[Callable[[Pair], list[Row]]]:
-        """A piece of work for each group that is missing: gives its rows on a pair. Can be pickled."""
+        """Return a function for each missing group, which measures it on a pair and can be pickled."""
         return [partial(measured_rows, self._settings, *group) for group in self.missing]
 
     def fill(self, measured: Iterable[list[Row]], facts: dict[str, Any]) -> None:
-        """Take in the rows of what is missing as they come, writing the file after each group.
+        """Add the rows of the missing groups and write the file after each group.
 
         Args:
-            measured: What :meth:`works` gave, in their order.
-            facts: What measured them, as :func:`measuring.environment` has it.
+            measured: The rows that :meth:`works` returned, in their order.
+            facts: The machine that measured them, as :func:`measuring.environment` returns it.
         """
         done = len(self._groups) - len(self.missing)
-        progress = tqdm(measured, desc="bench", unit="prompt", initial=done, total=len(self._groups))
-        for rows in progress:
+        for rows in tqdm(measured, desc="bench", unit="prompt", initial=done, total=len(self._groups)):
             self._rows += rows
             self._save(facts)
         self._save(facts)
 
     def table(self) -> str:
-        """The summary for a terminal: one line per setting, overall and per category."""
-        return table_of(summary_of(self._rows))
+        """Return the summary for a terminal: one line per setting, overall and per category."""
+        head = f"{'drafter':<15}{'k':>5}{'T':>5}  {'category':<12}{'n':>3}{'speedup':>9}{'quartiles':>13}"
+        head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'alone':>8}  identical"
+        return "\n".join([head, *map(_table_line, summary_of(self._rows))])
 
-    def _resume(self) -> None:
-        if not self._out.exists():
-            return
+    def _saved_rows(self) -> list[Row]:
         try:
             saved = json.loads(self._out.read_text(encoding="utf-8"))
-            same = saved["settings"] == asdict(self._settings)
-            self._rows = saved["rows"]
+            settings, rows = saved["settings"], saved["rows"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{self._out} exists and is no bench; choose another name for --out.") from error
-        if not same:
+            raise UserError(
+                f"{self._out} exists and is not a bench; choose another name for --out."
+            ) from error
+        if settings != asdict(self._settings):
             raise UserError(f"{self._out} holds a bench with other settings; choose another name for --out.")
+        return rows
 
     def _save(self, facts: dict[str, Any]) -> None:
         content = {
@@ -97,3 +93,52 @@ class Bench:
             "summary": summary_of(self._rows),
         }
         write_text(self._out, dump(content))
+
+
+def summary_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the quartiles of each setting over its prompts, overall and per category."""
+    found = []
+    for setting in sorted(set(map(_setting, rows)), key=_order):
+        measured = [row for row in rows if _setting(row) == setting]
+        found.append(_summary(measured, "overall"))
+        for category in sorted({row["category"] for row in measured}):
+            found.append(_summary([row for row in measured if row["category"] == category], category))
+    return found
+
+
+def _setting(row: Row) -> Setting:
+    return row["drafter"], row["temperature"], row["rule"], row["k"]
+
+
+def _order(setting: Setting) -> tuple[str, float, str, Any]:
+    """Sort an automatic draft length after the fixed ones."""
+    drafter, temperature, rule, k = setting
+    return drafter, temperature, rule, MAX_K + 1 if k == AUTO else k
+
+
+def _summary(rows: list[Row], category: str) -> dict[str, Any]:
+    return {
+        **{name: rows[0][name] for name in ("drafter", "k", "temperature", "rule")},
+        "category": category,
+        "prompts": len(rows),
+        "identical": sum(row["identical"] is True for row in rows),
+        "differing": sum(row["identical"] is False for row in rows),
+        **{name: quartiles([row[name] for row in rows]) for name in FIGURES},
+    }
+
+
+def _table_line(item: dict[str, Any]) -> str:
+    def median(name: str, pattern: str) -> str:
+        return "-" if item[name] is None else pattern.format(item[name]["median"])
+
+    speed = item["speedup"]
+    spread = f"{speed['q1']:.2f}–{speed['q3']:.2f}" if speed else "-"
+    compared = item["identical"] + item["differing"]
+    same = "by distribution" if item["rule"] == Rule.REJECTION else f"{item['identical']} of {compared}"
+    return (
+        f"{item['drafter']:<15}{item['k']:>5}{item['temperature']:>5g}  {item['category']:<12}"
+        f"{item['prompts']:>3}"
+        f"{median('speedup', '{:.2f}×'):>9}{spread:>13}{median('alpha_compared', '{:.0%}'):>7}"
+        f"{median('tau', '{:.2f}'):>7}{median('tokens_per_s', '{:.1f}'):>8}"
+        f"{median('baseline_tokens_per_s', '{:.1f}'):>8}  {same}"
+    )

@@ -1,121 +1,130 @@
-"""Measure one prompt honestly: warm-up first, then one race of the baseline and every setting.
-
-They are interleaved, each on its own clock, so that a slow moment of the machine hits all of them alike.
-"""
+"""Settings raced against the target alone on one prompt, with the median and the spread of their figures."""
 
 import statistics
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
-from specdemo.bench.prompts import Prompt
+from specdemo.bench.prompts import Prompt, Settings
 from specdemo.engine.speculate import never
 from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.figures import Totals, fold
-from specdemo.records.limits import parse_config
 from specdemo.records.race import race
-from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Round, RunConfig
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Finish, Round, RunConfig
 
 FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per_s", "alpha_compared")
 FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
 
 Row = dict[str, Any]
-"""What was measured of one setting on one prompt; plain data."""
+"""The figures of one setting on one prompt, as plain data."""
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What is measured on every prompt: each drafter with each k at each temperature."""
+class PairedRun(NamedTuple):
+    """One configuration with the baseline it was raced against."""
 
-    drafters: list[str]
-    ks: list[int | str]
-    temperatures: list[float]
-    rule: str | None
-    max_new_tokens: int
-    repeats: int
-    seed: int
+    config: RunConfig
+    calibration: Calibration
+    totals: Totals
+    rounds: dict[str, list[Round]]
+    """Lane -> its rounds."""
 
-    def configs(self, prompt: Prompt, temperature: float) -> list[RunConfig]:
-        """The checked run configurations of one prompt at one temperature."""
-        return [
-            parse_config(
-                {
-                    "prompt": prompt.prompt,
-                    "mode": prompt.mode,
-                    "drafter": drafter,
-                    "k": k,
-                    "temperature": temperature,
-                    "rule": self.rule if temperature > 0 else None,
-                    "max_new_tokens": self.max_new_tokens,
-                    "seed": self.seed,
-                }
-            )
-            for drafter in self.drafters
-            for k in self.ks
-        ]
+
+class PairedRace:
+    """Several configurations and one baseline on the same prompt; iterating yields (lane, round).
+
+    Each lane has its own clock and the one behind goes next, so a slow moment of the machine hits all alike.
+
+    Args:
+        configs: They differ in nothing that the baseline depends on.
+        stop: Asked once a round and lane; True ends every lane within that round.
+
+    Raises:
+        UserError: The pair lacks what a drafter needs.
+    """
+
+    def __init__(self, lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never):
+        self._lanes, self._configs = lanes, configs
+        prompt_ids = lanes.pair.prompt_ids(configs[0])
+        self._raced = {
+            str(i): lanes.speculative(config, prompt_ids, stop) for i, config in enumerate(configs)
+        }
+        self._raced[BASELINE] = lanes.baseline(configs[0], prompt_ids, stop)
+        if configs[0].draft_alone:
+            self._raced[DRAFT] = lanes.draft_alone(configs[0], prompt_ids, stop)
+        self._rounds: dict[str, list[Round]] = {name: [] for name in self._raced}
+
+    def __iter__(self) -> Iterator[tuple[str, Round]]:
+        for lane, round_ in race(self._raced):
+            self._rounds[lane].append(round_)
+            yield lane, round_
+
+    def runs(self) -> list[PairedRun] | None:
+        """Return a run for each configuration, or None if the race was stopped."""
+        if any(rounds[-1].finish is Finish.STOPPED for rounds in self._rounds.values()):
+            return None
+        others = {lane: rounds for lane, rounds in self._rounds.items() if lane in (BASELINE, DRAFT)}
+        runs = []
+        for index, config in enumerate(self._configs):
+            rounds = {SPECULATIVE: self._rounds[str(index)], **others}
+            costs = self._lanes.calibrate(config)
+            runs.append(PairedRun(config, costs, fold(rounds, config.rule, costs), rounds))
+        return runs
+
+
+def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> list[PairedRun] | None:
+    """Run a :class:`PairedRace` to its end; return its runs, or None if it was stopped."""
+    paired = PairedRace(lanes, configs, stop)
+    for _ in paired:
+        pass
+    return paired.runs()
+
+
+def medians(totals: Sequence[Totals]) -> dict[str, Any]:
+    """Return each figure's median over repeats; ``identical`` is True only if every repeat was."""
+    figures: dict[str, Any] = {}
+    for name in (*FIGURES, "seconds"):
+        values = [getattr(item, name) for item in totals]
+        figures[name] = None if None in values else statistics.median(values)
+    figures["identical"] = all_identical(totals)
+    figures["tokens"] = totals[0].tokens
+    differing = next((item for item in totals if item.divergence is not None), None)
+    figures["divergence"] = differing and differing.divergence
+    figures["divergence_gap"] = differing and differing.divergence_gap
+    return figures
+
+
+def all_identical(totals: Sequence[Totals]) -> bool | None:
+    """Return whether every run wrote its baseline's tokens; None under the rejection rule."""
+    same = [item.identical for item in totals]
+    return None if None in same else all(same)
+
+
+def quartiles(values: Sequence[float | None]) -> dict[str, float] | None:
+    """Return the first quartile, median and third quartile of the values that are defined, if any is."""
+    found = [value for value in values if value is not None]
+    if not found:
+        return None
+    q1, median, q3 = statistics.quantiles(found, n=4, method="inclusive") if len(found) > 1 else found * 3
+    return {"q1": q1, "median": median, "q3": q3}
 
 
 def measured_rows(settings: Settings, prompt: Prompt, temperature: float, pair: Pair) -> list[Row]:
-    """Race every setting on one prompt at one temperature; a row for each."""
-    configs = settings.configs(prompt, temperature)
-    prompt_ids = pair.prompt_ids(configs[0])
-    lanes = Lanes(pair)
-    repeats = [measure(lanes, configs, prompt_ids) for _ in range(settings.repeats)]
+    """Race every setting on one prompt at one temperature; return a row for each."""
+    lanes, configs = Lanes(pair), settings.configs(prompt, temperature)
+    repeats = [measure(lanes, configs) or [] for _ in range(settings.repeats)]
     return [
         row_of(
             "specdemo",
             pair.precision,
             prompt,
-            config,
-            medians(totals),
-            lanes.calibrate(config),
+            runs[0].config,
+            medians([run.totals for run in runs]),
+            runs[0].calibration,
         )
-        for config, *totals in zip(configs, *repeats, strict=True)
+        for runs in zip(*repeats, strict=True)
     ]
-
-
-def measure(
-    lanes: Lanes, configs: list[RunConfig], prompt_ids: list[int], stop: Stop = never
-) -> list[Totals]:
-    """Race every configuration and one baseline, interleaved; each one's figures against that baseline.
-
-    Args:
-        configs: What to measure; they differ in nothing that the baseline depends on.
-        stop: Asked once a round and lane; once it said True the figures are of cut-off runs.
-
-    Raises:
-        UserError: The pair lacks what a drafter needs.
-    """
-    raced = {str(i): lanes.speculative(config, prompt_ids, stop) for i, config in enumerate(configs)}
-    raced[BASELINE] = lanes.baseline(configs[0], prompt_ids, stop)
-    rounds: dict[str, list[Round]] = {name: [] for name in raced}
-    for name, round_ in race(raced):
-        rounds[name].append(round_)
-    return [
-        fold(
-            {SPECULATIVE: rounds[str(index)], BASELINE: rounds[BASELINE]},
-            config.rule,
-            lanes.calibrate(config),
-        )
-        for index, config in enumerate(configs)
-    ]
-
-
-def medians(totals: list[Totals]) -> dict[str, Any]:
-    """Each figure's median over repeats; sameness must hold in every repeat."""
-    figures: dict[str, Any] = {}
-    for name in (*FIGURES, "seconds"):
-        values = [getattr(item, name) for item in totals]
-        figures[name] = None if None in values else statistics.median(values)
-    same = [item.identical for item in totals]
-    figures["identical"] = None if None in same else all(same)
-    figures["tokens"] = totals[0].tokens
-    differing = [item for item in totals if item.divergence is not None]
-    figures["divergence"] = differing[0].divergence if differing else None
-    figures["divergence_gap"] = differing[0].divergence_gap if differing else None
-    return figures
 
 
 def row_of(
@@ -126,7 +135,7 @@ def row_of(
     figures: dict[str, Any],
     calibration: Calibration | None,
 ) -> Row:
-    """A row as the file has it; ``calibration`` is None where passes were not measured."""
+    """Return a row as the file has it; ``calibration`` is None if no pass costs were measured."""
     return {
         "engine": engine,
         "drafter": config.drafter,
@@ -144,7 +153,7 @@ def row_of(
 
 
 def environment(pair: Pair) -> dict[str, Any]:
-    """What was measured, on what, with what, when."""
+    """Return the device, models, precision, versions and date of a measurement."""
     return {
         "device": pair.place,
         "processor_flags": list(processor_flags()) if pair.device.type == "cpu" else [],

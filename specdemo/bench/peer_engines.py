@@ -1,87 +1,133 @@
-"""Libraries with kernels of their own, which read the target from a file: llama.cpp, OpenVINO, ONNX Runtime.
+"""The other libraries that a bench compares with, each served by a process of its own."""
 
-llama.cpp has two bindings: one that is compiled for the machine it is installed on, and one that comes
-as a wheel for every machine with AVX2. Of the embedded target both get a second file too, in the format
-llama.cpp is fastest with; its weights are rounded anew, so it writes other texts.
-"""
-
+import importlib
+import importlib.metadata
 import json
-import subprocess
-import sys
+import os
+import signal
+import time
 import urllib.request
-from collections.abc import Iterator
-from importlib import import_module
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from transformers import AutoTokenizer
-
-from specdemo.bench.peer import Generate, Peer, PeerModels, versioned
-from specdemo.bench.requantise import to_q4_0
-from specdemo.pairs.embedded import GGUF, cache_folder
+from specdemo.records.limits import UserError
 
 CONTEXT = 2048
-"""Most tokens of prompt and text that llama.cpp keeps room for."""
-LLAMA_CPP_LOOKUP_TOKENS = 2
-"""What llama-cpp-python's documentation recommends without a GPU."""
-XLLAMACPP_LOOKUP = {"size_n": 3, "size_m": 8}
-"""Tokens that must recur, and most tokens copied after them. The server's own 12 and 48 hardly ever draft in
-texts as short as ours, and its n-gram cache stops drafting after the first requests."""
+"""The maximum number of tokens of prompt and text that llama.cpp reserves memory for."""
+LLAMA_CPP_LOOKUP = {"size_n": 3, "size_m": 8}
+"""Tokens that must recur, and the maximum number of tokens copied after them. The library's own 12 and 48
+rarely draft anything in texts this short."""
 OPENVINO_LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}
-"""As in the library's own example."""
-ONNX_LOOKUP = {"ngram_size": 3, "max_draft_tokens": 4}
-"""What the library's documentation starts from; drafts of a model are as long by default."""
-ONNX_PRECISIONS = {"int8": "int8", "int4": "int4"}
-"""Of our precisions those it has on the CPU as well; beside the others it runs in fp32."""
+"""The values of the library's own example."""
+TRANSFORMERS_LOOKUP_TOKENS = 10
+"""The value in the documentation of transformers."""
+WARM_UP_TOKENS = 8
 REQUEST_TIMEOUT_S = 600
 
+Generate = Callable[[list[int], int], list[int]]
+"""Return the new ids after prompt ids, greedily, up to a number of tokens."""
 
-def _llama_cpp(models: PeerModels) -> Iterator[Peer]:
-    from llama_cpp import Llama  # pyright: ignore[reportMissingImports]
-    from llama_cpp.llama_speculative import LlamaPromptLookupDecoding  # pyright: ignore[reportMissingImports]
 
-    library = versioned("llama-cpp-python")
+@dataclass(frozen=True)
+class PeerModels:
+    """The models of a pair as other libraries load them; plain data, which is sent to their processes.
 
-    def decoder(path: Path, **options: Any) -> Generate:
-        llama = Llama(
-            str(path), n_ctx=CONTEXT, n_threads=models.threads, n_threads_batch=models.threads,
-            verbose=False, **options,
-        )  # fmt: skip
+    Attributes:
+        target, draft: Hub ids or folders for transformers; both with the target's vocabulary.
+        gguf: The target as llama.cpp and OpenVINO read it, if there is one.
+        eos_ids: Ids that end a text.
+        precision: The precision transformers runs in.
+        threads: Processor threads of each library.
+    """
 
+    target: str
+    draft: str
+    gguf: Path | None
+    eos_ids: frozenset[int]
+    precision: str
+    threads: int
+
+
+class Contender(NamedTuple):
+    """One way of one library to write.
+
+    Attributes:
+        library: The library with its version.
+        name: The decoding method.
+        alone: Whether it is the library's own baseline, which its other methods are compared with.
+        precision: The precision of its weights.
+        write: Returns the new ids after prompt ids, up to a number of tokens, and the seconds it took.
+    """
+
+    library: str
+    name: str
+    alone: bool
+    precision: str
+    write: Callable[[list[int], int], tuple[list[int], float]]
+
+
+Method = tuple[str, bool, Generate]
+"""A contender's name, whether it is the library's baseline, and the function that writes."""
+
+
+def transformers_methods(models: PeerModels) -> Iterator[Method]:
+    """Yield plain generation, assisted generation with the draft model, and prompt lookup."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from specdemo.models.packed_linear import DTYPES
+
+    torch.set_num_threads(models.threads)
+    load: Any = AutoModelForCausalLM.from_pretrained
+    target, draft = (
+        load(path, dtype=DTYPES[models.precision]).eval() for path in (models.target, models.draft)
+    )
+    names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
+    drafting = {name: getattr(draft.generation_config, name) for name in names}
+
+    def with_options(**options: Any) -> Generate:
         def generate(ids: list[int], tokens: int) -> list[int]:
-            written: list[int] = []
-            llama.reset()
-            for token in llama.generate(ids, top_k=1, temp=0.0, repeat_penalty=1.0):
-                written.append(token)
-                if token in models.eos_ids or len(written) >= tokens:
-                    break
-            return written
+            # Assisted generation carries its tuned number of draft tokens from call to call.
+            for name, value in drafting.items():
+                setattr(draft.generation_config, name, value)
+            prompt = torch.tensor([ids])
+            output = target.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                do_sample=False,
+                max_new_tokens=tokens,
+                eos_token_id=list(models.eos_ids),
+                **options,
+            )
+            return output[0, len(ids) :].tolist()
 
         return generate
 
-    for path, note in _gguf_files(models):
-        yield Peer(library, f"plain{note}", True, decoder(path), _format(path))
-        draft = LlamaPromptLookupDecoding(num_pred_tokens=LLAMA_CPP_LOOKUP_TOKENS)
-        yield Peer(library, f"prompt lookup{note}", False, decoder(path, draft_model=draft), _format(path))
+    yield "generate", True, with_options()
+    yield "assisted generation", False, with_options(assistant_model=draft)
+    yield "prompt lookup", False, with_options(prompt_lookup_num_tokens=TRANSFORMERS_LOOKUP_TOKENS)
 
 
-def _xllamacpp(models: PeerModels) -> Iterator[Peer]:
-    xllamacpp: Any = import_module("xllamacpp")
-    library = versioned("xllamacpp")
+def llama_cpp_methods(models: PeerModels) -> Iterator[Method]:
+    """Yield plain decoding and prompt lookup, through the server in llama.cpp's wheel."""
+    xllamacpp: Any = importlib.import_module("xllamacpp")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def decoder(path: Path, lookup: dict[str, int]) -> Generate:
+    def server(lookup: dict[str, int]) -> Generate:
         options = xllamacpp.CommonParams()
-        options.model.path = str(path)
+        options.model.path = str(models.gguf)
         options.n_ctx, options.n_parallel, options.port, options.verbosity = CONTEXT, 1, 0, 0
         options.cpuparams.n_threads = options.cpuparams_batch.n_threads = models.threads
         if lookup:
-            options.speculative.types = [
-                xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE
-            ]
+            kinds = xllamacpp.common_speculative_type
+            options.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
         for name, value in lookup.items():
             setattr(options.speculative.ngram_simple, name, value)
-        server = xllamacpp.Server(options)  # listens on a free port of this machine while it lives
+        server = xllamacpp.Server(options)  # listens on a free port of this machine while it exists
 
         def generate(ids: list[int], tokens: int) -> list[int]:
             body = {"prompt": ids, "n_predict": tokens, "temperature": 0, "top_k": 1}
@@ -96,21 +142,20 @@ def _xllamacpp(models: PeerModels) -> Iterator[Peer]:
 
         return generate
 
-    for path, note in _gguf_files(models):
-        yield Peer(library, f"plain{note}", True, decoder(path, {}), _format(path))
-        lookup = decoder(path, XLLAMACPP_LOOKUP)
-        yield Peer(library, f"prompt lookup{note}", False, lookup, _format(path))
+    yield "plain", True, server({})
+    yield "prompt lookup", False, server(LLAMA_CPP_LOOKUP)
 
 
-def _openvino_genai(models: PeerModels) -> Iterator[Peer]:
+def openvino_methods(models: PeerModels) -> Iterator[Method]:
+    """Yield plain decoding and prompt lookup."""
     import numpy as np
     import openvino  # pyright: ignore[reportMissingImports]
     import openvino_genai  # pyright: ignore[reportMissingImports]
 
-    library = versioned("openvino-genai")
-
-    def decoder(settings: dict[str, int], **options: Any) -> Generate:
-        writer = openvino_genai.LLMPipeline(str(path), "CPU", INFERENCE_NUM_THREADS=models.threads, **options)
+    def pipeline(settings: dict[str, int], **options: Any) -> Generate:
+        writer = openvino_genai.LLMPipeline(
+            str(models.gguf), "CPU", INFERENCE_NUM_THREADS=models.threads, **options
+        )
         config = openvino_genai.GenerationConfig()
         config.do_sample, config.apply_chat_template = False, False
         config.stop_token_ids = set(models.eos_ids)
@@ -120,99 +165,100 @@ def _openvino_genai(models: PeerModels) -> Iterator[Peer]:
         def generate(ids: list[int], tokens: int) -> list[int]:
             prompt = np.array([ids], dtype=np.int64)
             config.max_new_tokens = tokens
-            inputs = openvino_genai.TokenizedInputs(
-                openvino.Tensor(prompt), openvino.Tensor(np.ones_like(prompt))
-            )
+            mask = openvino.Tensor(np.ones_like(prompt))
+            inputs = openvino_genai.TokenizedInputs(openvino.Tensor(prompt), mask)
             return [int(token) for token in writer.generate(inputs, config).tokens[0]]
 
         return generate
 
-    path, _ = _gguf_files(models)[0]
-    yield Peer(library, "plain", True, decoder({}), _format(path))
-    lookup = decoder(OPENVINO_LOOKUP, prompt_lookup=True)
-    yield Peer(library, "prompt lookup", False, lookup, _format(path))
+    yield "plain", True, pipeline({})
+    yield "prompt lookup", False, pipeline(OPENVINO_LOOKUP, prompt_lookup=True)
 
 
-def _onnxruntime_genai(models: PeerModels) -> Iterator[Peer]:
-    import onnxruntime_genai  # pyright: ignore[reportMissingImports]
-
-    library = versioned("onnxruntime-genai")
-    precision = ONNX_PRECISIONS.get(models.precision, "fp32")
-
-    def decoder(folder: Path, **speculation: int) -> Generate:
-        model = onnxruntime_genai.Model(str(folder))
-
-        def generate(ids: list[int], tokens: int) -> list[int]:
-            options = onnxruntime_genai.GeneratorParams(model)
-            options.set_search_options(max_length=len(ids) + tokens, do_sample=False)
-            if speculation:
-                options.set_speculative_options(**speculation)
-            writer = onnxruntime_genai.Generator(model, options)
-            writer.append_tokens(ids)
-            while not writer.is_done():
-                writer.generate_next_token()
-            return [int(token) for token in writer.get_sequence(0)[len(ids) :]]
-
-        return generate
-
-    pair = _onnx_pair(models, precision)
-    target = pair / "target"
-    yield Peer(library, "plain", True, decoder(target), precision)
-    yield Peer(library, "draft model", False, decoder(pair), precision)
-    yield Peer(library, "prompt lookup", False, decoder(target, **ONNX_LOOKUP), precision)
+TRANSFORMERS = "transformers"
+METHODS: dict[str, Callable[[PeerModels], Iterator[Method]]] = {
+    TRANSFORMERS: transformers_methods,
+    "xllamacpp": llama_cpp_methods,
+    "openvino-genai": openvino_methods,
+}
+"""Package -> its methods; raises anything if the library cannot be used here."""
 
 
-ENGINES = (_llama_cpp, _xllamacpp, _openvino_genai, _onnxruntime_genai)
-"""From the models to a library's ways to write; an exception where the library cannot be set up."""
+class PeerProcess:
+    """A library in a process of its own, suspended while others write so that its threads do not spin.
 
+    Args:
+        package: One of :data:`METHODS`.
+        models: The models to load.
+        warm_up: Ids of a short prompt that every method writes to once.
 
-def _gguf_files(models: PeerModels) -> list[tuple[Path, str]]:
-    """The target's files, with what a row says of each.
-
-    Raises:
-        ImportError: There is none.
+    Attributes:
+        contenders: The methods that work.
+        failures: A sentence for each method, or the whole library, that does not.
     """
-    if models.gguf is None:
-        raise ImportError("it reads GGUF files, and --gguf names none")
-    files = [(models.gguf, "")]
-    if models.gguf == cache_folder() / Path(GGUF).name:
-        again = models.gguf.with_name(models.gguf.name.replace(_format(models.gguf), "Q4_0"))
-        files.append((to_q4_0(models.gguf, again), ", rounded anew"))
-    return files
+
+    def __init__(self, package: str, models: PeerModels, warm_up: list[int]):
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(package, models, warm_up, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._package = package
+        library, precision, working, self.failures = self._received()
+        self.contenders = [
+            Contender(
+                library, name, alone, precision, lambda ids, tokens, name=name: self._write(name, ids, tokens)
+            )
+            for name, alone in working
+        ]
+        self._signal("SIGSTOP")
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.join()
+
+    def _write(self, name: str, ids: list[int], tokens: int) -> tuple[list[int], float]:
+        self._signal("SIGCONT")
+        self._pipe.send((name, ids, tokens))
+        written = self._received()
+        self._signal("SIGSTOP")
+        return written
+
+    def _received(self) -> Any:
+        try:
+            return self._pipe.recv()
+        except EOFError:
+            self.close()
+            raise UserError(f"{self._package} crashed; run the bench again without it installed.") from None
+
+    def _signal(self, name: str) -> None:
+        if hasattr(signal, name) and self._process.pid:  # Windows has neither signal
+            os.kill(self._process.pid, getattr(signal, name))
 
 
-def _format(path: Path) -> str:
-    """What the numbers in a GGUF file are stored as, by the custom of its name."""
-    return path.stem.rpartition(".")[2]
-
-
-def _onnx_pair(models: PeerModels, precision: str) -> Path:
-    """Target and draft as ONNX Runtime reads them: a folder for both, with ``target`` in it alone.
-
-    Raises:
-        RuntimeError: The library's converter failed.
-    """
-    pair, source = models.folder / "onnx", models.folder / "target"
-    models.target.save_pretrained(source)
-    AutoTokenizer.from_pretrained(models.folder).save_pretrained(source)
-    configs = {}
-    for name, folder in (("target", source), ("draft", models.folder)):
-        _build_onnx(folder, pair / name, precision, models.folder / "onnx-cache")
-        configs[name] = config = json.loads((pair / name / "genai_config.json").read_text())
-        config["model"]["decoder"]["session_options"]["intra_op_num_threads"] = models.threads
-        config["model"]["eos_token_id"] = sorted(models.eos_ids)
-        (pair / name / "genai_config.json").write_text(json.dumps(config))
-    target, draft = (configs[name]["model"]["decoder"] for name in ("target", "draft"))
-    target["filename"], draft["filename"] = "target/model.onnx", "draft/model.onnx"
-    configs["target"]["model"]["draft"] = draft
-    (pair / "genai_config.json").write_text(json.dumps(configs["target"]))
-    return pair
-
-
-def _build_onnx(source: Path, out: Path, precision: str, cache: Path) -> None:
-    """Convert a folder as transformers saves it, in a process of its own, which says much meanwhile."""
-    command = [sys.executable, "-m", "onnxruntime_genai.models.builder", "-m", source.name, "-i", str(source)]
-    command += ["-o", str(out), "-p", precision, "-e", "cpu", "-c", str(cache)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"its converter said: {(done.stdout.strip().splitlines() or ['nothing'])[-1]}")
+def serve(package: str, models: PeerModels, warm_up: list[int], pipe: Any) -> None:
+    """Load a library, send what works, then answer requests to write until the process is ended."""
+    working: dict[str, tuple[bool, Generate]] = {}
+    failures: list[str] = []
+    library, precision = package, models.precision
+    try:
+        library = f"{package} {importlib.metadata.version(package)}"
+        if package != TRANSFORMERS:
+            if models.gguf is None:
+                raise ValueError("it reads GGUF files; name one with --gguf")
+            precision = models.gguf.stem.rpartition(".")[2]  # by the naming convention of GGUF files
+        for name, alone, generate in METHODS[package](models):
+            generate(warm_up, WARM_UP_TOKENS)
+            working[name] = alone, generate
+    except Exception as error:  # other libraries fail in any way; the rest still runs
+        failures.append(
+            f"{library} is left out after {len(working)} methods: {type(error).__name__}: {error}"
+        )
+    pipe.send((library, precision, [(name, alone) for name, (alone, _) in working.items()], failures))
+    with suppress(EOFError):  # the bench has ended
+        while True:
+            name, ids, tokens = pipe.recv()
+            start = time.perf_counter()
+            written = working[name][1](ids, tokens)
+            pipe.send((written, time.perf_counter() - start))

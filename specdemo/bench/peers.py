@@ -1,76 +1,76 @@
-"""What people would use instead: other libraries on the same models, each behind one call.
-
-Peers are optional: one that is not installed, or that does not run, is named with its reason and left
-out. They get the target in the same precision as transformers loads it, the settings they choose
-themselves, and the same draft model as far as they can use it: in the target's precision and with a
-head over the whole vocabulary, where ours is rounded further and its head reduced.
-"""
+"""A comparison with other libraries on the same models, by tokens per second of the whole call."""
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import torch
+from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from specdemo.bench.peer import Generate, Peer, PeerModels, versioned
-from specdemo.bench.peer_engines import ENGINES
+from specdemo.bench.measuring import environment, quartiles
+from specdemo.bench.peer_engines import METHODS, TRANSFORMERS, Contender, PeerModels, PeerProcess
+from specdemo.bench.prompts import Prompt, Settings
+from specdemo.charts.palette import THEMES
 from specdemo.models.attention import ATTENTION
 from specdemo.models.draft_files import place_like
 from specdemo.models.layer_views import input_embedding, output_layer
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft
 from specdemo.pairs.embedded import embedded_gguf, embedded_target
+from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.model_loader import loading
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import NONE
 from specdemo.records.limits import UserError
+from specdemo.records.output import write_text
+from specdemo.records.trace import Round, dump
 from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT
 
-HF_LOOKUP_TOKENS = 10
-"""Length of a copied draft, as transformers' documentation has it."""
+OURS = "specdemo"
+ALONE = "target alone"
 
 
 @contextmanager
 def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Iterator[PeerModels]:
-    """A second copy of ``pair`` on CPU, as transformers loads it, while the context is open.
+    """Give the files that other libraries load ``pair`` from while the context is open.
+
+    A reduced draft is written as a plain model with a head over the whole vocabulary.
 
     Args:
-        target, draft, gguf: As named by the user; the embedded models are found.
+        target, draft, gguf: As the user named them; the embedded models are found.
 
     Raises:
         UserError: The pair cannot be compared.
     """
     if pair.device.type != "cpu":
-        raise UserError("Peers are compared on the CPU; add --device cpu.")
+        raise UserError(f"Peers are compared on the CPU, not on {pair.device.type}; add --device cpu.")
     if draft == NONE:
         raise UserError("Peers are compared with a draft model; name one with --draft.")
     if target == EMBEDDED:
         target, gguf = str(embedded_target()), gguf or embedded_gguf()
     draft_path = EMBEDDED_DRAFT if draft == EMBEDDED else Path(draft)
-    dtype = DTYPES[pair.precision]
-    model = loading(AutoModelForCausalLM.from_pretrained, target, dtype=dtype).eval()
-    if is_reduced_draft(draft_path):
-        small = full_vocabulary(draft_path, model)
-    else:
-        small = loading(AutoModelForCausalLM.from_pretrained, draft, dtype=dtype).eval()
+    # fp16 is only how specdemo stores weights; it computes in fp32, which the others run in.
+    precision = "fp32" if pair.precision == "fp16" else pair.precision
     with tempfile.TemporaryDirectory() as folder:
-        small.save_pretrained(folder)
-        pair.tokenizer.save_pretrained(folder)
-        # fp16 is a way of ours to store the same numbers; what it computes in is what others run in.
-        precision = "fp32" if pair.precision == "fp16" else pair.precision
-        threads = torch.get_num_threads()
-        yield PeerModels(model, small, Path(folder), gguf, pair.eos_ids, precision, threads)
+        if is_reduced_draft(draft_path):
+            host = loading(AutoModelForCausalLM.from_pretrained, target, dtype=DTYPES[precision]).eval()
+            full_vocabulary(draft_path, host).save_pretrained(folder)
+            draft = folder
+        yield PeerModels(target, draft, gguf, pair.eos_ids, precision, torch.get_num_threads())
 
 
 @torch.no_grad()
 def full_vocabulary(folder: Path, host: PreTrainedModel) -> PreTrainedModel:
-    """A reduced draft of the target ``host`` as a plain model, for programs that know no id map.
+    """Return the reduced draft of the target ``host`` as a plain model, for libraries without an id map.
 
-    Rows outside the map are zero; a score of 0 lies below what our drafts give their best token.
+    Output rows outside the map are zero; a score of 0 lies below the draft's best token.
     """
     draft = load_draft(folder, host, ATTENTION)
     config = copy.deepcopy(draft.config)
@@ -86,98 +86,174 @@ def full_vocabulary(folder: Path, host: PreTrainedModel) -> PreTrainedModel:
     return full
 
 
-def available_peers(models: PeerModels, report: Callable[[str], None]) -> list[Peer]:
-    """Every peer that can be set up here, in a fixed order; ``report`` is told of those that cannot."""
-    found: list[Peer] = []
-    # Of what int8 and int4 round to, transformers knows nothing.
-    everywhere = () if models.precision in CPU_PRECISIONS else (_transformers, _flashspec, _economize)
-    for kind in (*everywhere, *ENGINES):
-        try:
-            found += list(kind(models))
-        except Exception as error:  # a foreign library may fail in any way; the others still run
-            report(f"{kind.__name__.lstrip('_')} is left out: {type(error).__name__}: {error}")
-    return found
+@contextmanager
+def peer_contenders(
+    pair: Pair, models: PeerModels, report: Callable[[str], None]
+) -> Iterator[list[Contender]]:
+    """Give the methods of every library that works here; ``report`` is told why others do not."""
+    # transformers cannot round to the same int8 and int4 numbers.
+    packages = [name for name in METHODS if name != TRANSFORMERS or models.precision not in CPU_PRECISIONS]
+    processes: list[PeerProcess] = []
+    try:
+        for package in packages:
+            processes.append(PeerProcess(package, models, pair.tokenizer("The sky is")["input_ids"]))
+            for sentence in processes[-1].failures:
+                report(sentence)
+        yield [contender for process in processes for contender in process.contenders]
+    finally:
+        for process in processes:
+            process.close()
 
 
-def _transformers(models: PeerModels) -> Iterator[Peer]:
-    library = versioned("transformers")
+class PeerBench:
+    """One comparison, written to ``out`` after every prompt, with a page next to it.
 
-    def with_options(**options: Any) -> Generate:
-        def generate(ids: list[int], tokens: int) -> list[int]:
-            # Assisted generation keeps its tuned number of draft tokens from call to call.
-            for name, value in drafting.items():
-                setattr(models.draft.generation_config, name, value)
-            prompt = torch.tensor([ids])
-            output = models.target.generate(
-                prompt,
-                attention_mask=torch.ones_like(prompt),
-                do_sample=False,
-                max_new_tokens=tokens,
-                eos_token_id=list(models.eos_ids),
-                **options,
+    For each prompt every contender writes once, in an order that rotates from prompt to prompt, so that a
+    slow moment of the machine does not always hit the same one. The whole call is timed, prompt included.
+
+    Args:
+        settings: Checked here, before any model is loaded; the temperature is 0.
+        out: JSON file.
+
+    Raises:
+        UserError: A setting is out of bounds, or ``out`` exists.
+    """
+
+    def __init__(self, prompts: list[Prompt], settings: Settings, out: Path):
+        settings.check(prompts)
+        if out.exists():
+            raise UserError(f"{out} exists; choose another name for --out.")
+        self._prompts, self._settings, self._out = prompts, settings, out
+        self._rows: list[dict[str, Any]] = []
+
+    def run(self, pair: Pair, peers: Sequence[Contender]) -> None:
+        """Measure our lanes and ``peers`` on every prompt."""
+        facts = environment(pair)
+        for number, prompt in enumerate(tqdm(self._prompts, desc="peers", unit="prompt")):
+            self._rows += self._measured(pair, prompt, peers, number)
+            content = {
+                "environment": facts,
+                "settings": asdict(self._settings),
+                "rows": self._rows,
+                "summary": self._summary(),
+            }
+            write_text(self._out, dump(content))
+        title = f"Tokens per second, {facts['pair']['target']}, {facts['device']}, {facts['date']}"
+        page = _figure(title, self._summary()).to_html(include_plotlyjs=True)
+        write_text(self._out.with_suffix(".html"), page)
+
+    def table(self) -> str:
+        """Return the summary for a terminal."""
+        head = f"{'library':<26}{'what':<22}{'in':>6}{'tok/s':>8}{'× its own':>11}{'ours ÷ it':>11}  as alone"
+        lines = []
+        for item in self._summary():
+            own, ours = (
+                "-" if item[name] is None else f"{item[name]['median']:.2f}×" for name in ("speedup", "ours")
             )
-            return output[0, len(ids) :].tolist()
-
-        return generate
-
-    names = ("num_assistant_tokens", "num_assistant_tokens_schedule", "assistant_confidence_threshold")
-    drafting = {name: getattr(models.draft.generation_config, name) for name in names}
-    yield Peer(library, "generate", True, with_options(), models.precision)
-    assisted = with_options(assistant_model=models.draft)
-    yield Peer(library, "assisted generation", False, assisted, models.precision)
-    lookup = with_options(prompt_lookup_num_tokens=HF_LOOKUP_TOKENS)
-    yield Peer(library, "prompt lookup", False, lookup, models.precision)
-
-
-def _flashspec(models: PeerModels) -> Iterator[Peer]:
-    import flashspec  # pyright: ignore[reportMissingImports]
-    from flashspec.engine import HuggingFaceDrafter, TargetModel  # pyright: ignore[reportMissingImports]
-
-    library = versioned("flashspec")
-    cpu, dtype = torch.device("cpu"), DTYPES[models.precision]
-
-    def engine(strategy: str) -> Generate:
-        target = TargetModel("target", cpu, dtype, model=models.target)
-        drafter = HuggingFaceDrafter("draft", cpu, dtype, model=models.draft, temperature=0.0)
-        config = flashspec.FlashSpecConfig(
-            device="cpu",
-            sampling=flashspec.SamplingConfig(temperature=0.0),
-            drafter_strategy=strategy,
-            bandit=flashspec.BanditConfig(n_arms=1),
-            eos_token_ids=tuple(models.eos_ids),
-        )
-        made = flashspec.SpeculativeEngine(config, [drafter], target)
-
-        def generate(ids: list[int], tokens: int) -> list[int]:
-            result = made.generate(torch.tensor([ids]), max_new_tokens=tokens)
-            return result.output_ids[0, : result.n_tokens_generated].tolist()
-
-        return generate
-
-    yield Peer(library, "draft model", False, engine("bandit"), models.precision)
-    yield Peer(library, "its default: lookup or model", False, engine("auto"), models.precision)
-
-
-def _economize(models: PeerModels) -> Iterator[Peer]:
-    import economize  # pyright: ignore[reportMissingImports]
-    from economize.techniques.draft_model import DraftModelConfig  # pyright: ignore[reportMissingImports]
-    from economize.techniques.lookup import LookupConfig  # pyright: ignore[reportMissingImports]
-
-    library = versioned("economize")
-
-    def decoder(*techniques: Any) -> Generate:
-        model = economize.apply(copy.copy(models.target), *techniques)
-
-        def generate(ids: list[int], tokens: int) -> list[int]:
-            prompt = torch.tensor([ids])
-            output = model.generate(
-                prompt, do_sample=False, max_new_tokens=tokens, eos_token_id=list(models.eos_ids)
+            same = "-" if item["identical"] is None else f"{item['identical']} of {item['prompts']}"
+            lines.append(
+                f"{item['library']:<26}{item['name']:<22}{item['precision']:>6}"
+                f"{item['tokens_per_s']['median']:>8.1f}{own:>11}{ours:>11}  {same}"
             )
-            return output[0, len(ids) :].tolist()
+        return "\n".join([head, *lines])
 
-        return generate
+    def _measured(
+        self, pair: Pair, prompt: Prompt, peers: Sequence[Contender], turn: int
+    ) -> list[dict[str, Any]]:
+        configs = self._settings.configs(prompt, 0.0)
+        ids, lanes = pair.prompt_ids(configs[0]), Lanes(pair)
 
-    yield Peer(library, "plain decoding", True, decoder(), models.precision)
-    small = DraftModelConfig(model=str(models.folder))
-    yield Peer(library, "draft model", False, decoder(small), models.precision)
-    yield Peer(library, "prompt lookup", False, decoder(LookupConfig()), models.precision)
+        def alone(ids: list[int], _tokens: int) -> tuple[list[int], float]:
+            return _timed(lambda: lanes.baseline(configs[0], ids))
+
+        contenders = [Contender(OURS, ALONE, True, pair.precision, alone)]
+        for config in configs:
+
+            def drafted(ids: list[int], _tokens: int, config: Any = config) -> tuple[list[int], float]:
+                return _timed(lambda: lanes.speculative(config, ids))
+
+            contenders.append(Contender(OURS, config.drafter, False, pair.precision, drafted))
+        contenders += peers
+        rows: list[dict[str, Any]] = [{}] * len(contenders)
+        for place in range(len(contenders)):
+            index = (place + turn) % len(contenders)
+            one = contenders[index]
+            written, seconds = one.write(ids, self._settings.max_new_tokens)
+            rows[index] = {
+                "id": prompt.id,
+                "category": prompt.category,
+                "library": one.library,
+                "name": one.name,
+                "alone": one.alone,
+                "precision": one.precision,
+                "tokens": len(written),
+                "seconds": seconds,
+                "tokens_per_s": len(written) / seconds,
+                "ids": written,
+            }
+        _compare(rows, configs[0].drafter)
+        return rows
+
+    def _summary(self) -> list[dict[str, Any]]:
+        contenders: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        for row in self._rows:
+            contenders.setdefault((row["library"], row["name"]), []).append(row)
+        summary = []
+        for rows in contenders.values():
+            same = [row["identical"] for row in rows]
+            summary.append(
+                {key: rows[0][key] for key in ("library", "name", "alone", "precision")}
+                | {"prompts": len(rows), "identical": None if None in same else sum(same)}
+                | {
+                    name: quartiles([row[name] for row in rows])
+                    for name in ("tokens_per_s", "speedup", "ours")
+                }
+            )
+        return summary
+
+
+def _timed(build: Callable[[], Iterator[Round]]) -> tuple[list[int], float]:
+    """Return a lane's ids, and the seconds to build it plus those of its own clock, prompt included."""
+    start = time.perf_counter()
+    lane = build()
+    seconds, ids = time.perf_counter() - start, []
+    for round_ in lane:
+        ids += round_.emitted
+        seconds += round_.prefill_s + round_.seconds
+    return ids, seconds
+
+
+def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
+    """Add each row's speedup and identity relative to its library's baseline, and our counterpart's ratio.
+
+    Our baseline is the counterpart of other baselines, our first drafter that of all other methods.
+    """
+    ours = {row["alone"]: row for row in rows if row["library"] == OURS and row["name"] in (ALONE, drafter)}
+    baselines = {row["library"]: row for row in rows if row["alone"]}
+    for row in rows:
+        base = None if row["alone"] else baselines.get(row["library"])
+        row["speedup"] = base and row["tokens_per_s"] / base["tokens_per_s"]
+        row["identical"] = base and row["ids"] == base["ids"]
+        foreign = row["library"] != OURS
+        row["ours"] = ours[row["alone"]]["tokens_per_s"] / row["tokens_per_s"] if foreign else None
+    for row in rows:
+        del row["ids"]
+
+
+def _figure(title: str, summary: Sequence[dict[str, Any]]) -> go.Figure:
+    """Draw one bar per contender: median tokens per second, with quartiles."""
+    colours, speeds = THEMES["light"], [item["tokens_per_s"] for item in summary]
+    bars = go.Bar(
+        x=[speed["median"] for speed in speeds],
+        y=[f"{item['library']}: {item['name']} ({item['precision']})" for item in summary],
+        orientation="h",
+        marker_color=[colours.accepted if item["library"] == OURS else colours.muted for item in summary],
+        error_x={
+            "array": [speed["q3"] - speed["median"] for speed in speeds],
+            "arrayminus": [speed["median"] - speed["q1"] for speed in speeds],
+        },
+        text=[f"{speed['median']:.1f}" for speed in speeds],
+    )
+    return go.Figure(
+        bars, {"title": {"text": title}, "margin": {"l": 360}, "yaxis": {"autorange": "reversed"}}
+    )

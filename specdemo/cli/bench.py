@@ -5,14 +5,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from specdemo.bench.prompts import read_prompts
 from specdemo.cli.options import (
     SAMPLED_RULE,
     add_cluster_options,
     add_pair_options,
     add_run_options,
+    bench_settings,
     check_cluster,
     check_models,
-    check_runs,
     draft_length,
     listed,
     loaded_pair,
@@ -28,9 +29,9 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser("bench", help="measure speculation against the baseline over a prompt set")
     parser.set_defaults(command=run)
     parser.add_argument(
-        "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one a line"
+        "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one per line"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="all that was measured")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="where the results go")
     parser.add_argument("--drafters", default=RunConfig.drafter, metavar="A,B", help="default: %(default)s")
     parser.add_argument(
         "--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths (default: %(default)s)"
@@ -47,43 +48,37 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, write and print the table; returns 0."""
-    from specdemo.bench.prompts import read_prompts
-
+    """Measure, write and print the table; return 0."""
     ks = listed(options.k, draft_length, "--k")
-    drafters = listed(options.drafters, str, "--drafters")
     alone = (options.temperature, options.rule, options.repeats, options.cluster) == ("0", None, 1, None)
     if options.peers and not (alone and len(ks) == 1):
-        raise UserError("With --peers everything runs here, greedily, once, at one --k; leave the rest out.")
+        raise UserError(
+            "--peers measures greedily, once, on this machine, at one --k; "
+            "leave out --temperature, --rule, --repeats and --cluster."
+        )
     if options.peers and options.out.exists():
         raise UserError(f"{options.out} exists; choose another name for --out.")
     if options.gguf and not options.gguf.is_file():
-        raise UserError(f"--gguf takes a file, and {options.gguf} is none.")
+        raise UserError(f"--gguf takes a file, and {options.gguf} is not one.")
     prompts = read_prompts(options.prompts, options.limit)
-    check_runs(prompts, drafters, ks, options)
+    settings = bench_settings(options, listed(options.drafters, str, "--drafters"), ks)
+    settings.check(prompts)
     require_writable(options.out)
     check_models(options)
     check_cluster(options)
     if options.peers:
-        _with_peers(prompts, drafters, ks[0], options)
-    else:
-        _alone(prompts, drafters, ks, options)
-    return 0
+        from specdemo.bench.peers import PeerBench, peer_contenders, peer_models
 
-
-def _alone(prompts: list[Any], drafters: list[str], ks: list[int | str], options: argparse.Namespace) -> None:
+        peers, pair = PeerBench(prompts, settings, options.out), loaded_pair(options)
+        with (
+            peer_models(pair, options.target, options.draft, options.gguf) as models,
+            peer_contenders(pair, models, lambda text: print(text, file=sys.stderr)) as contenders,
+        ):
+            peers.run(pair, contenders)
+        print(peers.table())
+        return 0
     from specdemo.bench.bench import Bench
-    from specdemo.bench.measuring import Settings
 
-    settings = Settings(
-        drafters=drafters,
-        ks=ks,
-        temperatures=listed(options.temperature, float, "--temperature"),
-        rule=options.rule,
-        max_new_tokens=options.max_new_tokens,
-        repeats=options.repeats,
-        seed=options.seed,
-    )
     bench = Bench(prompts, settings, options.out)
     if options.cluster:
         with team(options) as replicas:
@@ -91,15 +86,4 @@ def _alone(prompts: list[Any], drafters: list[str], ks: list[int | str], options
     else:
         bench.run(loaded_pair(options))
     print(bench.table())
-
-
-def _with_peers(prompts: list[Any], drafters: list[str], k: int | str, options: argparse.Namespace) -> None:
-    from specdemo.bench.peer_bench import PeerBench, PeerSettings
-    from specdemo.bench.peers import available_peers, peer_models
-
-    settings = PeerSettings(drafters=drafters, k=k, max_new_tokens=options.max_new_tokens)
-    bench = PeerBench(prompts, settings, options.out)
-    pair = loaded_pair(options)
-    with peer_models(pair, options.target, options.draft, options.gguf) as models:
-        bench.run(pair, available_peers(models, lambda text: print(text, file=sys.stderr)))
-    print(bench.table())
+    return 0

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from specdemo.bench.prompts import Settings
 from specdemo.records.limits import (
     AUTO_PRECISION,
     DRAFTERS,
@@ -22,7 +22,6 @@ from specdemo.records.limits import (
     MAX_TOP_K,
     PAIRS,
     UserError,
-    parse_config,
     require_precision,
     show,
     unknown_pair,
@@ -153,30 +152,17 @@ def check_models(options: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} takes a folder, and {folder} is none.")
 
 
-def check_runs(
-    prompts: Iterable[Any], drafters: Iterable[str], ks: Iterable[int | str], options: argparse.Namespace
-) -> None:
-    """Check every run of a bench: each prompt with each drafter, draft length and temperature.
-
-    Raises:
-        UserError: A value is out of bounds.
-    """
-    if options.repeats < 1:
-        raise UserError("--repeats must be at least 1.")
-    temperatures = listed(options.temperature, float, "--temperature")
-    for prompt, drafter, k, temperature in product(prompts, drafters, ks, temperatures):
-        parse_config(
-            {
-                "prompt": prompt.prompt,
-                "mode": prompt.mode,
-                "drafter": drafter,
-                "k": k,
-                "temperature": temperature,
-                "rule": getattr(options, "rule", None) if temperature > 0 else None,
-                "max_new_tokens": options.max_new_tokens,
-                "seed": options.seed,
-            }
-        )
+def bench_settings(options: argparse.Namespace, drafters: list[str], ks: list[int | str]) -> Settings:
+    """Return the settings of a bench command, not yet checked against bounds."""
+    return Settings(
+        drafters=drafters,
+        ks=ks,
+        temperatures=listed(options.temperature, float, "--temperature"),
+        rule=getattr(options, "rule", None),
+        max_new_tokens=options.max_new_tokens,
+        repeats=options.repeats,
+        seed=options.seed,
+    )
 
 
 def loaded_pair(options: argparse.Namespace) -> Any:

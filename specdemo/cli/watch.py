@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import add_run_options, check_runs, listed
+from specdemo.cli.options import add_run_options, bench_settings
 from specdemo.records.drafter_kinds import SERVER
 from specdemo.records.limits import UserError
 from specdemo.records.output import require_writable
@@ -40,21 +40,12 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("specdemo watch takes one URL; run it once for each server.")
     server = servers[0]
     prompts = read_prompts(options.prompts, options.limit)
-    check_runs(prompts, [SERVER], [AUTO], options)
+    settings = bench_settings(options, [SERVER], [AUTO])
+    settings.check(prompts)
     require_writable(options.out)
     from specdemo.bench.bench import Bench
-    from specdemo.bench.measuring import Settings
     from specdemo.watch.rows import facts_of, watched_rows
 
-    settings = Settings(
-        drafters=[SERVER],
-        ks=[AUTO],
-        temperatures=listed(options.temperature, float, "--temperature"),
-        rule=None,
-        max_new_tokens=options.max_new_tokens,
-        repeats=options.repeats,
-        seed=options.seed,
-    )
     bench = Bench(prompts, settings, options.out)
     facts = facts_of(server)
     bench.fill((watched_rows(server, settings, *group) for group in bench.missing), facts)

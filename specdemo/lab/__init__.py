@@ -1,1 +1,1 @@
-"""What sets the speedup: measured sweeps, contrasts and batches. Knows no page."""
+"""The lab of measurements that explain the speedup: sweeps, contrasts, batches and theory."""

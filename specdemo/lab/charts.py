@@ -1,4 +1,4 @@
-"""The lab's charts, filled: theory, sweeps, contrasts, batches, hindsight. Computes no figure."""
+"""The lab's charts: theory, sweeps, contrasts, batches, the best draft length of each round."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -40,12 +40,12 @@ from specdemo.records.theory import OracleLength, TheorySurface
 def theory_figure(
     theme: str, surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None = None
 ) -> dict[str, Any]:
-    """Speedup in theory over α and k, with the lines where it pays and where it is best; of one theme.
+    """Draw the speedup in theory over α and k, with the break-even line and the best k, in one theme.
 
     Args:
         surface: From ``theory.theory_surface``.
-        chosen: α and draft length to be marked.
-        run: α and mean draft length of a run, to be marked too.
+        chosen: α and draft length to mark.
+        run: α and mean draft length of a run to mark.
     """
     figure = deepcopy(_theory_skeleton(theme))
     points = _theory_points(surface, chosen, run, THEMES[theme])
@@ -55,43 +55,43 @@ def theory_figure(
 
 
 Spot = tuple[float | None, str]
-"""Where a point of a sweep belongs, before it is measured: ``x`` and ``label`` of ``SweepPoint``."""
+"""``x`` and ``label`` of a ``SweepPoint`` that may not be measured yet."""
 
 
 def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot]) -> Themed:
-    """Speedup of every point with its quartiles, 1× and the theory; α below.
+    """Draw the speedup of every point with its quartiles, 1× and the theory, and α below.
 
-    Points with a number are joined by a line, those with a name stand behind them by themselves.
+    Points with a number are joined by a line; those with a name follow them, unconnected.
 
     Args:
-        spots: Of all points there will be; ``points`` are the first of them.
+        spots: The spots of all points there will be; ``points`` are the first of them.
     """
     return themed(lambda colours: _sweep(points, title, axis, spots, colours))
 
 
 def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
-    """Of each condition two bars: the speedup where it helps and where it hurts."""
+    """Draw two bars per condition: the speedup of the side that helps and of the one that hurts."""
     return themed(lambda colours: _contrast(points, colours))
 
 
 def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
-    """Speedup in theory over the number of texts in a batch; the price of verification below."""
+    """Draw the speedup in theory over the batch size, and the verification cost below."""
     return themed(lambda colours: _throughput(points, colours))
 
 
 def learned_chart(alphas: Sequence[tuple[float, float]]) -> Themed:
-    """α of a table of n-grams over the visits: as it was shipped, and with what it has learned."""
+    """Draw α of the shipped table of n-grams, and of the one that learned, over the visits."""
     return themed(lambda colours: _learned(alphas, colours))
 
 
 def oracle_chart(oracle: OracleLength) -> Themed:
-    """How often each draft length would have been the best one of its round."""
+    """Draw how often each draft length would have been the best one of its round."""
     return themed(lambda colours: _oracle(oracle, colours))
 
 
 @cache
 def _theory_skeleton(theme: str) -> dict[str, Any]:
-    """The figure without a point in it: Plotly takes ten times as long to make one as to fill it."""
+    """Return the figure without points: Plotly takes ten times as long to create it as to fill it."""
     colours = THEMES[theme]
     even = curve("break-even", "1×: as fast", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"})
     best = curve("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
@@ -100,9 +100,7 @@ def _theory_skeleton(theme: str) -> dict[str, Any]:
     spots = [_spot("chosen", "chosen", ring), _spot("run", "the last run", star)]
     figure = go.Figure([_contours(colours), even, best, *spots])
     figure.update_layout(frame("Speedup in theory", colours) | {"hovermode": "closest"})
-    figure.update_xaxes(
-        axis_of("α: share of compared guesses accepted", colours), tickformat=".0%", range=[-0.01, 1.01]
-    )
+    figure.update_xaxes(axis_of("acceptance rate α", colours), tickformat=".0%", range=[-0.01, 1.01])
     figure.update_yaxes(axis_of("draft length k", colours), dtick=1, tickformat="d", range=[0.6, MAX_K + 0.4])
     return as_plain(figure)
 
@@ -110,7 +108,6 @@ def _theory_skeleton(theme: str) -> dict[str, Any]:
 def _theory_points(
     surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None, colours: Palette
 ) -> dict[str, dict[str, Any]]:
-    """What the traces of the skeleton show, by uid."""
     reached = [
         (alpha, k) for alpha, k in zip(surface.break_even, surface.ks, strict=True) if alpha is not None
     ]
@@ -129,7 +126,6 @@ def _points(points: Sequence[tuple[float, float]]) -> dict[str, Any]:
 
 
 def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
-    """A marked point of α and k."""
     return go.Scatter(
         BLANK,
         uid=uid,
@@ -142,7 +138,7 @@ def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
 
 
 def _contours(colours: Palette) -> go.Contour:
-    """Lines of equal speedup; what is slower than the target alone is tinted like what was refused."""
+    """Return lines of equal speedup; below 1× they get the tint of rejected tokens."""
     return go.Contour(
         uid="theory-surface",
         zmin=0.0,
@@ -182,11 +178,11 @@ def _sweep(
     if named:
         traces += [t.update(mode="markers") for t in _sweep_traces("-named", "diamond", named, colours)]
     for place, trace in enumerate(traces):
-        trace.showlegend = place < 2  # the first group's measured and theory speak for both
+        trace.showlegend = place < 2  # the legend needs the first group only
     figure = go.Figure(traces)
-    _panels(figure, title, axis, colours, "α: compared guesses accepted", {"tickformat": ".0%", "dtick": 0.5})
+    _panels(figure, title, axis, colours, "acceptance rate α", {"tickformat": ".0%", "dtick": 0.5})
     figure.update_layout(yaxis2_range=[-0.04, 1.04])
-    if places:  # the axis holds still while points come
+    if places:  # keep the axis still while points arrive
         edge = (places[-1] - places[0]) / 25 or 1
         figure.update_xaxes(range=[places[0] - edge, places[-1] + edge])
     return figure.update_xaxes(tickvals=places, ticktext=[_tick(spot) for spot in spots])
@@ -195,7 +191,6 @@ def _sweep(
 def _sweep_traces(
     suffix: str, symbol: str, placed: Sequence[tuple[float, SweepPoint]], colours: Palette
 ) -> list[go.Scatter]:
-    """Measured speedup, theory (hollow) and α of some points, each joined by a line."""
     points = [point for _, point in placed]
     theory, measured = {"color": colours.muted, "dash": "dot"}, {"color": colours.accepted}
     traces = [
@@ -217,7 +212,7 @@ def _sweep_traces(
 
 
 def _places(spots: Sequence[Spot]) -> list[float]:
-    """Where each point stands on the axis: at its number, or, one apart, behind the last one."""
+    """Return each point's position on the axis: its number, or the next place after the last number."""
     places: list[float] = []
     behind = max((x for x, _ in spots if x is not None), default=0.0)
     for x, _ in spots:
@@ -233,8 +228,6 @@ def _tick(spot: Spot) -> str:
 
 
 def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]:
-    """Error bars from the first to the third quartile, where there are any."""
-
     def reach(end: float | None, middle: float | None) -> float:
         return 0.0 if end is None or middle is None else abs(end - middle)
 
@@ -281,7 +274,9 @@ def _throughput(points: Sequence[ThroughputPoint], colours: Palette) -> go.Figur
     rows = [point.rows for point in points]
     marker = {"symbol": "circle", "size": 12}
     speedup = curve("batch-speedup", "theory", "%{y:.2f}× in theory", {"color": colours.accepted})
-    price = curve("batch-v", "v", "a pass costs %{y:.2f}", {"color": colours.bonus, "dash": "dot"})
+    price = curve(
+        "batch-v", "v", "a verification costs %{y:.2f} passes", {"color": colours.bonus, "dash": "dot"}
+    )
     figure = go.Figure(
         [
             speedup.update(
@@ -297,7 +292,7 @@ def _throughput(points: Sequence[ThroughputPoint], colours: Palette) -> go.Figur
             ),
         ]
     )
-    heading = f"v({points[0].k + 1}): a verifying pass, in plain ones" if points else "v"
+    heading = f"v({points[0].k + 1}): cost of verification, in single-token passes" if points else "v"
     _panels(figure, TITLES[THROUGHPUT], "texts in the batch", colours, heading, {"rangemode": "tozero"})
     return figure.update_xaxes(type="log", tickvals=rows, ticktext=[str(value) for value in rows])
 
@@ -309,21 +304,21 @@ def _oracle(oracle: OracleLength, colours: Palette) -> go.Figure:
     lengths = list(range(max(oracle.lengths, default=0) + 1))
     figure = go.Figure()
     for uid, name, counts, marker in (
-        ("told", "just so long", told, filling(colours.accepted)),
-        ("whole", "at least so long", whole, filling(colours.bonus, "/")),
+        ("told", "exactly this long", told, filling(colours.accepted)),
+        ("whole", "at least this long", whole, filling(colours.bonus, "/")),
     ):
         hover = f"k %{{x}} {name}: %{{y}} rounds<extra></extra>"
         counted = [counts[length] for length in lengths]
         figure.add_bar(uid=uid, name=name, x=lengths, y=counted, marker=marker, hovertemplate=hover)
     figure.update_layout(frame("Best draft length of each round", colours) | {"hovermode": "closest"})
     figure.update_layout(barmode="stack", bargap=0.18)
-    figure.update_xaxes(axis_of("drafted tokens that paid", colours), dtick=1, tickformat="d", showgrid=False)
+    figure.update_xaxes(axis_of("draft length", colours), dtick=1, tickformat="d", showgrid=False)
     return figure.update_yaxes(axis_of("rounds", colours), tickformat="d", rangemode="tozero")
 
 
 def _learned(alphas: Sequence[tuple[float, float]], colours: Palette) -> go.Figure:
     shipped = curve("shipped", "as shipped", "%{y:.0%} as shipped", {"color": colours.muted, "dash": "dot"})
-    learned = curve("learned", "with what was learned", "%{y:.0%} learned", {"color": colours.accepted})
+    learned = curve("learned", "after learning", "%{y:.0%} after learning", {"color": colours.accepted})
     visits = list(range(1, len(alphas) + 1))
     mode = "lines+markers" if len(alphas) == 1 else "lines"
     figure = go.Figure(
@@ -333,14 +328,14 @@ def _learned(alphas: Sequence[tuple[float, float]], colours: Palette) -> go.Figu
         ]
     )
     figure.update_layout(frame("α of the table of n-grams", colours))
-    figure.update_xaxes(axis_of("run, of the latest", colours), tickformat="d")
+    figure.update_xaxes(axis_of("latest runs", colours), tickformat="d")
     return figure.update_yaxes(axis_of("", colours), tickformat=".0%", rangemode="tozero")
 
 
 def _panels(
     figure: go.Figure, title: str, axis: str, colours: Palette, below: str, scale: dict[str, Any]
 ) -> None:
-    """Lay out speedups above, with a line at 1×, and what ``below`` names under them."""
+    """Lay out speedups with a line at 1×, and a panel titled ``below`` under them."""
     figure.update_layout(
         frame(title, colours) | {"hovermode": "closest"},
         xaxis=axis_of(axis, colours) | {"anchor": "y2"},

@@ -1,21 +1,20 @@
-"""Eight conditions on which speculation wins or loses, each shown by a run that helps and one that hurts.
+"""The eight conditions that speculation depends on, each as one run that helps and one that hurts. No torch.
 
-The two sides of a contrast differ in as little as possible. Says what is compared; measuring is in
-``contrasts``. No torch.
+The two sides of a contrast differ in as little as possible.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specdemo.lab.handicap import NONE, Handicap
+from specdemo.lab.ablation import NONE, Ablation
 from specdemo.lab.points import BEST, LESS
 from specdemo.records.limits import MAX_K, SCRIPTED
 
 K = 3
-"""Draft length of both sides, where that is not what they differ in."""
+"""Draft length of both sides, unless they differ in it."""
 PROMPTS = 2
-"""Of each side."""
+"""Prompts of each side."""
 PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
 """Categories of the shipped prompts."""
 
@@ -25,21 +24,21 @@ class Side:
     """One side of a contrast.
 
     Attributes:
-        label: What is special about it.
-        category: Of the shipped prompts, whose first ``PROMPTS`` are written.
-        handicap: What is done to the pair.
-        change: Settings of a run that are not those of the other contrasts.
+        label: What distinguishes it.
+        category: Of the shipped prompts, whose first ``PROMPTS`` are used.
+        ablation: The change to the pair.
+        change: Settings of its runs that differ from those of the other contrasts.
     """
 
     label: str
     category: str
-    handicap: Handicap = NONE
+    ablation: Ablation = NONE
     change: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Contrast:
-    """One condition and how it is shown.
+    """One condition and its two sides.
 
     Attributes:
         name, group, title, expected: As in ``ContrastPoint``.
@@ -59,75 +58,76 @@ CONTRASTS = (
         "cheap-draft",
         BEST,
         "drafting is cheap",
-        "Every drafted token costs a draft step, kept or not. With each step made eight times over, the same "
-        "guesses cost more than the target passes they save.",
-        Side("each step made once", STOCK),
-        Side("each step made 8 times", STOCK, Handicap(repeats=8)),
+        "Every draft token costs a draft step, accepted or not. If each step is computed eight times, the "
+        "same draft costs more than the target passes it saves.",
+        Side("each step computed once", STOCK),
+        Side("each step computed 8 times", STOCK, Ablation(repeats=8)),
     ),
     Contrast(
         "aligned-draft",
         BEST,
-        "the draft thinks like the target",
-        "A guess that the target shares is a target pass saved. Noise in the draft's scores turns such "
-        "guesses into others at the same price.",
+        "the draft agrees with the target",
+        "A draft token that the target agrees with saves a target pass. Noise in the draft's scores makes it "
+        "disagree more often, at the same cost.",
         Side("the draft as it is", STOCK),
-        Side("60% noise in the draft", STOCK, Handicap(noise=0.6)),
+        Side("60% noise in the draft", STOCK, Ablation(noise=0.6)),
     ),
     Contrast(
         "predictable-text",
         BEST,
         "the next tokens are predictable",
-        "Where one continuation stands out both models find it. At temperature 1.5 the target draws from "
-        "many, and which it will be is not for a draft to know.",
+        "If one continuation stands out, both models find it. At temperature 1.5 the target chooses among "
+        "many, and the draft cannot know which.",
         Side("always the likeliest token", STOCK),
-        Side("drawn at temperature 1.5", STOCK, change={"temperature": 1.5}),
+        Side("sampled at temperature 1.5", STOCK, change={"temperature": 1.5}),
     ),
     Contrast(
         "parallel-verification",
         BEST,
-        "many tokens are checked in one pass",
-        "A pass over a few tokens reads the target's weights once, like a pass over one. Where every token "
-        "needs a pass of its own to be checked, no draft can ever save anything.",
+        "one pass verifies many tokens",
+        "A pass over a few tokens reads the target's weights once, like a pass over one. If every token "
+        "needed a pass of its own, no draft could save anything.",
         Side("one pass for all", STOCK),
-        Side("one pass for each", STOCK, Handicap(one_by_one=True)),
+        Side("one pass for each", STOCK, Ablation(one_by_one=True)),
     ),
     Contrast(
         "creative-task",
         LESS,
         "the task is creative",
-        "A stock letter can go on in few ways, an invented story in many. Told at temperature 1, it takes "
-        "turns that the draft does not foresee.",
-        Side("stock letters", STOCK),
+        "A standard letter continues in few ways, an invented story in many. At temperature 1 it takes turns "
+        "that the draft does not predict.",
+        Side("standard letters", STOCK),
         Side("a poem and a story, at temperature 1", INVENTED, change={"temperature": 1.0}),
     ),
     Contrast(
         "different-distribution",
         LESS,
         "draft and target weigh tokens differently",
-        "A drawn token is kept with probability min(1, p/q), so what counts is how far the two distributions "
-        "overlap. A draft whose scores are divided by 3 has the same favourites and bets too little on them.",
-        Side("as sure as it has learnt to be", STOCK, change={"temperature": 0.8}),
-        Side("its scores divided by 3", STOCK, Handicap(temperature=3.0), {"temperature": 0.8}),
+        "A sampled token is accepted with probability min(1, p/q), so the overlap of the two distributions "
+        "counts. A draft whose scores are divided by 3 has the same favorites but gives them too little "
+        "probability.",
+        Side("as confident as it was trained to be", STOCK, change={"temperature": 0.8}),
+        Side("its scores divided by 3", STOCK, Ablation(temperature=3.0), {"temperature": 0.8}),
     ),
     Contrast(
         "wrong-guesses",
         LESS,
-        "the draft guesses wrong",
-        "Wrong words are proposed here at no cost at all. Still each round puts out a single token, after a "
-        "pass that checked them in vain: at best as fast as the target alone.",
-        Side("the draft's guesses", PLAIN),
+        "the draft is wrong",
+        "Here wrong words are drafted at no cost. Each round still emits only one token, after a pass that "
+        "verified them for nothing: at best as fast as the target alone.",
+        Side("the draft's own tokens", PLAIN),
         Side("always wrong", PLAIN, change={"drafter": SCRIPTED, "script": "banana umbrella " * 100}),
     ),
     Contrast(
         "overhead",
         LESS,
-        "drafting and checking eat up the gain",
-        f"The guess at place {MAX_K} counts only if all before it were right. Most of a long draft is thrown "
-        "away, but all of it is drafted and checked.",
+        "drafting and verifying cost more than they save",
+        f"Draft token {MAX_K} counts only if all before it were accepted. Most of a long draft is discarded, "
+        "but all of it is drafted and verified.",
         Side("k = 2", PLAIN, change={"k": 2}),
         Side(f"k = {MAX_K}", PLAIN, change={"k": MAX_K}),
     ),
 )
 
 CONDITIONS = tuple(contrast.name for contrast in CONTRASTS)
-"""By these names one contrast can be asked for."""
+"""The names by which a single contrast is requested."""

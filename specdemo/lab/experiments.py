@@ -1,101 +1,287 @@
-"""Everything the lab can measure, by name: one door for the command line and the page."""
+"""The experiments of the lab by name: the settings each consists of, and their measurement point by point."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from specdemo.bench.measuring import environment
-from specdemo.bench.prompts import Prompt
+from specdemo.bench.measuring import all_identical, environment, measure, quartiles
+from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
-from specdemo.lab.conditions import CONTRASTS as ALL_CONTRASTS
-from specdemo.lab.contrasts import contrast_plan, contrasts
-from specdemo.lab.perturbed import require_draft_model
-from specdemo.lab.plans import Request, sweep_plan
-from specdemo.lab.points import CONTRASTS, THROUGHPUT, TITLES, Point
-from specdemo.lab.sweeps import Setting, SweepPlan, sweep
-from specdemo.lab.throughput import ThroughputPlan, throughput
+from specdemo.lab import conditions
+from specdemo.lab.ablated_lanes import ablated_lanes, require_draft_model
+from specdemo.lab.ablation import NONE, Ablation
+from specdemo.lab.conditions import Contrast, Side
+from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS
+from specdemo.lab.points import (
+    CATEGORY,
+    CONTRASTS,
+    DRAFT_COST,
+    DRAFT_LENGTH,
+    DRAFT_QUALITY,
+    DRAFTER,
+    HELPS,
+    HURTS,
+    SWEEPS,
+    TEMPERATURE,
+    THROUGHPUT,
+    TITLES,
+    ContrastPoint,
+    Point,
+    SweepPoint,
+)
+from specdemo.lab.throughput import ROWS, measure_batches, require_batch_length
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.drafter_kinds import DRAFT_MODEL
-from specdemo.records.trace import RunConfig
+from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
+
+PROMPTS_BY_CATEGORY = 12
+TEMPERATURES = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
+NOISES = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0)
+REPEATS = (1, 2, 3, 4, 6, 8, 12, 16)
+AXES = {
+    DRAFT_LENGTH: "draft length k",
+    TEMPERATURE: "temperature",
+    DRAFT_QUALITY: "noise in the draft",
+    DRAFT_COST: "times each draft step is computed",
+}
+"""Sweep -> the title of its axis, if it has one."""
+
+Request = Mapping[str, Any]
+"""Settings as ``limits.parse_config`` takes them."""
 
 
-class Experiment(NamedTuple):
-    """Something about to be measured.
+@dataclass(frozen=True)
+class Setting:
+    """One point to be measured.
 
     Attributes:
-        title: What to call it.
-        axis, spots: What the axis is called, and ``x`` and ``label`` of all points; of sweeps only.
-        points: Yields each point when it is measured.
-        expected: How many there will be.
-        about: For ``points.points_json``.
+        x, label: As in ``SweepPoint``.
+        configs: One run for each prompt.
+        ablation: The change to the pair.
+        contrast, side: The contrast that this is a side of, if it is.
     """
 
+    x: float | None
+    label: str
+    configs: tuple[RunConfig, ...]
+    ablation: Ablation = NONE
+    contrast: Contrast | None = None
+    side: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment, checked as a whole before anything is measured.
+
+    Attributes:
+        name: One of ``points.EXPERIMENTS``, or the name of one contrast.
+        title, axis: The titles of the experiment and of its axis.
+        settings: In the order in which they are measured.
+        k: Draft length of the throughput experiment, which has no settings.
+        about: The machine, the models and the runs, as in the saved table.
+    """
+
+    name: str
     title: str
     axis: str
-    spots: tuple[tuple[float | None, str], ...]
-    points: Iterator[Point]
-    expected: int
+    settings: tuple[Setting, ...]
+    k: int
     about: dict[str, Any]
 
+    @property
+    def expected(self) -> int:
+        """The number of points there will be."""
+        return len(self.settings) or len(ROWS)
 
-def experiment(
-    name: str,
-    pair: Pair,
-    request: Request | None = None,
-    prompts: Sequence[Prompt] | None = None,
-    stop: Stop = never,
-) -> Experiment:
-    """Prepare one of ``points.EXPERIMENTS`` or one contrast; all is checked here, nothing is measured yet.
+
+def plan_experiment(
+    name: str, pair: Pair, request: Request | None = None, prompts: Sequence[Prompt] | None = None
+) -> Plan:
+    """Plan one of ``points.EXPERIMENTS`` or one contrast.
 
     Args:
-        request: Settings that all runs have in common; contrasts take ``max_new_tokens`` and ``seed`` of
-            them, throughput takes ``k``.
-        prompts: What a sweep writes; by default a few of the shipped ones.
-        stop: Asked once a round; True ends it and keeps what was measured.
+        request: Settings that all runs have in common, except those the experiment varies. Contrasts take
+            only ``max_new_tokens`` and ``seed``, throughput only ``k``.
+        prompts: The prompts of a sweep; by default a few of the shipped ones.
 
     Raises:
         UserError: There is no such experiment, a setting is out of bounds, or the pair lacks what it needs.
     """
-    request = request or {}
-    asked = [contrast for contrast in ALL_CONTRASTS if name in (CONTRASTS, contrast.name)]
-    if asked:
-        plan = contrast_plan(pair, request, asked)
-        settings = [side for _, *sides in plan for side in sides]
-        title = TITLES[name] if name == CONTRASTS else asked[0].title
-        return Experiment(
-            title, "", (), contrasts(pair, plan, stop), 2 * len(plan), _about(name, pair, settings)
-        )
+    request, axis, k = request or {}, "", USUAL_K
+    title, about = TITLES.get(name, ""), {"experiment": name, **environment(pair)}
+    contrasts = [contrast for contrast in conditions.CONTRASTS if name in (CONTRASTS, contrast.name)]
     if name == THROUGHPUT:
-        require_draft_model(pair, DRAFT_MODEL)
-        batches = ThroughputPlan(k=request.get("k", RunConfig.k))
-        about = {"experiment": name} | environment(pair) | {"capacity": batches.capacity}
-        return Experiment(TITLES[name], "", (), throughput(pair, batches, stop), len(batches.rows), about)
-    sweeping, about = planned_sweep(name, prompts, request, pair)
-    points = sweep(pair, sweeping, stop)
-    spots = tuple((setting.x, setting.label) for setting in sweeping.settings)
-    return Experiment(sweeping.title, sweeping.axis, spots, points, len(spots), about)
+        require_draft_model(pair)
+        k = require_batch_length(request.get("k", k))
+        return Plan(name, title, axis, (), k, about)
+    if name in SWEEPS:
+        settings, axis = _sweep_settings(name, pair, request, prompts), AXES.get(name, "")
+    elif contrasts:
+        settings, title = _contrast_settings(contrasts, pair, request), title or contrasts[0].title
+    else:
+        raise UserError(f"Unknown experiment {name!r}; choose one of: {', '.join(TITLES)}.")
+    configs = [config for setting in settings for config in setting.configs]
+    about["prompts"] = list(dict.fromkeys(config.prompt for config in configs))
+    about |= {"max_new_tokens": configs[0].max_new_tokens, "seed": configs[0].seed}
+    return Plan(name, title, axis, tuple(settings), k, about)
 
 
-def planned_sweep(
-    name: str, prompts: Sequence[Prompt] | None, request: Request, pair: Pair
-) -> tuple[SweepPlan, dict[str, Any]]:
-    """A sweep and what is said about it, as a piece of work that can be sent to wherever a pair is.
+def measure_plan(pair: Pair, plan: Plan, stop: Stop = never) -> Iterator[Point]:
+    """Measure a plan, yielding each point as it is finished.
+
+    Args:
+        stop: Asked once a round; True ends the experiment and drops the unfinished point.
 
     Raises:
-        UserError: As for :func:`experiment`.
+        UserError: A drafter cannot run on this pair.
     """
-    sweeping = sweep_plan(name, pair, prompts, request)
-    return sweeping, _about(name, pair, sweeping.settings)
+    if plan.name == THROUGHPUT:
+        alpha = _acceptance(pair, plan.k, stop)
+        if alpha is not None:
+            yield from measure_batches(pair, plan.k, alpha, stop=stop)
+        return
+    for setting in plan.settings:
+        point = measure_setting(pair, setting, stop)
+        if point is None:
+            return
+        yield point
 
 
-def _about(name: str, pair: Pair, settings: Sequence[Setting]) -> dict[str, Any]:
-    """Machine, models and versions, and what was written."""
-    configs = [config for setting in settings for config in setting.configs]
-    return (
-        {"experiment": name}
-        | environment(pair)
-        | {
-            "prompts": list(dict.fromkeys(config.prompt for config in configs)),
-            "max_new_tokens": configs[0].max_new_tokens,
-            "seed": configs[0].seed,
-        }
+def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPoint | ContrastPoint | None:
+    """Race every run of a setting against the baseline; return its point, or None if it was stopped.
+
+    Raises:
+        UserError: The drafter cannot run on this pair.
+    """
+    lanes, runs = ablated_lanes(pair, setting.ablation), []
+    for config in setting.configs:
+        measured = measure(lanes, [config], stop)
+        if measured is None:
+            return None
+        runs += measured
+    totals, costs = [run.totals for run in runs], [run.calibration for run in runs]
+    k = setting.configs[0].k
+    speedups = quartiles([item.speedup for item in totals]) or {}
+
+    def median(values: Sequence[float | None]) -> float | None:
+        spread = quartiles(values)
+        return spread["median"] if spread else None
+
+    point = SweepPoint(
+        x=setting.x,
+        label=setting.label,
+        runs=len(totals),
+        speedup=speedups.get("median"),
+        speedup_q1=speedups.get("q1"),
+        speedup_q3=speedups.get("q3"),
+        tokens_per_s=median([item.tokens_per_s for item in totals]),
+        baseline_tokens_per_s=median([item.baseline_tokens_per_s for item in totals]),
+        alpha=median([item.alpha_compared for item in totals]),
+        tau=median([item.tau for item in totals]),
+        c=median([item.c for item in costs]),
+        v=None if k == AUTO else median([item.v[k] for item in costs]),
+        s_theory=median([item.s_theory for item in totals]),
+        s_cost=median([item.s_cost for item in totals]),
+        identical=all_identical(totals),
     )
+    contrast = setting.contrast
+    if contrast is None:
+        return point
+    return ContrastPoint(
+        contrast.name, contrast.group, contrast.title, contrast.expected, setting.side, point
+    )
+
+
+def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tuple[RunConfig, ...]:
+    """Return one checked run per prompt; a later request overrides an earlier one.
+
+    A target without a chat template continues every prompt as raw text.
+
+    Raises:
+        UserError: A setting is out of bounds.
+    """
+    merged: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "drafter": pair.default_drafter}
+    for request in requests:
+        merged |= request
+    chats = pair.tokenizer.chat_template is not None
+    return tuple(
+        parse_config({**merged, "prompt": prompt.prompt, "mode": prompt.mode if chats else Mode.RAW})
+        for prompt in prompts
+    )
+
+
+def prompts_by_category(count: int) -> list[Prompt]:
+    """Return the first ``count`` shipped prompts of every category."""
+    prompts = shipped_prompts()
+    return [
+        prompt
+        for category in _categories(prompts)
+        for prompt in [prompt for prompt in prompts if prompt.category == category][:count]
+    ]
+
+
+def _categories(prompts: Sequence[Prompt]) -> list[str]:
+    return list(dict.fromkeys(prompt.category for prompt in prompts))
+
+
+def _sweep_settings(
+    name: str, pair: Pair, request: Request, chosen: Sequence[Prompt] | None
+) -> list[Setting]:
+    prompts = chosen
+    if prompts is None:
+        prompts = shipped_prompts(PROMPTS_BY_CATEGORY if name == CATEGORY else PROMPTS)
+    if not prompts:
+        raise UserError("A sweep needs at least one prompt.")
+
+    def setting(x: float | None, label: str, ablation: Ablation = NONE, **change: Any) -> Setting:
+        return Setting(x, label, configs_for(pair, prompts, request, change), ablation)
+
+    if name == DRAFT_LENGTH:
+        return [setting(k, f"k = {k}", k=k) for k in range(1, MAX_K + 1)] + [setting(None, AUTO, k=AUTO)]
+    if name == TEMPERATURE:
+        rule = None if request.get("rule") == Rule.GREEDY else request.get("rule")
+        return [setting(t, f"T = {t:g}", temperature=t, rule=rule if t else None) for t in TEMPERATURES]
+    if name == CATEGORY:
+        of = {category: [p for p in prompts if p.category == category] for category in _categories(prompts)}
+        return [Setting(None, category, configs_for(pair, own, request)) for category, own in of.items()]
+    if name == DRAFTER:
+        # Each drafter chooses its own length unless one is requested: no fixed k is fair to all.
+        k = request.get("k", AUTO)
+        return [setting(None, drafter, k=k, drafter=drafter) for drafter in pair.drafters]
+    if name == DRAFT_QUALITY:
+        settings = [setting(n, f"{n:.0%} noise" if n else "as it is", Ablation(noise=n)) for n in NOISES]
+    else:
+        settings = [
+            setting(n, f"{n}× the steps" if n > 1 else "as it is", Ablation(repeats=n)) for n in REPEATS
+        ]
+    require_draft_model(pair, settings[0].configs[0].drafter)
+    return settings
+
+
+def _contrast_settings(contrasts: Sequence[Contrast], pair: Pair, request: Request) -> list[Setting]:
+    """Return both sides of each contrast that the pair can show, first the side that helps."""
+    prompts = shipped_prompts()
+    common = {**request, "k": conditions.K, "temperature": 0.0, "rule": None}
+    common["drafter"] = pair.default_drafter
+
+    def setting(contrast: Contrast, side: str, shown: Side) -> Setting:
+        written = [prompt for prompt in prompts if prompt.category == shown.category][: conditions.PROMPTS]
+        configs = configs_for(pair, written, common, shown.change)
+        return Setting(None, shown.label, configs, shown.ablation, contrast, side)
+
+    settings = [
+        setting(contrast, side, shown)
+        for contrast in contrasts
+        if pair.draft is not None or not contrast.hurts.ablation.of_draft
+        for side, shown in ((HELPS, contrast.helps), (HURTS, contrast.hurts))
+    ]
+    if not settings:
+        require_draft_model(pair)
+    return settings
+
+
+def _acceptance(pair: Pair, k: int, stop: Stop) -> float | None:
+    """Measure the acceptance rate of the draft model on a few shipped prompts."""
+    configs = configs_for(pair, shipped_prompts(PROMPTS), {"k": k, "drafter": "draft-model"})
+    point = measure_setting(pair, Setting(None, "", configs), stop)
+    return point.alpha if isinstance(point, SweepPoint) else None

@@ -1,7 +1,4 @@
-"""What the lab has measured, as plain data: one record per point, and tables of them as CSV and JSON.
-
-No torch and no models: a table can be drawn and read where nothing can be measured.
-"""
+"""The lab's results as plain data: one record per point, and tables of them as CSV and JSON. No torch."""
 
 import csv
 import io
@@ -21,36 +18,36 @@ SWEEPS = (DRAFT_LENGTH, TEMPERATURE, CATEGORY, DRAFTER, DRAFT_QUALITY, DRAFT_COS
 CONTRASTS = "contrasts"
 THROUGHPUT = "throughput"
 EXPERIMENTS = (*SWEEPS, CONTRASTS, THROUGHPUT)
-"""Everything that can be asked of the lab, by name."""
+"""The names of all experiments."""
 TITLES = {
     DRAFT_LENGTH: "Draft length",
     TEMPERATURE: "Temperature",
     CATEGORY: "Kind of text",
-    DRAFTER: "Way to draft",
+    DRAFTER: "Drafter",
     DRAFT_QUALITY: "Draft quality",
     DRAFT_COST: "Draft cost",
     CONTRASTS: "What helps, what hurts",
     THROUGHPUT: "Speedup of a batch",
 }
 BEST, LESS = "works best when", "works less well when"
-"""The two groups of contrasts; their titles complete the sentence."""
+"""The two groups of contrasts, each the start of a sentence that a title completes."""
 HELPS, HURTS = "helps", "hurts"
 """The two sides of a contrast."""
 
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One setting, measured on several prompts. Figures are medians over those where they are defined.
+    """One setting, measured on several prompts. Figures are medians over the prompts that define them.
 
     Attributes:
-        x: Its place on the sweep's axis; None where the setting has a name instead of a number.
-        label: What to call it.
-        runs: Prompts measured, each in a race of its own.
+        x: Its position on the sweep's axis; None if the setting has a name instead of a number.
+        label: Its name.
+        runs: The number of prompts, each measured in a race of its own.
         speedup, tokens_per_s, baseline_tokens_per_s, s_theory, s_cost, tau: As in ``figures.Totals``.
         speedup_q1, speedup_q3: Quartiles of the speedup over the prompts.
         alpha: Acceptance rate per compared token.
-        c: One draft step, as it was made in these runs, in single-token target passes.
-        v: The pass that verifies k tokens, in the same unit; None where k varies from round to round.
+        c: Cost of a draft step of these runs, in single-token target passes.
+        v: Cost of the pass that verifies k tokens, in the same unit; None if k varies from round to round.
         identical: Whether every run wrote its baseline's tokens; None under the rejection rule.
     """
 
@@ -71,7 +68,7 @@ class SweepPoint:
     identical: bool | None
 
     def row(self) -> dict[str, Any]:
-        """The point as a line of a table."""
+        """Return the point as a line of a table."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -94,8 +91,8 @@ class ContrastPoint:
     Attributes:
         contrast: Its name.
         group: ``BEST`` or ``LESS``.
-        title: The condition in a few words, after ``group``.
-        expected: What should be seen, and why.
+        title: The condition in a few words, to follow ``group``.
+        expected: The expected result and its reason.
         side: ``HELPS`` or ``HURTS``.
         point: The figures.
     """
@@ -108,7 +105,7 @@ class ContrastPoint:
     point: SweepPoint
 
     def row(self) -> dict[str, Any]:
-        """The side as a line of a table."""
+        """Return the side as a line of a table."""
         return {"contrast": self.contrast, "side": self.side, **self.point.row()}
 
     def __str__(self) -> str:
@@ -117,17 +114,17 @@ class ContrastPoint:
 
 @dataclass(frozen=True)
 class ThroughputPoint:
-    """What passes over a batch of texts cost, and the speedup that leaves in theory.
+    """The cost of passes over a batch of texts, and the speedup in theory.
 
     Attributes:
         rows: Texts in the batch.
         k: Draft length.
-        alpha: The acceptance rate that the theory is asked with.
+        alpha: The acceptance rate that the theory assumes.
         single_s, verify_s: Seconds of the target's pass over rows × 1 and over rows × (k + 1) tokens.
         v: ``verify_s`` ÷ ``single_s``: v(k + 1) of a batch.
         c: The draft's pass over rows × 1 tokens ÷ ``single_s``.
         s_theory: E[τ] ÷ (k·c + v).
-        baseline_tokens_per_s: All texts together, without drafts, as the pass allows.
+        baseline_tokens_per_s: Of all texts together, without drafts.
         tokens_per_s: The same with drafts, in theory.
     """
 
@@ -143,7 +140,7 @@ class ThroughputPoint:
     tokens_per_s: float
 
     def row(self) -> dict[str, Any]:
-        """The point as a line of a table."""
+        """Return the point as a line of a table."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -158,11 +155,11 @@ Point = SweepPoint | ContrastPoint | ThroughputPoint
 
 
 class Outcome(NamedTuple):
-    """Whether the two sides of a contrast fell as expected.
+    """The result of a contrast.
 
     Attributes:
         kind: "expected", "close" or "unexpected".
-        text: The same in a sentence.
+        text: The same as a sentence.
     """
 
     kind: str
@@ -170,13 +167,13 @@ class Outcome(NamedTuple):
 
 
 CLOSE = 1.05
-"""Speedups nearer to each other than by this factor are not told apart."""
+"""Speedups within this factor of each other count as equal."""
 
 
 def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
     """Compare the speedups of the side that should help and the one that should hurt."""
     if helps.speedup is None or hurts.speedup is None:
-        return Outcome("close", "Not to be told: a speedup is missing.")
+        return Outcome("close", "No result: a speedup is missing.")
     ratio = helps.speedup / hurts.speedup
     if max(ratio, 1 / ratio) < CLOSE:
         return Outcome("close", "Too close to tell: within 5% of each other.")
@@ -186,7 +183,7 @@ def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
 
 
 def points_csv(points: Sequence[Point]) -> str:
-    """A table with a heading; what is not defined is empty."""
+    """Return a table with a heading; undefined values are empty."""
     rows = [point.row() for point in points]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
@@ -196,7 +193,7 @@ def points_csv(points: Sequence[Point]) -> str:
 
 
 def points_json(points: Sequence[Point], about: Mapping[str, Any]) -> str:
-    """One line of JSON: ``about`` (what was measured, on what) and the ``points``."""
+    """Return one line of JSON: ``about`` (the machine, models and runs) and the ``points``."""
     return dump({"about": dict(about), "points": [point.row() for point in points]})
 
 

@@ -1,1 +1,1 @@
-"""Is the output really the target's? Audits token by token, and a test of distributions. Knows no page."""
+"""Proofs that speculative output is the target's: audits token by token, and a test of distributions."""

@@ -1,4 +1,4 @@
-"""The chart of two samples, which the page fills draw by draw."""
+"""The chart of the two samples of the distribution test, which the page fills draw by draw."""
 
 import plotly.graph_objects as go
 
@@ -9,9 +9,9 @@ from specdemo.records.trace import BASELINE, SPECULATIVE
 
 
 def distribution_chart() -> Themed:
-    """Two bars a continuation, how often each way drew it; for the browser to fill.
+    """Return an empty chart with two bars per continuation: how often each lane drew it.
 
-    The traces ``speculative`` and ``baseline`` hold counts (x) at places from 0 (y), which the browser names.
+    The browser fills the traces ``speculative`` and ``baseline`` with counts (x) by rank (y) and labels them.
     """
     return themed(_distribution)
 

@@ -1,57 +1,74 @@
-"""Does speculation draw from the target's distribution? Two samples compared as samples.
+"""A test whether speculation samples the target's distribution: short continuations drawn each way, compared.
 
-No token has to agree: many short continuations are drawn each way (``draws``), and the test asks
-whether one distribution gives both.
+Each draw is a run of the decoder itself with its own seed; only repeated passes are looked up (``memo``).
 """
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from specdemo.engine.speculate import never
-from specdemo.models.runtime import ModelRuntime
+from specdemo.drafters.draft_model import DraftModelDrafter
+from specdemo.drafters.other_device import draft_on_device
+from specdemo.engine.rules import rule_for
+from specdemo.engine.speculate import autoregress, never, speculate
+from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.proof.bounds import DRAWS, Control, require_draws
-from specdemo.proof.draws import DistributionProgress, MemoisedLanes, Samples, counts_of
-from specdemo.proof.statistics import chi_square
+from specdemo.proof.memo import MemoRuntime, threads
+from specdemo.proof.proof_request import DRAWS, Control, require_draws
+from specdemo.proof.statistics import chi_square, permutation_noise, total_variation
+from specdemo.proof.wrong_rules import wrong_rule_for
 from specdemo.records.drafter_kinds import DRAFT_MODEL
+from specdemo.records.figures import LaneTally
 from specdemo.records.limits import MAX_SEED, UserError
-from specdemo.records.trace import AUTO, Rule, RunConfig
+from specdemo.records.trace import AUTO, Round, Rule, RunConfig
 
-MOST_PREFIXES = 1_024
-"""Most texts whose logits are kept, per model: 100 MB at 50,000 tokens in bf16."""
+MAX_PREFIXES = 1_024
+"""The maximum number of texts whose logits are kept per model: 100 MB at 50,000 tokens in bf16."""
 PERMUTATIONS = 1_000
 PROGRESS_S = 0.2
 SIGNIFICANCE = 1e-4
-"""p-values under this say that the distributions differ; by chance, one in ten thousand tests does."""
-LEAST_PROBABILITY = 1e-99
-"""Smaller p-values are not told apart in words; the tail itself underflows soon after."""
-LEAST_ALPHA, MOST_ALPHA = 0.3, 0.8
-"""Outside, nearly every draft is refused or kept, and a wrong way of doing either hardly shows."""
+"""Below this p-value the distributions differ; by chance, one test in ten thousand says so."""
+MIN_PROBABILITY = 1e-99
+"""Smaller p-values are shown as "< 1e-99"; the tail underflows soon after."""
+MIN_ALPHA, MAX_ALPHA = 0.3, 0.8
+"""Outside this range nearly every token is rejected or accepted, and a wrong rule hardly shows."""
 
-EXAMPLE = MappingProxyType(
-    {
-        "prompt": "A dog is",
-        "mode": "raw",
-        "temperature": 1.0,
-        "top_k": 4,
-        "max_new_tokens": 3,
-    }
-)
-"""A request for the embedded pair, whose models like the same words here but not equally well.
 
-Measured at 2,000 draws each way, in bf16 on two CPU cores shared with other work:
+@dataclass(frozen=True)
+class Continuation:
+    """A text that was drawn: its ids, and how often each lane drew it."""
 
-========================  ====  ===============  ==========================  ======  =======
-rule                      α     total variation  noise, mean and 99th perc.  p       seconds
-========================  ====  ===============  ==========================  ======  =======
-the true one              0.58  0.066            0.070, 0.093                0.45    11
-accept everything         1.00  0.734            0.085, 0.106                <1e-99  10
-no residual               0.60  0.260            0.067, 0.091                9e-69   11
-========================  ====  ===============  ==========================  ======  =======
-"""
+    ids: tuple[int, ...]
+    speculative: int
+    baseline: int
+
+
+@dataclass(frozen=True)
+class DistributionProgress:
+    """The two samples so far.
+
+    Attributes:
+        drawn, draws: Continuations drawn each way so far, and in the end.
+        continuations: The different ones, most frequent first.
+        total_variation: Distance between the samples, 0 to 1.
+        noise_mean, noise_high: Mean and 99th percentile of the distance that chance alone makes.
+        alpha: Accepted ÷ compared drafted tokens.
+        seconds: Time spent drawing.
+        passes, passes_saved: Passes that both models made, and those replaced by a look-up.
+    """
+
+    drawn: int
+    draws: int
+    continuations: tuple[Continuation, ...]
+    total_variation: float
+    noise_mean: float
+    noise_high: float
+    alpha: float | None
+    seconds: float
+    passes: int
+    passes_saved: int
 
 
 @dataclass(frozen=True)
@@ -59,11 +76,11 @@ class DistributionResult(DistributionProgress):
     """The finished test.
 
     Attributes:
-        control: The wrong rule that drew the speculative sample; None for the true one.
+        control: The wrong rule that drew the speculative sample, if it was one.
         chi_square, degrees, p_value: The test of homogeneity.
         rejected: Whether the samples come from different distributions: p under ``SIGNIFICANCE``.
-        alpha_in_range: Whether α lies where agreement of the samples means something.
-        caveat: A sentence where the samples agree but hardly could have differed; empty otherwise.
+        alpha_in_range: Whether agreement of the samples means something at this α.
+        caveat: A sentence if the samples agree but could hardly have differed; otherwise empty.
     """
 
     control: Control | None
@@ -75,6 +92,112 @@ class DistributionResult(DistributionProgress):
     caveat: str
 
 
+class MemoisedLanes:
+    """Decoders for any number of short draws from one prompt.
+
+    Args:
+        target, draft: The models, which nothing else may use meanwhile.
+        config: The settings of every draw, except prompt and seed.
+        control: A wrong rule for the speculative lane.
+    """
+
+    def __init__(
+        self,
+        target: Runtime,
+        draft: Runtime,
+        prompt_ids: list[int],
+        config: RunConfig,
+        eos_ids: frozenset[int] = frozenset(),
+        control: Control | None = None,
+    ):
+        self.config = config
+        self.control = control
+        self._target, self._draft = MemoRuntime(target), MemoRuntime(draft)
+        self._prompt_ids = prompt_ids
+        self._eos_ids = eos_ids
+
+    def speculative(self, seed: int) -> Iterator[Round]:
+        """Return one draw with drafts."""
+        config, device = replace(self.config, seed=seed), self._target.device
+        control = self.control
+        rule = rule_for(config, device) if control is None else wrong_rule_for(control, config, device)
+        drafter = draft_on_device(
+            lambda _rule: DraftModelDrafter(self._draft), rule, self._draft.device, device
+        )
+        return speculate(self._target, drafter, self._prompt_ids, config, self._eos_ids, rule=rule)
+
+    def baseline(self, seed: int) -> Iterator[Round]:
+        """Return one draw of the target alone."""
+        return autoregress(self._target, self._prompt_ids, replace(self.config, seed=seed), self._eos_ids)
+
+    @property
+    def passes(self) -> int:
+        """Passes that the models made."""
+        return self._target.passes + self._draft.passes
+
+    @property
+    def passes_saved(self) -> int:
+        """Passes that the decoders requested and a look-up replaced."""
+        return self._target.asked + self._draft.asked - self.passes
+
+
+class Samples:
+    """Two growing samples."""
+
+    def __init__(self, lanes: MemoisedLanes, draws: int):
+        self.seconds = 0.0
+        self._lanes, self._draws = lanes, draws
+        self._speculative: Counter[tuple[int, ...]] = Counter()
+        self._baseline: Counter[tuple[int, ...]] = Counter()
+        self._tally = LaneTally()
+
+    @property
+    def drawn(self) -> int:
+        """Continuations drawn each way."""
+        return self._speculative.total()
+
+    def draw(self, speculative_seed: int, baseline_seed: int) -> None:
+        """Draw once more each way."""
+        with threads(1):
+            rounds = list(self._lanes.speculative(speculative_seed))
+            alone = list(self._lanes.baseline(baseline_seed))
+        for round_ in rounds:
+            self._tally.add(round_, None)
+        self._speculative[_ids(rounds)] += 1
+        self._baseline[_ids(alone)] += 1
+
+    def progress(self, permutations: int = 100) -> DistributionProgress:
+        """Return the samples so far; more ``permutations`` estimate the noise better."""
+        drawn, other = self._speculative, self._baseline
+        ordered = sorted(drawn.keys() | other.keys(), key=lambda ids: (-drawn[ids] - other[ids], ids))
+        found = tuple(Continuation(ids, drawn[ids], other[ids]) for ids in ordered)
+        counts = counts_of(found)
+        with threads(1):
+            noise = permutation_noise(*counts, permutations, self._lanes.config.seed)
+        return DistributionProgress(
+            drawn=self.drawn,
+            draws=self._draws,
+            continuations=found,
+            total_variation=total_variation(*counts),
+            noise_mean=noise.mean,
+            noise_high=noise.high,
+            alpha=self._tally.accepted / self._tally.compared if self._tally.compared else None,
+            seconds=self.seconds,
+            passes=self._lanes.passes,
+            passes_saved=self._lanes.passes_saved,
+        )
+
+
+def counts_of(found: Iterable[Continuation]) -> tuple[list[int], list[int]]:
+    """Return the speculative and the baseline counts, in order."""
+    found = list(found)
+    return [item.speculative for item in found], [item.baseline for item in found]
+
+
+def _ids(rounds: Iterable[Round]) -> tuple[int, ...]:
+    return tuple(token for round_ in rounds for token in round_.emitted)
+
+
 def distribution_test(
     pair: Pair, config: RunConfig, draws: int = DRAWS, control: Control | None = None, stop: Stop = never
 ) -> Iterator[DistributionProgress | DistributionResult]:
@@ -82,10 +205,10 @@ def distribution_test(
 
     Args:
         config: Rejection or shared noise, a fixed k, top-k on; ``max_new_tokens`` is the length of a
-            continuation. ``EXAMPLE`` goes through ``limits.parse_config``. Draw i has the seed
+            continuation. Draw i has the seed
             ``seed`` + i, the i-th of the baseline ``seed`` + ``draws`` + i.
-        control: Draw the speculative sample by this wrong rule, which the test should notice.
-        stop: Asked before every draw; True ends the test with what was drawn until then.
+        control: A wrong rule for the speculative sample, which the test should detect.
+        stop: Asked before every draw; True ends the test with the draws so far.
 
     Yields:
         The samples so far, about five times a second, and the result last, unless nothing was drawn.
@@ -111,13 +234,13 @@ def distribution_test(
 def compare_draws(
     lanes: MemoisedLanes, draws: int, stop: Stop = never
 ) -> Iterator[DistributionProgress | DistributionResult]:
-    """:func:`distribution_test` on lanes that are there already."""
+    """Run :func:`distribution_test` on given lanes."""
     samples, first = Samples(lanes, draws), lanes.config.seed
     since = time.perf_counter()
     for index in range(draws):
         if stop():
             break
-        samples.draw(_seed(first + index), _seed(first + draws + index))
+        samples.draw(*(number % (MAX_SEED + 1) for number in (first + index, first + draws + index)))
         passed = time.perf_counter() - since
         if passed >= PROGRESS_S:
             samples.seconds += passed
@@ -129,10 +252,10 @@ def compare_draws(
 
 
 def distribution_sentence(result: DistributionResult) -> str:
-    """What the test found, in one plain sentence, and its caveat."""
+    """Return the result of the test as a sentence, with its caveat."""
     distance = (
         f"total variation {result.total_variation:.3f}, by chance {result.noise_mean:.3f} "
-        f"and seldom over {result.noise_high:.3f}; χ² p {_probability(result.p_value)}"
+        f"and rarely over {result.noise_high:.3f}; χ² p {_probability(result.p_value)}"
     )
     if result.rejected:
         return f"Not the target's distribution: {distance}."
@@ -143,7 +266,7 @@ def _result(samples: Samples, lanes: MemoisedLanes) -> DistributionResult:
     found = samples.progress(PERMUTATIONS)
     test = chi_square(*counts_of(found.continuations))
     rejected = test.p_value < SIGNIFICANCE
-    in_range = found.alpha is not None and LEAST_ALPHA <= found.alpha <= MOST_ALPHA
+    in_range = found.alpha is not None and MIN_ALPHA <= found.alpha <= MAX_ALPHA
     return DistributionResult(
         **vars(found),
         control=lanes.control,
@@ -157,40 +280,36 @@ def _result(samples: Samples, lanes: MemoisedLanes) -> DistributionResult:
 
 
 def _probability(value: float) -> str:
-    return f"= {value:.2g}" if value >= LEAST_PROBABILITY else f"< {LEAST_PROBABILITY:g}"
+    return f"= {value:.2g}" if value >= MIN_PROBABILITY else f"< {MIN_PROBABILITY:g}"
 
 
 def _caveat(alpha: float | None, degrees: int) -> str:
     if alpha is None:
-        return "That shows nothing: no guess was compared."
+        return "That shows nothing: no draft token was compared."
     if degrees == 0:
-        return "That shows nothing: no continuation came often enough to be compared; draw more."
-    if LEAST_ALPHA <= alpha <= MOST_ALPHA:
+        return "That shows nothing: no continuation was drawn often enough; draw more."
+    if MIN_ALPHA <= alpha <= MAX_ALPHA:
         return ""
     return (
-        f"That shows little: {alpha:.0%} of the compared guesses were accepted, and only from "
-        f"{LEAST_ALPHA:.0%} to {MOST_ALPHA:.0%} would a wrong rule stand out."
+        f"That shows little: {alpha:.0%} of the compared draft tokens were accepted, and only from "
+        f"{MIN_ALPHA:.0%} to {MAX_ALPHA:.0%} would a wrong rule stand out."
     )
 
 
 def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Control | None) -> None:
-    """Refuse what cannot be memoised, would not be a test, or takes too long."""
+    """Refuse settings that cannot be looked up, would not be a test, or take too long."""
     if config.rule is Rule.GREEDY:
-        raise UserError("Greedy decoding draws nothing; raise the temperature.")
+        raise UserError("Greedy decoding does not sample; raise the temperature.")
     if control is not None and config.rule is not Rule.REJECTION:
-        raise UserError("The controls break rejection sampling; choose the rejection rule.")
+        raise UserError("The controls are wrong versions of rejection sampling; choose the rejection rule.")
     if config.drafter != DRAFT_MODEL or pair.draft is None:
         raise UserError("The distribution test needs a draft model as its drafter; choose a pair with one.")
     if config.k == AUTO:
         raise UserError("The distribution test needs a fixed draft length; choose a number for k.")
     require_draws(draws)
     if config.max_new_tokens < 2:
-        raise UserError("A continuation of one token leaves nothing to draft; ask for at least 2.")
+        raise UserError("A continuation of one token leaves nothing to draft; choose at least 2.")
     # A prefix ends in tokens that either model allows.
     prefixes = (2 * config.top_k) ** (config.max_new_tokens - 1)
-    if not 0 < prefixes <= MOST_PREFIXES:
-        raise UserError("Too many continuations to tell apart; set top-k to 8 and the length to 3, or less.")
-
-
-def _seed(number: int) -> int:
-    return number % (MAX_SEED + 1)
+    if not 0 < prefixes <= MAX_PREFIXES:
+        raise UserError("There are too many continuations; set top-k to 8 and the length to 3, or less.")

@@ -1,8 +1,6 @@
-"""A model that computes the logits after a text once and looks them up ever after.
+"""A runtime that computes the logits after a text once and looks them up from then on.
 
-Thousands of short draws from one prompt visit the same few prefixes again and again. This stands where
-any runtime stands, so that what is drawn with is the decoder itself and only its passes are spared.
-Knows nothing of drafting, sampling or text; what it keeps grows with the prefixes that it sees.
+Thousands of short draws from one prompt visit the same few prefixes; the decoder stays the real one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,16 +15,16 @@ from specdemo.models.runtime import Runtime
 
 
 class MemoRuntime:
-    """The same logits as ``runtime``, each row computed when it is first asked for.
+    """The same logits as ``runtime``, each row computed on first request and then kept.
 
-    The model's passes run on as many threads as this was made on, whatever those around them run on.
+    The model's passes use the number of threads that torch had when this object was created.
 
     Args:
-        runtime: The model. Nobody else may move its cursor meanwhile.
+        runtime: The model. Nothing else may move its cursor meanwhile.
 
     Attributes:
-        asked: Passes that were asked for.
-        passes: Passes that the model made for them; the prompt's prefill is in neither.
+        asked: Passes that were requested.
+        passes: Passes that the model made; the prompt's prefill is in neither.
     """
 
     def __init__(self, runtime: Runtime):
@@ -44,11 +42,11 @@ class MemoRuntime:
 
     @property
     def length(self) -> int:
-        """Positions of the text, whether the model's own cache holds them or not."""
+        """The number of positions of the text, in the model's own cache or not."""
         return len(self._text)
 
     def begin(self, capacity: int) -> None:
-        """Start an empty text; another capacity than before forgets every row."""
+        """Start an empty text; a new capacity clears every row."""
         self._text = []
         if capacity != self._capacity:
             # The bits of a pass may depend on the length of the cache it reads.
@@ -57,7 +55,7 @@ class MemoRuntime:
             self._rows.clear()
 
     def prefill(self, ids: Tensor) -> None:
-        """Append ``ids`` [n]; the model takes in what its cache lacks of the text."""
+        """Append ``ids`` [n]; the model reads the part of the text that its cache lacks."""
         self._text += ids.tolist()
         agreed = _agreement(self._held, self._text)
         if agreed < len(self._text):
@@ -67,7 +65,7 @@ class MemoRuntime:
             self._held = list(self._text)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n], return logits [n, V], with at most one pass of the model."""
+        """Append ``ids`` [n]; return logits [n, V], with at most one pass of the model."""
         self.asked += 1
         start = len(self._text)
         self._text += ids.tolist()
@@ -78,13 +76,13 @@ class MemoRuntime:
         return torch.stack([self._rows[key] for key in keys])
 
     def rollback(self, length: int) -> None:
-        """Forget the text from ``length`` on; its rows stay."""
+        """Remove the text from ``length`` on; its rows stay."""
         if not 0 <= length <= len(self._text):
             raise ValueError(f"cannot roll back from {len(self._text)} to {length} positions")
         del self._text[length:]
 
     def _compute(self, known: int) -> None:
-        """One pass over the text from its first token after ``known`` or from where the cache departs."""
+        """Run one pass from the first token after ``known``, or from where the cache differs, if earlier."""
         start = min(_agreement(self._held, self._text), known)
         self._runtime.rollback(start)
         with threads(self._threads):
@@ -100,11 +98,11 @@ class MemoRuntime:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Give what torch computes in this thread ``count`` threads of the CPU.
+    """Limit what torch computes in this Python thread to ``count`` CPU threads.
 
-    One is best for many operations on single rows: with two, waiting for each other takes longer than
-    the work, and on a busy machine a hundred times as long. torch's own setting would hold for every thread
-    that begins meanwhile too, such as one that loads and measures other models.
+    One is best for many operations on single rows: with two, synchronization takes longer than the work, and
+    on a busy machine a hundred times as long. torch's own setting would also apply to every thread that
+    starts meanwhile, such as one that loads and measures other models.
     """
     with _pools().limit(limits=count, user_api="openmp"):
         yield
@@ -116,6 +114,5 @@ def _pools() -> ThreadpoolController:
 
 
 def _agreement(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of what two sequences begin with alike."""
     reach = min(len(left), len(right))
     return next((index for index in range(reach) if left[index] != right[index]), reach)

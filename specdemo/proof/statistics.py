@@ -1,11 +1,11 @@
-"""Do two samples come from one distribution? Distance, its noise, and a test. Counts in, numbers out."""
+"""Statistics of two samples: their distance, its noise, and a test of homogeneity. Counts in, numbers out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
-LEAST_EXPECTED = 5.0
+MIN_EXPECTED = 5.0
 """Cells expected to hold fewer in either sample are merged (Cochran 1954, "Some methods for
 strengthening the common χ² tests", Biometrics 10)."""
 
@@ -16,7 +16,7 @@ class ChiSquare:
 
     Attributes:
         statistic: X², the sum over all cells of (observed − expected)² ÷ expected.
-        degrees: Degrees of freedom, cells − 1; 0 where merging left nothing to compare.
+        degrees: Degrees of freedom, cells − 1; 0 if merging left nothing to compare.
         p_value: Probability of such a statistic or a larger one under one common distribution.
     """
 
@@ -30,7 +30,7 @@ class Noise:
     """Total variation distance that chance alone puts between the two samples.
 
     Attributes:
-        mean, high: Its mean and its 99th percentile over random divisions of the pooled sample.
+        mean, high: Its mean and its 99th percentile over random splits of the pooled sample.
     """
 
     mean: float
@@ -38,13 +38,13 @@ class Noise:
 
 
 def total_variation(left: Sequence[int], right: Sequence[int]) -> float:
-    """½ Σ |share in one sample − share in the other| over the same cells: 0 for equal shares to 1."""
+    """Return ½ Σ |share in one sample − share in the other| over the same cells: 0 (equal) to 1."""
     left_size, right_size = sum(left), sum(right)
     return sum(abs(a / left_size - b / right_size) for a, b in zip(left, right, strict=True)) / 2
 
 
 def chi_square(left: Sequence[int], right: Sequence[int]) -> ChiSquare:
-    """Pearson's test of homogeneity on a table of two samples by cells.
+    """Run Pearson's test of homogeneity on a table of two samples by cells.
 
     A cell's expected count is its total × the sample's size ÷ both sizes. Over cells − 1 = d degrees of
     freedom the tail of X² is Q(d/2, X²/2), the regularised upper incomplete gamma function (Pearson
@@ -68,24 +68,24 @@ def chi_square(left: Sequence[int], right: Sequence[int]) -> ChiSquare:
 
 
 def merged_cells(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int]]:
-    """The cells with the rare ones made one, and that joined to the least frequent if it is rare itself.
+    """Merge the rare cells into one, and that one with the least frequent other cell if it is still rare.
 
-    Which cells are merged depends on their totals alone, which say nothing of where the samples differ.
+    The choice depends only on the cells' totals, which do not show where the samples differ.
     """
     share = min(sum(left), sum(right)) / (sum(left) + sum(right))
     ordered = sorted(zip(left, right, strict=True), key=sum, reverse=True)
-    cells = [cell for cell in ordered if sum(cell) * share >= LEAST_EXPECTED]
+    cells = [cell for cell in ordered if sum(cell) * share >= MIN_EXPECTED]
     rest = (sum(a for a, _ in ordered[len(cells) :]), sum(b for _, b in ordered[len(cells) :]))
-    if cells and 0 < sum(rest) * share < LEAST_EXPECTED:
+    if cells and 0 < sum(rest) * share < MIN_EXPECTED:
         last = cells.pop()
         rest = (last[0] + rest[0], last[1] + rest[1])
     return [*cells, rest] if sum(rest) else cells
 
 
 def permutation_noise(left: Sequence[int], right: Sequence[int], permutations: int, seed: int) -> Noise:
-    """Divide the pooled sample at random, again and again, and measure the distance each time.
+    """Split the pooled sample at random many times and measure the distance each time.
 
-    If both samples come from one distribution, theirs is one such division, and its distance exceeds
+    If both samples come from one distribution, they are one such split, and their distance exceeds
     ``high`` about once in a hundred times.
     """
     pooled = torch.tensor([a + b for a, b in zip(left, right, strict=True)])

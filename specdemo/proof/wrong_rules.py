@@ -1,16 +1,16 @@
-"""Two ways of getting rejection sampling wrong, for tests of sameness to be tested with."""
+"""Two wrong versions of rejection sampling, which the distribution test must detect."""
 
 import torch
 from torch import Tensor
 
 from specdemo.engine.rules import RejectionRule
 from specdemo.engine.sampling import residual
-from specdemo.proof.bounds import Control
+from specdemo.proof.proof_request import Control
 from specdemo.records.trace import RunConfig
 
 
 class WrongAcceptEverything(RejectionRule):
-    """Wrong on purpose: every drafted token stays, so most of the text is the draft's."""
+    """Wrong on purpose: every draft token is accepted, so most of the text is the draft's."""
 
     def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
         return torch.ones_like(coins, dtype=torch.bool)
@@ -19,7 +19,7 @@ class WrongAcceptEverything(RejectionRule):
 class WrongNoResidual(RejectionRule):
     """Wrong on purpose: the correction is drawn from p itself.
 
-    Accepted drafts have already put out min(p, q) of each token; the rest of p alone is left to give.
+    Accepted draft tokens already account for min(p, q); corrections must come from the rest of p only.
     """
 
     def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,7 +27,7 @@ class WrongNoResidual(RejectionRule):
 
 
 def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) -> RejectionRule:
-    """A fresh rule object that breaks rejection sampling in the way named."""
+    """Return a fresh rule that breaks rejection sampling as ``control`` says."""
     match control:
         case Control.ACCEPT_EVERYTHING:
             return WrongAcceptEverything(config, device)

@@ -1,1 +1,1 @@
-"""Predict, then see: questions that a measurement answers."""
+"""The quiz: predictions that a measurement on the loaded models answers."""

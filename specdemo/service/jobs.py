@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from specdemo.lab.events import lab_events
-from specdemo.lab.request import parse_lab
+from specdemo.lab.lab_events import lab_events
+from specdemo.lab.lab_request import parse_lab
 from specdemo.pairs.live import LiveRun, calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_drafts import judge_class, parse_class
 from specdemo.play.game import parse_turn
 from specdemo.play.turn import play_turn
-from specdemo.proof.events import proof_events
-from specdemo.proof.request import parse_proof
+from specdemo.proof.proof_events import proof_events
+from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events
 from specdemo.records.events import Event

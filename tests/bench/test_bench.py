@@ -9,8 +9,7 @@ from helpers.tiny import tiny_pair
 
 from specdemo.bench import bench as measuring
 from specdemo.bench.bench import Bench
-from specdemo.bench.measuring import Settings
-from specdemo.bench.prompts import read_prompts
+from specdemo.bench.prompts import Settings, read_prompts
 from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
@@ -81,7 +80,7 @@ def test_a_file_of_another_bench_is_not_overwritten(pair, prompts, tmp_path):
     with pytest.raises(UserError, match="other settings; choose another name"):
         Bench(prompts, replace(SETTINGS, ks=[1]), out)
     out.write_text("{}")
-    with pytest.raises(UserError, match="is no bench"):
+    with pytest.raises(UserError, match="is not a bench"):
         Bench(prompts, SETTINGS, out)
 
 

@@ -1,17 +1,21 @@
-"""Other libraries beside ours: fair models for them, honest rows, and a page that stands alone."""
+"""Other libraries compared with ours: the models they get, their processes, the rows, and the page."""
 
 import json
 import sys
+import threading
+from dataclasses import replace
+from multiprocessing import Pipe
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from helpers.tiny import byte_tokenizer, emitted, nearby, tiny_llama
 from transformers import AutoModelForCausalLM
 
-from specdemo.bench.peer import Peer
-from specdemo.bench.peer_bench import ALONE, OURS, PeerBench, PeerSettings
-from specdemo.bench.peers import available_peers, full_vocabulary, peer_models
-from specdemo.bench.prompts import Prompt
+from specdemo.bench.peer_engines import METHODS, Contender, PeerModels, serve
+from specdemo.bench.peers import ALONE, OURS, PeerBench, full_vocabulary, peer_contenders, peer_models
+from specdemo.bench.prompts import Prompt, Settings
 from specdemo.models.draft_files import place_like
 from specdemo.models.reduced_draft import load_draft, save_draft, slice_of_target
 from specdemo.pairs.lanes import Lanes
@@ -23,7 +27,7 @@ from specdemo.records.trace import Finish
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 
 TOKENS = 12
-SETTINGS = PeerSettings(["draft-model", "prompt-lookup"], 3, TOKENS)
+SETTINGS = Settings(["draft-model", "prompt-lookup"], [3], [0.0], None, TOKENS, 1, 0)
 PROMPTS = [Prompt(f"p{i}", "a", "raw", f"text {i}") for i in range(3)]
 
 
@@ -45,35 +49,101 @@ def pair(folders):
 
 
 def written(pair, prompt):
-    (config, _) = SETTINGS.configs(prompt)
+    (config, _) = SETTINGS.configs(prompt, 0.0)
     rounds = list(Lanes(pair).baseline(config, pair.prompt_ids(config)))
     assert rounds[-1].finish in (Finish.LENGTH, Finish.EOS)
     return emitted(rounds)
 
 
 @pytest.mark.slow
-def test_transformers_writes_our_baselines_text_in_all_its_ways(pair, folders):
-    with peer_models(pair, *folders, gguf=None) as models:
-        said: list[str] = []
-        peers = [p for p in available_peers(models, said.append) if p.package.startswith("transformers")]
-        assert [peer.name for peer in peers] == ["generate", "assisted generation", "prompt lookup"]
-        assert [peer.alone for peer in peers] == [True, False, False]
-        assert any(line.startswith("llama_cpp is left out") for line in said)
+def test_transformers_writes_our_baselines_text_in_a_process_of_its_own(pair, folders):
+    said: list[str] = []
+    with (
+        peer_models(pair, *folders, gguf=None) as models,
+        peer_contenders(pair, models, said.append) as peers,
+    ):
+        assert [(peer.name, peer.alone) for peer in peers] == [
+            ("generate", True),
+            ("assisted generation", False),
+            ("prompt lookup", False),
+        ]
         for prompt in PROMPTS:
             ids = pair.tokenizer(prompt.prompt)["input_ids"]
-            assert all(peer.generate(ids, TOKENS) == written(pair, prompt) for peer in peers)
+            for peer in peers:
+                found, seconds = peer.write(ids, TOKENS)
+                assert found == written(pair, prompt) and seconds > 0
+    assert all("--gguf" in sentence for sentence in said) and len(said) == len(METHODS) - 1
 
 
 @pytest.mark.slow
-def test_a_library_that_is_missing_or_broken_is_named_and_left_out(pair, folders, monkeypatch):
-    monkeypatch.setitem(sys.modules, "economize", None)
-    monkeypatch.setattr("specdemo.bench.peers._flashspec", lambda models: 1 / 0)
-    said: list[str] = []
-    with peer_models(pair, *folders, gguf=None) as models:
-        found = available_peers(models, said.append)
-    assert {peer.package.split()[0] for peer in found} == {"transformers"}
-    assert any(line.startswith("economize is left out") for line in said)
-    assert any("ZeroDivisionError" in line for line in said)
+@pytest.mark.timeout(600)
+def test_llama_cpp_writes_the_embedded_target_from_its_file(embedded_pair, monkeypatch):
+    pytest.importorskip("xllamacpp")
+    monkeypatch.setattr("specdemo.bench.peers.METHODS", ["xllamacpp"])
+    with (
+        peer_models(embedded_pair, "embedded", "embedded", None) as models,
+        peer_contenders(embedded_pair, models, pytest.fail) as (plain, lookup),
+    ):
+        ids = embedded_pair.tokenizer("one two three one two three one two")["input_ids"]
+        assert len(plain.write(ids, TOKENS)[0]) == TOKENS
+        assert plain.write(ids, TOKENS)[0] == lookup.write(ids, TOKENS)[0]
+        assert (plain.precision, plain.alone, lookup.alone) == ("Q4_1", True, False)
+
+
+def served(package, models, *requests):
+    """What a library's process would send first, and its answers; served by a thread here."""
+    ours, theirs = Pipe()
+    threading.Thread(target=serve, args=(package, models, [1, 2], theirs), daemon=True).start()
+    first, answers = ours.recv(), []
+    for request in requests:
+        ours.send(request)
+        answers.append(ours.recv()[0])
+    return first, answers
+
+
+@pytest.fixture
+def openvino(monkeypatch, tmp_path):
+    """Stand-ins for OpenVINO's modules, and the models it gets."""
+    made = []
+
+    class LLMPipeline:
+        def __init__(self, path, device, **options):
+            made.append((path, device, options))
+
+        def generate(self, inputs, config):
+            assert config.stop_token_ids == {9} and not config.do_sample
+            return SimpleNamespace(tokens=[np.arange(config.max_new_tokens) + inputs.ids.shape[1]])
+
+    library = SimpleNamespace(
+        LLMPipeline=LLMPipeline,
+        GenerationConfig=SimpleNamespace,
+        TokenizedInputs=lambda ids, mask: SimpleNamespace(ids=ids, mask=mask),
+    )
+    monkeypatch.setitem(sys.modules, "openvino_genai", library)
+    monkeypatch.setitem(sys.modules, "openvino", SimpleNamespace(Tensor=lambda values: values))
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "1.0")
+    return made, PeerModels("", "", tmp_path / "tiny.Q8_0.gguf", frozenset({9}), "bf16", threads=2)
+
+
+def test_openvino_reads_the_same_file(openvino):
+    made, models = openvino
+    first, answers = served(
+        "openvino-genai", models, ("plain", [3, 1, 4], 3), ("prompt lookup", [3, 1, 4], 2)
+    )
+    assert first == (
+        "openvino-genai 1.0", "Q8_0", [("plain", True), ("prompt lookup", False)], []
+    )  # fmt: skip
+    threads = {"INFERENCE_NUM_THREADS": 2}
+    assert made == [(str(models.gguf), "CPU", threads | more) for more in ({}, {"prompt_lookup": True})]
+    assert answers == [[3, 4, 5], [3, 4]]
+
+
+def test_a_library_that_fails_is_reported_with_its_reason(openvino, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    (_, _, working, failures), _ = served("openvino-genai", openvino[1])
+    assert working == [] and "openvino-genai 1.0 is left out" in failures[0]
+    (_, _, _, failures), _ = served("transformers", openvino[1])
+    assert "transformers 1.0 is left out" in failures[0]
 
 
 def test_a_reduced_draft_with_a_whole_vocabulary_says_the_same(folders, tmp_path):
@@ -93,18 +163,14 @@ def test_a_reduced_draft_with_a_whole_vocabulary_says_the_same(folders, tmp_path
     assert half.base_model.rotary_emb.inv_freq.dtype == torch.float32
 
 
-def test_rows_compare_each_way_with_its_own_baseline_and_with_ours(pair, tmp_path):
+def test_rows_compare_each_method_with_its_own_baseline_and_with_ours(pair, tmp_path):
     def parrot(ids, tokens):
-        return [1] * tokens
-
-    def broken(ids, tokens):
-        raise KeyError("no such thing")
+        return [1] * tokens, 0.5
 
     peers = [
-        Peer("broken 1.0", "plain", True, broken, "fp32"),
-        Peer("parrot 1.0", "plain", True, parrot, "fp32"),
-        Peer("parrot 1.0", "drafted", False, parrot, "fp32"),
-        Peer("parrot 1.0", "short", False, lambda ids, tokens: parrot(ids, tokens - 1), "fp32"),
+        Contender("parrot 1.0", "plain", True, "fp32", parrot),
+        Contender("parrot 1.0", "drafted", False, "fp32", parrot),
+        Contender("parrot 1.0", "short", False, "fp32", lambda ids, tokens: parrot(ids, tokens - 1)),
     ]
     bench = PeerBench(PROMPTS, SETTINGS, tmp_path / "peers.json")
     bench.run(pair, peers)
@@ -126,42 +192,33 @@ def test_rows_compare_each_way_with_its_own_baseline_and_with_ours(pair, tmp_pat
     assert "parrot 1.0: drafted (fp32)" in page and "<script src=" not in page
 
 
-def test_a_library_has_a_baseline_in_each_precision_it_runs_in(pair, tmp_path):
-    def writer(token):
-        return lambda ids, tokens: [token] * tokens
+def test_contenders_take_turns_at_being_first(pair, tmp_path):
+    order = []
 
-    peers = [
-        Peer("parrot 1.0", "plain", True, writer(1), "Q4_1"),
-        Peer("parrot 1.0", "plain", True, writer(2), "Q4_0"),
-        Peer("parrot 1.0", "drafted", False, writer(1), "Q4_1"),
-        Peer("parrot 1.0", "drafted", False, writer(1), "Q4_0"),
-    ]
-    bench = PeerBench(PROMPTS[:1], SETTINGS, tmp_path / "peers.json")
-    bench.run(pair, peers)
-    summary = json.loads((tmp_path / "peers.json").read_text())["summary"][3:]
-    assert [(item["precision"], item["identical"]) for item in summary] == [
-        ("Q4_1", None),
-        ("Q4_0", None),
-        ("Q4_1", 1),
-        ("Q4_0", 0),
-    ]
+    def writer(name):
+        def write(ids, tokens):
+            order.append(name)
+            return [1] * tokens, 0.5
+
+        return Contender("parrot 1.0", name, name == "a", "fp32", write)
+
+    settings = Settings(["prompt-lookup"], [3], [0.0], None, 4, 1, 0)
+    prompts = [Prompt(f"p{i}", "a", "raw", f"text {i}") for i in range(4)]
+    PeerBench(prompts, settings, tmp_path / "out.json").run(pair, [writer("a"), writer("b")])
+    assert "".join(order) == "abababba"
 
 
-def test_beside_our_fp16_others_run_in_what_it_computes_in(folders):
+def test_next_to_our_fp16_others_run_in_fp32(folders):
     half = load_sources(Sources(*folders, device="cpu", precision="fp16"))
     with peer_models(half, *folders, gguf=None) as models:
-        peers = [
-            p for p in available_peers(models, lambda text: None) if p.package.startswith("transformers")
-        ]
-        assert {peer.precision for peer in peers} == {"fp32"}
-        assert models.target.dtype == torch.float32
+        assert models.precision == "fp32"
 
 
-def test_what_cannot_be_compared_is_said_in_a_sentence(pair, folders, tmp_path):
+def test_what_cannot_be_compared_is_refused(pair, folders, tmp_path):
     (tmp_path / "old.json").write_text("{}")
     with pytest.raises(UserError, match="exists; choose another name"):
         PeerBench(PROMPTS, SETTINGS, tmp_path / "old.json")
     with pytest.raises(UserError, match="k must be from"):
-        PeerBench(PROMPTS, PeerSettings(["draft-model"], 99, TOKENS), tmp_path / "out.json")
+        PeerBench(PROMPTS, replace(SETTINGS, ks=[99]), tmp_path / "out.json")
     with pytest.raises(UserError, match="name one with --draft"), peer_models(pair, folders[0], "none", None):
         pass

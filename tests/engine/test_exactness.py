@@ -33,8 +33,8 @@ from specdemo.engine.rules import (
 )
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
-from specdemo.lab.handicap import Handicap
-from specdemo.lab.perturbed import PerturbedRuntime
+from specdemo.lab.ablated_lanes import AblatedRuntime
+from specdemo.lab.ablation import Ablation
 from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
 from specdemo.records.trace import Round, Rule, RunConfig
 from specdemo.training.n_grams import WrittenText, count_n_grams
@@ -162,8 +162,8 @@ TABLE = count_n_grams([WrittenText(np.array([2, 1, 2, 1, 2, 1]), 0)], VOCAB)
 DRAFTERS = {
     "draft-model": whole_draft,
     "reduced": reduced_draft,
-    "noisy": lambda: DraftModelDrafter(PerturbedRuntime(TableRuntime(DRAFT), Handicap(noise=0.5))),
-    "hotter": lambda: DraftModelDrafter(PerturbedRuntime(TableRuntime(DRAFT), Handicap(temperature=3.0))),
+    "noisy": lambda: DraftModelDrafter(AblatedRuntime(TableRuntime(DRAFT), Ablation(noise=0.5))),
+    "hotter": lambda: DraftModelDrafter(AblatedRuntime(TableRuntime(DRAFT), Ablation(temperature=3.0))),
     "prompt-lookup": lambda: PromptLookupDrafter(CPU),
     "lookup+model": lambda: FirstOf([PromptLookupDrafter(CPU), whole_draft()]),
     "n-gram": lambda: NGramDrafter(TABLE, CPU),

@@ -13,9 +13,9 @@ from helpers.odd import ANYTHING, HEADER_LISTS, files, odd_bodies
 from helpers.watched import Watched
 from hypothesis import strategies as st
 
-from specdemo.lab.request import parse_lab
+from specdemo.lab.lab_request import parse_lab
 from specdemo.play.game import parse_turn
-from specdemo.proof.request import parse_proof
+from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in
 from specdemo.records.limits import flag, parse_config

@@ -32,7 +32,7 @@ import runpy, sys
 sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
-from specdemo.models import learning_table
+from specdemo.models import n_gram
 from specdemo.service import hosting, jobs
 from specdemo.ui import page
 
@@ -42,7 +42,7 @@ def service(self, offer):
     return services.local_service(load, offer, self.bounds)
 
 torch.set_num_threads(1)
-learning_table.MOST_CONTEXTS, page.MOST_SESSIONS = 2_000, 20
+n_gram.MOST_CONTEXTS, page.MOST_SESSIONS = 2_000, 20
 hosting.Hosting.service = service
 runpy.run_path("app.py", run_name="__main__")
 """

@@ -17,14 +17,14 @@ from typing import Any
 from helpers.replay import Event, proved, recorded
 from helpers.tiny import tiny_pair
 
-from specdemo.lab.events import lab_events
-from specdemo.lab.request import LabRequest
+from specdemo.lab.lab_events import lab_events
+from specdemo.lab.lab_request import LabRequest
 from specdemo.pairs.live import calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_drafts import ClassRequest, ClassResults
 from specdemo.play.game import MODEL, ONE, TurnEvents, TurnRequest
-from specdemo.proof.request import Proof, ProofRequest
-from specdemo.quiz.question import Outcome
+from specdemo.proof.proof_request import Proof, ProofRequest
+from specdemo.quiz.judging import Outcome
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import side_event, start_event, verdict_event
 from specdemo.records.figures import Totals

@@ -6,11 +6,20 @@ import json
 import pytest
 from helpers.tiny import tiny_pair
 
-import specdemo.lab.sweeps
+import specdemo.lab.experiments
 from specdemo.bench.bench import Bench
-from specdemo.bench.measuring import Settings, measure
-from specdemo.bench.prompts import Prompt, shipped_prompts
-from specdemo.lab.plans import NOISES, REPEATS, TEMPERATURES, configs_for, sweep_plan
+from specdemo.bench.measuring import measure
+from specdemo.bench.prompts import Prompt, Settings, shipped_prompts
+from specdemo.lab.experiments import (
+    NOISES,
+    REPEATS,
+    TEMPERATURES,
+    Setting,
+    configs_for,
+    measure_plan,
+    measure_setting,
+    plan_experiment,
+)
 from specdemo.lab.points import (
     CATEGORY,
     DRAFT_COST,
@@ -20,7 +29,6 @@ from specdemo.lab.points import (
     SWEEPS,
     TEMPERATURE,
 )
-from specdemo.lab.sweeps import Setting, measure_setting, sweep
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import AUTO, Calibration, Mode, Rule
@@ -46,8 +54,8 @@ def pair():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SWEEPS)
 def test_every_sweep_yields_its_points_in_order(pair, name):
-    plan = sweep_plan(name, pair, PROMPTS, SHORT)
-    points = list(sweep(pair, plan))
+    plan = plan_experiment(name, pair, SHORT, PROMPTS)
+    points = list(measure_plan(pair, plan))
     assert [point.x for point in points] == AXES[name]
     assert [point.label for point in points] == [setting.label for setting in plan.settings]
     assert all(
@@ -63,9 +71,9 @@ def test_every_sweep_yields_its_points_in_order(pair, name):
 
 def test_a_point_is_yielded_before_the_next_is_measured(pair):
     measured = []
-    plan = sweep_plan(DRAFT_LENGTH, pair, PROMPTS[:1], SHORT)
+    plan = plan_experiment(DRAFT_LENGTH, pair, SHORT, PROMPTS[:1])
     counted = dataclasses.replace(plan, settings=_Watched(plan.settings, measured))
-    for count, _ in enumerate(sweep(pair, counted), 1):
+    for count, _ in enumerate(measure_plan(pair, counted), 1):
         assert len(measured) == count
 
 
@@ -86,9 +94,9 @@ class _Watched(tuple):
 @pytest.mark.parametrize("asked", [5, 30, 60])
 def test_a_stopped_sweep_keeps_its_whole_points(pair, asked):
     calls, taken = iter(range(asked)), []
-    plan = sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT)
+    plan = plan_experiment(DRAFT_LENGTH, pair, SHORT, PROMPTS)
     plan = dataclasses.replace(plan, settings=_Watched(plan.settings, taken))
-    points = list(sweep(pair, plan, lambda: next(calls, None) is None))
+    points = list(measure_plan(pair, plan, lambda: next(calls, None) is None))
     assert len(taken) == len(points) + 1 < MAX_K
     assert [point.x for point in points] == list(range(1, len(points) + 1))
     assert all(point.runs == 2 and point.identical for point in points)
@@ -96,7 +104,7 @@ def test_a_stopped_sweep_keeps_its_whole_points(pair, asked):
 
 
 def test_closing_a_sweep_ends_it(pair):
-    running = sweep(pair, sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT))
+    running = measure_plan(pair, plan_experiment(DRAFT_LENGTH, pair, SHORT, PROMPTS))
     assert next(running).x == 1
     running.close()
     assert list(running) == []
@@ -106,7 +114,10 @@ def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
     bench = Bench(PROMPTS, Settings([DRAFT_MODEL], [1, 3, 8], [0.0], None, 10, 1, 0), tmp_path / "out.json")
     bench.run(pair)
     saved = json.loads((tmp_path / "out.json").read_text())
-    points = {p.x: p for p in sweep(pair, sweep_plan(DRAFT_LENGTH, pair, PROMPTS, {"max_new_tokens": 10}))}
+    points = {
+        p.x: p
+        for p in measure_plan(pair, plan_experiment(DRAFT_LENGTH, pair, {"max_new_tokens": 10}, PROMPTS))
+    }
     for item in saved["summary"]:
         if item["category"] == "overall":
             point = points[item["k"]]
@@ -131,12 +142,13 @@ def test_costs_are_the_calibration_s_own():
 
 
 def test_one_run_that_differs_is_enough(pair, monkeypatch):
-    def differing(pair, configs, prompt_ids, stop):
+    def differing(lanes, configs, stop):
         same = configs[0].prompt == PROMPTS[0].prompt
-        return [dataclasses.replace(totals, identical=same) for totals in measure(pair, configs, prompt_ids)]
+        runs = measure(lanes, configs) or []
+        return [run._replace(totals=dataclasses.replace(run.totals, identical=same)) for run in runs]
 
-    monkeypatch.setattr(specdemo.lab.sweeps, "measure", differing)
-    first = sweep_plan(DRAFT_LENGTH, pair, PROMPTS, SHORT).settings[0]
+    monkeypatch.setattr(specdemo.lab.experiments, "measure", differing)
+    first = plan_experiment(DRAFT_LENGTH, pair, SHORT, PROMPTS).settings[0]
     assert measure_setting(pair, first).identical is False
 
 
@@ -144,7 +156,7 @@ def test_what_is_asked_for_holds_for_all_runs_and_what_is_varied_is_not_looked_a
     request = {"k": 5, "temperature": 0.7, "rule": "shared-noise", "seed": 9, "max_new_tokens": 11}
     request |= {"drafter": "lookup+model"}
     for name in SWEEPS:
-        for setting in sweep_plan(name, pair, PROMPTS, request).settings:
+        for setting in plan_experiment(name, pair, request, PROMPTS).settings:
             for config in setting.configs:
                 assert (config.seed, config.max_new_tokens) == (9, 11)
                 assert config.k == ((setting.x or AUTO) if name == DRAFT_LENGTH else 5)
@@ -155,7 +167,7 @@ def test_what_is_asked_for_holds_for_all_runs_and_what_is_varied_is_not_looked_a
 
 def test_temperatures_begin_greedily_and_keep_a_sampling_rule(pair):
     def rules(rule: str | None) -> list[Rule]:
-        plan = sweep_plan(TEMPERATURE, pair, PROMPTS, {**SHORT, "rule": rule})
+        plan = plan_experiment(TEMPERATURE, pair, {**SHORT, "rule": rule}, PROMPTS)
         return [setting.configs[0].rule for setting in plan.settings]
 
     others = len(TEMPERATURES) - 1
@@ -164,35 +176,38 @@ def test_temperatures_begin_greedily_and_keep_a_sampling_rule(pair):
 
 
 def test_categories_keep_to_their_own_prompts(pair):
-    for setting in sweep_plan(CATEGORY, pair, PROMPTS, SHORT).settings:
+    for setting in plan_experiment(CATEGORY, pair, SHORT, PROMPTS).settings:
         own = [prompt.prompt for prompt in PROMPTS if prompt.category == setting.label]
         assert [config.prompt for config in setting.configs] == own
 
 
 def test_only_drafters_that_the_pair_has_are_swept(pair):
     def drafters(of) -> list[str]:
-        return [setting.label for setting in sweep_plan(DRAFTER, of, PROMPTS, SHORT).settings]
+        return [setting.label for setting in plan_experiment(DRAFTER, of, SHORT, PROMPTS).settings]
 
     assert drafters(pair) == [DRAFT_MODEL, "prompt-lookup", "lookup+model", "early-exit"]
     alone = dataclasses.replace(pair, draft=None)
     assert drafters(alone) == ["prompt-lookup", "early-exit"]
-    assert sweep_plan(DRAFT_LENGTH, alone, PROMPTS).settings[0].configs[0].drafter == "prompt-lookup"
+    assert (
+        plan_experiment(DRAFT_LENGTH, alone, prompts=PROMPTS).settings[0].configs[0].drafter
+        == "prompt-lookup"
+    )
 
 
 def test_the_default_prompts_are_few_and_shipped_and_fit_the_tokeniser(pair, monkeypatch):
     shipped = {prompt.prompt for prompt in shipped_prompts()}
-    assert {c.prompt for c in sweep_plan(DRAFT_LENGTH, pair).settings[0].configs} < shipped
-    assert [len(setting.configs) for setting in sweep_plan(CATEGORY, pair).settings] == [2] * 6
-    modes = {config.mode for s in sweep_plan(CATEGORY, pair).settings for config in s.configs}
+    assert {c.prompt for c in plan_experiment(DRAFT_LENGTH, pair).settings[0].configs} < shipped
+    assert [len(setting.configs) for setting in plan_experiment(CATEGORY, pair).settings] == [2] * 6
+    modes = {config.mode for s in plan_experiment(CATEGORY, pair).settings for config in s.configs}
     assert modes == {Mode.CHAT, Mode.RAW}
     monkeypatch.setattr(pair.tokenizer, "chat_template", None)
-    assert {c.mode for s in sweep_plan(CATEGORY, pair).settings for c in s.configs} == {Mode.RAW}
+    assert {c.mode for s in plan_experiment(CATEGORY, pair).settings for c in s.configs} == {Mode.RAW}
 
 
 @pytest.mark.parametrize(
     ("name", "request_", "words"),
     [
-        ("k", {}, "Unknown sweep 'k'; choose one of: draft-length"),
+        ("k", {}, "Unknown experiment 'k'; choose one of: draft-length"),
         (DRAFT_LENGTH, {"max_new_tokens": 0}, "max_new_tokens must be from 1"),
         (TEMPERATURE, {"drafter": "oracle"}, "Unknown drafter"),
         (DRAFT_QUALITY, {"drafter": "prompt-lookup"}, "choose draft-model instead of prompt-lookup"),
@@ -201,11 +216,11 @@ def test_the_default_prompts_are_few_and_shipped_and_fit_the_tokeniser(pair, mon
 )
 def test_what_cannot_be_measured_is_refused_before_anything_is(pair, name, request_, words):
     with pytest.raises(UserError, match=words):
-        sweep_plan(name, pair, PROMPTS, request_)
+        plan_experiment(name, pair, request_, PROMPTS)
 
 
 def test_a_sweep_without_prompts_or_draft_model_is_refused(pair):
     with pytest.raises(UserError, match="at least one prompt"):
-        sweep_plan(DRAFT_LENGTH, pair, [])
+        plan_experiment(DRAFT_LENGTH, pair, prompts=[])
     with pytest.raises(UserError, match="no draft model"):
-        sweep_plan(DRAFT_COST, dataclasses.replace(pair, draft=None), PROMPTS)
+        plan_experiment(DRAFT_COST, dataclasses.replace(pair, draft=None), None, PROMPTS)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from specdemo.lab.theory import parse_theory, run_answer, theory_answer
+from specdemo.lab.answers import parse_theory, run_answer, theory_answer
 from specdemo.records import recordings
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.theory import RoundShape, best_length, linear_costs, oracle_length, theoretical_speedup
@@ -80,7 +80,7 @@ def test_a_run_is_shown_what_it_would_have_been_worth(run):
     assert (answer["s_cost"], answer["s_oracle"]) == (oracle.s_cost, oracle.s_oracle)
     assert answer["s_oracle"] > answer["s_cost"] == pytest.approx(run.totals["s_cost"])
     assert f"{oracle.lengths.count(0)} of {len(oracle.lengths)} rounds" in answer["sentence"]
-    assert f"{oracle.open_ended} drafts were kept whole" in answer["sentence"]
+    assert f"{oracle.open_ended} drafts were accepted in full" in answer["sentence"]
     rounds = sum(sum(trace["y"]) for trace in answer["chart"]["light"]["data"])
     assert rounds == len(oracle.lengths)
 

@@ -5,10 +5,11 @@ import dataclasses
 import pytest
 from helpers.tiny import tiny_pair
 
+from specdemo.lab.ablation import NONE
 from specdemo.lab.conditions import CONTRASTS, K
-from specdemo.lab.contrasts import contrast_plan, contrasts
-from specdemo.lab.handicap import NONE
+from specdemo.lab.experiments import Plan, measure_plan, plan_experiment
 from specdemo.lab.points import BEST, HELPS, HURTS, LESS
+from specdemo.lab.points import CONTRASTS as ALL
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Rule
 
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 SHORT = {"max_new_tokens": 6}
 NAMES = [contrast.name for contrast in CONTRASTS]
 OF_THE_DRAFT = {"cheap-draft", "aligned-draft", "different-distribution"}
-WITH_A_HANDICAP = OF_THE_DRAFT | {"parallel-verification"}
+ABLATED = OF_THE_DRAFT | {"parallel-verification"}
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,12 @@ def pair():
 
 @pytest.fixture(scope="module")
 def points(pair):
-    return list(contrasts(pair, contrast_plan(pair, SHORT)))
+    return list(measure_plan(pair, plan_experiment(ALL, pair, SHORT)))
+
+
+def sides(plan: Plan):
+    """Both settings of each contrast."""
+    return zip(plan.settings[::2], plan.settings[1::2], strict=True)
 
 
 @pytest.mark.slow
@@ -55,18 +61,19 @@ def test_wrong_words_are_never_accepted_and_change_nothing(points):
 
 
 def test_sides_differ_in_what_the_contrast_is_about(pair):
-    for contrast, helps, hurts in contrast_plan(pair, {**SHORT, "seed": 4, "k": 9, "temperature": 1.9}):
-        assert helps.handicap == NONE
+    for helps, hurts in sides(plan_experiment(ALL, pair, {**SHORT, "seed": 4, "k": 9, "temperature": 1.9})):
+        contrast = helps.contrast
+        assert helps.ablation == NONE
         for config in helps.configs:
             assert config.k == (2 if contrast.name == "overhead" else K)
             assert config.temperature == (0.8 if contrast.name == "different-distribution" else 0)
             assert (config.seed, config.max_new_tokens) == (4, 6)
-        assert (hurts.handicap != NONE) == (contrast.name in WITH_A_HANDICAP)
+        assert (hurts.ablation != NONE) == (contrast.name in ABLATED)
         same_prompts = [c.prompt for c in hurts.configs] == [c.prompt for c in helps.configs]
         assert same_prompts == (contrast.name != "creative-task")
-        if hurts.handicap != NONE:
+        if hurts.ablation != NONE:
             assert hurts.configs == helps.configs
-    plans = {contrast.name: hurts for contrast, _, hurts in contrast_plan(pair)}
+    plans = {hurts.contrast.name: hurts for _, hurts in sides(plan_experiment(ALL, pair))}
     assert plans["overhead"].configs[0].k == MAX_K
     assert plans["predictable-text"].configs[0].rule is Rule.REJECTION
     assert plans["predictable-text"].configs[0].temperature == 1.5
@@ -74,15 +81,17 @@ def test_sides_differ_in_what_the_contrast_is_about(pair):
 
 def test_a_pair_without_a_draft_model_shows_what_it_can(pair):
     alone = dataclasses.replace(pair, draft=None)
-    names = [contrast.name for contrast, _, _ in contrast_plan(alone)]
-    assert names == [name for name in NAMES if name not in OF_THE_DRAFT]
-    shown = list(contrasts(alone, contrast_plan(alone, SHORT)[-2:]))
-    assert [point.side for point in shown] == [HELPS, HURTS] * 2
+    plan = plan_experiment(ALL, alone, SHORT)
+    assert [helps.contrast.name for helps, _ in sides(plan)] == [
+        name for name in NAMES if name not in OF_THE_DRAFT
+    ]
+    last = dataclasses.replace(plan, settings=plan.settings[-4:])
+    assert [point.side for point in measure_plan(alone, last)] == [HELPS, HURTS] * 2
 
 
 def test_stopping_keeps_the_sides_that_were_measured(pair):
     stopped = False
-    running = contrasts(pair, contrast_plan(pair, SHORT), lambda: stopped)
+    running = measure_plan(pair, plan_experiment(ALL, pair, SHORT), lambda: stopped)
     kept = [next(running), next(running), next(running)]
     stopped = True
     assert list(running) == []
@@ -91,4 +100,4 @@ def test_stopping_keeps_the_sides_that_were_measured(pair):
 
 def test_settings_out_of_bounds_are_refused(pair):
     with pytest.raises(UserError, match="max_new_tokens must be from 1"):
-        contrast_plan(pair, {"max_new_tokens": 0})
+        plan_experiment(ALL, pair, {"max_new_tokens": 0})

@@ -3,24 +3,21 @@
 import pytest
 
 from specdemo.bench.prompts import shipped_prompts
-from specdemo.lab.handicap import Handicap
-from specdemo.lab.plans import configs_for
-from specdemo.lab.points import DRAFT_LENGTH
-from specdemo.lab.sweeps import Setting, SweepPlan, measure_setting, sweep
-from specdemo.lab.throughput import ThroughputPlan, throughput
+from specdemo.lab.ablation import Ablation
+from specdemo.lab.experiments import Setting, configs_for, measure_setting
+from specdemo.lab.throughput import measure_batches
 
 PROMPTS = shipped_prompts(1)
 pytestmark = pytest.mark.slow
 
 
-def setting(pair, k: int, handicap: Handicap | None = None) -> Setting:
+def setting(pair, k: int, ablation: Ablation | None = None) -> Setting:
     configs = configs_for(pair, PROMPTS, {"k": k, "max_new_tokens": 16})
-    return Setting(k, f"k = {k}", configs, handicap or Handicap())
+    return Setting(k, f"k = {k}", configs, ablation or Ablation())
 
 
-def test_a_short_sweep_of_draft_lengths(embedded_pair):
-    plan = SweepPlan(DRAFT_LENGTH, "", "", (setting(embedded_pair, 1), setting(embedded_pair, 3)))
-    points = list(sweep(embedded_pair, plan))
+def test_two_draft_lengths(embedded_pair):
+    points = [measure_setting(embedded_pair, setting(embedded_pair, k)) for k in (1, 3)]
     assert [point.x for point in points] == [1, 3]
     for point in points:
         assert point.identical is not False and point.runs == 1
@@ -30,10 +27,10 @@ def test_a_short_sweep_of_draft_lengths(embedded_pair):
 
 
 def test_noise_takes_the_acceptance_and_leaves_the_text(embedded_pair):
-    noisy = measure_setting(embedded_pair, setting(embedded_pair, 3, Handicap(noise=1.0)))
+    noisy = measure_setting(embedded_pair, setting(embedded_pair, 3, Ablation(noise=1.0)))
     assert noisy.identical is not False and noisy.alpha < 0.1
 
 
 def test_a_batch_of_real_passes(embedded_pair):
-    (point,) = throughput(embedded_pair, ThroughputPlan(rows=(2,), alpha=0.5))
+    (point,) = measure_batches(embedded_pair, 3, 0.5, rows=(2,))
     assert point.v > 0.8 and 0 < point.c < 1

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from helpers.tiny import service_of, tiny_pair
 
-import specdemo.lab.experiments
+import specdemo.lab.lab_events
 from specdemo.lab.conditions import CONDITIONS
-from specdemo.lab.events import lab_events
+from specdemo.lab.lab_events import lab_events
+from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS, parse_lab
 from specdemo.lab.points import (
     CATEGORY,
     CONTRASTS,
@@ -21,7 +22,6 @@ from specdemo.lab.points import (
     SweepPoint,
     outcome,
 )
-from specdemo.lab.request import NEW_TOKENS, PROMPTS, parse_lab
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS, UserError
 from specdemo.records.trace import Mode
 from specdemo.service.jobs import JobKind
@@ -75,7 +75,7 @@ def test_a_fault_on_the_way_keeps_what_was_measured(pair, monkeypatch):
         yield POINT
         raise UserError("Broken; mend it.")
 
-    monkeypatch.setattr(specdemo.lab.experiments, "sweep", faulty)
+    monkeypatch.setattr(specdemo.lab.lab_events, "measure_plan", faulty)
     seen = []
     with pytest.raises(UserError, match="Broken"):
         for event in events(pair, experiment=DRAFT_COST):
@@ -176,7 +176,7 @@ def test_drafters_are_compared_at_lengths_of_their_own():
         ({"seed": -1}, "seed must be"),
         ({"drafter": "draft-model"}, "Unknown setting 'drafter'"),
         ({"experiment": CONTRASTS, "prompt": "mine"}, "leave the prompt empty"),
-        ({"experiment": CATEGORY, "prompt": "mine"}, "of one kind only"),
+        ({"experiment": CATEGORY, "prompt": "mine"}, "one category only"),
     ],
     ids=str,
 )

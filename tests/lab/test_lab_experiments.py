@@ -8,11 +8,11 @@ import json
 import pytest
 from helpers.tiny import tiny_pair
 
-import specdemo.lab.sweeps
+import specdemo.lab.experiments
 import specdemo.pairs.load
 from specdemo.bench.prompts import Prompt
 from specdemo.cli.main import main
-from specdemo.lab.experiments import experiment
+from specdemo.lab.experiments import measure_plan, plan_experiment
 from specdemo.lab.points import (
     CONTRASTS,
     DRAFT_COST,
@@ -82,8 +82,8 @@ def test_lines_for_the_terminal_say_what_is_missing():
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_is_found_by_name(pair, name):
-    planned = experiment(name, pair, SHORT, PROMPTS)
-    point = next(planned.points)
+    planned = plan_experiment(name, pair, SHORT, PROMPTS)
+    point = next(measure_plan(pair, planned))
     assert planned.expected == {CONTRASTS: 16, THROUGHPUT: 5}.get(name, planned.expected) > 0
     assert (planned.about["experiment"], planned.about["precision"]) == (name, "fp32")
     assert planned.title == TITLES[name] and list(TITLES) == list(EXPERIMENTS)
@@ -95,11 +95,9 @@ def test_every_experiment_is_found_by_name(pair, name):
 def test_an_experiment_is_checked_before_its_first_point(pair):
     alone = dataclasses.replace(pair, draft=None)
     with pytest.raises(UserError, match="no draft model"):
-        experiment(THROUGHPUT, alone)
+        plan_experiment(THROUGHPUT, alone)
     with pytest.raises(UserError, match="fixed k"):
-        experiment(THROUGHPUT, pair, {"k": "auto"})
-    with pytest.raises(UserError, match="Unknown sweep"):
-        experiment("nonsense", pair)
+        plan_experiment(THROUGHPUT, pair, {"k": "auto"})
 
 
 @pytest.mark.slow
@@ -118,7 +116,7 @@ def test_the_command_prints_every_point_and_writes_the_table(capsys, tmp_path, k
 
 @pytest.mark.usefixtures("loaded")
 def test_an_interrupted_command_keeps_what_was_measured(capsys, tmp_path, monkeypatch):
-    measure, calls = specdemo.lab.sweeps.measure, []
+    measure, calls = specdemo.lab.experiments.measure, []
 
     def interrupted(*arguments):
         if len(calls) == 2:
@@ -126,7 +124,7 @@ def test_an_interrupted_command_keeps_what_was_measured(capsys, tmp_path, monkey
         calls.append(arguments)
         return measure(*arguments)
 
-    monkeypatch.setattr(specdemo.lab.sweeps, "measure", interrupted)
+    monkeypatch.setattr(specdemo.lab.experiments, "measure", interrupted)
     out = tmp_path / "out.json"
     assert main(["lab", DRAFT_COST, "--limit", "1", "--max-new-tokens", "4", "--out", str(out)]) == 130
     assert [point["x"] for point in json.loads(out.read_text())["points"]] == [1, 2]

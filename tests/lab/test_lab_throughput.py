@@ -1,18 +1,15 @@
 """The costs of batched passes go into the theory as they are measured."""
 
-import dataclasses
-
 import pytest
 import torch
 from helpers.tiny import tiny_pair
 
-from specdemo.lab.sweeps import measure_setting
-from specdemo.lab.throughput import (
-    REPEATS,
-    ThroughputPlan,
-    median_seconds,
-    throughput,
-)
+from specdemo.bench.prompts import shipped_prompts
+from specdemo.lab.experiments import Setting, configs_for, measure_plan, measure_setting, plan_experiment
+from specdemo.lab.lab_request import PROMPTS
+from specdemo.lab.points import THROUGHPUT
+from specdemo.lab.throughput import REPEATS, measure_batches, median_seconds
+from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import UserError
 from specdemo.records.theory import expected_tokens
 
@@ -44,7 +41,7 @@ def test_passes_take_turns():
 
 
 def test_each_batch_size_yields_a_point_that_adds_up():
-    points = list(throughput(tiny_pair(), ThroughputPlan(k=4, rows=(1, 2, 5), alpha=0.6)))
+    points = list(measure_batches(tiny_pair(), 4, 0.6, rows=(1, 2, 5)))
     assert [point.rows for point in points] == [1, 2, 5]
     for point in points:
         assert (point.k, point.alpha) == (4, 0.6)
@@ -54,32 +51,24 @@ def test_each_batch_size_yields_a_point_that_adds_up():
         assert point.tokens_per_s == pytest.approx(point.s_theory * point.baseline_tokens_per_s)
 
 
-def test_acceptance_is_measured_where_none_is_given(monkeypatch):
-    measured = []
-
-    def measure(pair, setting, stop):
-        assert {config.k for config in setting.configs} == {2}
-        measured.append(
-            measure_setting(pair, dataclasses.replace(setting, configs=setting.configs[:1]), stop)
-        )
-        return measured[-1]
-
-    monkeypatch.setattr("specdemo.lab.throughput.measure_setting", measure)
-    (point,) = throughput(tiny_pair(), ThroughputPlan(k=2, rows=(2,)))
-    assert point.alpha == measured[0].alpha
+def test_the_acceptance_rate_is_that_of_the_draft_model_on_shipped_prompts():
+    pair = tiny_pair()
+    plan = plan_experiment(THROUGHPUT, pair, {"k": 2})
+    own = Setting(None, "", configs_for(pair, shipped_prompts(PROMPTS), {"k": 2, "drafter": DRAFT_MODEL}))
+    assert next(measure_plan(pair, plan)).alpha == measure_setting(pair, own).alpha
 
 
 def test_stopping_ends_it_between_batches():
     pair = tiny_pair()
     stopped = False
-    running = throughput(pair, ThroughputPlan(rows=(1, 2), alpha=0.5), lambda: stopped)
+    running = measure_batches(pair, 3, 0.5, (1, 2), lambda: stopped)
     assert next(running).rows == 1
     stopped = True
     assert list(running) == []
-    assert list(throughput(pair, ThroughputPlan(rows=(1,)), lambda: True)) == []
+    assert list(measure_plan(pair, plan_experiment(THROUGHPUT, pair), lambda: True)) == []
 
 
-@pytest.mark.parametrize("values", [{"k": 0}, {"k": 13}, {"k": "auto"}, {"rows": (1, 0)}, {"alpha": 1.5}])
-def test_plans_out_of_bounds_are_refused(values):
-    with pytest.raises(UserError):
-        ThroughputPlan(**values)
+@pytest.mark.parametrize("k", [0, 13, "auto"])
+def test_draft_lengths_out_of_bounds_are_refused(k):
+    with pytest.raises(UserError, match="fixed k from 1 to 12"):
+        plan_experiment(THROUGHPUT, tiny_pair(), {"k": k})

@@ -8,7 +8,7 @@ from torch import nn
 
 from specdemo.lab.conditions import CONDITIONS
 from specdemo.lab.points import EXPERIMENTS
-from specdemo.lab.throughput import ThroughputPlan, throughput
+from specdemo.lab.throughput import measure_batches
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.lanes import Lanes
@@ -101,5 +101,5 @@ def test_target_and_draft_may_be_on_two_devices(apart, kind, request_):
 
 
 def test_passes_over_batches_are_measured_where_each_model_is(apart):
-    [point] = throughput(apart, ThroughputPlan(k=2, rows=(2,), alpha=0.5))
+    [point] = measure_batches(apart, 2, 0.5, rows=(2,))
     assert point.rows == 2 and point.c > 0

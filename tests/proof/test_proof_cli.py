@@ -4,8 +4,8 @@ import pytest
 from helpers.tiny import tiny_pair
 
 import specdemo.pairs.load
+from specdemo.cli import prove
 from specdemo.cli.main import main
-from specdemo.proof import distribution
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,8 +36,8 @@ def test_the_distribution_test_prints_counts_and_verdict(capsys):
 
 
 def test_a_control_alone_runs_the_distribution_test_and_gives_status_1(capsys, monkeypatch):
-    monkeypatch.setattr(distribution, "DRAWS", 200)
-    monkeypatch.setattr(distribution, "EXAMPLE", {**distribution.EXAMPLE, "top_k": 2})
+    monkeypatch.setattr(prove, "DRAWS", 200)
+    monkeypatch.setattr(prove, "EXAMPLE", {**prove.EXAMPLE, "top_k": 2})
     assert main(["prove", "--control", "accept-everything"]) == 1
     assert "Not the target's distribution" in capsys.readouterr().out
 

@@ -13,15 +13,15 @@ from helpers.tiny import TableRuntime, config_for, emitted, tiny_pair
 from specdemo.engine.rules import rule_for
 from specdemo.pairs.lanes import Lanes
 from specdemo.proof import distribution
-from specdemo.proof.bounds import MOST_DRAWS, Control, control_named
 from specdemo.proof.distribution import (
-    EXAMPLE,
+    DistributionProgress,
     DistributionResult,
+    MemoisedLanes,
     compare_draws,
     distribution_sentence,
     distribution_test,
 )
-from specdemo.proof.draws import DistributionProgress, MemoisedLanes
+from specdemo.proof.proof_request import EXAMPLE, MAX_DRAWS, Control, control_named
 from specdemo.proof.statistics import total_variation
 from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
 from specdemo.records.limits import MAX_SEED, UserError, parse_config
@@ -93,8 +93,8 @@ def test_a_wrong_rule_is_noticed_every_time(control, repeats):
 @pytest.mark.parametrize(
     ("target", "draft", "words"),
     [
-        (UNSURE, UNSURE, ": 100% of the compared guesses"),
-        (table(1, 3.5), table(1, -3.5), ": 6% of the compared guesses"),
+        (UNSURE, UNSURE, ": 100% of the compared draft tokens"),
+        (table(1, 3.5), table(1, -3.5), ": 6% of the compared draft tokens"),
     ],
 )
 def test_an_acceptance_rate_that_hides_mistakes_is_said(target, draft, words):
@@ -106,7 +106,7 @@ def test_an_acceptance_rate_that_hides_mistakes_is_said(target, draft, words):
 def test_where_nothing_was_compared_that_is_said():
     found = result(lanes_for(replace(SAMPLED, max_new_tokens=1)), 20)
     assert found.alpha is None and not found.alpha_in_range
-    assert "no guess was compared" in distribution_sentence(found)
+    assert "no draft token was compared" in distribution_sentence(found)
 
 
 def test_where_no_continuation_is_frequent_that_is_said():
@@ -268,7 +268,7 @@ def test_what_does_not_suit_is_refused_in_one_sentence(pair, changes, words):
 
 
 def test_numbers_of_draws_controls_and_pairs_that_do_not_suit_are_refused(pair):
-    for draws in (0, MOST_DRAWS + 1):
+    for draws in (0, MAX_DRAWS + 1):
         with pytest.raises(UserError, match="from 1 to 10,000"):
             next(distribution_test(pair, short(), draws))
     with pytest.raises(UserError, match="choose the rejection rule"):

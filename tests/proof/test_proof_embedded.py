@@ -2,8 +2,8 @@
 
 import pytest
 
-from specdemo.proof.bounds import Control
-from specdemo.proof.distribution import EXAMPLE, distribution_test
+from specdemo.proof.distribution import distribution_test
+from specdemo.proof.proof_request import EXAMPLE, Control
 from specdemo.records.limits import parse_config
 
 DRAWS = 400

@@ -8,10 +8,8 @@ from helpers.tiny import service_of, tiny_pair
 
 from specdemo.pairs.lanes import Lanes
 from specdemo.proof import distribution
-from specdemo.proof.bounds import Control
-from specdemo.proof.distribution import DRAWS, EXAMPLE
-from specdemo.proof.events import READINGS, SHOWN, STOPPED, proof_events
-from specdemo.proof.request import PROMPTS, Proof, SampledBy, parse_proof
+from specdemo.proof.proof_events import READINGS, SHOWN, STOPPED, proof_events
+from specdemo.proof.proof_request import DRAWS, EXAMPLE, PROMPTS, Control, Proof, SampledBy, parse_proof
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, dump
 from specdemo.service.jobs import JobKind

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
 from specdemo.proof.statistics import (
-    LEAST_EXPECTED,
+    MIN_EXPECTED,
     chi_square,
     merged_cells,
     permutation_noise,
@@ -52,8 +52,8 @@ def test_merging_keeps_every_draw_and_leaves_no_rare_cell_beside_another(cells):
     merged = merged_cells(left, right)
     assert [sum(side) for side in zip(*merged, strict=True)] == [sum(left), sum(right)]
     share = min(sum(left), sum(right)) / (sum(left) + sum(right))
-    assert len(merged) == 1 or all(sum(cell) * share >= LEAST_EXPECTED for cell in merged)
-    common = [cell for cell in cells if sum(cell) * share >= LEAST_EXPECTED]
+    assert len(merged) == 1 or all(sum(cell) * share >= MIN_EXPECTED for cell in merged)
+    common = [cell for cell in cells if sum(cell) * share >= MIN_EXPECTED]
     assert len(merged) >= len(common), "a cell that is common enough stays"
 
 

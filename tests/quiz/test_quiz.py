@@ -7,8 +7,7 @@ import pytest
 from helpers.tiny import tiny_pair
 
 from specdemo.pairs.lanes import Lanes
-from specdemo.quiz.decisions import band
-from specdemo.quiz.question import MARGIN, UNEVEN, Outcome
+from specdemo.quiz.judging import MARGIN, UNEVEN, Outcome, band
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events, settings_of, side_event, verdict_event
 from specdemo.records.figures import fold
@@ -146,7 +145,7 @@ def test_a_question_runs_both_sides_and_judges_their_figures(pair, number):
         assert values["Tokens that are the target's own"] == 1.0
     if question.name == "noise":
         accepted = [event["figures"][0]["value"] for event in events[1:3]]
-        assert accepted[1] < accepted[0], "the draft is under its handicap"
+        assert accepted[1] < accepted[0], "the draft is under its ablation"
     if question.name == "chance":
         assert events[-1]["option"] == 2
     if question.name == "alone":
@@ -158,19 +157,19 @@ def test_a_question_runs_both_sides_and_judges_their_figures(pair, number):
 def test_sides_differ_in_what_is_asked_about(pair):
     settings = {question.name: settings_of(pair, question) for question in QUESTIONS}
     for name, (first, second) in settings.items():
-        changed = (first.configs, first.handicap) != (second.configs, second.handicap)
+        changed = (first.configs, first.ablation) != (second.configs, second.ablation)
         assert changed == (name not in ("five", "alone")), name
         assert (first.configs[0].prompt == second.configs[0].prompt) == (name != "copies")
-    assert [side.handicap.repeats for side in settings["cost"]] == [1, 8]
-    assert [side.handicap.noise for side in settings["noise"]] == [0.0, 1.0]
+    assert [side.ablation.repeats for side in settings["cost"]] == [1, 8]
+    assert [side.ablation.noise for side in settings["noise"]] == [0.0, 1.0]
     assert [side.configs[0].k for side in settings["length"]] == [3, 12]
     assert [side.configs[0].rule for side in settings["chance"]] == [Rule.REJECTION, Rule.SHARED_NOISE]
 
 
 def test_two_readings_of_one_run_are_one_run(pair, monkeypatch):
     races = []
-    race = Lanes.race
-    monkeypatch.setattr(Lanes, "race", lambda *args: races.append(1) or race(*args))
+    speculative = Lanes.speculative
+    monkeypatch.setattr(Lanes, "speculative", lambda *args: races.append(1) or speculative(*args))
     list(quiz_events(pair, 1, BY_NAME["five"]))
     list(quiz_events(pair, 7, BY_NAME["chance"]))
     assert len(races) == 1 + 2

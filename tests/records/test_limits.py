@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdemo.lab.request import parse_lab
-from specdemo.lab.theory import parse_theory
+from specdemo.lab.answers import parse_theory
+from specdemo.lab.lab_request import parse_lab
 from specdemo.play.class_drafts import parse_class
 from specdemo.play.game import parse_turn
-from specdemo.proof.request import parse_proof
+from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in
 from specdemo.records.limits import MAX_K, MAX_PROMPT_CHARS, UserError, parse_config

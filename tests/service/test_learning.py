@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from helpers.tiny import tiny_pair
 
-from specdemo.lab.learned import learned_answer
+from specdemo.lab.answers import learned_answer
 from specdemo.records.drafter_kinds import N_GRAM
 from specdemo.records.limits import UserError
 from specdemo.records.trace import SPECULATIVE

@@ -14,8 +14,8 @@ from helpers.replay import recorded
 from helpers.visitor import WIDER, receive_run
 
 from specdemo.charts.palette import THEMES
-from specdemo.lab.plans import TEMPERATURES
-from specdemo.lab.request import parse_lab
+from specdemo.lab.experiments import TEMPERATURES
+from specdemo.lab.lab_request import parse_lab
 from specdemo.records.limits import UserError
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,7 +12,7 @@ from helpers.replay import Event, proved, recorded
 from helpers.stand_in import StandIn
 from helpers.visitor import press_and_wait, run_to_end
 
-from specdemo.proof.request import parse_proof
+from specdemo.proof.proof_request import parse_proof
 from specdemo.records.limits import UserError
 
 HOSTILE = "<img src=x onerror=document.title='pwned'><b>${alert(1)}{{x}}</b>"

@@ -73,8 +73,8 @@ def test_a_right_prediction(open_page, service):
     assert page.inner_text(f"[data-result='{COST}'] .sd-quiz-why") == option.why
     cells = page.locator(f"[data-result='{COST}'] :is(thead th, td b)").all_inner_texts()
     assert cells == [
-        "each step made once",
-        "each step made 8 times",
+        "each step computed once",
+        "each step computed 8 times",
         "50%",
         "50%",
         "1.70×",

@@ -15,8 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from specdemo.lab.learned import learned_answer
-from specdemo.lab.theory import parse_theory, run_answer, theory_answer
+from specdemo.lab.answers import learned_answer, parse_theory, run_answer, theory_answer
 from specdemo.records import recordings, trace_file
 from specdemo.records.events import replay_lines
 from specdemo.records.limits import UserError

@@ -9,8 +9,8 @@ from typing import Any
 import gradio as gr
 
 from specdemo.lab.conditions import CONDITIONS, CONTRASTS
+from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS
 from specdemo.lab.points import DRAFT_LENGTH, EXPERIMENTS, SWEEPS, TITLES
-from specdemo.lab.request import NEW_TOKENS, PROMPTS
 from specdemo.records.limits import MAX_LAB_PROMPTS, MAX_LAB_TOKENS
 from specdemo.records.trace import USUAL_K, Mode
 from specdemo.service.jobs import JobKind

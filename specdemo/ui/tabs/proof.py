@@ -5,10 +5,17 @@ from typing import Any
 
 import gradio as gr
 
-from specdemo.proof.bounds import DRAWS, MOST_DRAWS
 from specdemo.proof.chart import distribution_chart
-from specdemo.proof.distribution import EXAMPLE
-from specdemo.proof.request import MOST_PROMPTS, PROMPTS, TEMPERATURE, Proof, SampledBy
+from specdemo.proof.proof_request import (
+    DRAWS,
+    EXAMPLE,
+    MAX_DRAWS,
+    MAX_PROMPTS,
+    PROMPTS,
+    TEMPERATURE,
+    Proof,
+    SampledBy,
+)
 from specdemo.records.limits import GREEDY_BELOW, MAX_TEMPERATURE
 from specdemo.service.jobs import JobKind
 from specdemo.service.service import EventSource
@@ -57,10 +64,10 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
     _constant(CLAIM, "proof-claim")
     with gr.Row(elem_id="proofs", equal_height=True):
         with _card(Proof.GREEDY), gr.Row():
-            greedy_prompts = _number("Prompts", PROMPTS, 1, MOST_PROMPTS)
+            greedy_prompts = _number("Prompts", PROMPTS, 1, MAX_PROMPTS)
             greedy = _start("Compare", Proof.GREEDY)
         with _card(Proof.SHARED_NOISE), gr.Row():
-            sampled_prompts = _number("Prompts", PROMPTS, 1, MOST_PROMPTS)
+            sampled_prompts = _number("Prompts", PROMPTS, 1, MAX_PROMPTS)
             temperature = _number("Temperature", TEMPERATURE, GREEDY_BELOW, MAX_TEMPERATURE)
             sampled = _start("Compare", Proof.SHARED_NOISE)
         with _card(Proof.DISTRIBUTION):
@@ -80,7 +87,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
                     min_width=150,
                     elem_id="proof-prompt",
                 )
-                draws = _number("Draws each way", DRAWS, 1, MOST_DRAWS)
+                draws = _number("Draws each way", DRAWS, 1, MAX_DRAWS)
                 drawn = _start("Draw and compare", Proof.DISTRIBUTION)
     with gr.Column(elem_id="proof-results"):
         stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="proof-stop")

@@ -1,4 +1,4 @@
-"""What a visitor may ask the lab, checked in one place for the page and the API. Knows no model."""
+"""Requests to the lab, checked for the page and the API. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from specdemo.records.trace import Mode
 
 PROMPTS = 3
 NEW_TOKENS = 32
-"""With these a sweep takes about a minute on two CPU cores."""
+"""A sweep with these defaults takes about a minute on two CPU cores."""
 RUN_SETTINGS = ("k", "temperature", "max_new_tokens", "seed")
 SETTINGS = ("experiment", *RUN_SETTINGS, "prompts", "prompt", "mode")
 
@@ -29,9 +29,9 @@ class LabRequest:
 
     Attributes:
         experiment: One of ``points.EXPERIMENTS`` or of ``conditions.CONDITIONS``.
-        settings: Those of a run that were asked for.
-        prompts: How many shipped prompts each point of a sweep writes.
-        prompt, mode: The visitor's own prompt in their place, or nothing.
+        settings: The requested settings of a run.
+        prompts: The number of shipped prompts at each point of a sweep.
+        prompt, mode: The visitor's own prompt instead of them, or empty.
     """
 
     experiment: str
@@ -42,7 +42,7 @@ class LabRequest:
 
 
 def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
-    """Turn an untrusted mapping into a ``LabRequest``; None stands for what was not asked.
+    """Turn an untrusted mapping into a ``LabRequest``; None stands for a setting that was not given.
 
     Raises:
         UserError: A key is unknown, a value has the wrong type or is out of bounds, or two contradict.
@@ -56,12 +56,12 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     tokens = integer(raw, "max_new_tokens", NEW_TOKENS, 1, MAX_LAB_TOKENS)
     settings = {key: raw[key] for key in RUN_SETTINGS if key in raw} | {"max_new_tokens": tokens}
     if experiment == DRAFTER:
-        settings.pop("k", None)  # each as long as it thinks right: no fixed k is fair to all
+        settings.pop("k", None)  # each drafter chooses its own length: no fixed k is fair to all
     prompt = raw.get("prompt", "")
     config = parse_config({**settings, "prompt": prompt if prompt != "" else "-", "mode": raw.get("mode")})
     if prompt and experiment not in SWEEPS:
-        raise UserError("This is measured on prompts of its own; leave the prompt empty.")
+        raise UserError("This experiment has prompts of its own; leave the prompt empty.")
     if prompt and experiment == CATEGORY:
-        raise UserError("A prompt is of one kind only; leave it empty to compare the kinds that are shipped.")
+        raise UserError("A prompt has one category only; leave it empty to compare the shipped ones.")
     prompts = integer(raw, "prompts", PROMPTS, 1, MAX_LAB_PROMPTS)
     return LabRequest(experiment, settings, prompts, prompt, config.mode)

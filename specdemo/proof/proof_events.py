@@ -1,54 +1,57 @@
-"""A proof as a stream of events, for the page and the API alike.
+"""A proof as a stream of events, for the page and the API. Each event is a dictionary with a ``type``:
 
-Each event is a plain dictionary with a ``type``:
-
-``start``   which ``proof``, and its settings
-``row``     one audited prompt (``AuditRow``), and the ``sentence`` that sums up all rows so far
+``start``   the ``proof`` and its settings
+``row``     one audited prompt (``AuditRow``), and a ``sentence`` that sums up all rows so far
 ``sample``  the two samples so far: figures (``DistributionProgress``), the most frequent ``texts`` as
-            [text, speculative, baseline], and under ``others`` how many there are beside and both counts
-``end``     the ``verdict`` (``same``, ``different``, ``caught``, ``missed``, or ``none`` where there is
-            nothing to judge), ``words`` that say it, a ``sentence``, and of a distribution test the
-            figures of ``DistributionResult`` and the ``reading`` of its rule
+            [text, speculative, baseline], and as ``others`` the number of other texts and both their counts
+``end``     the ``verdict`` (``same``, ``different``, ``caught``, ``missed``, or ``none`` if nothing was
+            compared), the verdict in ``words``, a ``sentence``, and for a distribution test the figures of
+            ``DistributionResult`` and the ``reading`` of its rule
 """
 
 from collections.abc import Iterator
 from dataclasses import asdict
 
+from specdemo.bench.prompts import shipped_prompts
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.proof.audit import audit, audit_sentence, listed_prompts, summarise
-from specdemo.proof.distribution import SIGNIFICANCE, DistributionResult, distribution_test
-from specdemo.proof.draws import DistributionProgress
-from specdemo.proof.request import Proof, ProofRequest, SampledBy
+from specdemo.proof.audit import AuditRow, audit, audit_sentence
+from specdemo.proof.distribution import (
+    SIGNIFICANCE,
+    DistributionProgress,
+    DistributionResult,
+    distribution_test,
+)
+from specdemo.proof.proof_request import Proof, ProofRequest, SampledBy
 from specdemo.records.events import Event
 
 SHOWN = 8
-"""Most frequent continuations that are told apart on the page."""
+"""The number of continuations shown one by one."""
 STOPPED = "Stopped before there was anything to compare."
 READINGS = {
     SampledBy.TRUE_RULE: (
-        "A guess stays with probability min(1, p/q); what replaces a refused one comes from the residual. "
-        "The two together give out exactly p."
+        "A draft token is accepted with probability min(1, p/q); the residual distribution replaces a "
+        "rejected one. Together they sample exactly p."
     ),
     SampledBy.ACCEPT_EVERYTHING: (
-        "Every guess stays, so the text is mostly the draft's own: "
-        "what the draft likes comes too often, what only the target likes hardly at all."
+        "Every draft token is accepted, so the text is mostly the draft's: "
+        "what the draft prefers comes too often, what only the target prefers hardly at all."
     ),
     SampledBy.NO_RESIDUAL: (
-        "What replaces a refused guess is drawn from p itself. Accepted guesses have already given out what "
-        "both models like, so that comes too often, and what the target likes far more than the draft "
-        "too seldom."
+        "A rejected draft token is replaced by a sample of p itself. Accepted tokens already cover what both "
+        "models prefer, so that comes too often, and what the target prefers far more than the draft too "
+        "rarely."
     ),
 }
 VERDICTS = {
     "same": "Accepted: no difference beyond chance.",
-    "different": "Refused: not the target's distribution.",
+    "different": "Rejected: not the target's distribution.",
     "caught": "Caught: not the target's distribution.",
-    "missed": "Not caught: so far the difference is no larger than chance makes it.",
+    "missed": "Not caught: so far the difference is no larger than by chance.",
 }
 
 
 def proof_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Event]:
-    """Carry out what was asked for.
+    """Run a proof.
 
     Raises:
         UserError: The pair does not suit the proof.
@@ -60,7 +63,7 @@ def proof_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Even
 
 
 def _audit_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Event]:
-    prompts = listed_prompts(request.prompts)
+    prompts = shipped_prompts(request.prompts)
     config = request.config
     yield {
         "type": "start",
@@ -69,17 +72,21 @@ def _audit_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Eve
         "temperature": config.temperature,
         "max_new_tokens": config.max_new_tokens,
     }
-    rows = []
+    rows: list[AuditRow] = []
     for row in audit(pair, prompts, config, stop):
         rows.append(row)
-        yield {"type": "row", "row": asdict(row), "sentence": audit_sentence(summarise(rows))}
+        yield {"type": "row", "row": asdict(row), "sentence": audit_sentence(rows)}
     if not rows:
         yield _nothing()
         return
-    summary = summarise(rows)
-    verdict = "different" if summary.divergences else "same"
-    words = "Not identical." if summary.divergences else "Identical, token for token."
-    yield {"type": "end", "verdict": verdict, "words": words, "sentence": audit_sentence(summary)}
+    same = all(row.identical for row in rows)
+    words = "Identical, token for token." if same else "Not identical."
+    yield {
+        "type": "end",
+        "verdict": "same" if same else "different",
+        "words": words,
+        "sentence": audit_sentence(rows),
+    }
 
 
 def _distribution_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""A handicapped draft: worse or dearer as asked, and the text still the target's."""
+"""A ablated draft: worse or dearer as asked, and the text still the target's."""
 
 from dataclasses import replace
 
@@ -9,9 +9,9 @@ from helpers.tiny import TableRuntime, baseline_rounds, config_for, emitted, nea
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import speculate
-from specdemo.lab.handicap import MAX_REPEATS, NONE, Handicap
-from specdemo.lab.perturbed import NOISE_ROWS, OneByOneRuntime, PerturbedRuntime, perturb, perturbed
-from specdemo.lab.sweeps import Setting, measure_setting
+from specdemo.lab.ablated_lanes import NOISE_ROWS, AblatedRuntime, OneByOneRuntime, ablate, ablated_lanes
+from specdemo.lab.ablation import MAX_REPEATS, NONE, Ablation
+from specdemo.lab.experiments import Setting, measure_setting
 from specdemo.models.reduced_draft import slice_of_target
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.calibrate import DRAFTED, REPEATS
@@ -21,11 +21,11 @@ from specdemo.records.trace import Round, Rule
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 TEXT = [1, 2, 3]
-HANDICAPS = [
-    *(Handicap(noise=noise) for noise in (0.0, 0.3, 0.6, 1.0)),
-    Handicap(temperature=3.0),
-    Handicap(repeats=3),
-    Handicap(noise=0.4, temperature=0.5, repeats=2),
+ABLATIONS = [
+    *(Ablation(noise=noise) for noise in (0.0, 0.3, 0.6, 1.0)),
+    Ablation(temperature=3.0),
+    Ablation(repeats=3),
+    Ablation(noise=0.4, temperature=0.5, repeats=2),
 ]
 
 
@@ -35,10 +35,10 @@ def models():
     return target, nearby(target, seed=2, noise=0.05)
 
 
-def rounds_of(models, config, handicap: Handicap) -> list[Round]:
-    """A speculative run with the draft under a handicap."""
+def rounds_of(models, config, ablation: Ablation) -> list[Round]:
+    """A speculative run with the draft under an ablation."""
     target, draft = models
-    drafter = DraftModelDrafter(PerturbedRuntime(ModelRuntime(draft), handicap))
+    drafter = DraftModelDrafter(AblatedRuntime(ModelRuntime(draft), ablation))
     return list(speculate(ModelRuntime(target), drafter, TEXT, config))
 
 
@@ -58,12 +58,12 @@ def test_no_handicap_is_the_plain_draft_bit_for_bit(models, rule):
     config = config_for(rule, max_new_tokens=40, k=4)
     assert untimed(rounds_of(models, config, NONE)) == untimed(plain_rounds(models, config))
     logits = torch.randn(2, 9, dtype=torch.bfloat16)
-    assert perturb(logits, Handicap(repeats=5), range(2)) is logits
+    assert ablate(logits, Ablation(repeats=5), range(2)) is logits
 
 
 def test_full_noise_is_as_good_as_an_unrelated_draft(models):
     config = config_for(Rule.REJECTION, max_new_tokens=100, k=3)
-    plain, noisy = (acceptance(rounds_of(models, config, Handicap(noise=n))) for n in (0.0, 1.0))
+    plain, noisy = (acceptance(rounds_of(models, config, Ablation(noise=n))) for n in (0.0, 1.0))
     unrelated = acceptance(plain_rounds((models[0], tiny_llama(50, seed=99)), config))
     assert noisy == pytest.approx(unrelated, abs=0.1)
     assert plain > noisy + 0.2
@@ -71,24 +71,24 @@ def test_full_noise_is_as_good_as_an_unrelated_draft(models):
 
 def test_acceptance_falls_with_noise_and_with_another_temperature(models):
     config = config_for(Rule.REJECTION, max_new_tokens=100, k=3)
-    by_noise = [acceptance(rounds_of(models, config, Handicap(noise=n))) for n in (0.0, 0.4, 1.0)]
+    by_noise = [acceptance(rounds_of(models, config, Ablation(noise=n))) for n in (0.0, 0.4, 1.0)]
     assert by_noise == sorted(by_noise, reverse=True)
-    assert acceptance(rounds_of(models, config, Handicap(temperature=4.0))) < by_noise[0] - 0.1
+    assert acceptance(rounds_of(models, config, Ablation(temperature=4.0))) < by_noise[0] - 0.1
 
 
-@pytest.mark.parametrize("handicap", HANDICAPS)
+@pytest.mark.parametrize("ablation", ABLATIONS)
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
-def test_the_text_is_the_targets_under_every_handicap(models, handicap, rule):
+def test_the_text_is_the_targets_under_every_handicap(models, ablation, rule):
     config = config_for(rule, max_new_tokens=24, k=4)
-    rounds = rounds_of(models, config, handicap)
+    rounds = rounds_of(models, config, ablation)
     assert emitted(rounds) == emitted(baseline_rounds(models[0], TEXT, config))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("handicap", [Handicap(noise=0.5, repeats=2), Handicap(temperature=3.0)])
-def test_a_handicap_leaves_the_distribution_alone(handicap):
+@pytest.mark.parametrize("ablation", [Ablation(noise=0.5, repeats=2), Ablation(temperature=3.0)])
+def test_a_handicap_leaves_the_distribution_alone(ablation):
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=4, temperature=0.9)
-    drafter = DraftModelDrafter(PerturbedRuntime(TableRuntime(tables()[1]), handicap))
+    drafter = DraftModelDrafter(AblatedRuntime(TableRuntime(tables()[1]), ablation))
     counts, rounds = sample(config, drafter)
     assert 0.2 < acceptance(rounds) < 0.95
     assert p_value(counts, expected(config)) > FAILURE
@@ -98,15 +98,15 @@ def test_a_handicap_leaves_the_distribution_alone(handicap):
 def test_each_draft_pass_is_made_as_often_as_asked(repeats):
     config = config_for(k=2, max_new_tokens=4)
     target, draft = map(TableRuntime, tables())
-    runtime = PerturbedRuntime(draft, Handicap(repeats=repeats))
+    runtime = AblatedRuntime(draft, Ablation(repeats=repeats))
     rounds = list(speculate(target, DraftModelDrafter(runtime), PROMPT, config))
     assert draft.passes == repeats * sum(round_.draft_steps for round_ in rounds) > 0
     assert target.passes == len(rounds)
 
 
-def test_the_perturbed_runtime_stands_where_its_model_stands(models):
+def test_the_ablated_runtime_stands_where_its_model_stands(models):
     inner = ModelRuntime(models[1])
-    runtime = PerturbedRuntime(inner, Handicap(noise=0.5, repeats=3))
+    runtime = AblatedRuntime(inner, Ablation(noise=0.5, repeats=3))
     runtime.begin(256)
     runtime.prefill(torch.tensor(TEXT))
     first = runtime.forward(torch.tensor([4, 5]))
@@ -117,15 +117,15 @@ def test_the_perturbed_runtime_stands_where_its_model_stands(models):
 
 def test_noise_is_blended_in_proportion():
     logits = torch.randn(2, 40, dtype=torch.bfloat16)
-    noise = perturb(logits, Handicap(noise=1.0), range(2))
-    blend = perturb(logits, Handicap(noise=0.25), range(2))
+    noise = ablate(logits, Ablation(noise=1.0), range(2))
+    blend = ablate(logits, Ablation(noise=0.25), range(2))
     assert blend.dtype is torch.float32
     torch.testing.assert_close(blend, 0.75 * logits.float() + 0.25 * noise)
 
 
 def test_noise_differs_from_place_to_place_and_has_the_scores_own_spread():
     logits = torch.randn(NOISE_ROWS + 1, 4000) * 5 + 3
-    noise = perturb(logits, Handicap(noise=1.0), range(NOISE_ROWS + 1))
+    noise = ablate(logits, Ablation(noise=1.0), range(NOISE_ROWS + 1))
     assert noise.std(-1).tolist() == pytest.approx(logits.std(-1).tolist(), rel=0.1)
     directions = noise / noise.norm(dim=-1, keepdim=True)
     same = directions @ directions.T > 0.99
@@ -136,14 +136,14 @@ def test_noise_differs_from_place_to_place_and_has_the_scores_own_spread():
 
 @pytest.mark.parametrize("head", ["whole", "reduced"])
 @pytest.mark.parametrize("drafter", ["draft-model", "lookup+model"])
-def test_a_perturbed_pair_writes_the_targets_text(head, drafter):
+def test_an_ablated_pair_writes_the_targets_text(head, drafter):
     pair = tiny_pair()
     if head == "reduced":
         id_map = torch.arange(0, 258, 2)
         pair = replace(pair, draft=slice_of_target(pair.target, [0, 1], id_map), id_map=id_map)
     config = parse_config({"prompt": "abab", "mode": "raw", "drafter": drafter, "max_new_tokens": 24, "k": 4})
     plain = measure_setting(pair, Setting(0, "", (config,)))
-    noisy = measure_setting(pair, Setting(1, "", (config,), Handicap(noise=1.0)))
+    noisy = measure_setting(pair, Setting(1, "", (config,), Ablation(noise=1.0)))
     assert plain.identical and noisy.identical
     assert noisy.alpha < plain.alpha
 
@@ -169,14 +169,14 @@ def test_a_target_that_checks_one_by_one_takes_a_pass_a_token_and_says_the_same(
 
 def test_a_pair_that_checks_one_by_one_keeps_its_draft_and_its_text():
     pair = tiny_pair()
-    slow = perturbed(pair, Handicap(one_by_one=True))
+    slow = ablated_lanes(pair, Ablation(one_by_one=True))
     config = parse_config({"prompt": "x", "max_new_tokens": 16, "k": 3})
     ids = pair.prompt_ids(config)
     assert untimed(list(slow.speculative(config, ids))) == untimed(list(Lanes(pair).speculative(config, ids)))
     costs, plain = slow.calibrate(config), Lanes(pair).calibrate(config)
     assert costs.v == tuple(range(1, len(plain.v) + 1))
     assert (costs.step_s, costs.row_floor) == (plain.step_s, plain.row_floor)
-    assert not Handicap(one_by_one=True).of_draft and Handicap(repeats=2, one_by_one=True).of_draft
+    assert not Ablation(one_by_one=True).of_draft and Ablation(repeats=2, one_by_one=True).of_draft
 
 
 def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypatch):
@@ -191,13 +191,13 @@ def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypat
 
     Lanes(pair).calibrate(config)
     monkeypatch.setattr(ModelRuntime, "forward", counted)
-    dear = perturbed(pair, Handicap(repeats=8)).calibrate(config)
+    dear = ablated_lanes(pair, Ablation(repeats=8)).calibrate(config)
     drafts, others = divmod(sum(passes), 8 * DRAFTED)
     assert drafts > REPEATS and others == 0, "the draft's passes are measured as they will be made"
     assert len(passes) - sum(passes) == drafts, "the target's only follow the text"
     plain = Lanes(pair).calibrate(config)
     assert replace(dear, c=plain.c) == plain
-    assert perturbed(pair, NONE).calibrate(config) is plain, "measured once"
+    assert ablated_lanes(pair, NONE).calibrate(config) is plain, "measured once"
 
 
 @pytest.mark.parametrize(
@@ -211,6 +211,6 @@ def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypat
         {"repeats": 17},
     ],
 )
-def test_handicaps_out_of_bounds_are_refused(values):
-    with pytest.raises(UserError, match=r"must be|can be"):
-        Handicap(**values)
+def test_ablations_out_of_bounds_are_refused(values):
+    with pytest.raises(UserError, match="must be"):
+        Ablation(**values)

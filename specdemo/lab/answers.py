@@ -1,18 +1,18 @@
-"""What theory says about numbers a visitor chose, and about a run: answered at once, no model asked.
+"""The lab's quick answers, which need no model: theory of chosen numbers or a run, and learned acceptance.
 
-Symbols as in ``records.theory``. The verification cost has one number here: the growth of
-``theory.linear_costs``.
+Symbols as in ``records.theory``; the verification cost is one number here, the growth of ``linear_costs``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from specdemo.charts.palette import THEMES
-from specdemo.lab.charts import oracle_chart, theory_figure
+from specdemo.lab.charts import learned_chart, oracle_chart, theory_figure
+from specdemo.models.n_gram import Visit
 from specdemo.records.figures import tallied
 from specdemo.records.limits import MAX_K, UserError, integer, number, require_known
 from specdemo.records.theory import (
-    OracleLength,
     RoundShape,
     best_length,
     break_even_alpha,
@@ -25,16 +25,18 @@ from specdemo.records.theory import (
 from specdemo.records.trace import SPECULATIVE, Run
 
 MAX_COST = 1.0
-"""Highest c and growth that can be chosen: a draft step, or one more token in a pass, as dear as a pass."""
+"""The highest c and growth: a draft step, or one more token in a pass, costs as much as a target pass."""
 SETTINGS = ("alpha", "k", "c", "growth", "run_alpha", "run_k", "theme")
+LATEST = 10
+"""Visits that a learned acceptance rate is averaged over."""
 
 
 class TheoryRequest(NamedTuple):
-    """A point to look at.
+    """A chosen point of the theory.
 
     Attributes:
-        alpha, k, c, growth: The chosen point.
-        run: α and mean draft length of a run, to be marked beside it.
+        alpha, k, c, growth: The point.
+        run: α and mean draft length of a run to be marked next to it.
         theme: Of the figure.
     """
 
@@ -70,7 +72,7 @@ def parse_theory(raw: Mapping[str, Any]) -> TheoryRequest:
 
 
 def theory_answer(request: TheoryRequest) -> dict[str, Any]:
-    """Headline numbers of the chosen point and the ``figure`` around it."""
+    """Return the headline numbers of the chosen point and the ``figure`` around it."""
     v = linear_costs(request.growth, MAX_K)
     alpha, shape = request.alpha, RoundShape(request.k, request.k * request.c, v[request.k])
     best = best_length(alpha, request.c, v)
@@ -87,7 +89,7 @@ def theory_answer(request: TheoryRequest) -> dict[str, Any]:
 
 
 def run_answer(run: Run) -> dict[str, Any]:
-    """Where a run stands in theory (``point``), and what an all-knowing drafter would have made of it.
+    """Return a run's ``point`` in the theory, and its speedup with the best draft length in each round.
 
     Raises:
         UserError: Nothing was drafted, or the costs were not measured.
@@ -95,8 +97,12 @@ def run_answer(run: Run) -> dict[str, Any]:
     tally = tallied({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
     shape, totals = tally.shape(), tally.totals()
     if shape is None or totals.alpha_compared is None or run.calibration is None:
-        raise UserError("Theory needs a run with drafts and measured costs; make or play another one.")
+        raise UserError("Theory needs a run with drafts and measured costs; make or play another run.")
     oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
+    sentence = f"In {oracle.lengths.count(0)} of {len(oracle.lengths)} rounds the best draft length was 0."
+    if oracle.open_ended:
+        drafts = "draft was" if oracle.open_ended == 1 else "drafts were"
+        sentence += f" {oracle.open_ended} {drafts} accepted in full; a longer one might have been better."
     return {
         "point": {
             "alpha": totals.alpha_compared,
@@ -109,16 +115,31 @@ def run_answer(run: Run) -> dict[str, Any]:
         "oracle": {
             "s_cost": oracle.s_cost,
             "s_oracle": oracle.s_oracle,
-            "sentence": _oracle_sentence(oracle),
+            "sentence": sentence,
             "chart": oracle_chart(oracle),
         },
     }
 
 
-def _oracle_sentence(oracle: OracleLength) -> str:
-    empty = oracle.lengths.count(0)
-    told = f"In {empty} of {len(oracle.lengths)} rounds the best draft was none at all."
-    if not oracle.open_ended:
-        return told
-    drafts = "draft was" if oracle.open_ended == 1 else "drafts were"
-    return f"{told} {oracle.open_ended} {drafts} kept whole: longer ones might have given more."
+def learned_answer(visits: Sequence[Visit], contexts: int) -> dict[str, Any]:
+    """Return how the acceptance rate of a table of n-grams has changed over its visits.
+
+    Returns:
+        ``before`` and ``after``: α of the shipped table and of the table that learned, means over the latest
+        visits, null before the first visit; ``sentence``; ``chart``, by theme, null likewise.
+    """
+    if not visits:
+        sentence = "Nothing has been generated yet; press Run, then look again."
+        return {"before": None, "after": None, "sentence": sentence, "chart": None}
+    smoothed = [
+        (fmean(visit.before for visit in latest), fmean(visit.after for visit in latest))
+        for latest in (visits[max(0, end - LATEST) : end] for end in range(1, len(visits) + 1))
+    ]
+    runs = "1 run" if len(visits) == 1 else f"the latest {len(visits)} runs"
+    sentence = (
+        f"{sum(visit.tokens for visit in visits):,} tokens of {runs}; {contexts:,} contexts, kept in memory "
+        "only. α is the share of the target's tokens that the table predicts, before it learns from them, "
+        f"as a mean over up to {LATEST} runs."
+    )
+    before, after = smoothed[-1]
+    return {"before": before, "after": after, "sentence": sentence, "chart": learned_chart(smoothed)}

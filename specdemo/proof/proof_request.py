@@ -1,0 +1,156 @@
+"""Requests for a proof, checked for the page, the API and the command line. No torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+from specdemo.records.limits import (
+    GREEDY_BELOW,
+    MAX_TEMPERATURE,
+    UserError,
+    choice,
+    integer,
+    number,
+    parse_config,
+    require_known,
+)
+from specdemo.records.trace import Rule, RunConfig
+
+DRAWS = 2_000
+MAX_DRAWS = 10_000
+PROMPTS = 8
+MAX_PROMPTS = 48
+"""The number of shipped prompts."""
+TEMPERATURE = 0.8
+TOKENS = 48
+"""Length of an audited text: about two seconds on two CPU cores, both lanes together."""
+SETTINGS = ("proof", "prompts", "temperature", "prompt", "draws", "rule")
+EXAMPLE = MappingProxyType(
+    {
+        "prompt": "A dog is",
+        "mode": "raw",
+        "temperature": 1.0,
+        "top_k": 4,
+        "max_new_tokens": 3,
+    }
+)
+"""A request for the embedded pair, whose models prefer the same words here with different probabilities.
+
+Measured at 2,000 draws each way, in bf16 on two CPU cores shared with other work:
+
+========================  ====  ===============  ==========================  ======  =======
+rule                      α     total variation  noise, mean and 99th perc.  p       seconds
+========================  ====  ===============  ==========================  ======  =======
+the true one              0.58  0.066            0.070, 0.093                0.45    11
+accept everything         1.00  0.734            0.085, 0.106                <1e-99  10
+no residual               0.60  0.260            0.067, 0.091                9e-69   11
+========================  ====  ===============  ==========================  ======  =======
+"""
+
+
+class Proof(StrEnum):
+    """The three proofs."""
+
+    GREEDY = "greedy"
+    SHARED_NOISE = "shared-noise"
+    DISTRIBUTION = "distribution"
+
+
+class Control(StrEnum):
+    """Wrong versions of rejection sampling that the distribution test must detect. No run can choose one."""
+
+    ACCEPT_EVERYTHING = "accept-everything"
+    NO_RESIDUAL = "no-residual"
+
+
+class SampledBy(StrEnum):
+    """The rule that draws the speculative sample of the distribution test: the true one, or a control."""
+
+    TRUE_RULE = "true-rule"
+    ACCEPT_EVERYTHING = Control.ACCEPT_EVERYTHING
+    NO_RESIDUAL = Control.NO_RESIDUAL
+
+    @property
+    def control(self) -> Control | None:
+        """The wrong rule; None for the true one."""
+        return None if self is SampledBy.TRUE_RULE else Control(self)
+
+
+@dataclass(frozen=True)
+class ProofRequest:
+    """A checked request.
+
+    Attributes:
+        proof: The proof.
+        config: Settings of every text; only the distribution test uses its prompt.
+        prompts: The number of prompts of an audit.
+        draws: The number of draws each way in the distribution test.
+        rule: The rule that draws the speculative ones.
+    """
+
+    proof: Proof
+    config: RunConfig
+    prompts: int
+    draws: int
+    rule: SampledBy
+
+
+def parse_proof(raw: Mapping[str, Any]) -> ProofRequest:
+    """Turn an untrusted mapping into a ``ProofRequest``; settings of the other proofs are ignored.
+
+    Raises:
+        UserError: A key is unknown, or a value has the wrong type or is out of bounds.
+    """
+    require_known(raw, SETTINGS)
+    proof = choice(raw, "proof", Proof, Proof.DISTRIBUTION)
+    prompts, draws, rule = PROMPTS, DRAWS, SampledBy.TRUE_RULE
+    if proof is Proof.DISTRIBUTION:
+        draws = integer(raw, "draws", DRAWS, 1, MAX_DRAWS)
+        rule = choice(raw, "rule", SampledBy, SampledBy.TRUE_RULE)
+        config = parse_config({**EXAMPLE, "prompt": raw.get("prompt", EXAMPLE["prompt"])})
+    else:
+        prompts = integer(raw, "prompts", PROMPTS, 1, MAX_PROMPTS)
+        temperature = 0.0
+        if proof is Proof.SHARED_NOISE:
+            temperature = number(raw, "temperature", TEMPERATURE, GREEDY_BELOW, MAX_TEMPERATURE)
+        config = audit_config(temperature)
+    return ProofRequest(proof, config, prompts, draws, rule)
+
+
+def audit_config(temperature: float) -> RunConfig:
+    """Return the settings of an audit: the greedy rule at temperature 0, shared noise above.
+
+    Raises:
+        UserError: The temperature is out of bounds.
+    """
+    rule = Rule.SHARED_NOISE if temperature > 0 else Rule.GREEDY
+    request = {"prompt": "(each in turn)", "temperature": temperature, "rule": rule}
+    return parse_config({**request, "max_new_tokens": TOKENS})
+
+
+def control_named(name: str | None) -> Control | None:
+    """Return the wrong rule of that name, None for None.
+
+    Raises:
+        UserError: There is no such rule.
+    """
+    if name is None:
+        return None
+    try:
+        return Control(name)
+    except ValueError:
+        raise UserError(f"Unknown control {name[:40]!r}; choose one of: {', '.join(Control)}.") from None
+
+
+def require_draws(draws: int) -> None:
+    """Raise ``UserError`` if the distribution test cannot make that many draws."""
+    if not 1 <= draws <= MAX_DRAWS:
+        raise UserError(f"The number of draws must be from 1 to {MAX_DRAWS:,}, got {draws}.")
+
+
+def require_prompts(prompts: int) -> None:
+    """Raise ``UserError`` if an audit cannot have that many prompts."""
+    if prompts < 1:
+        raise UserError(f"An audit needs at least 1 prompt, got {prompts}.")
