@@ -63,7 +63,7 @@ def streamed(*events: Any, done: bool = True, **more: Any) -> Answer:
     return Answer([b"data: " + line + b"\n\n" for line in lines] + [DONE] * done, **more)
 
 
-def told(value: Any, status: int = 200, **more: Any) -> Answer:
+def json_answer(value: Any, status: int = 200, **more: Any) -> Answer:
     """A reply that is JSON, or the bytes given."""
     body = value if isinstance(value, bytes) else dumps(value).encode()
     return Answer([body], status, **{"kind": JSON, **more})

@@ -5,7 +5,7 @@ import time
 import pytest
 from helpers.recorded_streams import events_of
 from helpers.watched_runs import PROMPT, RAW, saved, seen, watching
-from helpers.watched_server import replayed, stand_in, told
+from helpers.watched_server import json_answer, replayed, stand_in
 
 from specdemo.records import trace_file
 from specdemo.records.events import OF_ROUNDS, replay_events
@@ -25,11 +25,11 @@ SERVERS = {
     "sglang": ("sglang-models.json", "documented-sglang-chat-plain", Reader, False),
     "lm-studio": ("lmstudio-models.json", "documented-lmstudio-chat-plain", Reader, False),
 }
-"""Of each kind: what it lists, what it streams, its reader, and whether it tells its rounds."""
+"""For each kind: its list of models, its stream, its reader, and whether it reports its rounds."""
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_a_whole_run_is_told_saved_and_played_again(opened, kind):
+def test_a_whole_run_is_streamed_saved_and_played_again(opened, kind):
     models, name, reader, rounds = SERVERS[kind]
     server = opened.enter_context(stand_in(models, replayed(name)))
     events = seen(server)
@@ -79,7 +79,7 @@ def test_counts_of_a_run_are_the_server_s(opened):
     )
 
 
-def test_rounds_of_a_server_that_tells_them_as_they_happen_are_shown_as_they_happen(opened):
+def test_rounds_that_a_server_reports_as_they_happen_are_shown_as_they_happen(opened):
     slow = replayed("llama-ngram-chat-numbers", pause_s=0.02)
     server = opened.enter_context(stand_in("llama-models.json", slow))
     box = watching(Server("Box", server.url))
@@ -90,7 +90,7 @@ def test_rounds_of_a_server_that_tells_them_as_they_happen_are_shown_as_they_hap
     assert rounds[-1] - rounds[0] > 1.0
 
 
-def test_what_comes_at_the_end_is_announced_while_it_is_waited_for(opened):
+def test_a_wait_for_rounds_at_the_end_shows_progress(opened):
     server = opened.enter_context(stand_in("vllm-models.json", replayed("vllm-draftmodel-greedy")))
     waits = [event for event in seen(server) if event["type"] == "progress"]
     assert waits[0]["text"] == "Asking Box"
@@ -98,7 +98,7 @@ def test_what_comes_at_the_end_is_announced_while_it_is_waited_for(opened):
     assert all(0 <= event["fraction"] <= 1 for event in waits)
 
 
-def test_what_is_asked_is_what_the_visitor_chose(opened):
+def test_the_request_has_the_visitors_settings(opened):
     server = opened.enter_context(stand_in("llama-models.json", replayed("llama-none-chat-short")))
     chosen = {"temperature": 0.7, "top_k": 9, "top_p": 0.5, "seed": 5, "max_new_tokens": 40}
     seen(server, {"prompt": "Hé?", "baseline": False, **chosen})
@@ -127,7 +127,7 @@ def test_no_server_is_asked_for_what_another_one_understands(opened, kind):
 
 @pytest.mark.parametrize("owner", [{}, {"owned_by": "somebody"}, {"owned_by": None}, {"owned_by": ["vllm"]}])
 def test_a_server_of_an_unknown_kind_is_shown_in_pieces(opened, owner):
-    models = told({"data": [{"id": "x", **owner}]})
+    models = json_answer({"data": [{"id": "x", **owner}]})
     server = opened.enter_context(stand_in(models, replayed("documented-sglang-chat-plain")))
     start = next(event for event in seen(server) if event["type"] == "start")
     assert start["run"]["watched"]["engine"] == "a server with OpenAI's API"
