@@ -1,5 +1,6 @@
 """Runs of watched servers as a page gets them: as events, as a trace that loads again."""
 
+import base64
 import time
 
 import pytest
@@ -9,11 +10,9 @@ from helpers.watched_server import json_answer, replayed, stand_in
 
 from specdemo.records import trace_file
 from specdemo.records.events import OF_ROUNDS, replay_events
-from specdemo.records.limits import parse_config
 from specdemo.records.trace import WATCHED_VERSION, Finish, dump
 from specdemo.service.job_kinds import JobKind
 from specdemo.watch.readers import LlamaServerReader, RayServeReader, Reader, VllmReader
-from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 
 SERVERS = {
@@ -50,22 +49,12 @@ def test_a_whole_run_is_streamed_saved_and_played_again(opened, kind):
     assert events[-1]["sentence"].startswith(end["sentence"])
     assert [run.totals[figure] is None for figure in OF_ROUNDS] != [rounds] * len(OF_ROUNDS)
     assert "127.0.0.1" not in dump(events) and server.url not in dump(events)
-
-
-@pytest.mark.parametrize("kind", SERVERS)
-def test_the_text_of_a_run_is_the_server_s(opened, kind):
-    models, name, *_ = SERVERS[kind]
-    server = opened.enter_context(stand_in(models, replayed(name)))
-    run = WatchedRun(Server("Box", server.url), parse_config(RAW), lambda: False)
-    list(run.events())
-    again = trace_file.load(run.run.to_json())
-    assert again == run.run
     choices = [choice for event in events_of(name) for choice in event["choices"]]
     sent = "".join(choice.get("delta", {}).get("content") or "" for choice in choices)
-    texts = {token: trace_file.base64.b64decode(piece) for token, piece in again.pieces.items()}
-    ids = [token for token in again.lanes["speculative"].ids if token not in again.specials]
+    texts = {token: base64.b64decode(piece) for token, piece in run.pieces.items()}
+    ids = [token for token in run.lanes["speculative"].ids if token not in run.specials]
     assert b"".join(texts[token] for token in ids).decode() == sent
-    assert b"".join(texts[token] for token in again.prompt_ids).decode() == PROMPT
+    assert b"".join(texts[token] for token in run.prompt_ids).decode() == PROMPT
 
 
 def test_counts_of_a_run_are_the_server_s(opened):
