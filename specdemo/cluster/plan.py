@@ -41,7 +41,7 @@ class Plan:
         replicas: The number of replicas of each pair, by its name.
         sources: The models to load for each pair, by the same names.
         cpus, gpus: The resources of each replica; ``cpus`` None gives each an even share of the cluster.
-        max_seconds: The longest time for a job, and so for a replica that is told to end.
+        max_seconds: The longest time for a job, and so for a replica that is to end.
         recalibrate: Whether each replica measures pass costs until they are steady.
         page: Distinguishes this page's replicas from those of other pages on the same cluster.
     """

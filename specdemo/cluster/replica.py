@@ -35,7 +35,7 @@ class Replica:
     Args:
         sources: The pair.
         recalibrate: Whether to measure pass costs until they are steady.
-        edition: Of the deployment: a new one makes the cluster replace its replicas.
+        edition: The deployment's number: a new one makes the cluster replace its replicas.
     """
 
     def __init__(self, sources: Sources, recalibrate: bool, edition: int):

@@ -28,12 +28,12 @@ class ReplicaLender:
 
     @property
     def ready(self) -> bool:
-        """Whether a replica of the home pair can take jobs."""
+        """True if a replica of the home pair can take jobs."""
         return self._link.running(self._home) > 0
 
     @property
     def loading(self) -> bool:
-        """Whether there is no replica yet, or none again: the link goes on trying."""
+        """True if there is no replica yet, or none again: the link goes on trying."""
         return not self.ready
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Loan | None]:

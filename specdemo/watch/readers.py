@@ -83,16 +83,16 @@ class Reader:
 
     title: ClassVar = "a server with OpenAI's API"
     fields: ClassVar[dict[str, Any]] = {"stream_options": {"include_usage": True}}
-    """What is asked for besides the text."""
+    """Fields of a chat request besides the text and its settings."""
     completion_fields: ClassVar[dict[str, Any]] = fields
-    """What a request to continue a prompt asks for instead."""
+    """The same for a request to continue a prompt."""
     silent: ClassVar[tuple[str, ...]] = (
         "The server does not report its rounds, so the text is shown in the pieces in which it came.",
         "It reports no probabilities, and times are those of arrival here.",
     )
     """Sentences about what the server does not report."""
     has_rounds: ClassVar[bool | None] = False
-    """Whether events are rounds; None if only the end of the stream answers that."""
+    """True if events are rounds, None if only the end of the stream answers that."""
 
     def __init__(self, name: str):
         self._name = name

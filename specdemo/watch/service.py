@@ -37,7 +37,7 @@ class Watching:
 
     @property
     def lost(self) -> bool:
-        """Whether the page's own device is lost."""
+        """True once the page's own device is lost."""
         return self._own.lost
 
     def close(self, within_s: float) -> None:

@@ -65,7 +65,7 @@ REFUSED = [
     (["app", "--watch", "x"], "--watch takes NAME=URL"),
     (["app", "--replicas", "0"], "--replicas takes"),
     (["app", "--replicas", "embedded=1,nope=1"], "--replicas names nope"),
-    (["app", "--replica-gpus", "nan"], "--replica-gpus one from 0 on"),
+    (["app", "--replica-gpus", "nan"], "--replica-gpus one of at least 0"),
     (["app", "--cluster", "auto", "--learn"], "--cluster goes with neither --learn"),
     (["app", "--precision", "bf17"], "invalid choice: 'bf17'"),
     (["app", "--pair", "nope"], "invalid choice: 'nope'"),

@@ -1,4 +1,4 @@
-"""The page's end of a cluster: jobs go out, events come in, and whatever is lost is said or done again."""
+"""The page's end of a cluster: jobs go out, events come in, and a lost job is reported or done again."""
 
 import threading
 import time
@@ -68,14 +68,14 @@ class Reader:
         return self
 
 
-def test_a_job_is_done_as_it_is_told(driver, link):
+def test_a_job_yields_the_events_of_the_driver(driver, link):
     reader = Reader(link)
     assert driver.answer("progress", "start", "round", "end").request == REQUEST
     assert reader.wait().types == ["progress", "start", "round", "end"] and reader.failure is None
     assert link.running("embedded") == 2 and link.running("other") == 0
 
 
-def test_two_jobs_are_told_apart(driver, link):
+def test_two_jobs_are_kept_apart(driver, link):
     first, second = Reader(link), Reader(link)
     numbers = [driver.next_begun().number, driver.next_begun().number]
     assert len(set(numbers)) == 2
@@ -92,7 +92,7 @@ def test_a_refusal_is_the_visitors_sentence(driver, link):
     assert str(reader.wait().failure) == "The prompt is too long."
 
 
-def test_a_wish_to_stop_is_passed_on_and_the_rest_is_read(driver, link):
+def test_a_stop_is_passed_on_and_the_remaining_events_are_read(driver, link):
     stop = threading.Event()
     reader = Reader(link, stop.is_set)
     number = driver.next_begun().number
@@ -121,7 +121,7 @@ def test_a_run_that_had_shown_nothing_is_done_again(driver, link):
     assert reader.wait().types == ["progress", "progress", "start", "end"] and reader.failure is None
 
 
-def test_a_run_that_had_shown_something_is_told_lost_in_a_sentence(driver, link):
+def test_a_run_that_had_shown_something_ends_with_a_sentence(driver, link):
     reader = Reader(link)
     number = driver.next_begun().number
     driver.tell(number, "start", "round")
@@ -157,7 +157,7 @@ def test_while_there_is_no_replica_jobs_wait_and_can_be_stopped(driver):
     link.close()
 
 
-def test_standings_are_heard_and_trouble_is_kept_for_the_log(driver, caplog):
+def test_a_status_is_passed_on_and_its_error_is_logged(driver, caplog):
     heard: list[ClusterStatus] = []
     link = Link(PLAN, heard.append, driver.start)
     link.begin()

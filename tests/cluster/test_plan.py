@@ -1,4 +1,4 @@
-"""What a host asks of a cluster, and which settings go together."""
+"""The cluster's settings, and which of them go together."""
 
 import importlib.util
 import subprocess
@@ -46,7 +46,7 @@ def test_replicas_are_counted_by_pair(text, expected):
         ("embedded=200,gpt2-xl=57", "more than 256 in all"),
     ],
 )
-def test_what_cannot_be_counted_is_refused_in_a_sentence(text, sentence):
+def test_other_values_of_replicas_are_refused_in_a_sentence(text, sentence):
     with pytest.raises(UserError, match=sentence):
         parse_replicas(text, "embedded")
 
@@ -68,7 +68,7 @@ def test_models_of_the_hosts_own_are_replicated_under_one_name():
 
 
 @pytest.mark.parametrize("changes", [{"learner": Learner()}, {"any_model": True}])
-def test_what_a_cluster_cannot_do_is_refused(changes):
+def test_settings_that_a_cluster_cannot_have_are_refused(changes):
     with pytest.raises(UserError, match="--cluster goes with neither --learn nor --allow-any-model"):
         plan_for(Hosting(**changes), "auto", "1", None, 0.0)
 
@@ -84,7 +84,7 @@ def test_an_unknown_pair_is_refused_by_name():
         plan_for(Hosting(), "auto", "embedded=1,nowhere=1", None, 0.0)
 
 
-def test_without_ray_a_host_is_told_what_to_install(monkeypatch):
+def test_without_ray_a_host_reads_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[cluster\]'"):
         app.service_for(app.parse_settings(["--cluster", "auto"]), Hosting())

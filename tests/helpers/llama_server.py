@@ -33,7 +33,7 @@ class LlamaServer(NamedTuple):
     url: str
     """Such as ``http://127.0.0.1:8080``, without a slash at the end."""
     log: Path
-    """What it writes to its error stream, as it goes."""
+    """The file with its error stream."""
 
 
 @contextmanager

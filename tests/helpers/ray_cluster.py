@@ -146,7 +146,7 @@ class Visit:
 
 
 def settings(**changes: Any) -> dict[str, Any]:
-    """Of a short run, the same on every replica."""
+    """Return the settings of a short run, the same on every replica."""
     return {"prompt": PROMPT, "max_new_tokens": 48, "k": 3, **changes}
 
 

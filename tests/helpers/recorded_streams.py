@@ -13,7 +13,7 @@ STREAMS = Path(__file__).parents[1] / "watch" / "streams"
 
 @cache
 def recorded(name: str) -> bytes:
-    """What a server answered; ``name`` is the file's, without ``.sse`` where it is a stream."""
+    """Return a server's answer; ``name`` is the file's, without ``.sse`` for a stream."""
     path = STREAMS / name
     return (path if path.suffix == ".json" else STREAMS / f"{name}.sse").read_bytes()
 

@@ -1,4 +1,4 @@
-"""A driver without a cluster: says what a real one says, when a test wants it to."""
+"""A driver without a cluster, which sends what a test wants."""
 
 import os
 import socket
@@ -43,12 +43,12 @@ class StandInDriver:
         ended.set()
 
     def say(self, *messages: Any) -> None:
-        """Have these said."""
+        """Send messages."""
         for message in messages:
             self.connection.send(message)
 
     def tell(self, number: int, *types: str) -> None:
-        """Have events of these types told of a job."""
+        """Send events of these types for a job."""
         self.say(JobEvents(number, [{"type": kind} for kind in types]))
 
     def next_begun(self) -> StartJob:
@@ -73,6 +73,6 @@ class StandInDriver:
 
 def linked(driver: StandInDriver) -> Link:
     """A link to the stand-in, begun."""
-    link = Link(PLAN, lambda _standing: None, driver.start)
+    link = Link(PLAN, lambda _status: None, driver.start)
     link.begin()
     return link

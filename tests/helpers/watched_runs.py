@@ -23,7 +23,7 @@ RAW = {"prompt": PROMPT, "max_new_tokens": 128, "baseline": False}
 
 
 def watched_events(models: str, stream: str, alone: Answer | None = None) -> list[dict[str, Any]]:
-    """What a page gets of a run; ``alone`` is what a server without drafts answers."""
+    """Return the events that a page gets; ``alone`` is the answer of a server without drafts."""
     settings = {"prompt": "Say it again.", "max_new_tokens": 256, "baseline": alone is not None}
     with stand_in(models, replayed(stream)) as server, stand_in(models, alone or replayed(stream)) as plain:
         watched = Server("lab", server.url, plain.url if alone else None)

@@ -16,12 +16,12 @@ SSE = "text/event-stream; charset=utf-8"
 JSON = "application/json"
 DONE = b"data: [DONE]\n\n"
 PATIENCE_S = 20.0
-"""How long a silent server waits for its client to go."""
+"""The time that a silent server waits for its client to go."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What is sent for one request.
+    """The answer to one request.
 
     Attributes:
         parts: The body, each part in a write of its own; or what makes them, for endless ones.
@@ -63,14 +63,14 @@ def streamed(*events: Any, done: bool = True, **more: Any) -> Answer:
     return Answer([b"data: " + line + b"\n\n" for line in lines] + [DONE] * done, **more)
 
 
-def told(value: Any, status: int = 200, **more: Any) -> Answer:
+def json_answer(value: Any, status: int = 200, **more: Any) -> Answer:
     """A reply that is JSON, or the bytes given."""
     body = value if isinstance(value, bytes) else dumps(value).encode()
     return Answer([body], status, **{"kind": JSON, **more})
 
 
 class StandIn:
-    """What the server does; may be changed while it serves.
+    """The server's answers and records; tests may change it while it serves.
 
     Attributes:
         models: Answers ``/v1/models``.

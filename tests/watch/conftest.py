@@ -1,4 +1,4 @@
-"""What tests of whole runs share: stand-ins for servers that end with the test."""
+"""A stack for stand-in servers that end with the test."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

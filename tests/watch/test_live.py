@@ -1,19 +1,18 @@
 """Runs of watched servers as a page gets them: as events, as a trace that loads again."""
 
+import base64
 import time
 
 import pytest
 from helpers.recorded_streams import events_of
 from helpers.watched_runs import PROMPT, RAW, saved, seen, watching
-from helpers.watched_server import replayed, stand_in, told
+from helpers.watched_server import json_answer, replayed, stand_in
 
 from specdemo.records import trace_file
 from specdemo.records.events import OF_ROUNDS, replay_events
-from specdemo.records.limits import parse_config
 from specdemo.records.trace import WATCHED_VERSION, Finish, dump
 from specdemo.service.jobs import JobKind
 from specdemo.watch.readers import LlamaServerReader, RayServeReader, Reader, VllmReader
-from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
 
 SERVERS = {
@@ -25,11 +24,11 @@ SERVERS = {
     "sglang": ("sglang-models.json", "documented-sglang-chat-plain", Reader, False),
     "lm-studio": ("lmstudio-models.json", "documented-lmstudio-chat-plain", Reader, False),
 }
-"""Of each kind: what it lists, what it streams, its reader, and whether it tells its rounds."""
+"""For each kind: its list of models, its stream, its reader, and whether it reports its rounds."""
 
 
 @pytest.mark.parametrize("kind", SERVERS)
-def test_a_whole_run_is_told_saved_and_played_again(opened, kind):
+def test_a_whole_run_is_streamed_saved_and_played_again(opened, kind):
     models, name, reader, rounds = SERVERS[kind]
     server = opened.enter_context(stand_in(models, replayed(name)))
     events = seen(server)
@@ -50,22 +49,12 @@ def test_a_whole_run_is_told_saved_and_played_again(opened, kind):
     assert events[-1]["sentence"].startswith(end["sentence"])
     assert [run.totals[figure] is None for figure in OF_ROUNDS] != [rounds] * len(OF_ROUNDS)
     assert "127.0.0.1" not in dump(events) and server.url not in dump(events)
-
-
-@pytest.mark.parametrize("kind", SERVERS)
-def test_the_text_of_a_run_is_the_server_s(opened, kind):
-    models, name, *_ = SERVERS[kind]
-    server = opened.enter_context(stand_in(models, replayed(name)))
-    run = WatchedRun(Server("Box", server.url), parse_config(RAW), lambda: False)
-    list(run.events())
-    again = trace_file.load(run.run.to_json())
-    assert again == run.run
     choices = [choice for event in events_of(name) for choice in event["choices"]]
     sent = "".join(choice.get("delta", {}).get("content") or "" for choice in choices)
-    texts = {token: trace_file.base64.b64decode(piece) for token, piece in again.pieces.items()}
-    ids = [token for token in again.lanes["speculative"].ids if token not in again.specials]
+    texts = {token: base64.b64decode(piece) for token, piece in run.pieces.items()}
+    ids = [token for token in run.lanes["speculative"].ids if token not in run.specials]
     assert b"".join(texts[token] for token in ids).decode() == sent
-    assert b"".join(texts[token] for token in again.prompt_ids).decode() == PROMPT
+    assert b"".join(texts[token] for token in run.prompt_ids).decode() == PROMPT
 
 
 def test_counts_of_a_run_are_the_server_s(opened):
@@ -79,7 +68,7 @@ def test_counts_of_a_run_are_the_server_s(opened):
     )
 
 
-def test_rounds_of_a_server_that_tells_them_as_they_happen_are_shown_as_they_happen(opened):
+def test_rounds_that_a_server_reports_as_they_happen_are_shown_as_they_happen(opened):
     slow = replayed("llama-ngram-chat-numbers", pause_s=0.02)
     server = opened.enter_context(stand_in("llama-models.json", slow))
     box = watching(Server("Box", server.url))
@@ -90,7 +79,7 @@ def test_rounds_of_a_server_that_tells_them_as_they_happen_are_shown_as_they_hap
     assert rounds[-1] - rounds[0] > 1.0
 
 
-def test_what_comes_at_the_end_is_announced_while_it_is_waited_for(opened):
+def test_a_wait_for_rounds_at_the_end_shows_progress(opened):
     server = opened.enter_context(stand_in("vllm-models.json", replayed("vllm-draftmodel-greedy")))
     waits = [event for event in seen(server) if event["type"] == "progress"]
     assert waits[0]["text"] == "Asking Box"
@@ -98,7 +87,7 @@ def test_what_comes_at_the_end_is_announced_while_it_is_waited_for(opened):
     assert all(0 <= event["fraction"] <= 1 for event in waits)
 
 
-def test_what_is_asked_is_what_the_visitor_chose(opened):
+def test_the_request_has_the_visitors_settings(opened):
     server = opened.enter_context(stand_in("llama-models.json", replayed("llama-none-chat-short")))
     chosen = {"temperature": 0.7, "top_k": 9, "top_p": 0.5, "seed": 5, "max_new_tokens": 40}
     seen(server, {"prompt": "Hé?", "baseline": False, **chosen})
@@ -127,7 +116,7 @@ def test_no_server_is_asked_for_what_another_one_understands(opened, kind):
 
 @pytest.mark.parametrize("owner", [{}, {"owned_by": "somebody"}, {"owned_by": None}, {"owned_by": ["vllm"]}])
 def test_a_server_of_an_unknown_kind_is_shown_in_pieces(opened, owner):
-    models = told({"data": [{"id": "x", **owner}]})
+    models = json_answer({"data": [{"id": "x", **owner}]})
     server = opened.enter_context(stand_in(models, replayed("documented-sglang-chat-plain")))
     start = next(event for event in seen(server) if event["type"] == "start")
     assert start["run"]["watched"]["engine"] == "a server with OpenAI's API"

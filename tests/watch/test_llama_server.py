@@ -1,4 +1,4 @@
-"""llama.cpp's own server with the embedded target: what is shown of its runs is what it logs of them."""
+"""llama.cpp's own server with the embedded target: the counts shown are those it logs."""
 
 import base64
 import json
@@ -119,11 +119,11 @@ def test_the_same_seed_draws_the_same_text(drafting):
 
 def test_a_stopped_run_frees_the_server(drafting):
     config = parse_config({"prompt": "Tell a long story.", "max_new_tokens": 1024, "baseline": False})
-    told: list[str] = []
-    watched = WatchedRun(Server("Box", drafting.url), config, lambda: told.count("round") > 3)
+    types: list[str] = []
+    watched = WatchedRun(Server("Box", drafting.url), config, lambda: types.count("round") > 3)
     for event in watched.events():
-        told.append(event["type"])
-    assert told[-1] == "end" and watched.run.lanes["speculative"].finish is Finish.STOPPED
+        types.append(event["type"])
+    assert types[-1] == "end" and watched.run.lanes["speculative"].finish is Finish.STOPPED
     until(lambda: not busy(drafting), 2.0)
     assert run_on(drafting.url, PROMPTS["paris"]).lanes["speculative"].finish is not Finish.STOPPED
 

@@ -26,7 +26,7 @@ def test_a_race_is_run_with_a_server_that_does_not_draft(opened):
     assert dict(trace_file.load(dump(saved(events))).totals) == events[-1]["totals"]
 
 
-def test_a_race_of_two_texts_says_where_they_part(opened):
+def test_a_race_of_two_texts_shows_where_they_diverge(opened):
     server = opened.enter_context(stand_in("llama-models.json", replayed("llama-draft-chat-eos-paris")))
     alone = opened.enter_context(stand_in("llama-models.json", replayed("llama-none-chat-short")))
     badge = seen(server, RACE, alone=alone)[-1]["badge"]
@@ -49,7 +49,7 @@ def test_a_server_without_drafts_that_drafts_is_refused(opened):
         seen(server, RACE, alone=alone)
 
 
-def test_a_server_without_drafts_that_is_gone_is_told_before_the_other_writes(opened):
+def test_a_server_without_drafts_that_is_gone_is_reported_before_the_other_writes(opened):
     server = opened.enter_context(stand_in("llama-models.json", replayed("llama-draft-chat-eos-paris")))
     with stand_in("llama-models.json") as alone:
         pass

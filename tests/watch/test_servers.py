@@ -1,4 +1,4 @@
-"""What a host may write after --watch and --watch-alone."""
+"""The values of --watch and --watch-alone."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def test_servers_are_separated_by_commas_and_keep_their_order():
     assert parse_servers("") == parse_servers(" , ") == ()
 
 
-def test_servers_without_drafts_are_told_by_the_same_names():
+def test_servers_without_drafts_have_the_same_names():
     found = parse_servers("a=http://a:1,b=http://b:1", "b=http://b:2/v1")
     assert found == (Server("a", "http://a:1"), Server("b", "http://b:1", "http://b:2"))
 
@@ -66,10 +66,10 @@ def test_servers_without_drafts_are_told_by_the_same_names():
         "a=HTTP://box\x00",
     ],
 )
-def test_what_is_no_server_is_refused_with_how_it_is_written(text):
-    with pytest.raises(UserError, match=r"^--watch takes NAME=URL, separated by commas, such as") as told:
+def test_a_value_that_is_no_server_is_refused_with_the_right_form(text):
+    with pytest.raises(UserError, match=r"^--watch takes NAME=URL, separated by commas, such as") as raised:
         parse_servers(text)
-    assert str(told.value).endswith(".") and len(str(told.value)) < 200
+    assert str(raised.value).endswith(".") and len(str(raised.value)) < 200
 
 
 def test_a_name_stands_for_one_server():
@@ -80,6 +80,6 @@ def test_a_name_stands_for_one_server():
 
 
 def test_a_long_mistake_is_cut_short():
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as raised:
         parse_servers("x" * 10_000)
-    assert len(str(told.value)) < 200
+    assert len(str(raised.value)) < 200

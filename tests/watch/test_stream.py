@@ -8,7 +8,17 @@ from collections.abc import Iterator
 
 import pytest
 from helpers.recorded_streams import recorded
-from helpers.watched_server import CLOSED, DONE, JSON, Answer, StandIn, replayed, stand_in, streamed, told
+from helpers.watched_server import (
+    CLOSED,
+    DONE,
+    JSON,
+    Answer,
+    StandIn,
+    json_answer,
+    replayed,
+    stand_in,
+    streamed,
+)
 
 from specdemo.records import trace_file
 from specdemo.records.limits import UserError, parse_config
@@ -27,7 +37,7 @@ def _short_patience(monkeypatch):
 
 @pytest.fixture
 def server() -> Iterator[StandIn]:
-    """A llama.cpp server that does well, until it is told otherwise."""
+    """A llama.cpp server that does well, until a test changes its answers."""
     with stand_in("llama-models.json", replayed(GOOD)) as one:
         yield one
 
@@ -39,7 +49,7 @@ def run_on(server: StandIn, stop=lambda: False) -> tuple[WatchedRun, list[dict]]
 
 
 def refusal(server: StandIn, most_s: float = 5.0) -> str:
-    """The one sentence that a run ends with, which gives nothing away; a good server runs afterwards."""
+    """The one sentence that a run ends with, without addresses; a good server runs afterwards."""
     began = time.monotonic()
     with pytest.raises(UserError) as raised:
         run_on(server)
@@ -96,7 +106,7 @@ def test_other_ways_to_write_a_stream_read_the_same(server, answer):
     assert run_on(server)[1][-1]["totals"]["tokens"] == 6
 
 
-def test_a_server_that_is_not_there_is_told_so():
+def test_a_server_that_is_not_there_is_reported():
     with stand_in("llama-models.json") as gone:
         url = gone.url
     with pytest.raises(UserError, match=r"^Box cannot be reached now; try again later\.$"):
@@ -110,14 +120,14 @@ def test_a_server_that_is_not_there_is_told_so():
         (CLOSED, "The connection to Box was lost; try again."),
         (Answer(first_s=20), "Box was silent for 0.5 s; try again later."),
         (Answer([b"data: {}"], ends="cut"), "The connection to Box was lost; try again."),
-        (told({"error": {"message": "The disk is full."}}, 500), "(status 500): The disk is full."),
-        (told({"error": "no such thing"}, 400), "Box refused this (status 400): no such thing."),
-        (told({"object": "error", "message": "too long"}, 400), "(status 400): too long."),
-        (told({"error": {"message": 7}}, 503), "Box refused this (status 503)."),
-        (told(b"<html>Bad gateway</html>", 502, kind="text/html"), "Box refused this (status 502)."),
-        (told(b"[" * 100_000, 500), "Box refused this (status 500)."),
-        (told({"error": "..."}, 500), "Box refused this (status 500)."),
-        (told({"error": "\x1b[31m\u202ered\u0000\ud800 "}, 500), "(status 500): [31mred."),
+        (json_answer({"error": {"message": "The disk is full."}}, 500), "(status 500): The disk is full."),
+        (json_answer({"error": "no such thing"}, 400), "Box refused this (status 400): no such thing."),
+        (json_answer({"object": "error", "message": "too long"}, 400), "(status 400): too long."),
+        (json_answer({"error": {"message": 7}}, 503), "Box refused this (status 503)."),
+        (json_answer(b"<html>Bad gateway</html>", 502, kind="text/html"), "Box refused this (status 502)."),
+        (json_answer(b"[" * 100_000, 500), "Box refused this (status 500)."),
+        (json_answer({"error": "..."}, 500), "Box refused this (status 500)."),
+        (json_answer({"error": "\x1b[31m\u202ered\u0000\ud800 "}, 500), "(status 500): [31mred."),
         (
             Answer(status=302, headers={"Location": "http://127.0.0.1:1/"}),
             "a redirect, which is not followed",
@@ -126,14 +136,14 @@ def test_a_server_that_is_not_there_is_told_so():
     ],
     ids=range(13),
 )
-def test_a_server_that_fails_is_told_in_one_sentence(server, place, answer, words):
+def test_a_server_that_fails_is_refused_in_one_sentence(server, place, answer, words):
     setattr(server, place, answer)
     assert words in refusal(server)
 
 
 @pytest.mark.parametrize("inner", INNER)
 def test_addresses_and_folders_in_a_server_s_words_are_kept_from_visitors(server, inner):
-    server.stream = told({"error": {"message": inner}}, 500)
+    server.stream = json_answer({"error": {"message": inner}}, 500)
     assert refusal(server) == "Box refused this (status 500)."
     server.stream = streamed({"error": {"message": inner}})
     assert refusal(server) == "Box ended this."
@@ -150,24 +160,24 @@ def test_the_words_of_vllm_reach_the_visitor(server):
 @pytest.mark.parametrize(
     ("models", "words"),
     [
-        (told({"detail": "Not Found"}, 404), "(status 404)"),
-        (told({"object": "list", "data": []}), "Box lists no model"),
-        (told({"data": {}}), "Box lists no model"),
-        (told({"data": [None]}), "Box lists no model"),
-        (told({"data": [{"id": 7}]}), "Box lists no model"),
-        (told({"data": [{"id": ""}]}), "Box lists no model"),
-        (told({}), "Box lists no model"),
-        (told([]), "no JSON object"),
-        (told(b"<html></html>", kind="text/html"), "no JSON object"),
-        (told(b"\xff\xfe"), "no JSON object"),
-        (told(b"[" * 100_000), "no JSON object"),
-        (told(b'{"a":' * 100_000), "no JSON object"),
-        (told(gzip.compress(b'{"data": [{"id": "x"}]}')), "no JSON object"),
-        (told(b" " * 1_000_001), "Box sent more than 1,000,000 bytes, so its answer was cut off."),
+        (json_answer({"detail": "Not Found"}, 404), "(status 404)"),
+        (json_answer({"object": "list", "data": []}), "Box lists no model"),
+        (json_answer({"data": {}}), "Box lists no model"),
+        (json_answer({"data": [None]}), "Box lists no model"),
+        (json_answer({"data": [{"id": 7}]}), "Box lists no model"),
+        (json_answer({"data": [{"id": ""}]}), "Box lists no model"),
+        (json_answer({}), "Box lists no model"),
+        (json_answer([]), "no JSON object"),
+        (json_answer(b"<html></html>", kind="text/html"), "no JSON object"),
+        (json_answer(b"\xff\xfe"), "no JSON object"),
+        (json_answer(b"[" * 100_000), "no JSON object"),
+        (json_answer(b'{"a":' * 100_000), "no JSON object"),
+        (json_answer(gzip.compress(b'{"data": [{"id": "x"}]}')), "no JSON object"),
+        (json_answer(b" " * 1_000_001), "Box sent more than 1,000,000 bytes, so its answer was cut off."),
     ],
     ids=range(14),
 )
-def test_a_list_of_models_that_is_none_is_told_in_one_sentence(server, models, words):
+def test_a_list_of_models_that_is_none_is_refused_in_one_sentence(server, models, words):
     server.models = models
     assert words in refusal(server)
 
@@ -187,7 +197,7 @@ NUMBERS = "9" * 5000
     ("answer", "words"),
     [
         (Answer([b"<html></html>"], kind="text/html"), "Box answers with a web page"),
-        (told({"choices": []}), "Box answers with no stream of events"),
+        (json_answer({"choices": []}), "Box answers with no stream of events"),
         (replayed(GOOD, ends="never", kind="text/plain"), "Box answers with no stream of events"),
         (Answer([*list(replayed(GOOD))[:5]]), "The stream of Box was cut off before its end; try again."),
         (Answer([*list(replayed(GOOD))[:5]], ends="cut"), "The connection to Box was lost; try again."),
@@ -227,7 +237,7 @@ NUMBERS = "9" * 5000
     ],
     ids=range(26),
 )
-def test_a_stream_that_is_none_is_told_in_one_sentence(server, answer, words):
+def test_a_stream_that_is_none_is_refused_in_one_sentence(server, answer, words):
     server.stream = answer
     assert words in refusal(server)
 
@@ -346,7 +356,7 @@ def test_any_text_of_a_server_makes_a_run_that_loads_again(server, text):
     ],
 )
 def test_a_model_is_called_by_its_name_without_its_folder(server, model, shown):
-    server.models = told({"data": [{"id": model, "owned_by": "llamacpp"}]})
+    server.models = json_answer({"data": [{"id": model, "owned_by": "llamacpp"}]})
     run, _ = run_on(server)
     assert run.run.pair["target"] == shown
     assert server.asked[-1][1]["model"] == model

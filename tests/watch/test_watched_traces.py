@@ -30,7 +30,7 @@ def as_own(trace: dict) -> None:
 
 
 def with_probabilities(trace: dict) -> None:
-    """What this program's own runs tell."""
+    """Add the fields of this program's own runs."""
     as_own(trace)
     for one in trace["lanes"]["speculative"]["rounds"]:
         for token in one["drafted"]:

@@ -32,9 +32,9 @@ def test_a_time_limit_keeps_what_came_and_says_so(opened):
 def test_a_watched_server_is_asked_for_runs_alone(kind):
     own = Own()
     box = watching(Server("Box", "http://127.0.0.1:1"), own=own)
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as raised:
         list(box.events(kind, {}, lambda: False, "watch:Box"))
-    assert str(told.value) == RUNS_ONLY and not own.asked
+    assert str(raised.value) == RUNS_ONLY and not own.asked
 
 
 @pytest.mark.parametrize(
