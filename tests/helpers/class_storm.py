@@ -1,4 +1,4 @@
-"""A class of many students as HTTP clients, and what reached each of them when: for the tests, and by hand.
+"""A class of many students as HTTP clients that record when each message arrives; for tests and manual use.
 
 In ``tests``, ``python -m helpers.class_storm URL --students 200`` opens a class on a running app and prints
 how late what the teacher shows arrives. Students speak HTTP/1.1 over plain sockets: two hundred of them must
@@ -35,7 +35,7 @@ class Student:
     types: list[str] = field(default_factory=list)
 
     async def watch(self, url: str, code: str) -> None:
-        """Read until the class ends or the task is cancelled; goes on behind what was seen before."""
+        """Read until the class ends or the task is cancelled, starting after the last message seen."""
         parts = urlsplit(url)
         assert parts.hostname and parts.port
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port, limit=2**23)
@@ -63,7 +63,7 @@ class Student:
 
 
 class Teacher:
-    """Opens a class and steers it."""
+    """The teacher's page as an HTTP client."""
 
     def __init__(self, url: str):
         self.http = httpx.AsyncClient(base_url=url, timeout=60, limits=LIMITS)
@@ -77,33 +77,33 @@ class Teacher:
         self.code, self.secret = room["code"], room["secret"]
 
     async def tell(self, *messages: dict[str, Any]) -> dict[str, Any]:
-        """Send messages; how the class is."""
+        """Send messages and return the state of the class."""
         return await self.post("teach", {"window": 1, "first": True, "messages": messages})
 
     async def post(self, path: str, content: dict[str, Any]) -> dict[str, Any]:
-        """Post as the teacher; raises for a refusal."""
+        """Post as the teacher; raise for a refusal."""
         headers = {"x-class-secret": self.secret}
         reply = await self.http.post(f"/{PREFIX}/{self.code}/{path}", json=content, headers=headers)
         return reply.raise_for_status().json()
 
     async def student(self) -> Student:
-        """Somebody joins."""
+        """Let a student join."""
         reply = await self.http.post(f"/{PREFIX}/{self.code}/join", json={})
         return Student(reply.raise_for_status().json()["student"])
 
 
 def part(first: int, *events: dict[str, Any]) -> dict[str, Any]:
-    """Events of the first run, the first of which has that number."""
+    """Return a message with events of run 1, the first of which has that number."""
     return {"type": "events", "run": 1, "from": first, "events": list(events)}
 
 
 def lateness(sent: dict[int, float], students: Sequence[Student]) -> list[float]:
-    """Sorted seconds from when each message was sent to when each student had it."""
+    """Return the sorted seconds between the sending of each message and its arrival at each student."""
     return sorted(when - sent[number] for one in students for number, when in one.seen if number in sent)
 
 
 async def lesson(url: str, students: int, messages: int, gap_s: float) -> tuple[list[float], list[Student]]:
-    """A class that is shown ``messages`` parts of a run, ``gap_s`` apart: lateness, and the students."""
+    """Share ``messages`` parts of a run, ``gap_s`` apart; return the lateness and the students."""
     teacher = Teacher(url)
     await teacher.open()
     await teacher.tell({"type": "begin", "run": 1})

@@ -1,4 +1,4 @@
-"""Classes over HTTP on a real server: who may do what, what everybody gets, what hostile students achieve."""
+"""Classes over HTTP on a real server: permissions, message order, limits, hostile students."""
 
 import asyncio
 import csv
@@ -16,7 +16,7 @@ ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "=no"]}
 
 
 def in_class(url, work):
-    """``work(teacher)`` on an event loop, in a class that is over afterwards."""
+    """Run ``work(teacher)`` on an event loop with an open class."""
 
     async def held():
         teacher = Teacher(url)
@@ -54,19 +54,19 @@ def test_a_class_has_a_code_a_link_and_a_picture_of_it(url):
 @pytest.mark.parametrize(
     "address", [None, "", "x" * 400, "javascript:alert(1)", "ftp://x/", "http://", "http://[", "http://a\n/"]
 )
-def test_a_link_is_made_of_a_pages_address_only(url, address):
+def test_only_a_pages_address_makes_a_link(url, address):
     reply = httpx.post(f"{url}{PREFIX}", json={"address": address})
     assert reply.status_code == 400 and reply.json()["error"].endswith(".")
 
 
-def test_the_students_page_asks_for_nothing_outside_and_is_there_for_any_code(url):
+def test_the_students_page_has_no_foreign_addresses_and_exists_for_any_code(url):
     for path in (PREFIX, f"{PREFIX}/BCDFG"):
         page = httpx.get(f"{url}{path}")
         assert page.status_code == 200 and "text/html" in page.headers["content-type"]
         assert "https://" not in page.text.replace("https://www.w3.org", "")
 
 
-def test_everybody_gets_everything_in_order_also_who_comes_late_or_asks_for_news(url):
+def test_everybody_gets_everything_in_order_also_latecomers_and_pages_that_poll(url):
     async def work(teacher):
         early = await teacher.student()
         watching = asyncio.create_task(early.watch(url, teacher.code))
@@ -89,7 +89,7 @@ def test_everybody_gets_everything_in_order_also_who_comes_late_or_asks_for_news
 
 
 @pytest.mark.parametrize(("count", "gone"), [(10, 5), pytest.param(200, 50, marks=pytest.mark.slow)])
-def test_who_vanishes_and_comes_back_loses_nothing(url, count, gone):
+def test_a_student_who_disconnects_and_comes_back_loses_nothing(url, count, gone):
     async def work(teacher):
         students = [await teacher.student() for _ in range(count)]
         await teacher.tell(BEGIN)
@@ -113,7 +113,7 @@ def test_who_vanishes_and_comes_back_loses_nothing(url, count, gone):
     in_class(url, work)
 
 
-def test_answers_are_counted_and_summed_up(url):
+def test_answers_are_counted_and_in_the_summary(url):
     async def work(teacher):
         students = [await teacher.student() for _ in range(3)]
         await teacher.tell(ASK)
@@ -139,7 +139,7 @@ def test_answers_are_counted_and_summed_up(url):
     in_class(url, work)
 
 
-def test_a_student_can_neither_steer_nor_read_nor_end_the_class(url):
+def test_a_student_can_neither_control_nor_read_nor_end_the_class(url):
     async def work(teacher):
         student = await teacher.student()
         for secret in ({}, {"x-class-secret": student.token}, {"x-class-secret": "x" * 32}):
@@ -156,7 +156,7 @@ def test_a_student_can_neither_steer_nor_read_nor_end_the_class(url):
     in_class(url, work)
 
 
-def test_hostile_students_are_refused_in_a_sentence_and_the_class_goes_on(url):
+def test_hostile_students_are_refused_in_a_sentence_and_the_class_continues(url):
     async def work(teacher):
         good = await teacher.student()
         watching = asyncio.create_task(good.watch(url, teacher.code))
@@ -231,7 +231,7 @@ def test_two_hundred_students_get_everything_in_order_and_soon(url):
 
 
 @pytest.mark.slow
-def test_joins_without_end_leave_those_who_are_there_alone(url):
+def test_a_flood_of_joins_does_not_affect_students_who_are_present(url):
     async def work(teacher):
         good: Student = await teacher.student()
         watching = asyncio.create_task(good.watch(url, teacher.code))
@@ -249,7 +249,7 @@ def test_joins_without_end_leave_those_who_are_there_alone(url):
     in_class(url, work)
 
 
-def test_guessing_codes_is_limited_for_right_ones_too_but_not_for_who_is_known(url):
+def test_guessing_codes_is_limited_also_for_right_ones_but_not_for_known_students(url):
     async def work(teacher):
         student = await teacher.student()
         elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
