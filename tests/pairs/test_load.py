@@ -17,7 +17,6 @@ from specdemo.pairs import embedded as fetch
 from specdemo.pairs.calibrate import ROWS, TARGET_ALONE
 from specdemo.pairs.compatible import require_same_tokens
 from specdemo.pairs.load import load_sources
-from specdemo.pairs.manifest import write_manifest
 from specdemo.pairs.model_loader import weights_counted
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
@@ -219,7 +218,7 @@ def damaged(target_folder, tmp_path, monkeypatch):
     def make(folder, good, progress):
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(target_folder, folder)
-        write_manifest(folder)
+        fetch.write_manifest(folder)
 
     monkeypatch.setattr(fetch, "_make", make)
     return fetch.embedded_target()
