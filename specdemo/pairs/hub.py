@@ -1,8 +1,5 @@
-"""Bring a checkpoint from the Hugging Face hub to this machine, or find it in the hub's cache here.
-
-Only what loading needs is fetched: configuration, tokeniser and weights as safetensors, never pickles or
-code. What can go wrong on the way is said in one sentence; whatever was fetched until then stays in the
-hub's cache and is not fetched again. Knows no torch.
+"""Checkpoints from the Hugging Face hub or its cache: configuration, tokenizer, weights as safetensors.
+Pickles and code are never fetched.
 """
 
 import errno
@@ -21,28 +18,31 @@ from specdemo.records.limits import UserError
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
 UNWANTED = ("*/*", "consolidated*")
-"""Copies for other programs: in folders of their own, or under names that transformers does not read."""
+"""Copies for other programs, in subfolders or under names that transformers does not read."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MB = 1e6
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A checkpoint's folder, and the commit it is of, if it came from the hub."""
+    """A checkpoint's folder, and its commit if it came from the hub."""
 
     folder: Path
     revision: str | None
 
 
 def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = silent) -> Snapshot:
-    """The folder of a checkpoint, fetched first where it is a hub id and not in the hub's cache.
+    """Return the folder of a checkpoint, fetched first if it is a hub id and not in the hub's cache.
+
+    What was fetched before a failure stays in the cache and is not fetched again.
 
     Args:
         name: A folder, or a hub id.
         revision: Branch, tag or commit of the hub's repository; None for its main branch.
+        progress: Called with each phase and the share that is done.
 
     Raises:
-        UserError: It cannot be had, or has no weights that may be loaded; the sentence says why.
+        UserError: It cannot be fetched, or has no weights in safetensors; the message says why.
     """
     if Path(name).is_dir():
         if revision is not None:
@@ -59,7 +59,7 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
 
 
 def within(progress: Progress, start: float, end: float) -> Progress:
-    """A callback for one stage of a longer task, which reaches from ``start`` to ``end`` of it."""
+    """Return a callback for one stage of a longer task, from its share ``start`` to ``end``."""
 
     def report(text: str, fraction: float) -> None:
         progress(text, start + (end - start) * fraction)
@@ -79,29 +79,30 @@ def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
 
     def show(done: float, _total: float | None, unit: str) -> None:
         nonlocal most
-        # Bytes are counted twice, as they arrive and as they are written; which is ahead depends on the way.
+        # Bytes are counted twice, when they arrive and when they are written, in either order.
         if unit == "B" and most < done <= size:
             most = done
             progress(f"Fetching {name} ({done / MB:,.0f} of {size / MB:,.0f} MB)", done / size)
 
     try:
         return Path(snapshot_download(name, tqdm_class=counting_bar(show), **options))
-    # The hub's client, its two ways of transport and the disk each raise kinds of their own.
+    # The hub's client, its two transports and the disk each raise errors of their own.
     except Exception as error:
         raise UserError(_sentence(name, revision, error)) from error
 
 
 def _missing_bytes(name: str, options: dict[str, Any]) -> int:
-    """Bytes that are to be fetched; 0 where the hub does not say, and the download itself will say why."""
+    """Return the bytes to fetch; 0 if the hub does not answer, since the download will then say why."""
     try:
-        files = snapshot_download(name, dry_run=True, tqdm_class=counting_bar(_unseen), **options)
+        silent_bar = counting_bar(lambda done, total, unit: None)
+        files = snapshot_download(name, dry_run=True, tqdm_class=silent_bar, **options)
     except Exception:
         return 0
     return sum(file.file_size or 0 for file in files if file.will_download)
 
 
 def _require_room(name: str, size: int) -> None:
-    """Refuse what the disk cannot hold before any of it is fetched."""
+    """Refuse a checkpoint that the disk cannot hold before any of it is fetched."""
     cache = Path(constants.HF_HUB_CACHE)
     there = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
     if size > shutil.disk_usage(there).free:
@@ -111,15 +112,11 @@ def _require_room(name: str, size: int) -> None:
         )
 
 
-def _unseen(done: float, total: float | None, unit: str) -> None:
-    """Shows nothing."""
-
-
 def counting_bar(show: Callable[[float, float | None, str], None]) -> type[tqdm_asyncio]:
-    """A progress bar for libraries that ask for one, which draws nothing; of the kind the hub's client takes.
+    """Return a progress bar class for the hub's client that draws nothing and calls ``show``.
 
     Args:
-        show: Called with how much is done, of how much as far as that is known, and the unit.
+        show: Called with the amount done, the total if known, and the unit.
     """
 
     class CountingBar(tqdm_asyncio):
@@ -141,7 +138,7 @@ def counting_bar(show: Callable[[float, float | None, str], None]) -> type[tqdm_
 
 
 def _sentence(name: str, revision: str | None, error: Exception) -> str:
-    """What went wrong on the way from the hub, and what to do."""
+    """Return a message for an error of the hub's client: the problem, and what to do."""
     if isinstance(error, errors.GatedRepoError):
         return (
             f"{name} is gated: accept its licence at {constants.ENDPOINT}/{name} and log in with "
@@ -169,7 +166,7 @@ def _sentence(name: str, revision: str | None, error: Exception) -> str:
 
 
 def disk_is_full(error: BaseException | None) -> bool:
-    """Whether a full disk is behind an error, however deep."""
+    """Return whether a full disk caused an error, directly or through other errors."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             return True

@@ -1,8 +1,4 @@
-"""Load a pair of models: fetched, checked against each other, in place, measured and warmed up.
-
-Pairs to choose from are in ``presets``, the way from the hub in ``hub``, loading one model in
-``model_loader``, the choice of precision in ``precision``, that of devices in ``placement``.
-"""
+"""Loads a pair of models: fetched, checked against each other, placed on devices, measured and warmed up."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,14 +22,14 @@ from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
 from specdemo.records.pieces import PieceTable
 from specdemo.shipped import EMBEDDED
 
-MOST_CALIBRATIONS = 5
+MAX_CALIBRATIONS = 5
 
 Alone = Callable[[Callable[[], Any]], Any]
-"""Calls a function that measures while nothing else computes, and returns its result."""
+"""Calls a measuring function while nothing else computes, and returns its result."""
 
 
 def at_once(measure: Callable[[], Any]) -> Any:
-    """Measure here and now: for programs that do nothing else meanwhile."""
+    """Measure immediately, for programs that do nothing else meanwhile."""
     return measure()
 
 
@@ -59,7 +55,7 @@ def load_pair(
         progress: Called with each phase and its share of the whole, 0 to 1.
 
     Raises:
-        UserError: A device or model cannot be used, or the two models do not fit; the sentence names the
+        UserError: A device or model cannot be used, or the two models do not fit; the message names the
             first difference.
     """
     sources = Sources(target, draft, feature_draft, n_gram, device, precision)
@@ -76,11 +72,10 @@ def load_sources(
     """Load a pair as :func:`load_pair` does.
 
     Args:
-        sources: Which models, and how they run.
+        sources: The models and the way they run.
         progress: As for :func:`load_pair`.
-        recalibrate: Whether to measure pass costs again while they are rough, ``MOST_CALIBRATIONS`` times at
-            most.
-        alone: Calls what measures.
+        recalibrate: Whether to measure rough pass costs again, up to ``MAX_CALIBRATIONS`` times.
+        alone: Calls the measuring function.
 
     Raises:
         UserError: As for :func:`load_pair`.
@@ -89,36 +84,36 @@ def load_sources(
     progress("Measuring pass costs", 0.8)
     if pair.device.type == "cpu":
         use_huge_pages()
-    alone(lambda: _measure(pair, MOST_CALIBRATIONS if recalibrate else 1))
+
+    def measure() -> None:
+        lanes = Lanes(pair)
+        for _ in range(MAX_CALIBRATIONS if recalibrate else 1):
+            if not lanes.calibrate_all().is_rough:
+                break
+        lanes.warm_up()
+
+    alone(measure)
     progress("Ready", 1.0)
     return pair
 
 
-def _measure(pair: Pair, times: int) -> None:
-    lanes = Lanes(pair)
-    for _ in range(times):
-        if not lanes.calibrate_all().is_rough:
-            break
-    lanes.warm_up()
-
-
 def assemble_pair(sources: Sources, *, progress: Progress = silent, checked_on: str | None = None) -> Pair:
-    """Load two models that share a tokenizer, check them and put them in place, without measuring.
+    """Load two models that share a tokenizer, check them and place them, without measuring.
 
-    An embedded target that cannot be loaded because its files are damaged is made again.
+    If the embedded target's files are damaged, it is converted again.
 
     Args:
-        sources: Which models, and how they run.
+        sources: The models and the way they run.
         progress: As for :func:`load_pair`.
-        checked_on: A device to load, check and fuse the models on before they are moved, if nothing can run
-            on their own device yet; by default the device itself.
+        checked_on: Device to load, check and fuse the models on if nothing can run on their own device yet;
+            they are moved afterwards.
 
     Raises:
         UserError: As for :func:`load_pair`.
     """
     try:
         return _assembled(sources, progress, checked_on)
-    except Exception:  # a flipped byte may show anywhere
+    except Exception:  # a damaged file may raise anything
         if sources.target != EMBEDDED or not mended_target(progress):
             raise
     return _assembled(sources, progress, checked_on)
@@ -164,10 +159,10 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
 
 
 def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:
-    """The target's device, once the request makes sense on it.
+    """Return the target's device.
 
     Raises:
-        UserError: It does not.
+        UserError: The request cannot run on it.
     """
     precision = sources.precision
     require_precision(precision)
@@ -183,7 +178,7 @@ def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:
 
 
 def _planned(target: Files, draft: Files | None, precision: str) -> Placement:
-    """Where the pair goes on a machine with several GPUs; a draft made of the target's parts goes with it."""
+    """Return the placement on several GPUs; a draft made of the target's parts stays with the target."""
     free = {name: free_memory(name) for name in map("cuda:{}".format, range(torch.cuda.device_count()))}
     needs = [
         ALLOWANCE + int(SLACK * count_parameters(files.folder) * DTYPES[precision].itemsize)
@@ -196,7 +191,7 @@ def _planned(target: Files, draft: Files | None, precision: str) -> Placement:
 
 
 def _moved(pair: Pair, place: torch.device) -> Pair:
-    """A pair that was made elsewhere on its device; shared tensors stay shared."""
+    """Return a pair that was made elsewhere, moved to its device; shared tensors stay shared."""
     for model in (pair.target, pair.draft, pair.feature_draft):
         if model is not None:
             # transformers decorates ``to`` in a way that hides what it is bound to.

@@ -1,7 +1,4 @@
-"""Load one model, check it against the other, and make it ready to run on its device.
-
-Which precision the models get is decided in ``precision``, which device each goes to in ``placement``.
-"""
+"""Loads the models of one pair, checks them, and makes them ready to run on their devices."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -38,22 +35,22 @@ from specdemo.pairs.sources import Files
 from specdemo.records.limits import UserError
 
 TARGET_HEAD_PRECISIONS = {"int4": "int8"}
-"""Precision of a target's output layer, which decides between tokens, where it is not the layers'."""
+"""Precision of a target's output layer, which decides between tokens, if it differs from the layers'."""
 MOSTLY = 0.9
-"""Share of a model's matrices that must be packed for it to be called by that precision."""
+"""Minimum share of a model's weights in layers that a precision packs."""
 
 Loaded = TypeVar("Loaded", bound=PreTrainedModel | ReducedHeadDraft)
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Loads, checks and finishes the models of one pair.
+    """The settings of one pair by which its models are loaded, checked and finished.
 
     Attributes:
-        precision: Of the target and of a whole model that drafts.
-        draft_precision: Of our own drafts.
-        placement: Where they will run.
-        checked_on: Where they are until they are finished; None for the place itself.
+        precision: Precision of the target and of a whole model that drafts.
+        draft_precision: Precision of drafts made by ``specdemo train``.
+        placement: Devices they will run on.
+        checked_on: Device they are on until they are finished; None for their own.
     """
 
     precision: str
@@ -62,7 +59,7 @@ class Loader:
     checked_on: str | None
 
     def target(self, files: Files, progress: Progress, **options: Any) -> PreTrainedModel:
-        """The target as transformers has it: drafts are still made of its parts."""
+        """Return the target as transformers has it: drafts are still to be made of its parts."""
         return self._model("target", files, self.placement.target, self.placement.shards, progress, **options)
 
     def finished_target(self, files: Files, target: PreTrainedModel) -> WholeModel:
@@ -72,7 +69,7 @@ class Loader:
     def draft(
         self, files: Files | None, target: PreTrainedModel, tokenizer: Any, progress: Progress
     ) -> tuple[CausalLM | None, torch.Tensor | None]:
-        """A draft model that fits ``target``, and its id map if it scores fewer tokens."""
+        """Return a draft model that fits ``target``, and its id map if it scores fewer tokens."""
         if files is None:
             return None, None
         if is_reduced_draft(files.folder):
@@ -85,7 +82,11 @@ class Loader:
         return self._finished("draft", files, draft, self.placement.draft), id_map
 
     def feature_draft(self, path: Path | None, target: PreTrainedModel) -> FeatureDraft | None:
-        """The head on the target's states in ``path``."""
+        """Return the feature draft in ``path``, if any.
+
+        Raises:
+            UserError: It cannot be loaded, or belongs to another target.
+        """
         if path is None:
             return None
         try:
@@ -99,7 +100,11 @@ class Loader:
         return draft
 
     def n_gram(self, path: Path | None, target: PreTrainedModel) -> NGramTable | None:
-        """The table of what usually follows in the target's text."""
+        """Return the table of n-grams in ``path``, if any.
+
+        Raises:
+            UserError: It cannot be loaded, or belongs to another target.
+        """
         if path is None:
             return None
         try:
@@ -111,23 +116,21 @@ class Loader:
             ) from error
 
     def packed_draft(self, folder: Path, target: WholeModel) -> tuple[CausalLM, torch.Tensor]:
-        """A draft of our own, which borrows the target's embedding, and its id map."""
-        draft = load_draft(folder, target, ATTENTION, DTYPES[self.draft_precision])
-        rounded(draft.own_state().values(), self.draft_precision)
-        return executable(
-            draft, self.draft_precision, None, torch.device(self.placement.target)
-        ), draft.id_map
+        """Return a draft by ``specdemo train`` that shares the target's embedding, and its id map."""
+        precision, device = self.draft_precision, torch.device(self.placement.target)
+        draft = load_draft(folder, target, ATTENTION, DTYPES[precision])
+        rounded(draft.own_state().values(), precision)
+        return executable(draft, precision, None, device), draft.id_map
 
     def packed_feature_draft(self, folder: Path, target: WholeModel) -> FeatureDraft:
-        """A head on the target's states, which borrows the target's embedding."""
-        draft = load_feature_draft(folder, target, DTYPES[self.draft_precision])
-        rounded(draft.own_state().values(), self.draft_precision)
-        return pack_linears(
-            draft, self.draft_precision, self.draft_precision, torch.device(self.placement.target)
-        )
+        """Return a feature draft that shares the target's embedding."""
+        precision, device = self.draft_precision, torch.device(self.placement.target)
+        draft = load_feature_draft(folder, target, DTYPES[precision])
+        rounded(draft.own_state().values(), precision)
+        return pack_linears(draft, precision, precision, device)
 
     def _finished(self, role: str, files: Files, model: PreTrainedModel, place: str) -> WholeModel:
-        """Return a whole model in its fastest form; raises ``UserError`` if its scores are no numbers."""
+        """Return a whole model in its fastest form; raises ``UserError`` if its logits are not numbers."""
         head = TARGET_HEAD_PRECISIONS.get(self.precision)
         finished = executable(model, self.precision, head, torch.device(place))
         if isinstance(finished, FusedLlama):
@@ -143,7 +146,7 @@ class Loader:
         progress: Progress,
         **options: Any,
     ) -> PreTrainedModel:
-        """A whole model of transformers, in one piece or in shards, that may be rolled back."""
+        """Return a whole model of transformers that can be rolled back, in one piece or in shards."""
         if shards is not None:
             most = {torch.device(name).index: count for name, count in shards.items()}
             options |= {"device_map": "auto", "max_memory": most}
@@ -162,7 +165,7 @@ class Loader:
         elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
             raise UserError(f"{files.name} does not fit on the GPUs here; choose a smaller model.")
         model.eval()
-        if not can_fuse(model):  # the short path rolls back by construction
+        if not can_fuse(model):  # FusedLlama rolls back by construction
             require_rollback(role, files.name, model)
         return model
 
@@ -173,13 +176,20 @@ def executable(
     head_precision: str | None = None,
     destination: torch.device | None = None,
 ) -> Loaded | FusedLlama:
-    """``model`` in its fastest form here; what was handed over is not used again.
+    """Return ``model`` in its fastest form on this machine; the model passed in must not be used again.
 
-    ``destination`` is where it will run, if it is moved there later.
+    Args:
+        model: Of transformers, or a draft made of a target's parts.
+        precision: Key of ``packed_linear.DTYPES``.
+        head_precision: The same for the output layer, if it differs.
+        destination: Device it will run on, if it is moved later.
+
+    Raises:
+        UserError: The precision does not reach most of the model's weights.
     """
     head_precision = head_precision or precision
     if is_dispatched(model):
-        return model  # the hooks that join its parts belong to the modules it has
+        return model  # accelerate's hooks belong to the modules it has now
     if can_fuse(model):
         return FusedLlama(model, precision, head_precision, destination)
     if not takes_precision(model, precision):
@@ -196,17 +206,17 @@ def takes_precision(model: PreTrainedModel | ReducedHeadDraft, precision: str) -
 
 
 def tokenizer_of(files: Files) -> Any:
-    """The tokeniser that comes with a model."""
+    """Return the tokenizer that comes with a model."""
     return loading(AutoTokenizer.from_pretrained, str(files.folder), files.name)
 
 
 _ONE_AT_A_TIME = threading.RLock()
-"""transformers has one hook for progress, and one default precision while it makes a model."""
+"""transformers has a single hook for progress, and a single default dtype while it makes a model."""
 
 
 @contextmanager
 def weights_counted(name: str, progress: Progress) -> Iterator[None]:
-    """Show how many of a model's tensors transformers has put in place, while the context is open."""
+    """Report the share of a model's tensors that transformers has loaded, while the context is open."""
 
     def show(done: float, total: float | None, unit: str) -> None:
         progress(f"Loading {name}", done / total if total else 0.0)
@@ -221,9 +231,16 @@ def weights_counted(name: str, progress: Progress) -> Iterator[None]:
 
 
 def loading(loader: Callable[..., Any], path: str, name: str | None = None, **options: Any) -> Any:
-    """Call a ``from_pretrained``, with its many ways to fail put into words.
+    """Call a ``from_pretrained`` without running code that comes with the model.
 
-    No code that comes with a model is run. ``name`` is what the model is called, if not its path.
+    Args:
+        loader: The method.
+        path: Folder or hub id of the model.
+        name: Name of the model in messages, by default ``path``.
+        options: Passed on.
+
+    Raises:
+        UserError: The model cannot be loaded; the message says why.
     """
     name = name or path
     try:
@@ -231,8 +248,8 @@ def loading(loader: Callable[..., Any], path: str, name: str | None = None, **op
             return loader(path, trust_remote_code=False, **options)
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise UserError(f"{name} does not fit into memory here; choose a smaller model.") from error
-    except Exception as error:  # of the libraries that read foreign files, each has kinds of its own
-        if error.args == (ATTENTION,):  # looked up in a list of the model's own
+    except Exception as error:  # each library that reads files raises errors of its own
+        if error.args == (ATTENTION,):  # the model has its own list of attentions
             raise UserError(f"{name} does not let its attention be replaced; {PLAIN}.") from error
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UserError(

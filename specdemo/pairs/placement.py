@@ -1,8 +1,4 @@
-"""Where a pair's models go: which device each, and how much memory a device has left.
-
-The plan is a pure function of bytes. How a device's free memory is found out stands beside it; torch is
-imported only where a GPU is asked.
-"""
+"""The device of each model of a pair, and the free memory of devices. torch is imported only for GPUs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,9 +16,9 @@ class Placement:
     """Devices of a pair.
 
     Attributes:
-        target: Where the target is, or, of one in shards, its first part.
-        draft: Where the draft is.
-        shards: Most bytes of the target on each device it is spread over; None where it is in one piece.
+        target: Device of the target, or of its first shard.
+        draft: Device of the draft.
+        shards: Maximum bytes of the target on each device it is spread over; None if it is in one piece.
     """
 
     target: str
@@ -31,15 +27,16 @@ class Placement:
 
 
 def plan(free: Mapping[str, int], target_bytes: int, draft_bytes: int) -> Placement:
-    """Place a pair on devices of one machine.
+    """Return the devices of a pair on one machine.
 
-    One device takes both. Of several, the freest takes the target and another one the draft; both go to
-    one where no other has room. A target too large for any device is spread over all of them, beside the
-    draft on the freest.
+    A single device takes both models. Of several devices, the one with the most free memory takes the target
+    and another one the draft; if no other has room, both go to the first. A target too large for any device
+    is spread over all of them, with the draft on the one with the most free memory.
 
     Args:
-        free: Bytes that each device can still hold, at least one device.
-        target_bytes, draft_bytes: What each model needs there, caches included.
+        free: Free bytes of each device, at least one device.
+        target_bytes: Bytes that the target needs, caches included.
+        draft_bytes: Bytes that the draft needs, caches included.
 
     Raises:
         UserError: Several devices together are too small.
@@ -64,10 +61,10 @@ def plan(free: Mapping[str, int], target_bytes: int, draft_bytes: int) -> Placem
 
 
 def free_memory(device: str) -> int:
-    """Bytes that a device can still hold: what CUDA says is free, or the RAM that is left to this process.
+    """Return the free bytes of a device: what CUDA reports, or the RAM left to this process.
 
     Args:
-        device: As torch names it: ``cpu``, ``cuda``, ``cuda:1``.
+        device: torch's name: ``cpu``, ``cuda``, ``cuda:1``.
     """
     if not device.startswith("cuda"):
         return free_ram()
@@ -77,17 +74,17 @@ def free_memory(device: str) -> int:
 
 
 def free_ram(root: Path = Path("/")) -> int:
-    """Bytes of RAM left: the machine's, or those of the container, whichever are fewer.
+    """Return the free bytes of RAM: the machine's or the container's, whichever are fewer.
 
     Args:
-        root: Where ``proc`` and ``sys`` are.
+        root: Folder with ``proc`` and ``sys``.
     """
     machine = _numbers(root / "proc/meminfo").get("MemAvailable:", 0) * 1024
     return max(0, min([machine, *_container_limits(root)]))
 
 
 def _container_limits(root: Path) -> Iterator[int]:
-    """What every memory limit above this process leaves. Pages of read files do not count as used."""
+    """Yield the bytes that each memory limit above this process leaves; cached files do not count as used."""
     for folder in _cgroups(root):
         statistics = _numbers(folder / "memory.stat")
         for limit, used, cached in (
@@ -100,24 +97,24 @@ def _container_limits(root: Path) -> Iterator[int]:
 
 
 def _cgroups(root: Path) -> Iterator[Path]:
-    """Folders of the control groups this process is in, outermost included; of both versions."""
+    """Yield the folders of the control groups of this process, outermost included, of both versions."""
     own = root / "proc/self/cgroup"
     for line in own.read_text().splitlines() if own.is_file() else []:
         _, controllers, path = line.split(":", 2)
         if controllers in ("", "memory"):
             top = root / (CGROUP_V1 if controllers else CGROUP)
             inner = top / path.lstrip("/")
-            # Inside a container the path may be the host's, of which only the top is mounted.
+            # Inside a container the path may be the host's, and only the top of it is mounted.
             yield from (folder for folder in (inner, *inner.parents) if folder.is_relative_to(top))
 
 
 def _number(path: Path) -> int | None:
-    """The number a file holds; nothing where it holds a word (``max``) or is not there."""
+    """Return the number in a file; None if it contains a word (``max``) or does not exist."""
     text = path.read_text().strip() if path.is_file() else ""
     return int(text) if text.isdigit() else None
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """First number of each line by its first word."""
+    """Return the first number of each line by its first word."""
     rows = [line.split() for line in path.read_text().splitlines()] if path.is_file() else []
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}

@@ -1,21 +1,4 @@
-"""Pairs of models to choose from by a short name, and what each needs of a machine's memory.
-
-A list of facts: nothing is loaded or fetched here, and neither torch nor transformers is imported.
-
-Revisions are commits of the hub's repositories, so that a preset stays what it was when somebody else
-pushes to one. Each was taken from a public record of somebody who used it:
-
-* https://github.com/tmcarmichael/nn-observability, ``results/model_revisions.json`` (Qwen2.5, Llama 3.2,
-  GPT-2, Pythia);
-* https://github.com/togethercomputer/ssd, ``ssd/paths.py`` (Llama 3.1, and Llama 3.2 again);
-* https://github.com/tenseleyFlow/DocumentLanguageModel, ``src/dlm/base_models/registry.py`` (SmolLM2, and
-  Qwen2.5 and Llama 3.2 again).
-
-Where a revision is None, the newest is taken when the model is loaded; the run records which that was.
-
-Numbers of parameters are what the architectures of the models' own ``config.json`` add up to, a matrix
-that serves as embedding and as output layer counted once; a test builds each of them and counts.
-"""
+"""Pairs of models with a short name, and the memory that each needs. Imports no torch or transformers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,15 +10,15 @@ from specdemo.shipped import EMBEDDED
 HEAVY = ("auto", "bf16", "fp32")
 ALL = (*HEAVY, "fp16", "int8", "int4")
 ALLOWANCE = 2**30
-"""Bytes for what is no weight: key/value caches of three lanes over some thousand positions, logits and
-their warped copies, and the libraries' own workspaces."""
+"""Bytes besides the weights: key/value caches of three lanes over some thousand positions, logits and their
+warped copies, and the libraries' own workspaces."""
 SLACK = 1.1
-"""Allocators keep some memory that nobody uses, and a layer is there twice while it is packed."""
+"""Factor for memory that allocators keep unused, and for a layer that exists twice while it is packed."""
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """Bytes of a parameter: as loaded, and once in place in the layers, the output layer, the embedding.
+    """Bytes per parameter: as loaded, and then in the layers, the output layer and the embedding.
 
     int4 has a scale and an offset of two bytes each per group of 32 inputs (``packed_linear``).
     """
@@ -47,7 +30,7 @@ class _Cost:
 
 
 COSTS = {
-    "auto": _Cost(4, 4, 4, 4),  # whatever will be chosen, it is no more than this
+    "auto": _Cost(4, 4, 4, 4),  # the maximum of the precisions that auto may choose
     "bf16": _Cost(2, 2, 2, 2),
     "fp16": _Cost(4, 2, 2, 4),
     "fp32": _Cost(4, 4, 4, 4),
@@ -62,8 +45,8 @@ class Checkpoint:
 
     Attributes:
         name: Its hub id, or ``embedded``.
-        parameters: How many numbers its weights are.
-        embedding: How many of them are its embedding, and as many its output layer.
+        parameters: Number of parameters by the architecture in its ``config.json``.
+        embedding: Number of them in the embedding, and again in the output layer.
         tied: Whether both are the same matrix, counted once in ``parameters``.
         revision: The commit to load, 40 hexadecimal digits; None for the newest.
     """
@@ -75,11 +58,11 @@ class Checkpoint:
     revision: str | None = None
 
     def loading_bytes(self, precision: str) -> int:
-        """Bytes of the weights as they come from the file, before anything is packed."""
+        """Return the bytes of the weights as loaded, before anything is packed."""
         return int(self.parameters * COSTS[precision].loaded)
 
     def kept_bytes(self, precision: str) -> int:
-        """Bytes of the weights in place: a tied output layer in the order the CPU reads is a second copy."""
+        """Return the bytes of the weights once packed; a tied output layer becomes a second copy."""
         cost = COSTS[precision]
         layers = self.parameters - self.embedding * (1 if self.tied else 2)
         return int(layers * cost.layers + self.embedding * (cost.head + cost.embedding))
@@ -87,14 +70,15 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Preset:
-    """A target and a draft that share a tokeniser.
+    """A target and a draft that share a tokenizer.
 
     Attributes:
-        name: Short, as it stands in an address.
-        title: What a page calls it.
-        target, draft: The models.
-        gated: Whether the hub asks for an account that has accepted the models' licence.
-        precisions: Those in which the target can run; the packed ones are for linear layers only.
+        name: Short name, as used in web addresses.
+        title: Name on the page.
+        target: The target model.
+        draft: The draft model.
+        gated: Whether the hub requires an account that has accepted the models' licence.
+        precisions: Precisions in which the target can run; packed ones need linear layers.
     """
 
     name: str
@@ -106,7 +90,7 @@ class Preset:
 
     @property
     def sources(self) -> Sources:
-        """The preset as ``load.load_pair`` takes it."""
+        """The preset as input of ``load.load_sources``."""
         return Sources(
             self.target.name,
             self.draft.name,
@@ -115,9 +99,9 @@ class Preset:
         )
 
     def needed_bytes(self, precision: str) -> int:
-        """Memory that loading and running the pair is expected to take at its peak.
+        """Return the expected peak of memory in bytes for loading and running the pair.
 
-        Both models are loaded before either is packed, so int8 and int4 need what bf16 does at first.
+        Both models are loaded before either is packed, so int8 and int4 first need as much as bf16.
         """
         models = (self.target, self.draft)
         loading = sum(model.loading_bytes(precision) for model in models)
@@ -132,12 +116,16 @@ _QWEN_0_5B = Checkpoint(
     revision="7ae557604adf67be50417f59c2c2f167def9a775",
 )
 _GPT2 = Checkpoint(
-    "openai-community/gpt2",
-    124_439_808,
-    50_257 * 768,
-    revision="607a30d783dfa663caf39e06633721c8d4cfcd7e",
+    "openai-community/gpt2", 124_439_808, 50_257 * 768, revision="607a30d783dfa663caf39e06633721c8d4cfcd7e"
 )
 
+# Revisions are commits of the hub's repositories, so that later changes there do not change a preset. Each is
+# from a public record of somebody who used it:
+# - https://github.com/tmcarmichael/nn-observability, results/model_revisions.json (Qwen2.5, Llama 3.2, GPT-2,
+#   Pythia);
+# - https://github.com/togethercomputer/ssd, ssd/paths.py (Llama 3.1, Llama 3.2);
+# - https://github.com/tenseleyFlow/DocumentLanguageModel, src/dlm/base_models/registry.py (SmolLM2, Qwen2.5,
+#   Llama 3.2).
 PRESETS = (
     Preset(
         EMBEDDED,
@@ -266,7 +254,7 @@ PRESETS = (
 
 
 def preset_named(name: str) -> Preset:
-    """The preset of that name.
+    """Return the preset of that name.
 
     Raises:
         UserError: There is none.
@@ -278,7 +266,7 @@ def preset_named(name: str) -> Preset:
 
 
 def fitting(free_bytes: int, precision: str) -> Sequence[Preset]:
-    """The presets that run in a precision and are expected to fit into ``free_bytes``, in their order."""
+    """Return the presets that run in ``precision`` and are expected to fit into ``free_bytes``, in order."""
     return [
         preset
         for preset in PRESETS

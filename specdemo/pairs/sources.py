@@ -1,4 +1,4 @@
-"""Which models make a pair, and where their files are here."""
+"""The models of a pair by name, and their files on this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,21 +15,22 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Sources:
-    """Which models, and how they are to run.
+    """The models of a pair and the way they run.
 
     Attributes:
         target: ``embedded``, a hub id, or a folder.
-        draft: ``embedded`` (only with the embedded target), a hub id, or a folder; a folder may hold
-            a full model or a reduced-head draft; or ``none``.
+        draft: ``embedded`` (only with the embedded target), a hub id, a folder with a full model or a
+            reduced-head draft, or ``none``.
         feature_draft: A folder written by ``specdemo train --kind feature`` for this target; the
             embedded target has one of its own.
         n_gram: A folder written by ``specdemo train --kind n-gram``; the embedded target has one of its own.
-        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models; by default CUDA where there is one, and
-            where there are several, as ``placement.plan`` has it.
-        precision: Of the target, its baseline and a draft named here: ``bf16``, ``fp32``, or on CPU
-            ``fp16``, ``int8`` or ``int4``; ``auto`` for the fastest in which the target keeps its stored
-            numbers (``precision``). On CPU drafts from ``specdemo train`` run in ``DRAFT_PRECISION``.
-        target_revision, draft_revision: Branch, tag or commit of a hub id; by default its main branch.
+        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models; by default CUDA if available, and several
+            GPUs by ``placement.plan``.
+        precision: Precision of the target, its baseline and a draft named here: ``bf16``, ``fp32``, or on CPU
+            ``fp16``, ``int8`` or ``int4``; ``auto`` for ``hardware.precision_for``. On CPU drafts from
+            ``specdemo train`` run in ``hardware.DRAFT_PRECISION``.
+        target_revision: Branch, tag or commit of the target on the hub; by default its main branch.
+        draft_revision: The same for the draft.
     """
 
     target: str = EMBEDDED
@@ -43,17 +44,17 @@ class Sources:
 
     @property
     def feature_folder(self) -> Path | None:
-        """Where the feature draft is: as named, or the embedded target's own if it has one."""
+        """Folder of the feature draft: as named, or the embedded target's own."""
         return self._folder(self.feature_draft, EMBEDDED_FEATURE_DRAFT)
 
     @property
     def n_gram_folder(self) -> Path | None:
-        """Where the table of n-grams is, likewise."""
+        """Folder of the table of n-grams, likewise."""
         return self._folder(self.n_gram, EMBEDDED_N_GRAM)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """What there is beside the target, by the names in ``drafter_kinds``."""
+        """Names of the parts that the pair has besides the target (``drafter_kinds``)."""
         there = {
             DRAFT: self.draft != NONE,
             FEATURE_DRAFT_HEAD: self.feature_folder is not None,
@@ -63,7 +64,7 @@ class Sources:
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """The drafter kinds that a visitor of such a pair can choose from."""
+        """Names of the drafter kinds that a visitor of this pair can choose."""
         return drafters_with(*self.parts)
 
     def _folder(self, named: str | None, shipped: Path) -> Path | None:
@@ -74,7 +75,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Files:
-    """A model's files here, what a page calls it, and its commit if it came from the hub."""
+    """A model's name on the page, its folder, and its commit if it came from the hub."""
 
     name: str
     folder: Path
@@ -82,10 +83,10 @@ class Files:
 
 
 def target_files(sources: Sources, progress: Progress) -> Files:
-    """The target's files, fetched where they are not here yet.
+    """Return the target's files, fetched if they are not on this machine.
 
     Raises:
-        UserError: They cannot be had.
+        UserError: They cannot be fetched.
     """
     folder = embedded_target(progress) if sources.target == EMBEDDED else None
     found = fetch_checkpoint(str(folder or sources.target), sources.target_revision, progress)
@@ -93,7 +94,7 @@ def target_files(sources: Sources, progress: Progress) -> Files:
 
 
 def draft_files(sources: Sources, progress: Progress) -> Files | None:
-    """The draft model's files, as :func:`target_files`; None where the pair is to have none."""
+    """Return the draft model's files like :func:`target_files`; None if the pair has no draft model."""
     if sources.draft == NONE:
         return None
     embedded = sources.draft == EMBEDDED

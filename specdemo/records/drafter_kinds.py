@@ -1,6 +1,6 @@
 """The one table of drafter kinds: what page, command line, API, bench and lab offer, and traces name.
 
-A new kind is a module in ``drafters`` with a function ``make`` (see ``drafters.order``) and a line here. The
+A new kind is a module in ``drafters`` with a function ``make`` (``drafters.factory``) and a line here. The
 module is named, not imported: a trace must load where no model can.
 """
 

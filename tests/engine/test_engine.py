@@ -127,29 +127,21 @@ def test_one_target_pass_a_round_and_one_a_token_in_the_baseline():
     assert len(list(autoregress(alone, [1, 4, 2], config))) == alone.passes == 20
 
 
-def test_the_length_is_told_each_rounds_own_seconds():
+def test_the_length_learns_the_verdict_and_the_seconds_of_every_round():
     class Listening(FixedLength):
-        def timed(self, draft_steps, rows, draft_s, verify_s):
-            told.append((draft_steps, rows - 1, draft_s, verify_s))
-
-    told = []
-    target, draft = models(1, noise=0.1)
-    drafter = DraftModelDrafter(ModelRuntime(draft))
-    config = config_for(Rule.GREEDY, max_new_tokens=7)
-    rounds = list(speculate(ModelRuntime(target), drafter, [1, 2], config, length=Listening(2)))
-    assert told == [(r.draft_steps, len(r.drafted), r.draft_s, r.verify_s) for r in rounds]
-
-
-def test_the_length_learns_what_became_of_every_round():
-    class Told(FixedLength):
         def observe(self, accepted, compared, emitted):
-            told.append((accepted, compared, emitted))
+            verdicts.append((accepted, compared, emitted))
 
-    told = []
+        def timed(self, draft_steps, rows, draft_s, verify_s):
+            seconds.append((draft_steps, rows - 1, draft_s, verify_s))
+
+    verdicts, seconds = [], []
     target, draft = models(3, 0.1)
-    rounds = speculative_rounds(target, draft, [1, 4, 2], config_for(max_new_tokens=20), length=Told(3))
-    assert told == [(r.accepted, r.compared, len(r.emitted)) for r in rounds]
-    assert len({accepted for accepted, _, _ in told}) > 1
+    config = config_for(max_new_tokens=20)
+    rounds = speculative_rounds(target, draft, [1, 4, 2], config, length=Listening(3))
+    assert verdicts == [(r.accepted, r.compared, len(r.emitted)) for r in rounds]
+    assert seconds == [(r.draft_steps, len(r.drafted), r.draft_s, r.verify_s) for r in rounds]
+    assert len({accepted for accepted, _, _ in verdicts}) > 1
 
 
 def test_the_first_token_may_end_the_text():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config, GPTNeoXConfig, Qwen2Config
 
 from specdemo.models.attention import ATTENTION
-from specdemo.models.runtime import ModelRuntime, Stopwatch, capacity_for
+from specdemo.models.runtime import ModelRuntime
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -82,14 +82,3 @@ def test_rolling_back_to_the_future_is_an_error():
     runtime.begin(64)
     with pytest.raises(ValueError, match="cannot roll back"):
         runtime.rollback(1)
-
-
-def test_capacity_grows_in_steps():
-    assert [capacity_for(n) for n in (1, 256, 257)] == [256, 256, 512]
-
-
-def test_stopwatch_gives_one_figure_a_lap():
-    watch = Stopwatch(torch.device("cpu"))
-    watch.lap()
-    watch.lap()
-    assert len(watch.laps()) == 2 and min(watch.laps()) >= 0

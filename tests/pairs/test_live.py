@@ -1,4 +1,4 @@
-"""Events, traces and the service, on a tiny pair."""
+"""A run as events and as a trace, on a tiny pair."""
 
 import json
 import subprocess
@@ -13,8 +13,6 @@ from specdemo.records.events import replay_events
 from specdemo.records.figures import fold
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Rule, dump
-from specdemo.service.jobs import JobKind
-from specdemo.service.service import local_service
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 REQUEST = {"prompt": "naïve 🎉", "mode": "raw", "max_new_tokens": 12, "k": 3}
@@ -78,37 +76,6 @@ def test_a_saved_run_replays_the_very_events(pair, rule):
 def test_a_replay_needs_neither_torch_nor_models():
     code = "import sys, specdemo.cli.main; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_the_service_waits_for_the_models_and_runs(pair):
-    release = threading.Event()
-
-    def load(name, progress):
-        progress("Fetching", 0.5)
-        release.wait(10)
-        return pair
-
-    service = local_service(load)
-    stream = service.events(JobKind.RUN, REQUEST, lambda: False)
-    assert next(stream)["type"] == "progress"
-    release.set()
-    types = [event["type"] for event in stream]
-    assert types[-1] == "end" and "round" in types
-
-
-def test_a_failed_load_is_said_and_the_next_request_tries_again(pair):
-    attempts = []
-
-    def load(name, progress):
-        attempts.append(1)
-        if len(attempts) == 1:
-            raise UserError("The file is missing; put it back.")
-        return pair
-
-    service = local_service(load)
-    with pytest.raises(UserError, match="put it back"):
-        list(service.events(JobKind.RUN, REQUEST, lambda: False))
-    assert list(service.events(JobKind.RUN, REQUEST, lambda: False))[-1]["type"] == "end"
 
 
 def test_stop_ends_both_lanes_within_their_round(pair):

@@ -1,4 +1,4 @@
-"""The draft model as a decoder of its own: its text, its vocabulary, its clock, and what it leaves alone."""
+"""The lanes of a pair: the draft model as a decoder of its own, and the clocks of all lanes."""
 
 import copy
 from dataclasses import replace
