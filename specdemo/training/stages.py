@@ -209,7 +209,7 @@ def _count(plan: Plan, path: str, given: list[WrittenText] | None, out: Path) ->
 
 def _check_size(plan: Plan, tokens: int) -> None:
     """Raise if ``--minutes`` gave too little text to train on; print a note if the draft will be poor."""
-    if plan.minutes is None or tokens >= GOOD_TOKENS:
+    if plan.minutes is None or plan.text is not None or tokens >= GOOD_TOKENS:
         return
     enough = math.ceil(plan.minutes * GOOD_TOKENS / max(1, tokens))
     if tokens < MIN_TOKENS:
