@@ -1,4 +1,4 @@
-"""``specdemo train``: distil a draft for a target."""
+"""The command ``specdemo train``: make a draft for a target."""
 
 import argparse
 from pathlib import Path
@@ -9,13 +9,13 @@ from specdemo.records.limits import UserError, parse_config
 from specdemo.records.output import require_writable_folder
 
 DEFAULT_MINUTES = 140.0
-"""For two CPU cores."""
+"""Enough for the embedded target on two CPU cores."""
 DEFAULT_LAYERS, DEFAULT_HEAD = 2, 12_288
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
-    parser = commands.add_parser("train", help="distil a draft for a target from the target's own text")
+    """Add the command and its options to ``commands``."""
+    parser = commands.add_parser("train", help="train a draft for a target on the target's own text")
     parser.set_defaults(command=run)
     parser.add_argument("--target", **TARGET)
     parser.add_argument(
@@ -25,22 +25,25 @@ def add_to(commands: Any) -> None:
         "--text",
         type=Path,
         metavar="DIR",
-        help="learn from what specdemo write wrote, instead of having the target write first",
+        help="train on the text that specdemo write made, instead of writing new text",
     )
     parser.add_argument(
         "--start",
         type=Path,
         metavar="DIR",
-        help="a draft to go on from, instead of parts of the target; it keeps its head and depth",
+        help="continue from this draft, which keeps its head and depth",
     )
     parser.add_argument("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--steps", type=int, metavar="N", help="optimiser steps; reproducible")
+    budget.add_argument("--steps", type=int, metavar="N", help="number of optimiser steps; reproducible")
     budget.add_argument(
-        "--minutes", type=float, metavar="M", help=f"time for all stages (default: {DEFAULT_MINUTES:g})"
+        "--minutes",
+        type=float,
+        metavar="M",
+        help=f"time for writing, training and evaluation (default: {DEFAULT_MINUTES:g})",
     )
     parser.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
-    parser.add_argument("--resume", action="store_true", help="go on with the training in --out")
+    parser.add_argument("--resume", action="store_true", help="continue the training in --out")
     parser.add_argument(
         "--layers", type=int, metavar="N", help=f"depth of a draft model (default: {DEFAULT_LAYERS})"
     )
@@ -51,7 +54,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train and print what the draft is worth; returns 0."""
+    """Train, print the figures of the draft and return 0."""
     minutes = DEFAULT_MINUTES if options.steps is None and options.minutes is None else options.minutes
     sizes = ("--layers", options.layers), ("--head", options.head)
     for flag, value in (("--steps", options.steps), ("--minutes", minutes), *sizes):
@@ -59,13 +62,14 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"{flag} must be more than 0.")
     for flag, value in sizes if options.start else ():
         if value is not None:
-            raise UserError(f"A draft that is gone on with keeps its head and depth; leave out {flag}.")
+            raise UserError(f"A draft keeps its head and depth when training continues; leave out {flag}.")
     if options.start and options.kind == "n-gram":
-        raise UserError("A table of n-grams is counted anew; leave out --start.")
+        raise UserError("A table of n-grams cannot be continued; leave out --start.")
     parse_config({"prompt": "-", "seed": options.seed})
     require_writable_folder(options.out)
     check_models(options)
-    from specdemo.training.stages import Plan, train
+    from specdemo.training.budget import Plan
+    from specdemo.training.stages import train
 
     plan = Plan(
         target=options.target,

@@ -1,4 +1,4 @@
-"""``specdemo write``: the target's own text, for trainings."""
+"""The command ``specdemo write``: have a target write text for trainings."""
 
 import argparse
 from pathlib import Path
@@ -11,8 +11,8 @@ from specdemo.shipped import PROMPTS
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options."""
-    parser = commands.add_parser("write", help="have a target write text of many makes, to train drafts on")
+    """Add the command and its options to ``commands``."""
+    parser = commands.add_parser("write", help="have a target write text of several kinds to train drafts on")
     parser.set_defaults(command=run)
     parser.add_argument("--target", **TARGET)
     parser.add_argument("--device", **DEVICE)
@@ -21,10 +21,14 @@ def add_to(commands: Any) -> None:
         type=int,
         default=1_000_000,
         metavar="N",
-        help="of the target's own, in the folder in all (default: %(default)s); it stops after whole rounds",
+        help="minimum number of tokens in the folder, prompts excluded (default: %(default)s)",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("text"), metavar="DIR", help="gone on with if it has texts (text/)"
+        "--out",
+        type=Path,
+        default=Path("text"),
+        metavar="DIR",
+        help="folder of the texts; more are added to those in it (default: text/)",
     )
     parser.add_argument(
         "--without",
@@ -32,13 +36,13 @@ def add_to(commands: Any) -> None:
         nargs="+",
         default=[PROMPTS],
         metavar="FILE.jsonl",
-        help="prompts that drafts will be measured on, with which none may share much (default: the shipped)",
+        help="prompts for measuring drafts; similar ones are not used (default: the shipped prompts)",
     )
     add_run_options(parser, ["seed"])
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write and print how much there is; returns 0."""
+    """Write, print the number of tokens and return 0."""
     if options.tokens < 1:
         raise UserError("--tokens must be at least 1.")
     from specdemo.bench.prompts import read_prompts
@@ -48,9 +52,9 @@ def run(options: argparse.Namespace) -> int:
     require_writable_folder(options.out)
     check_models(options)
     from specdemo.pairs.hardware import chosen_device
-    from specdemo.training.fill import fill
+    from specdemo.training.corpus import write_corpus
 
     device = chosen_device(options.device)
-    held = fill(options.target, options.out, options.tokens, device, options.seed, forbidden)
+    held = write_corpus(options.target, options.out, options.tokens, device, options.seed, forbidden)
     print(f"{held:,} tokens of the target's own; saved to {options.out}")
     return 0

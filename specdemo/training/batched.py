@@ -1,7 +1,6 @@
-"""Decode many prompts at once with one model: for writing training text, where throughput is all.
+"""A target that decodes many prompts at once, for writing text, where only throughput counts.
 
-Rows are left-padded to one width and share a cursor; rows that have ended are dropped from the
-batch. Unlike ``runtime`` nothing here has to be bit-identical from pass to pass.
+Unlike in ``models.runtime`` nothing here has to be identical to the bit from pass to pass.
 """
 
 from collections.abc import Sequence
@@ -10,30 +9,68 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.attention import additive_mask
 from specdemo.models.layer_views import decoder_layers, hidden_states
+from specdemo.models.packed_linear import DTYPES, pack_linears
+from specdemo.pairs.embedded import embedded_target, printing
+from specdemo.pairs.hardware import played, processor_flags
+from specdemo.pairs.model_loader import loading, takes_precision
+from specdemo.pairs.precision import precision_for
+from specdemo.shipped import EMBEDDED
 
 BATCHED_ATTENTION = "specdemo_batched"
 HIDDEN = -30_000.0
-"""What masked scores are lowered by: finite, since a row of padding only must not become NaN."""
-PART = 32
-"""Rows of prompts that are read in one pass."""
+"""Added to masked scores: finite, since a row of padding only must not become NaN."""
+PROMPT_ROWS = 32
+"""Prompts that are read in one pass."""
 VISIBLE_STEP = 32
-"""Attention looks at the cache's filled part, rounded up to this, so that shapes seldom change."""
+"""Attention reads the filled part of the cache, rounded up to this, so that shapes seldom change."""
+
+
+def batch_precision(device: torch.device) -> str:
+    """Return the precision in which many rows are fastest on ``device``.
+
+    Arithmetic limits a large batch, not memory. So bf16 is fastest on a processor with AVX-512 BF16, which is
+    not so for one row. On other devices the rule of ``pairs.precision`` holds.
+    """
+    if device.type == "cpu" and "avx512_bf16" in processor_flags() and not played():
+        return "bf16"
+    return precision_for(device)[0]
+
+
+def target_folder(target: str) -> str:
+    """Return the folder or hub id of ``target``, and prepare the embedded target if it is the one."""
+    return str(embedded_target(printing())) if target == EMBEDDED else target
+
+
+def load_target(folder: str, device: torch.device, precision: str = "bf16") -> PreTrainedModel:
+    """Load a target in ``precision``, or in fp32 if its layers cannot be packed.
+
+    Raises:
+        UserError: It cannot be loaded.
+    """
+    model = loading(AutoModelForCausalLM.from_pretrained, folder, dtype=DTYPES[precision])
+    model = model.to(device).eval()
+    if device.type != "cpu" or precision == "bf16":
+        return model
+    packed = precision if takes_precision(model, precision) else "fp32"
+    return pack_linears(model, packed, packed)
 
 
 class BatchedDecoder:
-    """A model with a growing view on a batch's cache; buffers are reused from batch to batch.
+    """A model and its cache for one batch at a time; the buffers are reused for the next batch.
+
+    Rows are padded on the left to one width. Rows that have ended can be dropped.
 
     Args:
         model: Any causal language model of transformers; its attention implementation is set here.
-        taps: Layers whose output is kept of each pass, in ``states``.
+        taps: Layers whose output is kept in ``states``.
 
     Attributes:
-        states: Hidden states of the last pass behind each tapped layer, side by side,
+        states: The hidden states of the last pass after each tapped layer, side by side,
             [rows, positions, taps · d]; None without taps.
     """
 
@@ -48,42 +85,28 @@ class BatchedDecoder:
         self._cache = Cache(layers=[*self._layers])
         self._mask = torch.empty(0, 0)
 
-    def begin(self, prompts: list[list[int]], new_tokens: int, padding: int = 0) -> Tensor:
-        """Process the prompts, with room for ``new_tokens`` more each; logits after them [rows, V].
+    def begin(self, prompts: list[list[int]], new_tokens: int) -> Tensor:
+        """Read the prompts, reserve room for ``new_tokens`` more each, and return the next logits [rows, V].
 
-        They are read in parts of some rows, each as wide as its own longest: prompts sorted by length cost
-        little more than their tokens. ``padding`` positions of the cache are left empty before them and
-        cost nothing now: a trial has steps as wide as those over real text, without such text.
+        The prompts are read a few at a time, each part as wide as its longest prompt, so that sorted prompts
+        need little padding.
         """
-        width = padding + max(map(len, prompts))
+        width = max(map(len, prompts))
         mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
         self._mask = mask.to(self.device)
         for layer in self._layers:
             layer.begin(len(prompts), width + new_tokens)
-        parts = []
-        for first in range(0, len(prompts), PART):
-            rows = slice(first, min(first + PART, len(prompts)))
-            parts.append(self._read(prompts[rows], rows, width))
-        self._look(slice(0, len(prompts)), 0, width)
-        if self._tapped:
-            longest = max(states.shape[1] for _, states in parts)
-            padded = [F.pad(states, (0, 0, longest - states.shape[1], 0)) for _, states in parts]
-            self.states = torch.cat(padded)
-        return torch.cat([logits for logits, _ in parts])
-
-    def _read(self, prompts: list[list[int]], rows: slice, end: int) -> tuple[Tensor, Tensor]:
-        """Process the prompts of ``rows``, all ending at ``end``; logits after them and their states."""
-        width = max(map(len, prompts))
-        self._look(rows, end - width, end - width)
-        ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts], device=self.device)
-        mask = self._mask[rows, end - width :]
-        logits = self._pass(ids, (mask.cumsum(1) - 1).clamp_min(0), mask)
-        return logits, ids if self.states is None else self.states
-
-    def _look(self, rows: slice, first: int, cursor: int) -> None:
-        """Go on with ``rows`` at ``cursor``, seeing the cache from ``first`` on."""
-        for layer in self._layers:
-            layer.look(rows, first, cursor)
+        logits, states = [], []
+        for first in range(0, len(prompts), PROMPT_ROWS):
+            rows = slice(first, min(first + PROMPT_ROWS, len(prompts)))
+            logits.append(self._read(prompts[rows], rows, width))
+            if self.states is not None:
+                states.append(self.states)
+        self._view(slice(0, len(prompts)), 0, width)
+        if states:
+            longest = max(part.shape[1] for part in states)
+            self.states = torch.cat([F.pad(part, (0, 0, longest - part.shape[1], 0)) for part in states])
+        return torch.cat(logits)
 
     def step(self, tokens: Tensor) -> Tensor:
         """Append one token per row [rows] and return the logits after it [rows, V]."""
@@ -95,6 +118,17 @@ class BatchedDecoder:
         self._mask = self._mask[rows]
         for layer in self._layers:
             layer.keep(rows)
+
+    def _read(self, prompts: list[list[int]], rows: slice, end: int) -> Tensor:
+        width = max(map(len, prompts))
+        self._view(rows, end - width, end - width)
+        ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts], device=self.device)
+        mask = self._mask[rows, end - width :]
+        return self._pass(ids, (mask.cumsum(1) - 1).clamp_min(0), mask)
+
+    def _view(self, rows: slice, first: int, cursor: int) -> None:
+        for layer in self._layers:
+            layer.view(rows, first, cursor)
 
     def _pass(self, ids: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         with hidden_states(self._tapped) as found:
@@ -110,11 +144,91 @@ class BatchedDecoder:
         return output.logits[:, -1]
 
 
+class SampledBatch:
+    """Texts that are continued together, each at its own temperature.
+
+    Args:
+        decoder: Begins with ``prompts`` here.
+        prompts: Token ids.
+        limit: Maximum number of tokens per row.
+        temperatures: One per row; 0 takes the most probable token.
+        eos_ids: Tokens that end a row.
+        generator: The source of the samples.
+
+    Attributes:
+        logits: The scores of the next token of every row that is still in the decoder, [rows, V].
+        active: The index of the prompt of each of these rows, [rows].
+    """
+
+    def __init__(
+        self,
+        decoder: BatchedDecoder,
+        prompts: list[list[int]],
+        limit: int,
+        temperatures: Sequence[float],
+        eos_ids: frozenset[int],
+        generator: torch.Generator,
+    ):
+        device = decoder.device
+        self._decoder, self._generator = decoder, generator
+        self._temperatures = torch.tensor(temperatures, device=device)
+        self._ends = torch.tensor(sorted(eos_ids), device=device)
+        self._running = torch.ones(len(prompts), dtype=torch.bool, device=device)
+        self._tokens = torch.empty(0, device=device)
+        self.active = torch.arange(len(prompts), device=device)
+        self.logits = decoder.begin(prompts, limit)
+
+    def sample(self, best: Tensor) -> tuple[Tensor, Tensor]:
+        """Choose the next token of every row; ``best`` [rows] are the most probable ones.
+
+        Returns:
+            Whether each row had not ended before, and the tokens, [rows] each.
+        """
+        self._tokens = sample_tokens(self.logits, best, self._temperatures[self.active], self._generator)
+        live = self._running[self.active]
+        self.end(self.active[torch.isin(self._tokens, self._ends)])
+        return live, self._tokens
+
+    def end(self, prompts: Tensor | list[int]) -> None:
+        """End the texts of these prompts."""
+        self._running[prompts] = False
+
+    def advance(self, shrink_at: float) -> bool:
+        """Append the chosen tokens and return True, or return False if every text has ended.
+
+        Rows that have ended are dropped once the share of rows that go on is ``shrink_at`` or less.
+        """
+        left = self._running[self.active]
+        if not left.any():
+            return False
+        if left.sum() <= shrink_at * len(self.active):
+            rows = left.nonzero()[:, 0]
+            self.active, self._tokens = self.active[rows], self._tokens[rows]
+            self._decoder.keep(rows)
+        self.logits = self._decoder.step(self._tokens)
+        return True
+
+
+def sample_tokens(logits: Tensor, best: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
+    """Return ``best`` where the temperature is 0, and a sample elsewhere; all [rows], logits [rows, V]."""
+    tokens = best.clone()
+    warm = temperatures.nonzero()[:, 0]
+    if len(warm):
+        # In place: allocating tensors of this size takes longer than filling them.
+        cumulative = logits[warm].float().div_(temperatures[warm, None])
+        cumulative.sub_(cumulative.amax(-1, keepdim=True)).exp_().cumsum_(-1)
+        u = torch.rand(len(warm), 1, generator=generator, device=logits.device)
+        # Scaled by the last entry, since these are not normalized.
+        drawn = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True)
+        tokens[warm] = drawn[:, 0].clamp_max(logits.shape[-1] - 1)
+    return tokens
+
+
 class _BatchedLayer(CacheLayerMixin):
-    """One layer's keys and values for a batch, in buffers that only ever grow."""
+    """The keys and values of one layer for a batch, in buffers that only grow."""
 
     is_sliding = False
-    keys: Tensor  # both are there once ``is_initialized``
+    keys: Tensor  # set once ``is_initialized``
     values: Tensor
 
     def __init__(self) -> None:
@@ -123,18 +237,18 @@ class _BatchedLayer(CacheLayerMixin):
         self._rows = slice(0, 0)
 
     def begin(self, rows: int, capacity: int) -> None:
-        """Make sure that so many rows and positions fit."""
+        """Reserve room for ``rows`` rows and ``capacity`` positions."""
         capacity = -(-capacity // VISIBLE_STEP) * VISIBLE_STEP
         if self.is_initialized and (rows > self.keys.shape[0] or capacity > self.keys.shape[2]):
             self.is_initialized = False
         self._size, self._capacity = rows, capacity
 
-    def look(self, rows: slice, first: int, cursor: int) -> None:
-        """Write for these rows from ``cursor`` on, and show what they hold from ``first`` on."""
+    def view(self, rows: slice, first: int, cursor: int) -> None:
+        """Write the next positions of ``rows`` from ``cursor`` on, and read their cache from ``first`` on."""
         self._rows, self._first, self._cursor = rows, first, cursor
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate. Keys are float32 on a CPU, whose bf16 products of few rows are slower."""
+        """Allocate the buffers. Keys are fp32 on a CPU, where bf16 products of few rows are slower."""
         shape = (self._size, key_states.shape[1], self._capacity, key_states.shape[-1])
         on_cpu = key_states.device.type == "cpu"
         self.keys = key_states.new_zeros(shape, dtype=torch.float32 if on_cpu else None)
@@ -142,7 +256,7 @@ class _BatchedLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        """Append, and return the filled part."""
+        """Append keys and values, and return the filled part."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         seen = self._first + self.get_mask_sizes(key_states.shape[-2])[0]
@@ -159,16 +273,16 @@ class _BatchedLayer(CacheLayerMixin):
             buffer[: len(rows), :, : self._cursor] = buffer[rows, :, : self._cursor]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Length and offset of what attention will see."""
+        """Return the length and the offset of the part that attention reads."""
         filled = self._cursor + query_length
         return min(self._capacity, -(-filled // VISIBLE_STEP) * VISIBLE_STEP) - self._first, 0
 
     def get_seq_length(self) -> int:
-        """Positions held, of those shown."""
+        """Return the number of filled positions of the part that is read."""
         return self._cursor - self._first
 
     def get_max_length(self) -> int:
-        """Positions the buffers can hold."""
+        """Return the number of positions that fit."""
         return self._capacity
 
 
@@ -181,10 +295,10 @@ def batched_attention(
     scaling: float | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """Plain attention over a large batch, query heads folded into rows of their key/value head.
+    """Compute attention over a large batch, with query heads folded into rows of their key/value head.
 
-    Two matrix products in the types of the cache; on a CPU that beats the fused kernel, which is made
-    for long queries. Shapes as in ``attention.grouped_attention``.
+    These are two matrix products in the types of the cache. On a CPU they are faster than the fused kernel,
+    which is made for long queries. Shapes as in ``attention.grouped_attention``.
     """
     batch, heads, n, width = query.shape
     kv_heads = key.shape[1]

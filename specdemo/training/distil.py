@@ -1,70 +1,58 @@
-"""Teach a student to predict its target: batches, optimiser, checkpoints, log.
-
-The data order is a function of the seed and the step, and a checkpoint holds weights, optimiser,
-step and elapsed time, so a killed run resumes where it was and, with a fixed number of steps, ends
-with the same weights.
-"""
+"""Distillation: a student learns to predict its target, with checkpoints and a log."""
 
 import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-from specdemo.training import clock
-from specdemo.training.objectives import OBJECTIVES
-from specdemo.training.rounding import in_int4
+from specdemo.models.packed_linear import as_int4, takes_int4
+from specdemo.training.budget import BATCH_TOKENS, StageClock
+from specdemo.training.labelled_text import LabelledSequence, save_atomically
 from specdemo.training.students import Student
-from specdemo.training.write import LabelledSequence, save_whole
 
-BF16, FP32 = "bf16", "fp32"
-"""Arithmetic of learning; the student's weights are fp32 in both."""
 CHECKPOINT = "checkpoint.pt"
 LOG = "log.jsonl"
-BETAS = (0.9, 0.95)
+LOG_STEPS, CHECKPOINT_STEPS = 25, 100
+BETAS, WEIGHT_DECAY, MAX_GRADIENT = (0.9, 0.95), 0.01, 1.0
 STEP_DECAY = 0.8
 """Weight of each unrolled step relative to the one before, as in EAGLE-3's code."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Hyperparameters of one distillation; it ends after ``steps`` or, if they are None, ``seconds``.
+    """Hyperparameters of one distillation.
 
-    ``arithmetic`` is ``BF16`` or ``FP32``; ``int4`` says whether the draft may run in that on CPU.
+    Attributes:
+        steps, seconds: Limits; without ``steps`` the time ends it.
+        batch_tokens: Maximum number of padded positions of a batch.
+        held_out: Share of the sequences that measure the draft.
+        precision: ``bf16`` or ``fp32``, for the passes; the weights are fp32 in both.
     """
 
-    steps: int | None
-    seconds: float = 0.0
-    objective: str = "kl"
-    batch_tokens: int = 4096
+    steps: int | None = None
+    seconds: float | None = None
+    batch_tokens: int = BATCH_TOKENS
     learning_rate: float = 8e-4
-    weight_decay: float = 0.01
     warmup_steps: int = 60
     held_out: float = 0.02
     seed: int = 0
-    log_every: int = 25
-    checkpoint_every: int = 100
-    arithmetic: str = BF16
-    int4: bool = False
-
-    def rounds(self, step: int) -> bool:
-        """Whether a step learns with matrices in int4: every other one, so that both ways are learned."""
-        return self.int4 and step % 2 == 1
+    precision: str = "bf16"
 
 
 @dataclass(frozen=True)
 class Quality:
-    """How a draft does on text it was not trained on, with the target's text as context.
+    """Figures of a draft on held-out text, with the target's text as context.
 
     One entry per drafted step; a draft model, which does not read its own output here, has one.
 
     Attributes:
-        agreement: Share of positions whose argmax is the target's.
+        agreement: Share of positions whose most probable token is the target's.
         overlap: Mean Σ min(p, q) over the label's tokens: a lower bound of α under rejection at T = 1.
     """
 
@@ -73,72 +61,130 @@ class Quality:
 
 
 def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, folder: Path) -> Quality:
-    """Train ``student`` in place (fp32 weights); its quality on held-out sequences.
+    """Train ``student`` in place (fp32 weights), at least one step, and measure it on held-out sequences.
 
-    The borrowed embedding stays frozen. ``folder`` receives the checkpoint and a log with one JSON
-    object per line: step, loss, seconds, and on checkpoints agreement and overlap.
+    The embedding, which is the target's, is not trained. ``folder`` receives the checkpoint and a log with
+    one JSON object per line: step, loss, seconds, and at checkpoints agreement and overlap. The data order
+    depends only on the seed and the step, so an interrupted run of N steps ends with the same weights.
     """
     folder.mkdir(parents=True, exist_ok=True)
     held_out, training = _split(sequences, recipe)
     optimiser = torch.optim.AdamW(
-        trainable(student), recipe.learning_rate, BETAS, weight_decay=recipe.weight_decay
+        trainable_parameters(student), recipe.learning_rate, BETAS, weight_decay=WEIGHT_DECAY
     )
     step, elapsed = _restore(folder, student, optimiser)
-    labels = _Labels(student)  # of the head that the checkpoint may have brought
+    columns = head_columns(student)  # of the head that the checkpoint may have brought
     batches = _batches(training, recipe)
     for _ in range(step):
         next(batches)
-    begun, losses, tokens = clock.now() - elapsed, [], 0
-    left_s = None if recipe.steps is not None else recipe.seconds - elapsed
-    meter = clock.Meter("distil", _progress(step, elapsed, recipe), left_s)
-    while (progress := _progress(step, clock.now() - begun, recipe)) < 1.0:
+    losses: list[float] = []
+    clock = StageClock("training", recipe.seconds, elapsed, recipe.steps, step)
+    while step == 0 or clock.progress < 1.0:
         batch = [training[i] for i in next(batches)]
+        # Linear warm-up, then a cosine down to a tenth.
+        warm = min(1.0, (step + 1) / max(1, recipe.warmup_steps))
         for group in optimiser.param_groups:
-            group["lr"] = recipe.learning_rate * _schedule(step, progress, recipe)
-        losses.append(_learn(student, batch, labels, recipe, optimiser, recipe.rounds(step)))
-        step, tokens = step + 1, tokens + _tokens(batch)
-        elapsed = clock.now() - begun
-        meter.show(_progress(step, elapsed, recipe), tokens)
-        if step % recipe.log_every == 0:
-            _log(folder, step=step, loss=sum(losses) / len(losses), seconds=elapsed)
+            group["lr"] = recipe.learning_rate * warm * (0.55 + 0.45 * math.cos(math.pi * clock.progress))
+        # The draft runs in int4 on a CPU and in bf16 elsewhere, so it learns in both by turns.
+        losses.append(train_step(student, batch, columns, recipe.precision, optimiser, rounded=step % 2 == 1))
+        step += 1
+        clock.advance(sum(len(item.ids) for item in batch), 1)
+        if step % LOG_STEPS == 0:
+            _log(folder, step=step, loss=sum(losses) / len(losses), seconds=clock.spent)
             losses = []
-        if step % recipe.checkpoint_every == 0:
-            _save(folder, student, optimiser, step, elapsed)
-            _log(folder, step=step, **asdict(evaluate(student, held_out, recipe.arithmetic)))
-    meter.close(tokens)
-    _save(folder, student, optimiser, step, elapsed)
-    quality = evaluate(student, held_out, recipe.arithmetic)
+        if step % CHECKPOINT_STEPS == 0:
+            _save(folder, student, optimiser, step, clock.spent)
+            _log(folder, step=step, **asdict(measure(student, held_out, recipe.precision)))
+    clock.close()
+    _save(folder, student, optimiser, step, clock.spent)
+    quality = measure(student, held_out, recipe.precision)
     _log(folder, step=step, **asdict(quality))
     return quality
 
 
-def timed_step(student: Student, batch: list[LabelledSequence], arithmetic: str) -> float:
-    """Tokens a second of one step over ``batch`` without the optimiser's; for trials, nothing is learned."""
-    trained, labels = trainable(student), _Labels(student)
-    begun = clock.now()
-    with in_int4(student):
-        loss = _loss(student, batch, labels, Recipe(steps=1, objective="hybrid", arithmetic=arithmetic))
-        torch.autograd.grad(loss, trained, allow_unused=True)
-    loss.item()  # after everything that was asked for before
-    return _tokens(batch) / max(1e-9, clock.now() - begun)
+def train_step(
+    student: Student,
+    batch: list[LabelledSequence],
+    columns: Tensor,
+    precision: str,
+    optimiser: torch.optim.Optimizer,
+    rounded: bool = False,
+) -> float:
+    """Make one step of the optimiser with gradients at full or int4 weights, and return the loss before."""
+    optimiser.zero_grad()
+    with int4_weights(student) if rounded else nullcontext():
+        loss = batch_loss(student, batch, columns, precision)
+        loss.backward()
+    nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], MAX_GRADIENT)
+    optimiser.step()
+    return loss.item()
+
+
+def batch_loss(student: Student, batch: list[LabelledSequence], columns: Tensor, precision: str) -> Tensor:
+    """Return the mean loss of each drafted step, weighted and summed."""
+    kept, p = head_labels(batch, columns)
+    total, weight = torch.zeros((), device=student.device), 1.0
+    with _autocast(student, precision):
+        for found in student.predict(batch):
+            own = kept[found.rows]
+            # A token outside the head has p = 0 and gets log q = 0, so it does not change the loss.
+            log_q = found.log_q.gather(1, own.clamp_min(0)).masked_fill(own < 0, 0.0)
+            losses = hybrid_loss(log_q, p[found.rows])
+            # Late steps do not reach short texts: the mean over no position would not be a number.
+            total = total + weight * losses.sum() / max(1, len(losses))
+            weight *= STEP_DECAY
+    return total
+
+
+def hybrid_loss(log_q: Tensor, p: Tensor) -> Tensor:
+    """Return half the forward KL (up to a constant) plus half the negative log acceptance, per position [n].
+
+    KL (DistillSpec, Zhou et al. 2024) teaches an untrained draft. −log Σ min(p, q) is the negative log of the
+    acceptance rate itself; its gradient is that of the total variation, divided by the acceptance.
+
+    Args:
+        log_q: The draft's log-probabilities [n, kept].
+        p: The target's probabilities of the same tokens [n, kept].
+    """
+    kl = -(p * log_q).sum(-1)
+    acceptance = log_q.exp().minimum(p).sum(-1).clamp_min(1e-6)
+    return 0.5 * kl - 0.5 * acceptance.log()
+
+
+@contextmanager
+def int4_weights(student: Student) -> Iterator[None]:
+    """Round the student's matrices as ``packed_linear`` does, and restore them afterwards.
+
+    Gradients taken meanwhile are those at the rounded weights; the optimiser applies them to the full ones
+    (the "straight-through" estimator, Bengio et al. 2013).
+    """
+    linears = [module.weight for module in student.module.modules() if type(module) is nn.Linear]
+    matrices = [weight for weight in linears if takes_int4(weight)]
+    full = [weight.data for weight in matrices]
+    try:
+        with torch.no_grad():
+            for weight in matrices:
+                weight.data = as_int4(weight)
+        yield
+    finally:
+        for weight, kept in zip(matrices, full, strict=True):
+            weight.data = kept
 
 
 @torch.no_grad()
-def evaluate(student: Student, sequences: list[LabelledSequence], arithmetic: str = BF16) -> Quality:
-    """Agreement and overlap of ``student`` with its target over ``sequences``, step by step."""
-    labels = _Labels(student)
+def measure(student: Student, sequences: list[LabelledSequence], precision: str = "bf16") -> Quality:
+    """Return agreement and overlap of ``student`` with its target over ``sequences``, step by step."""
+    columns = head_columns(student)
     agreed: Counter[int] = Counter()
     shared: defaultdict[int, float] = defaultdict(float)
     positions: Counter[int] = Counter()
     for item in sequences:
-        columns, p = labels.of([item])
-        with _arithmetic(student, arithmetic):
+        kept, p = head_labels([item], columns)
+        with _autocast(student, precision):
             for step, found in enumerate(student.predict([item])):
-                q = found.log_q.exp()
-                agreed[step] += int((q.argmax(-1) == columns[found.rows, 0]).sum())
-                shared[step] += (
-                    q.gather(1, columns[found.rows].clamp_min(0)).minimum(p[found.rows]).sum().item()
-                )
+                q, own = found.log_q.exp(), kept[found.rows]
+                agreed[step] += int((q.argmax(-1) == own[:, 0]).sum())
+                shared[step] += q.gather(1, own.clamp_min(0)).minimum(p[found.rows]).sum().item()
                 positions[step] += len(found.rows)
     steps = sorted(positions)
     return Quality(
@@ -147,8 +193,26 @@ def evaluate(student: Student, sequences: list[LabelledSequence], arithmetic: st
     )
 
 
+def head_columns(student: Student) -> Tensor:
+    """Return the column of each target id in the student's head, −1 for ids that it does not have."""
+    columns = torch.full((int(student.id_map.max()) + 2,), -1, device=student.device)
+    columns[student.id_map] = torch.arange(len(student.id_map), device=student.device)
+    return columns
+
+
+def head_labels(batch: list[LabelledSequence], columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the columns of the target's kept tokens and their probabilities, [positions, kept] each.
+
+    A token that the head does not have has column −1 and probability 0.
+    """
+    ids = torch.cat([item.top_ids for item in batch]).long().to(columns.device)
+    p = torch.cat([item.top_probs for item in batch]).float().to(columns.device)
+    kept = columns[ids.clamp_max(len(columns) - 1)]
+    return kept, p * (kept >= 0)
+
+
 def frequent_ids(sequences: Iterable[LabelledSequence], size: int) -> Tensor:
-    """The ``size`` most frequent output ids in increasing order."""
+    """Return the ``size`` most frequent output ids in increasing order."""
     counts: Counter[int] = Counter()
     for item in sequences:
         counts.update(item.output.tolist())
@@ -156,13 +220,13 @@ def frequent_ids(sequences: Iterable[LabelledSequence], size: int) -> Tensor:
 
 
 def coverage(sequences: Iterable[LabelledSequence], id_map: Tensor) -> float:
-    """The share of output tokens that are in ``id_map``."""
+    """Return the share of output tokens that are in ``id_map``."""
     known = torch.cat([torch.isin(item.output, id_map.cpu()) for item in sequences])
     return known.float().mean().item()
 
 
 def length_batches(lengths: list[int], tokens: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """Index batches of similar length, at most ``tokens`` padded positions each, in random order."""
+    """Yield batches of indices alike in length, at most ``tokens`` padded positions each, in random order."""
     jitter = torch.rand(len(lengths), generator=generator).mul(8).tolist()
     order = sorted(range(len(lengths)), key=lambda i: lengths[i] + jitter[i])
     batches: list[list[int]] = [[]]
@@ -175,99 +239,34 @@ def length_batches(lengths: list[int], tokens: int, generator: torch.Generator) 
         yield batches[position]
 
 
-class _Labels:
-    """The target's kept tokens as columns of a student's head."""
-
-    def __init__(self, student: Student):
-        self._device = student.device
-        self._size = int(student.id_map.max()) + 1
-        self._column_of = torch.full((self._size,), -1, device=student.device)
-        self._column_of[student.id_map] = torch.arange(len(student.id_map), device=student.device)
-
-    def of(self, batch: list[LabelledSequence]) -> tuple[Tensor, Tensor]:
-        """Columns (−1: the draft has no such token) and probabilities (0 there), [positions, kept] each."""
-        ids = torch.cat([item.top_ids for item in batch]).long().to(self._device)
-        p = torch.cat([item.top_probs for item in batch]).float().to(self._device)
-        columns = self._column_of[ids.clamp_max(self._size - 1)].masked_fill(ids >= self._size, -1)
-        return columns, p * (columns >= 0)
-
-
-def _learn(
-    student: Student,
-    batch: list[LabelledSequence],
-    labels: _Labels,
-    recipe: Recipe,
-    optimiser: torch.optim.Optimizer,
-    rounded: bool = False,
-) -> float:
-    """One step of the optimiser, by gradients at ``rounded`` matrices or at the whole; the loss before it."""
-    optimiser.zero_grad()
-    with in_int4(student) if rounded else nullcontext():
-        loss = _loss(student, batch, labels, recipe)
-        loss.backward()
-    nn.utils.clip_grad_norm_([p for group in optimiser.param_groups for p in group["params"]], 1.0)
-    optimiser.step()
-    return loss.item()
-
-
-def _arithmetic(student: Student, arithmetic: str) -> torch.autocast:
-    return torch.autocast(student.device.type, dtype=torch.bfloat16, enabled=arithmetic == BF16)
-
-
-def _tokens(batch: list[LabelledSequence]) -> int:
-    return sum(len(item.ids) for item in batch)
-
-
-def _loss(student: Student, batch: list[LabelledSequence], labels: _Labels, recipe: Recipe) -> Tensor:
-    columns, p = labels.of(batch)
-    total, weight = torch.zeros((), device=student.device), 1.0
-    with _arithmetic(student, recipe.arithmetic):
-        for found in student.predict(batch):
-            kept = columns[found.rows]
-            log_q = found.log_q.gather(1, kept.clamp_min(0)).masked_fill(kept < 0, 0.0)
-            # A token outside the head has p = 0 here, so its log q of 0 neither gains nor costs.
-            # Short texts are not reached by late steps: of no position the loss is 0, its mean no number.
-            losses = OBJECTIVES[recipe.objective](log_q, p[found.rows])
-            total = total + weight * losses.sum() / max(1, len(losses))
-            weight *= STEP_DECAY
-    return total
-
-
-def _split(
-    sequences: list[LabelledSequence], recipe: Recipe
-) -> tuple[list[LabelledSequence], list[LabelledSequence]]:
-    """Held-out and training sequences, the same ones for the same seed."""
-    order = torch.randperm(len(sequences), generator=torch.Generator().manual_seed(recipe.seed)).tolist()
-    rows = max(1, round(len(sequences) * recipe.held_out))
-    # A lone sequence has to serve as both.
-    return [sequences[i] for i in order[:rows]], [sequences[i] for i in order[rows:] or order]
-
-
-def trainable(student: Student) -> list[nn.Parameter]:
-    """The student's own parameters, which from now on are the only ones with a gradient."""
+def trainable_parameters(student: Student) -> list[nn.Parameter]:
+    """Return the student's own parameters, and switch off the gradients of all others."""
     own = {id(tensor) for tensor in student.own_state().values()}
     for parameter in student.module.parameters():
         parameter.requires_grad_(id(parameter) in own)
     return [parameter for parameter in student.module.parameters() if parameter.requires_grad]
 
 
+def _autocast(student: Student, precision: str) -> torch.autocast:
+    return torch.autocast(student.device.type, dtype=torch.bfloat16, enabled=precision == "bf16")
+
+
+def _split(
+    sequences: list[LabelledSequence], recipe: Recipe
+) -> tuple[list[LabelledSequence], list[LabelledSequence]]:
+    """Return held-out and training sequences, the same ones for the same seed."""
+    order = torch.randperm(len(sequences), generator=torch.Generator().manual_seed(recipe.seed)).tolist()
+    rows = max(1, round(len(sequences) * recipe.held_out))
+    # A single sequence serves as both.
+    return [sequences[i] for i in order[:rows]], [sequences[i] for i in order[rows:] or order]
+
+
 def _batches(training: list[LabelledSequence], recipe: Recipe) -> Iterator[list[int]]:
-    """Endless batches; each epoch is reordered."""
+    """Yield batches without end; each epoch has another order."""
     generator = torch.Generator().manual_seed(recipe.seed)
     lengths = [len(sequence.ids) for sequence in training]
     while True:
         yield from length_batches(lengths, recipe.batch_tokens, generator)
-
-
-def _progress(step: int, elapsed: float, recipe: Recipe) -> float:
-    """How much of the training is done, 0 to 1."""
-    return step / recipe.steps if recipe.steps is not None else elapsed / recipe.seconds
-
-
-def _schedule(step: int, progress: float, recipe: Recipe) -> float:
-    """Linear warm-up, then a cosine down to a tenth."""
-    warm = min(1.0, (step + 1) / max(1, recipe.warmup_steps))
-    return warm * (0.55 + 0.45 * math.cos(math.pi * progress))
 
 
 def _save(
@@ -275,7 +274,7 @@ def _save(
 ) -> None:
     state = {name: tensor.detach() for name, tensor in student.own_state().items()}
     content = {"student": state, "optimiser": optimiser.state_dict(), "step": step, "elapsed": elapsed}
-    save_whole(content, folder / CHECKPOINT)
+    save_atomically(content, folder / CHECKPOINT)
 
 
 def _restore(folder: Path, student: Student, optimiser: torch.optim.Optimizer) -> tuple[int, float]:
@@ -285,16 +284,13 @@ def _restore(folder: Path, student: Student, optimiser: torch.optim.Optimizer) -
     saved = torch.load(path, map_location=student.device)
     student.module.load_state_dict(saved["student"], strict=False)
     optimiser.load_state_dict(saved["optimiser"])
-    _forget_log_after(folder / LOG, saved["step"])
+    # Steps that were logged after the checkpoint will be made again.
+    log = folder / LOG
+    if log.is_file():
+        lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if json.loads(line)["step"] <= saved["step"]]
+        log.write_text("".join(kept), encoding="utf-8")
     return saved["step"], saved["elapsed"]
-
-
-def _forget_log_after(path: Path, step: int) -> None:
-    """Drop what a killed run logged behind its last checkpoint: those steps will be made again."""
-    if path.is_file():
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if json.loads(line)["step"] <= step]
-        path.write_text("".join(kept), encoding="utf-8")
 
 
 def _log(folder: Path, **entry: object) -> None:

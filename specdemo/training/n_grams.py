@@ -1,66 +1,71 @@
-"""Count a target's own text into a table of n-grams (``models.n_gram``).
-
-Probabilities are interpolated over lengths of context with absolute discounting (Chen & Goodman 1999, 2.6),
-
-    P(w | c) = max(n(c, w) - D, 0) / n(c) + D · u(c) / n(c) · P(w | c without its first token),
-
-where n counts and u(c) is how many different tokens follow c. So a long context that was seen once is not
-believed more than it should.
-"""
+"""Counting a target's own text into a table of n-grams (``models.n_gram``)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from specdemo.models.n_gram import ENTRY_BYTES, LONGEST, MOST_IDS, NGramTable, as_bytes, narrow, wide_keys_of
+from specdemo.training.text_files import WrittenText
 
 DISCOUNT = 0.75
-MOST_BYTES = 8_900_000
-"""Of a table's file, a little less than a plain push to a host's repository may have."""
-SURE = 0.7
-"""Chance from which on a guess is called sure."""
-FEWEST_TRIED = 500
-"""Guesses below which nothing is said about chances."""
+MAX_BYTES = 8_900_000
+"""Size of a table's file: a little below the limit for files pushed to a Space without Git LFS."""
+CONFIDENT = 0.7
+"""Probability from which on a draft token is counted as confident."""
+MIN_CALIBRATION = 500
+"""Minimum number of draft tokens for a calibration."""
 CALIBRATION_PARTS = 20
-SAME_TOKEN = 0.25
-"""What a better probability is worth beside a better token: it only helps to decide how far to draft."""
-
-
-@dataclass(frozen=True)
-class WrittenText:
-    """A text as ids, of which those from ``start`` on are the target's own."""
-
-    ids: NDArray
-    start: int
+SAME_TOKEN_GAIN = 0.25
+"""Value of a better probability relative to a better token: it only helps to decide how far to draft."""
+HELD_OUT_EVERY = 20
+"""One in so many texts is left out of a first table: half of them calibrate it, half measure it."""
 
 
 @dataclass
 class _Shorter:
-    """What contexts one token shorter say, by position in the text."""
+    """The predictions of contexts that are one token shorter, by position in the text.
+
+    Attributes:
+        follower: Probability of the actual token.
+        guess: The most probable token.
+        chance: Its probability.
+    """
 
     follower: NDArray
-    """Probability of the token that stands there."""
     guess: NDArray
-    """The token they would guess there."""
     chance: NDArray
-    """Its probability."""
 
 
 @dataclass(frozen=True)
 class _Entries:
-    """Contexts of one size, a guess each."""
+    """Contexts of one size with a prediction each.
+
+    Attributes:
+        keys: The contexts.
+        tokens: The most probable next token.
+        chances: Its probability.
+        gains: Estimate of the additional tokens that are predicted correctly because of the entry.
+    """
 
     keys: NDArray
     tokens: NDArray
     chances: NDArray
     gains: NDArray
-    """Tokens more that are guessed right over the text than without the entry, about."""
 
 
-def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, most_bytes: int = MOST_BYTES) -> NGramTable:
-    """The table of the n-grams that gain most, within ``most_bytes``."""
+def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, most_bytes: int = MAX_BYTES) -> NGramTable:
+    """Return the table of the n-grams that gain most, of ``most_bytes`` at most.
+
+    Probabilities are interpolated over context lengths with absolute discounting (Chen & Goodman 1999, 2.6),
+
+        P(w | c) = max(n(c, w) - D, 0) / n(c) + D · u(c) / n(c) · P(w | c without its first token),
+
+    where n counts occurrences and u(c) is the number of different tokens after c. So a long context that was
+    seen once has little weight.
+    """
     ids = np.concatenate([text.ids for text in texts]).astype(np.int64)
     before = np.concatenate([np.arange(len(text.ids)) for text in texts])
     own = np.concatenate([np.arange(len(text.ids)) >= text.start for text in texts])
@@ -78,14 +83,14 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, most_bytes: int
 
 
 def _count(keys: NDArray, followers: NDArray, have: NDArray, shorter: _Shorter) -> _Entries:
-    """Guesses of contexts of one size, which stand at ``have``; ``shorter`` is brought up to that size."""
+    """Return the entries of contexts of one size, at positions ``have``, and update ``shorter`` to them."""
     order = np.lexsort((followers, keys))
     keys, followers, have = keys[order], followers[order], have[order]
     new_context = _changes(keys)
     new_pair = new_context | _changes(followers)
     context, pair = np.cumsum(new_context) - 1, np.cumsum(new_pair) - 1
     firsts = np.flatnonzero(new_pair)
-    context_of = context[firsts]  # by pair of context and follower, as all until `best`
+    context_of = context[firsts]  # indexed by pair of context and follower, until `best`
     seen, total = np.bincount(pair), np.bincount(context)
     different = np.bincount(context_of)
     kept = np.maximum(seen - DISCOUNT, 0.0)
@@ -93,17 +98,17 @@ def _count(keys: NDArray, followers: NDArray, have: NDArray, shorter: _Shorter) 
     chance = (kept + passed_on) / total[context_of]
 
     by_chance = np.lexsort((-chance, context_of))
-    best = by_chance[_changes(context_of[by_chance])]  # by context, as all from here on
+    best = by_chance[_changes(context_of[by_chance])]  # indexed by context from here on
     tokens, chances = followers[firsts[best]], chance[best]
     at = have[np.flatnonzero(new_context)]
     otherwise, otherwise_chance = shorter.guess[at], shorter.chance[at]
-    otherwise_here = DISCOUNT * different / total * otherwise_chance  # where it never followed
+    otherwise_here = DISCOUNT * different / total * otherwise_chance  # if it never followed
     agrees = followers[firsts] == otherwise[context_of]
     otherwise_here[context_of[agrees]] = chance[agrees]
     stays = otherwise_here > chances
     tokens, chances = np.where(stays, otherwise, tokens), np.where(stays, otherwise_here, chances)
     better = np.where(
-        tokens == otherwise, SAME_TOKEN * np.abs(chances - otherwise_chance), chances - otherwise_here
+        tokens == otherwise, SAME_TOKEN_GAIN * np.abs(chances - otherwise_chance), chances - otherwise_here
     )
 
     shorter.follower[have] = chance[pair]
@@ -112,7 +117,7 @@ def _count(keys: NDArray, followers: NDArray, have: NDArray, shorter: _Shorter) 
 
 
 def _best(sizes: Sequence[_Entries], vocabulary: int, most: int) -> NGramTable:
-    """The ``most`` entries that gain most, of all sizes together."""
+    """Return a table of the ``most`` entries that gain most, of all sizes together."""
     keys, tokens, chances, gains = (
         np.concatenate([getattr(entries, name) for entries in sizes])
         for name in ("keys", "tokens", "chances", "gains")
@@ -120,27 +125,42 @@ def _best(sizes: Sequence[_Entries], vocabulary: int, most: int) -> NGramTable:
     best = np.argsort(-gains, kind="stable")[:most]
     best = best[gains[best] > 0]
     short = narrow(keys[best])
-    order = np.argsort(short, kind="stable")  # of two with one key the one that gains more
+    order = np.argsort(short, kind="stable")  # of two entries with one key the better one
     order = order[_changes(short[order])]
     best = best[order]
     return NGramTable(short[order], tokens[best].astype(np.uint16), as_bytes(chances[best]), vocabulary)
 
 
 def _changes(values: NDArray) -> NDArray:
-    """Where a value differs from the one before it, shape of ``values``; the first does."""
+    """Return a mask of the values that differ from the one before; the first one does."""
     return np.concatenate([np.ones(min(1, len(values)), dtype=bool), values[1:] != values[:-1]])
 
 
-def hits(table: NGramTable, texts: Sequence[WrittenText]) -> dict[str, float]:
-    """How a table does on ``texts``, which it was not counted from.
+def count_and_measure(texts: Sequence[WrittenText], vocabulary: int) -> tuple[NGramTable, dict[str, Any]]:
+    """Count ``texts`` into a calibrated table, and measure a table of most of them on the others.
 
     Returns:
-        ``known``: share of the target's tokens for which it has a guess; ``agreement``: share of those
-        that are right; ``sure``, ``sure_agreement``: the same of guesses with a chance of ``SURE`` or more.
+        The table, and ``tokens``, ``entries`` and the figures of :func:`hits`.
     """
-    chances, right = _tried(table, texts)
+    held_out = texts[::HELD_OUT_EVERY]
+    others = [text for index, text in enumerate(texts) if index % HELD_OUT_EVERY] or held_out
+    trial = count_n_grams(others, vocabulary)
+    calibrated = calibration(trial, held_out[1::2])
+    table = count_n_grams(texts, vocabulary).with_chances(calibrated)
+    figures = hits(trial.with_chances(calibrated), held_out[::2])
+    return table, {"tokens": sum(len(text.own) for text in texts), "entries": len(table), **figures}
+
+
+def hits(table: NGramTable, texts: Sequence[WrittenText]) -> dict[str, float]:
+    """Measure a table on ``texts`` that it was not counted from.
+
+    Returns:
+        ``known``: share of the target's tokens for which the table has a draft token; ``agreement``: share of
+        these that are right; ``sure``, ``sure_agreement``: the same for probabilities from ``CONFIDENT`` on.
+    """
+    chances, right = _predictions(table, texts)
     tokens = sum(len(text.ids) - max(1, text.start) for text in texts)
-    sure = chances >= SURE
+    sure = chances >= CONFIDENT
     return {
         "known": len(right) / max(1, tokens),
         "agreement": float(right.sum()) / max(1, len(right)),
@@ -150,23 +170,22 @@ def hits(table: NGramTable, texts: Sequence[WrittenText]) -> dict[str, float]:
 
 
 def calibration(table: NGramTable, texts: Sequence[WrittenText]) -> Callable[[NDArray], NDArray]:
-    """What a table's chances are worth on ``texts``, which it was not counted from: the share that came true.
+    """Return a function from a table's probabilities to the share that is right on ``texts``.
 
-    A table thinks too well of what it saw a few times. Shares are taken of equal parts of the guesses by
-    their chance, made to rise with it, and joined by lines.
+    A table is overconfident about contexts that it saw a few times. Its predictions on ``texts``, which it
+    does not contain, are split into equal parts by probability; the shares are made to rise and interpolated.
     """
-    chances, right = _tried(table, texts)
-    if len(chances) < FEWEST_TRIED:
-        return lambda told: told
-    order = np.argsort(chances, kind="stable")
-    parts = np.array_split(order, CALIBRATION_PARTS)
-    told, same = np.unique([chances[part].mean() for part in parts], return_inverse=True)
-    true = np.bincount(same, [right[part].mean() for part in parts]) / np.bincount(same)
-    return lambda chance: np.interp(chance, [0.0, *told], [0.0, *_rising(true)])
+    chances, right = _predictions(table, texts)
+    if len(chances) < MIN_CALIBRATION:
+        return lambda chance: chance
+    parts = np.array_split(np.argsort(chances, kind="stable"), CALIBRATION_PARTS)
+    means, same = np.unique([chances[part].mean() for part in parts], return_inverse=True)
+    shares = np.bincount(same, [right[part].mean() for part in parts]) / np.bincount(same)
+    return lambda chance: np.interp(chance, [0.0, *means], [0.0, *_rising(shares)])
 
 
 def _rising(values: NDArray) -> list[float]:
-    """The nearest values that do not fall: neighbours that do are averaged (pool adjacent violators)."""
+    """Return the nearest values that never fall: neighbours that do are averaged."""
     pools: list[tuple[float, int]] = []
     for value in values:
         mean, count = float(value), 1
@@ -177,8 +196,8 @@ def _rising(values: NDArray) -> list[float]:
     return [mean for mean, count in pools for _ in range(count)]
 
 
-def _tried(table: NGramTable, texts: Sequence[WrittenText]) -> tuple[NDArray, NDArray]:
-    """Of each guess over ``texts`` its chance and whether it is right."""
+def _predictions(table: NGramTable, texts: Sequence[WrittenText]) -> tuple[NDArray, NDArray]:
+    """Return the probability of each prediction over ``texts``, and whether it is right."""
     found = []
     for text in texts:
         ids = text.ids.tolist()

@@ -1,65 +1,49 @@
-"""The two kinds of draft as things to be trained: from a batch of sequences to log-probabilities.
-
-A student says, for each labelled position, how likely it holds every token of its head; for a
-feature draft once per unrolled step. What is done with that is ``distil``'s business.
-"""
+"""Drafts in training: where they start, their predictions for a batch, and how they are saved."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import TypeVar
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from specdemo.models.feature_draft import FeatureDraft
+from specdemo.models.feature_draft import (
+    FeatureDraft,
+    default_taps,
+    feature_draft_for,
+    load_feature_draft,
+    save_feature_draft,
+)
 from specdemo.models.layer_views import decoder_layers, hidden_states
-from specdemo.models.reduced_draft import ReducedHeadDraft
-from specdemo.training.write import LabelledSequence
+from specdemo.models.reduced_draft import ReducedHeadDraft, load_draft, save_draft, slice_of_target
+from specdemo.pairs.compatible import require_known_ids
+from specdemo.records.limits import UserError
+from specdemo.training.budget import FEATURE
+from specdemo.training.labelled_text import LabelledSequence
+
+ATTENTION = "sdpa"
+UNROLLED_STEPS = 3
+Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """A student's view of the positions of one batch that it could predict.
+    """A student's predictions for the labelled positions of a batch that one drafted step reaches.
 
     Attributes:
         log_q: Log-probabilities over the draft's head, [positions, H].
-        rows: Which of the batch's labelled positions these are, int64, [positions].
+        rows: Indices of these positions among the labelled positions of the batch, int64, [positions].
     """
 
     log_q: Tensor
     rows: Tensor
 
 
-class Student(Protocol):
-    """A draft in training."""
-
-    @property
-    def module(self) -> nn.Module:
-        """The draft."""
-        ...
-
-    @property
-    def id_map(self) -> Tensor:
-        """Target ids of its head's rows, shape [H]."""
-        ...
-
-    @property
-    def device(self) -> torch.device:
-        """Where it is trained."""
-        ...
-
-    def own_state(self) -> dict[str, Tensor]:
-        """What is trained and stored."""
-        ...
-
-    def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
-        """One prediction per drafted step, each of as many labelled positions as that step reaches."""
-        ...
-
-
 class ModelStudent:
-    """A draft model predicts every token from the text alone."""
+    """A draft model in training: it predicts every token from the text alone."""
 
     def __init__(self, draft: ReducedHeadDraft):
         self.module = draft
@@ -68,7 +52,7 @@ class ModelStudent:
         self.own_state = draft.own_state
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
-        """One step."""
+        """Yield one prediction."""
         ids = pad(batch, self.device)
         embeddings = self.module.model.get_input_embeddings()(ids).float()
         hidden = self.module.model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
@@ -78,15 +62,15 @@ class ModelStudent:
 
 
 class FeatureStudent:
-    """A feature draft predicts from the target's states, then from its own output, step by step.
+    """A feature draft in training: it predicts from the target's states, then from its own output.
 
-    "Training-time test" of EAGLE-3 (Li et al. 2025): step s reads true pairs up to s positions back
-    and its own earlier steps' pairs since then, exactly as decoding will.
+    This is the "training-time test" of EAGLE-3 (Li et al. 2025): step s reads true pairs of state and token
+    up to s positions back, and the pairs of its own earlier steps after that, exactly as in decoding.
 
     Args:
-        draft: The student.
-        target: Gives the states; not trained.
-        steps: Unrolled steps.
+        draft: The draft.
+        target: Computes states that are not stored with the text; not trained.
+        steps: Number of unrolled steps.
     """
 
     def __init__(self, draft: FeatureDraft, target: PreTrainedModel, steps: int):
@@ -99,7 +83,7 @@ class FeatureStudent:
         self._steps = steps
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
-        """``steps`` steps; pair j predicts token j + 2, so the label at position j + 1."""
+        """Yield one prediction per step. Pair j predicts token j + 2, so the label at position j + 1."""
         ids = pad(batch, self.device)
         labelled = torch.cat([torch.arange(i.start, len(i.ids) - 1, device=self.device) for i in batch])
         row_of = torch.cat(
@@ -117,7 +101,7 @@ class FeatureStudent:
 
     @torch.no_grad()
     def _states(self, batch: Sequence[LabelledSequence], ids: Tensor) -> Tensor:
-        """The target's states behind the tapped layers, [batch, n − 1, taps·d]: kept ones, or made now."""
+        """Return the target's states after the tapped layers, [batch, n − 1, taps·d], stored or computed."""
         kept = [item.states[: len(item.ids) - 1] for item in batch if item.states is not None]
         if len(kept) == len(batch):
             return nn.utils.rnn.pad_sequence(kept, batch_first=True).to(self.device).float()
@@ -127,7 +111,7 @@ class FeatureStudent:
 
 
 class UnrolledAttention:
-    """Attention of unrolled steps: call it once a step, in order; it remembers earlier steps' pairs."""
+    """Attention of unrolled steps, which keeps the pairs of earlier steps; called once a step, in order."""
 
     def __init__(self, head_dim: int):
         self._scale = head_dim**-0.5
@@ -135,7 +119,7 @@ class UnrolledAttention:
         self._values: list[Tensor] = []
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Shapes as ``feature.Attend``; padding is behind the text and never looked at."""
+        """Return the context; shapes as in ``models.feature_draft``. No position attends to padding."""
         step, n, group = len(self._keys), key.shape[2], query.shape[1] // key.shape[1]
         self._keys.append(key.repeat_interleave(group, 1))
         self._values.append(value.repeat_interleave(group, 1))
@@ -153,15 +137,92 @@ class UnrolledAttention:
 
     @staticmethod
     def _own_steps(tensors: list[Tensor]) -> Iterator[tuple[int, Tensor]]:
-        """Each earlier step's pairs with how far back the one on this query's chain lies."""
+        """Yield the tensors of each earlier step, and the distance to the position that a query continues."""
         for step in range(1, len(tensors)):
             yield len(tensors) - 1 - step, tensors[step]
 
 
 def pad(batch: Sequence[LabelledSequence], device: torch.device) -> Tensor:
-    """Right-padded ids [batch, longest]; causal attention never looks at the padding."""
+    """Return the ids [batch, longest], padded on the right, where causal attention does not read them."""
     width = max(len(item.ids) for item in batch)
     ids = torch.zeros(len(batch), width, dtype=torch.long)
     for row, item in enumerate(batch):
         ids[row, : len(item.ids)] = item.ids
     return ids.to(device)
+
+
+Student = ModelStudent | FeatureStudent
+
+
+def new_student(kind: str, target: PreTrainedModel, layers: int, id_map: Tensor, seed: int) -> Student:
+    """Return an untrained student in fp32, made of parts of ``target``.
+
+    Args:
+        kind: ``MODEL`` or ``FEATURE``.
+        target: The target.
+        layers: Depth of a draft model.
+        id_map: The tokens of its head.
+        seed: For new weights.
+
+    Raises:
+        UserError: The target has fewer layers, or an architecture that drafts cannot be made of.
+    """
+    target.set_attn_implementation(ATTENTION)
+    torch.manual_seed(seed)
+    if kind == FEATURE:
+        return FeatureStudent(_in_fp32(feature_draft_for(target, id_map)), target, UNROLLED_STEPS)
+    depth = target.config.get_text_config().num_hidden_layers
+    if layers > depth:
+        name = target.config._name_or_path
+        raise UserError(f"{name} has {depth} layers; choose --layers from 1 to {depth}.")
+    # The first layers read the text, the last ones prepare the output.
+    first = (layers + 1) // 2
+    chosen = [*range(first), *range(depth - (layers - first), depth)]
+    return ModelStudent(_in_fp32(slice_of_target(target, chosen, id_map)))
+
+
+def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
+    """Return the draft in ``folder`` in fp32, to train it further.
+
+    Raises:
+        UserError: It is not a draft of this kind for this target.
+    """
+    target.set_attn_implementation(ATTENTION)
+    try:
+        student: Student
+        if kind == FEATURE:
+            student = FeatureStudent(_in_fp32(load_feature_draft(folder, target)), target, UNROLLED_STEPS)
+        else:
+            student = ModelStudent(_in_fp32(load_draft(folder, target, ATTENTION)))
+        _require_fitting(student, target)
+    except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError, SafetensorError) as error:
+        raise UserError(
+            f"Cannot continue from {folder}; name a {kind} draft that specdemo train made for this target."
+        ) from error
+    require_known_ids(student.id_map, target)
+    return student
+
+
+def _require_fitting(student: Student, target: PreTrainedModel) -> None:
+    """Raise ``ValueError`` if the draft has another width than ``target``, or reads other layers."""
+    text = target.config.get_text_config()
+    config = student.module.config
+    taps = getattr(config, "taps", None)
+    if config.hidden_size != text.hidden_size or taps not in (None, default_taps(text.num_hidden_layers)):
+        raise ValueError(f"made for a target of width {config.hidden_size} with taps {taps}")
+
+
+def save_student(student: Student, out: Path) -> None:
+    """Save the draft as the app loads it."""
+    if isinstance(student, ModelStudent):
+        save_draft(student.module, out)
+    else:
+        save_feature_draft(student.module, out)
+
+
+def _in_fp32(draft: Draft) -> Draft:
+    """Convert the draft's own weights to fp32 for the optimiser; the embedding stays the target's."""
+    for tensor in draft.own_state().values():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.float()
+    return draft

@@ -14,8 +14,8 @@ from specdemo.models.feature_draft import (
 )
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule
+from specdemo.training.labelled_text import LabelledSequence
 from specdemo.training.students import FeatureStudent
-from specdemo.training.write import LabelledSequence
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 VOCAB = 40

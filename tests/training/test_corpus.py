@@ -1,4 +1,4 @@
-"""Text of many makes: what is proposed, what is used of it, how it is kept and gone on with."""
+"""The texts of ``specdemo write``: proposed prompts, the filter, rounds, files, and labels for a training."""
 
 import json
 
@@ -10,14 +10,22 @@ from helpers.tiny import byte_tokenizer, tiny_llama
 from specdemo.cli import main as cli
 from specdemo.pairs.pair import eos_ids_of
 from specdemo.records.limits import UserError
-from specdemo.training import corpus, fill, label
-from specdemo.training.corpus import REPEATED, CorpusWriter, Made, repeats
-from specdemo.training.growing_batch import _drawn
-from specdemo.training.label import label_texts
-from specdemo.training.n_grams import WrittenText
-from specdemo.training.proposals import SAME_OPENING, ChatHeaders, PromptFilter
-from specdemo.training.text_files import load_made, load_texts, next_number, own_or_refuse, path_of, save_made
-from specdemo.training.write import read_text, write_text
+from specdemo.training import corpus, labelled_text
+from specdemo.training.batched import sample_tokens
+from specdemo.training.budget import StageClock
+from specdemo.training.corpus import REPEATED, CorpusWriter, own_tokens, repeats
+from specdemo.training.labelled_text import label_texts, read_text, write_text
+from specdemo.training.text_files import (
+    TextGroup,
+    WrittenText,
+    claim_folder,
+    load_groups,
+    load_texts,
+    next_number,
+    save_groups,
+    text_path,
+)
+from specdemo.training.training_prompts import MAX_SAME_OPENING, ChatHeaders, PromptFilter
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEMPLATE = (
@@ -43,12 +51,12 @@ def target(tokenizer):
 
 @pytest.fixture
 def small(monkeypatch):
-    """Rounds of a few short texts."""
+    """Make a round consist of a few short texts."""
     for name, value in {"PROPOSED": 24, "POOLED": 4, "FREE": 4, "POOL_ROUNDS": 2}.items():
         monkeypatch.setattr(corpus, name, value)
     for name in ("PROPOSAL_TOKENS", "ANSWER_TOKENS", "FREE_TOKENS"):
         monkeypatch.setattr(corpus, name, 24)
-    # A random model says nothing plain.
+    # A random model proposes no plain prompts.
     monkeypatch.setattr(PromptFilter, "take", lambda self, prompt, alone=True: bool(prompt))
 
 
@@ -73,7 +81,7 @@ def test_headers_are_what_the_template_puts_around_messages(tokenizer, target):
         "",
     ],
 )
-def test_what_is_no_plain_prompt_or_forbidden_is_not_used(prompt):
+def test_a_prompt_that_is_odd_or_forbidden_is_not_used(prompt):
     assert not PromptFilter(["The quick brown fox jumps over the lazy dog."]).take(prompt)
 
 
@@ -81,17 +89,17 @@ def test_a_prompt_is_used_once_and_few_open_alike():
     chosen = PromptFilter([])
     assert chosen.take("How do bees find their way?")
     assert not chosen.take("how do  bees find their way")
-    taken = [chosen.take(f"What is the best kind number {index}?") for index in range(2 * SAME_OPENING)]
-    assert sum(taken) == SAME_OPENING
+    taken = [chosen.take(f"What is the best kind number {index}?") for index in range(2 * MAX_SAME_OPENING)]
+    assert sum(taken) == MAX_SAME_OPENING
     assert chosen.take("What is the best of all of these, then?", alone=False)
 
 
-def test_a_round_has_texts_of_every_make_and_the_seed_makes_it(small, target, tokenizer):
+def test_a_round_has_texts_of_every_kind_and_the_seed_determines_it(small, target, tokenizer):
     def write(seed):
-        return CorpusWriter(target, tokenizer, [], seed).round(0)
+        return CorpusWriter(target, tokenizer, [], seed, StageClock("writing")).round(0)
 
     made = write(0)
-    assert {part.make for part in made} == {
+    assert {part.kind for part in made} == {
         "free",
         "pool",
         "proposed",
@@ -99,7 +107,7 @@ def test_a_round_has_texts_of_every_make_and_the_seed_makes_it(small, target, to
         "third turn",
         "edit",
     }
-    assert [part.texts for part in made if part.make in ("free", "pool", "proposed")]
+    assert [part.texts for part in made if part.kind in ("free", "pool", "proposed")]
     same, other = write(0), write(1)
 
     def ids(parts):
@@ -115,7 +123,9 @@ def test_a_round_has_texts_of_every_make_and_the_seed_makes_it(small, target, to
 
 
 def test_a_second_turn_follows_an_answer_of_the_first(small, target, tokenizer):
-    made = {part.make: part for part in CorpusWriter(target, tokenizer, [], 3).round(0)}
+    made = {
+        part.kind: part for part in CorpusWriter(target, tokenizer, [], 3, StageClock("writing")).round(0)
+    }
     first = [text.ids.tolist() for text in made["proposed"].texts]
     assert made["second turn"].texts
     for text in made["second turn"].texts:
@@ -140,11 +150,11 @@ def test_labels_of_texts_read_are_those_of_texts_written(target, tmp_path, taps)
         sure = (same.top_probs[:, 0] - same.top_probs[:, 1]) > 0.01
         assert torch.equal(row.top_ids[sure, 0], same.top_ids[sure, 0])
         if taps:
-            torch.testing.assert_close(row.states, same.states, atol=1e-3, rtol=1e-3)
+            torch.testing.assert_close(row.states, same.states, atol=1e-3, rtol=2e-2)  # bf16
 
 
-def test_a_labelling_that_was_cut_off_is_gone_on_with(target, tmp_path, monkeypatch):
-    monkeypatch.setattr(label, "SHARD", 4)
+def test_interrupted_labelling_continues(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(labelled_text, "READ_SHARD", 4)
     texts = [WrittenText(np.arange(4, 4 + size), 2) for size in range(3, 15)]
     label_texts(target, texts, tmp_path / "whole", seed=0)
     label_texts(target, texts, tmp_path / "cut", seed=0)
@@ -156,8 +166,8 @@ def test_a_labelling_that_was_cut_off_is_gone_on_with(target, tmp_path, monkeypa
     assert len(whole) == len(texts)
 
 
-def test_labelling_ends_when_its_time_does(target, tmp_path, monkeypatch):
-    monkeypatch.setattr(label, "SHARD", 4)
+def test_labelling_stops_at_its_deadline(target, tmp_path, monkeypatch):
+    monkeypatch.setattr(labelled_text, "READ_SHARD", 4)
     texts = [WrittenText(np.arange(4, 4 + size), 2) for size in range(3, 15)]
     label_texts(target, texts, tmp_path, seed=0, seconds=0.0)
     assert len(read_text(tmp_path)) == 4
@@ -172,64 +182,64 @@ def test_a_text_that_repeats_itself_is_found():
 
 def test_texts_come_back_from_a_file_as_they_were(tmp_path):
     made = [
-        Made(
+        TextGroup(
             "pool", [WrittenText(np.array([1, 2, 70_000]), 1), WrittenText(np.array([5]), 1)], [True, False]
         ),
-        Made("edit", [], []),
+        TextGroup("edit", [], []),
     ]
-    save_made(made, path_of(tmp_path, 0))
-    (pool, edit) = load_made(path_of(tmp_path, 0))
-    assert (pool.make, pool.ended, edit) == ("pool", [True, False], Made("edit", [], []))
+    save_groups(made, text_path(tmp_path, 0))
+    (pool, edit) = load_groups(text_path(tmp_path, 0))
+    assert (pool.kind, pool.ended, edit) == ("pool", [True, False], TextGroup("edit", [], []))
     assert [(text.ids.tolist(), text.start) for text in pool.texts] == [([1, 2, 70_000], 1), ([5], 1)]
     assert len(load_texts(tmp_path, "here")) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"rubbish"])
-def test_a_file_that_holds_no_texts_is_told(tmp_path, content):
-    path_of(tmp_path, 0).write_bytes(content)
+def test_a_damaged_file_is_refused(tmp_path, content):
+    text_path(tmp_path, 0).write_bytes(content)
     with pytest.raises(UserError, match="holds no texts"):
         load_texts(tmp_path, "here")
 
 
-def test_another_target_s_texts_are_refused(tmp_path):
-    own_or_refuse(tmp_path, "one")
-    own_or_refuse(tmp_path, "one")
+def test_texts_of_another_target_are_refused(tmp_path):
+    claim_folder(tmp_path, "one")
+    claim_folder(tmp_path, "one")
     with pytest.raises(UserError, match="texts of one"):
-        own_or_refuse(tmp_path, "other")
+        claim_folder(tmp_path, "other")
     with pytest.raises(UserError, match="texts of one"):
         load_texts(tmp_path, "other")
 
 
-def test_a_round_that_was_taken_out_leaves_the_others_alone(tmp_path):
-    made = [Made("pool", [WrittenText(np.array([1, 2]), 1)], [True])]
+def test_the_number_of_a_removed_round_is_not_used_again(tmp_path):
+    made = [TextGroup("pool", [WrittenText(np.array([1, 2]), 1)], [True])]
     for number in (0, 1, 3):
-        save_made(made, path_of(tmp_path, number))
+        save_groups(made, text_path(tmp_path, number))
     assert next_number(tmp_path) == 4
 
 
-def test_texts_without_anything_of_the_target_s_own_are_told(target, tmp_path):
+def test_texts_without_tokens_of_the_target_are_refused(target, tmp_path):
     with pytest.raises(UserError, match="no tokens"):
         label_texts(target, [WrittenText(np.array([1, 2]), 2)], tmp_path, seed=0)
 
 
-def test_an_empty_folder_is_told(tmp_path):
+def test_an_empty_folder_is_refused(tmp_path):
     with pytest.raises(UserError, match="specdemo write"):
         load_texts(tmp_path, "here")
 
 
-def test_a_folder_is_filled_and_gone_on_with(small, target, tokenizer, tmp_path, capsys):
+def test_the_command_writes_continues_and_feeds_a_training(small, target, tokenizer, tmp_path, capsys):
     home, out = tmp_path / "target", tmp_path / "text"
     target.save_pretrained(home)
     tokenizer.save_pretrained(home)
     arguments = ["write", "--target", str(home), "--device", "cpu", "--out", str(out)]
     assert cli.main([*arguments, "--tokens", "10"]) == 0
-    first = load_made(path_of(out, 0))
-    assert f"{fill.own_tokens(first):,} tokens" in capsys.readouterr().out
-    assert cli.main([*arguments, "--tokens", str(fill.own_tokens(first) + 1)]) == 0
-    assert [text.ids.tolist() for part in load_made(path_of(out, 0)) for text in part.texts] == [
+    first = load_groups(text_path(out, 0))
+    assert f"{own_tokens(first):,} tokens" in capsys.readouterr().out
+    assert cli.main([*arguments, "--tokens", str(own_tokens(first) + 1)]) == 0
+    assert [text.ids.tolist() for part in load_groups(text_path(out, 0)) for text in part.texts] == [
         text.ids.tolist() for part in first for text in part.texts
     ]
-    assert path_of(out, 1).is_file() and not path_of(out, 2).exists()
+    assert text_path(out, 1).is_file() and not text_path(out, 2).exists()
     table = tmp_path / "table"
     asked = [
         "--target",
@@ -263,18 +273,18 @@ def test_a_folder_is_filled_and_gone_on_with(small, target, tokenizer, tmp_path,
         ),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(arguments, sentence, tmp_path, capsys):
+def test_wrong_arguments_get_one_sentence(arguments, sentence, tmp_path, capsys):
     filled = [part.format(out=tmp_path / "out") for part in arguments]
     assert cli.main(filled) == 2
     assert sentence in capsys.readouterr().err
 
 
-def test_tokens_are_drawn_at_the_temperature_of_their_row():
+def test_tokens_are_sampled_at_the_temperature_of_their_row():
     rows, scores = 20_000, torch.tensor([2.0, 1.0, 0.0, -1.0, -60.0])
     generator = torch.Generator().manual_seed(0)
     for temperature in (0.0, 0.7, 1.0):
         logits = scores.expand(rows, -1).bfloat16()
-        drawn = _drawn(logits, logits.argmax(-1), torch.full((rows,), temperature), generator)
+        drawn = sample_tokens(logits, logits.argmax(-1), torch.full((rows,), temperature), generator)
         shares = drawn.bincount(minlength=5) / rows
         expected = (scores / temperature).softmax(-1) if temperature else torch.tensor([1.0, 0, 0, 0, 0])
         torch.testing.assert_close(shares, expected, atol=0.015, rtol=0.0)

@@ -1,4 +1,4 @@
-"""Drafts that learn from a tiny target: labels, objectives, rounding, batches, runs killed and resumed."""
+"""Distillation of a tiny target: labels, loss, int4 weights, batches, and resumed runs."""
 
 import json
 from dataclasses import replace
@@ -17,10 +17,21 @@ from specdemo.models.packed_linear import Int4Linear, takes_int4
 from specdemo.models.reduced_draft import is_reduced_draft, load_draft, save_draft, slice_of_target
 from specdemo.models.runtime import ModelRuntime
 from specdemo.training import distil as distil_module
-from specdemo.training import write as write_module
-from specdemo.training.distil import Recipe, coverage, distil, evaluate, frequent_ids, length_batches
-from specdemo.training.objectives import OBJECTIVES
-from specdemo.training.rounding import in_int4
+from specdemo.training.distil import (
+    Recipe,
+    batch_loss,
+    coverage,
+    distil,
+    frequent_ids,
+    head_columns,
+    head_labels,
+    int4_weights,
+    length_batches,
+    measure,
+    train_step,
+    trainable_parameters,
+)
+from specdemo.training.labelled_text import LabelledSequence
 from specdemo.training.students import FeatureStudent, ModelStudent
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
@@ -40,9 +51,9 @@ def feature_student(target, text):
     return FeatureStudent(feature_draft_for(target, frequent_ids(text, 40)), target, steps=2)
 
 
-def test_what_the_head_cannot_say_has_no_share_in_the_labels(target, text):
+def test_tokens_outside_the_head_have_no_share_in_the_labels(target, text):
     student = model_student(target, text)
-    columns, p = distil_module._Labels(student).of(text[:8])
+    columns, p = head_labels(text[:8], head_columns(student))
     ids = torch.cat([item.top_ids for item in text[:8]]).long()
     said = torch.isin(ids, student.id_map)
     assert said.any() and not said.all()
@@ -55,19 +66,18 @@ def test_what_the_head_cannot_say_has_no_share_in_the_labels(target, text):
     [({}, 2.0, 1.6), pytest.param(LONG, 3.0, 2.0, marks=pytest.mark.slow)],
     ids=["brief", "long"],
 )
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_every_objective_raises_agreement_far_above_the_untrained_draft(
-    target, text, tmp_path, objective, changes, agreement, overlap
+def test_training_raises_agreement_far_above_the_untrained_draft(
+    target, text, tmp_path, changes, agreement, overlap
 ):
     student = model_student(target, text)
-    before = evaluate(student, text[:32])
-    after = distil(student, text, replace(RECIPE, objective=objective, **changes), tmp_path)
+    before = measure(student, text[:32])
+    after = distil(student, text, replace(RECIPE, **changes), tmp_path)
     assert after.agreement[0] > agreement * before.agreement[0]
     assert after.overlap[0] > overlap * before.overlap[0]
 
 
 def alpha(make_lane):
-    """Acceptance rate over a dozen prompts of a lane that ``make_lane`` starts on a prompt and a config."""
+    """Return the acceptance rate of the lanes that ``make_lane`` starts on a dozen prompts."""
     config = config_for(k=3, max_new_tokens=24)
     rounds = [r for prompt in random_prompts(12, seed=9) for r in make_lane(prompt, config)]
     return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
@@ -110,67 +120,63 @@ def test_the_acceptance_rate_of_a_trained_feature_draft_rises(target, text, tmp_
     assert alpha(lane) > max(least, times * before)
 
 
-def test_states_made_now_equal_those_kept_with_the_text(target, text):
+def test_computed_states_equal_stored_ones(target, text):
     student = feature_student(target, text)
     batch = text[:6]
-    bare = [write_module.LabelledSequence(i.ids, i.start, i.top_ids, i.top_probs) for i in batch]
+    bare = [LabelledSequence(i.ids, i.start, i.top_ids, i.top_probs) for i in batch]
     for kept, made in zip(student.predict(batch), student.predict(bare), strict=True):
-        torch.testing.assert_close(kept.log_q, made.log_q, atol=1e-3, rtol=1e-3)
+        torch.testing.assert_close(kept.log_q, made.log_q, atol=2e-2, rtol=2e-2)  # stored in bf16
 
 
 @pytest.mark.parametrize("make", [model_student, feature_student])
-def test_rounded_matrices_are_those_that_run_and_the_whole_ones_come_back(target, text, make):
+def test_int4_weights_are_those_that_run_and_the_full_ones_are_restored(target, text, make):
     student = make(target, text)
     linears = [module for module in student.module.modules() if type(module) is torch.nn.Linear]
     linears = [linear for linear in linears if takes_int4(linear.weight)]
     whole = [linear.weight.detach().clone() for linear in linears]
     inputs = [torch.randn(4, linear.in_features).bfloat16() for linear in linears]
-    with in_int4(student):
+    with int4_weights(student):
         for linear, value in zip(linears, inputs, strict=True):
             rounded = linear.weight.bfloat16()
             assert all(len(row.unique()) <= 16 for row in linear.weight.unflatten(1, (-1, 32)).flatten(0, 1))
             run = Int4Linear(linear.weight.detach().bfloat16())(value)
             torch.testing.assert_close(run, value @ rounded.T, atol=0.05, rtol=0.05)
-        distil_module._loss(student, text[:4], distil_module._Labels(student), RECIPE).backward()
+        batch_loss(student, text[:4], head_columns(student), "bf16").backward()
     assert linears and all(torch.equal(a.weight, b) for a, b in zip(linears, whole, strict=True))
     assert all(linear.weight.grad is not None for linear in linears)
-    with pytest.raises(KilledError), in_int4(student):
+    with pytest.raises(KilledError), int4_weights(student):
         raise KilledError
     assert all(torch.equal(a.weight, b) for a, b in zip(linears, whole, strict=True))
 
 
-def test_every_other_step_learns_rounded_where_the_draft_may_run_so():
-    rounds = [replace(RECIPE, int4=True).rounds(step) for step in range(6)]
-    assert rounds == [False, True] * 3 and not any(RECIPE.rounds(step) for step in range(6))
-
-
-def test_texts_that_no_step_reaches_teach_nothing_and_end_nothing(target, text):
+def test_texts_that_no_step_reaches_change_nothing(target, text):
     student = feature_student(target, text)
     first = text[0]
-    short = write_module.LabelledSequence(first.ids[:2], 0, first.top_ids[:1], first.top_probs[:1])
-    weights = distil_module.trainable(student)
+    short = LabelledSequence(first.ids[:2], 0, first.top_ids[:1], first.top_probs[:1])
+    weights = trainable_parameters(student)
     before = [weight.clone() for weight in weights]
-    optimiser, labels = torch.optim.SGD(weights, lr=1.0), distil_module._Labels(student)
-    assert distil_module._learn(student, [short], labels, RECIPE, optimiser) == 0.0
+    optimiser, columns = torch.optim.SGD(weights, lr=1.0), head_columns(student)
+    assert train_step(student, [short], columns, "bf16", optimiser) == 0.0
     assert all(map(torch.equal, before, weights))
-    long = distil_module._loss(student, [first], labels, RECIPE).item()
-    both = distil_module._loss(student, [short, first], labels, RECIPE).item()
+    long = batch_loss(student, [first], columns, "bf16").item()
+    both = batch_loss(student, [short, first], columns, "bf16").item()
     assert both == pytest.approx(long, rel=1e-4)
 
 
 @pytest.mark.parametrize("make", [model_student, feature_student])
 def test_a_killed_distillation_resumes_to_the_same_weights(target, text, tmp_path, make, monkeypatch):
-    recipe = replace(RECIPE, steps=40, checkpoint_every=10)
+    recipe = replace(RECIPE, steps=40)
+    monkeypatch.setattr(distil_module, "CHECKPOINT_STEPS", 10)
     whole, killed, resumed = make(target, text), make(target, text), make(target, text)
     distil(whole, text[:150], recipe, tmp_path / "whole")
-    real, calls = distil_module._loss, iter(range(10**6))
+    real, calls = distil_module.batch_loss, iter(range(10**6))
 
     def dying(*arguments):
         if next(calls) == 27:
             raise KilledError
         return real(*arguments)
 
-    monkeypatch.setattr(distil_module, "_loss", dying)
+    monkeypatch.setattr(distil_module, "batch_loss", dying)
     with pytest.raises(KilledError):
         distil(killed, text[:150], recipe, tmp_path / "halves")
     distil(resumed, text[:150], recipe, tmp_path / "halves")

@@ -1,4 +1,4 @@
-"""The command that trains: what it leaves, goes on from and refuses, killed at any stage or not."""
+"""The command ``specdemo train``: its files, resume, --start, and what it refuses."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import NONE, Sources
 from specdemo.training import stages
 from specdemo.training.distil import distil
-from specdemo.training.write import read_text
+from specdemo.training.labelled_text import read_text
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -60,7 +60,8 @@ def test_a_training_goes_on_from_a_draft_with_its_head(folder, tmp_path, brief, 
     assert any(not torch.equal(first[name], second[name]) for name in first)
     card = (tmp_path / "second" / "README.md").read_text()
     assert (
-        f"--start {tmp_path / 'first'}" in card and f"goes on from the draft in {tmp_path / 'first'}" in card
+        f"--start {tmp_path / 'first'}" in card
+        and f"continues from the draft in {tmp_path / 'first'}" in card
     )
     other = {"model": "feature", "feature": "model"}[kind]
     assert train(folder, tmp_path / "third", "--kind", other, "--steps", "1", *more) == 2
@@ -98,11 +99,17 @@ def test_a_training_killed_at_any_stage_resumes_to_the_same_weights(
         (["--steps", "0"], "--steps must be more than 0"),
         (["--minutes", "nan"], "--minutes must be more than 0"),
         (["--steps", "2", "--layers", "9"], "has 2 layers; choose --layers from 1 to 2"),
-        (["--steps", "2", "--target", "/nowhere"], "Cannot load /nowhere"),
-        (["--steps", "2", "--out", "/proc/nowhere"], "Cannot use /proc/nowhere"),
-        (["--steps", "2", "--start", "/nowhere"], "Cannot go on from /nowhere; name a model draft"),
-        (["--kind", "n-gram", "--start", "/nowhere"], "counted anew; leave out --start"),
-        (["--start", "/nowhere", "--layers", "1"], "keeps its head and depth; leave out --layers"),
+        (
+            ["--steps", "2", "--target", "/nowhere"],
+            "--target takes a hub id or a folder, and /nowhere is no folder",
+        ),
+        (["--steps", "2", "--out", "/proc/nowhere"], "/proc/nowhere"),
+        (["--steps", "2", "--start", "/nowhere"], "--start takes a folder, and /nowhere is none"),
+        (["--kind", "n-gram", "--start", "/nowhere"], "cannot be continued; leave out --start"),
+        (
+            ["--start", "/nowhere", "--layers", "1"],
+            "keeps its head and depth when training continues; leave out --layers",
+        ),
     ],
 )
 def test_what_the_user_can_put_right_gets_one_sentence(folder, tmp_path, capsys, more, sentence):

@@ -1,4 +1,4 @@
-"""Prompts of a broad pool, and what a tiny target writes after them, whoever kills the writer."""
+"""The prompt pool, and the text that a tiny target writes after prompts, interrupted or not."""
 
 import json
 import random
@@ -13,11 +13,11 @@ from specdemo.models.attention import ATTENTION
 from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.records.limits import UserError
 from specdemo.training import batched as batched_module
-from specdemo.training import clock
-from specdemo.training import write as write_module
+from specdemo.training import budget
+from specdemo.training import labelled_text as labelled_text_module
 from specdemo.training.batched import BatchedDecoder
-from specdemo.training.pool import fill, prompt_pool, templates, topics
-from specdemo.training.write import read_text, write_text
+from specdemo.training.labelled_text import read_text, write_text
+from specdemo.training.training_prompts import fill, prompt_pool, templates, topics
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -42,14 +42,15 @@ def test_every_template_can_be_filled():
                 assert "{name}" not in fill(template, rng)
 
 
-def test_text_is_what_the_target_says_with_its_own_probabilities_and_states(target, text):
+def test_text_comes_with_the_probabilities_and_states_of_the_target(target, text):
     for item in text[::10]:
         ids = item.ids.long()
         with torch.inference_mode(), hidden_states([decoder_layers(target)[i] for i in TAPS]) as found:
             logits = target(ids[None], use_cache=False).logits[0]
         probs = logits.softmax(-1)[item.start : -1]
         torch.testing.assert_close(item.top_probs.float(), probs.topk(24).values, atol=1e-3, rtol=1e-2)
-        torch.testing.assert_close(item.states, torch.cat(found, -1)[0, :-1], atol=1e-3, rtol=1e-3)
+        states = torch.cat(found, -1)[0, :-1].bfloat16()
+        torch.testing.assert_close(item.states, states, atol=2e-2, rtol=2e-2)
         assert len(item.output) == 20 or int(item.output[-1]) in EOS
         assert not EOS & set(item.output[:-1].tolist())
     greedy = sum(item.output.tolist() == item.top_ids[:, 0].tolist() for item in text)
@@ -57,7 +58,7 @@ def test_text_is_what_the_target_says_with_its_own_probabilities_and_states(targ
 
 
 def test_a_killed_writer_resumes_to_the_same_text(target, tmp_path, monkeypatch):
-    monkeypatch.setattr(write_module, "SHARD", 8)
+    monkeypatch.setattr(labelled_text_module, "WRITTEN_SHARD", 8)
     prompts = random_prompts(30)
     write_text(target, prompts, EOS, tmp_path / "whole", 6, seed=1)
     (tmp_path / "again").mkdir()
@@ -71,11 +72,11 @@ def test_a_killed_writer_resumes_to_the_same_text(target, tmp_path, monkeypatch)
     assert len(read_text(tmp_path / "brief")) == 8, "out of time after the first shard"
 
 
-def test_a_shard_cut_short_is_the_beginning_of_the_whole_one(target, tmp_path, monkeypatch):
+def test_a_shard_cut_at_the_deadline_is_the_beginning_of_the_whole_one(target, tmp_path, monkeypatch):
     prompts = random_prompts(8)
     write_text(target, prompts, EOS, tmp_path / "whole", 12, seed=1, taps=TAPS)
     times = iter(range(10**6))
-    monkeypatch.setattr(clock, "now", lambda: float(next(times)))
+    monkeypatch.setattr(budget, "now", lambda: float(next(times)))
     write_text(target, prompts, EOS, tmp_path / "cut", 12, seed=1, taps=TAPS, seconds=20.0)
     for whole, cut in zip(read_text(tmp_path / "whole"), read_text(tmp_path / "cut"), strict=True):
         size = len(cut.ids)
@@ -84,21 +85,8 @@ def test_a_shard_cut_short_is_the_beginning_of_the_whole_one(target, tmp_path, m
         torch.testing.assert_close(cut.states, whole.states[: size - 1])
 
 
-def test_a_trial_step_has_the_width_of_a_real_one_and_the_same_logits(target):
-    decoder = BatchedDecoder(target)
-    with torch.inference_mode():
-        plain = decoder.begin([[5, 6], [7, 8]], 4)
-        padded = decoder.begin([[5, 6], [7, 8]], 4, padding=40)
-        torch.testing.assert_close(padded, plain)
-        step = decoder.step(torch.tensor([1, 2]))
-    assert decoder._layers[0].get_seq_length() == 43
-    expected = target(torch.tensor([[5, 6, 1], [7, 8, 2]]), use_cache=False).logits[:, -1]
-    torch.testing.assert_close(step, expected, atol=1e-4, rtol=1e-3)
-    target.set_attn_implementation(ATTENTION)
-
-
 def test_prompts_of_many_lengths_are_read_in_parts_and_continue_as_each_would_alone(target, monkeypatch):
-    monkeypatch.setattr(batched_module, "PART", 2)
+    monkeypatch.setattr(batched_module, "PROMPT_ROWS", 2)
     prompts = [[5], [6, 7], [8, 9, 10], [11] * 7, [12, 13] * 20]
     decoder, next_tokens = BatchedDecoder(target, TAPS), torch.tensor([1, 2, 3, 4, 5])
     with torch.inference_mode():

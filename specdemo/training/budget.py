@@ -1,0 +1,155 @@
+"""One training as requested, the split of its minutes, and the clock of a stage."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+from specdemo.records.limits import UserError
+
+MODEL, FEATURE, N_GRAM = "model", "feature", "n-gram"
+WRITING_SHARE, EVALUATION_SHARE = 0.5, 0.1
+"""Shares of ``--minutes``; training has the rest."""
+BATCH_TOKENS = 4096
+TOKENS_PER_PROMPT = 120
+EPOCHS = 3
+"""Passes over the text that a training of ``--steps`` is planned for."""
+PROMPTS_PER_MINUTE, MAX_PROMPTS = 2_000, 60_000
+"""Prompts prepared for a training of ``--minutes``: more than a CPU can answer in its share of the time."""
+PLAN = "plan.json"
+BAR = "{desc} |{bar}| {percentage:.0f}%, {remaining} left{postfix}"
+
+now = time.monotonic
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One training as requested. A resumed training must request the same.
+
+    Attributes:
+        target: ``embedded``, a hub id, or a folder.
+        kind: ``model``, ``feature`` or ``n-gram``.
+        steps, minutes: The limit of the training; one of them is None.
+        layers: Depth of a draft model.
+        head: Size of the draft's vocabulary.
+        max_new_tokens: Maximum length of a continuation.
+        text: A folder of texts to learn from; None if the target writes new text.
+        start: A folder with a draft to continue from; the draft keeps its head and depth.
+    """
+
+    target: str
+    kind: str
+    steps: int | None
+    minutes: float | None
+    layers: int = 2
+    head: int = 12_288
+    max_new_tokens: int = 128
+    seed: int = 0
+    text: str | None = None
+    start: str | None = None
+
+    @property
+    def prompts(self) -> int:
+        """Return the number of prompts to prepare."""
+        if self.minutes is not None:
+            return min(MAX_PROMPTS, max(64, int(PROMPTS_PER_MINUTE * self.minutes)))
+        return max(1, -(-(self.steps or 0) * BATCH_TOKENS // (EPOCHS * TOKENS_PER_PROMPT)))
+
+    @property
+    def writing_seconds(self) -> float | None:
+        """Return the time limit for the text, or None. An n-gram table needs no time for training."""
+        share = 1.0 - EVALUATION_SHARE if self.kind == N_GRAM else WRITING_SHARE
+        return None if self.minutes is None else 60 * self.minutes * share
+
+    def training_seconds(self, spent: float) -> float | None:
+        """Return the time limit for training after ``spent`` seconds on the text, or None."""
+        return None if self.minutes is None else 60 * self.minutes * (1.0 - EVALUATION_SHARE) - spent
+
+    @property
+    def evaluation_seconds(self) -> float | None:
+        """Return the time limit for the evaluation, or None."""
+        return None if self.minutes is None else 60 * self.minutes * EVALUATION_SHARE
+
+    @property
+    def command(self) -> str:
+        """Return the command that makes this draft."""
+        folders = (("text", self.text), ("start", self.start))
+        given = "".join(f" --{flag} {folder}" for flag, folder in folders if folder)
+        limit = f"--minutes {self.minutes:g}" if self.steps is None else f"--steps {self.steps}"
+        return f"specdemo train --target {self.target} --kind {self.kind}{given} {limit} --seed {self.seed}"
+
+
+def pin_plan(plan: Plan, work: Path, resume: bool) -> None:
+    """Save the plan of a new training in ``work``, or check that it is the one saved there.
+
+    Raises:
+        UserError: ``work`` holds a training, and ``resume`` is false or its plan is another one.
+    """
+    path = work / PLAN
+    if not path.exists():
+        work.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(asdict(plan), indent=1) + "\n", encoding="utf-8")
+    elif not resume:
+        raise UserError(f"{work.parent} holds a training already; add --resume or choose another --out.")
+    elif json.loads(path.read_text(encoding="utf-8")) != asdict(plan):
+        raise UserError(
+            f"{work.parent} holds a training with other settings; repeat them or choose another --out."
+        )
+
+
+class StageClock:
+    """The time limit and the progress bar of one stage.
+
+    Args:
+        name: The text in front of the bar.
+        seconds: The time limit, counted over interrupted runs; None for no limit.
+        spent: Seconds that earlier, interrupted runs took.
+        total: Amount of work in any unit; None if only the time limit ends the stage.
+        done: Work that was done before.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seconds: float | None = None,
+        spent: float = 0.0,
+        total: float | None = None,
+        done: float = 0.0,
+    ):
+        self._seconds, self._total, self.done = seconds, total, done
+        self._created, self._begun = now(), now() - spent
+        self._tokens = 0
+        self._bar = tqdm(desc=name, total=1.0, initial=self.progress, bar_format=BAR, miniters=0)
+
+    @property
+    def spent(self) -> float:
+        """Return the seconds that the stage has taken so far."""
+        return now() - self._begun
+
+    @property
+    def expired(self) -> bool:
+        """Return whether the time limit is reached."""
+        return self._seconds is not None and self.spent >= self._seconds
+
+    @property
+    def progress(self) -> float:
+        """Return the share of the work or of the time, whichever is larger, from 0 to 1."""
+        if self.expired:
+            return 1.0
+        of_work = self.done / self._total if self._total else 0.0
+        return min(1.0, max(of_work, self.spent / self._seconds if self._seconds else 0.0))
+
+    def advance(self, tokens: int, work: float) -> None:
+        """Record that ``tokens`` tokens and ``work`` units of work are done."""
+        self.done += work
+        self._tokens += tokens
+        rate = self._tokens / max(1e-9, now() - self._created)
+        self._bar.set_postfix_str(f"{self._tokens:,} tokens, {rate:,.0f} tokens/s", refresh=False)
+        self._bar.update(max(0.0, self.progress - self._bar.n))
+
+    def close(self) -> None:
+        """Show the stage as finished."""
+        self._bar.update(1.0 - self._bar.n)
+        self._bar.close()

@@ -1,0 +1,280 @@
+"""A target's own text with the probabilities that each token was chosen from: sequence-level distillation
+(Kim & Rush 2016) on the target's own output (DistillSpec, Zhou et al. 2024)."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from specdemo.models.layer_views import decoder_layers, hidden_states
+from specdemo.records.limits import UserError
+from specdemo.training.batched import BatchedDecoder, SampledBatch
+from specdemo.training.budget import StageClock
+from specdemo.training.text_files import WrittenText, atomic_path, file_error
+
+KEPT = 24
+"""Number of the target's most probable tokens that are kept per position."""
+WRITTEN_SHARD = 256
+"""Continuations that are written at once and kept in one file."""
+READ_SHARD, READ_ROWS = 128, 16
+"""Given texts in one file, and in one pass."""
+WINDOW = 16
+"""Texts are sorted by length within a window of so many shards, so that little of a batch is padding."""
+SHRINK_AT = 0.8
+"""Rows that have ended are dropped once the share of rows that go on is this or less."""
+TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 0.8, 1.0)
+"""Half of the text is greedy, as half of the visitors' runs are."""
+SPENT = "seconds.txt"
+
+
+@dataclass(frozen=True)
+class LabelledSequence:
+    """One training sequence with the target's probabilities at every output position.
+
+    Attributes:
+        ids: Prompt and output, shape [n].
+        start: Index of the first labelled position (it predicts the first output token).
+        top_ids: Target ids, shape [n - start - 1, KEPT], most probable first.
+        top_probs: Their probabilities at temperature 1, same shape, float16.
+        states: The target's hidden states after the tapped layers at every position but the last,
+            shape [n - 1, taps · d]; None if none were requested.
+    """
+
+    ids: Tensor
+    start: int
+    top_ids: Tensor
+    top_probs: Tensor
+    states: Tensor | None = None
+
+    @property
+    def output(self) -> Tensor:
+        """Return the ids that the target wrote."""
+        return self.ids[self.start + 1 :]
+
+
+def write_text(
+    target: PreTrainedModel,
+    prompts: list[list[int]],
+    eos_ids: frozenset[int],
+    folder: Path,
+    max_new_tokens: int,
+    seed: int,
+    taps: Sequence[int] = (),
+    seconds: float | None = None,
+) -> None:
+    """Have the target continue each prompt, and save the text in shards; finished shards are kept.
+
+    Args:
+        target: A causal language model on its device.
+        prompts: Token ids; the same list and seed give the same shards.
+        eos_ids: Ids that end a continuation; the one that occurs is part of it.
+        folder: Receives the shards.
+        max_new_tokens: Maximum length of a continuation.
+        seed: For all samples.
+        taps: Layers whose states are kept with the text, for a feature draft to learn from.
+        seconds: Time limit, counted over interrupted runs. The shard that is being written then is cut short
+            and kept; each of its texts has at least one token. None writes everything.
+    """
+    decoder = BatchedDecoder(target, taps)
+    shards = _shards_of_prompts(prompts)
+    for number, clock in _unfinished(folder, "writing", len(shards), seconds):
+        shard_seed = seed * 1_000_003 + number
+        rows = _write(decoder, shards[number], eos_ids, max_new_tokens, shard_seed, clock)
+        save_atomically([vars(row) for row in rows], _shard_path(folder, number))
+
+
+def label_texts(
+    target: PreTrainedModel,
+    texts: Sequence[WrittenText],
+    folder: Path,
+    seed: int,
+    taps: Sequence[int] = (),
+    seconds: float | None = None,
+    limit: int | None = None,
+) -> None:
+    """Have the target read texts that it wrote before, and save them with labels; finished shards are kept.
+
+    Args:
+        target: A causal language model on its device.
+        texts: Of this target; the same list and seed give the same shards.
+        folder: Receives the shards.
+        seed: For the order of the texts.
+        taps, seconds: As for :func:`write_text`.
+        limit: Number of texts, chosen at random; all by default.
+
+    Raises:
+        UserError: None of the texts has tokens of the target's own after a prompt.
+    """
+    target.set_attn_implementation("sdpa")
+    shards = _shards_of_texts([text for text in texts if 0 < text.start < len(text.ids)], seed, limit)
+    if not shards:
+        raise UserError("The texts hold no tokens of the target's own; write some with specdemo write.")
+    for number, clock in _unfinished(folder, "reading", len(shards), seconds):
+        rows: list[LabelledSequence] = []
+        for at in range(0, len(shards[number]), READ_ROWS):
+            made = _label(target, shards[number][at : at + READ_ROWS], taps)
+            rows += made
+            clock.advance(sum(len(row.output) for row in made), len(made) / len(shards[number]))
+            if clock.expired:
+                break
+        save_atomically([vars(row) for row in rows], _shard_path(folder, number))
+
+
+def read_text(folder: Path) -> list[LabelledSequence]:
+    """Return everything in ``folder``, in order. Files are mapped: states are read when they are used."""
+    paths = sorted(folder.glob("text-*.pt"))
+    return [LabelledSequence(**row) for path in paths for row in torch.load(path, mmap=True)]
+
+
+def seconds_spent(folder: Path) -> float:
+    """Return the seconds that the text in ``folder`` took."""
+    path = folder / SPENT
+    return float(path.read_text(encoding="utf-8")) if path.is_file() else 0.0
+
+
+def save_atomically(content: object, path: Path) -> None:
+    """Write ``content`` with torch, completely or not at all.
+
+    Raises:
+        UserError: The disk is full or cannot be written.
+    """
+    try:
+        with atomic_path(path) as partial:
+            torch.save(content, partial)
+    except (OSError, RuntimeError) as error:
+        raise file_error(path, error) from error
+
+
+def top_labels(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ``KEPT`` most probable tokens of ``logits`` [n, V] and their probabilities.
+
+    Returns:
+        Ids (int64) and probabilities at temperature 1 (float16), [n, KEPT] each, most probable first.
+    """
+    top = logits.topk(min(KEPT, logits.shape[-1]))
+    return top.indices, (top.values.float() - logits.float().logsumexp(-1, keepdim=True)).exp().half()
+
+
+def _unfinished(
+    folder: Path, name: str, count: int, seconds: float | None
+) -> Iterator[tuple[int, StageClock]]:
+    """Yield each shard that is not on disk until the time is over, at least the first one of all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [number for number in range(count) if not _shard_path(folder, number).exists()]
+    clock = StageClock(name, seconds, seconds_spent(folder), count, count - len(missing))
+    for done, number in enumerate(missing, count - len(missing)):
+        if number and clock.expired:
+            break
+        clock.done = done  # without what a shard that ended early has left out
+        yield number, clock
+        (folder / SPENT).write_text(f"{clock.spent:.1f}\n", encoding="utf-8")
+    clock.close()
+
+
+@torch.inference_mode()
+def _write(
+    decoder: BatchedDecoder,
+    prompts: list[list[int]],
+    eos_ids: frozenset[int],
+    limit: int,
+    seed: int,
+    clock: StageClock,
+) -> list[LabelledSequence]:
+    """Continue one batch until every text has ended or the time is over."""
+    rng = random.Random(seed)
+    generator = torch.Generator(decoder.device).manual_seed(seed)
+    temperatures = [rng.choice(TEMPERATURES) for _ in prompts]
+    batch = SampledBatch(decoder, prompts, limit, temperatures, eos_ids, generator)
+    steps: list[tuple[Tensor, ...]] = []
+    states: list[list[Tensor]] = [[] for _ in prompts]
+    _append_states(states, decoder.states, list(range(len(prompts))), [len(prompt) for prompt in prompts])
+    for _ in range(limit):
+        ids, probs = top_labels(batch.logits)
+        live, tokens = batch.sample(ids[:, 0])
+        steps.append((batch.active[live], tokens[live], ids[live].int(), probs[live]))
+        clock.advance(len(steps[-1][0]), 1 / limit)
+        if clock.expired or not batch.advance(SHRINK_AT):
+            break
+        active = batch.active.tolist()
+        _append_states(states, decoder.states, active, [1] * len(active))
+    return list(_sequences(prompts, steps, states))
+
+
+def _append_states(
+    states: list[list[Tensor]], found: Tensor | None, rows: list[int], positions: list[int]
+) -> None:
+    """Append the last positions of each row of a pass to the states of its sequence, in bf16."""
+    if found is not None:
+        for row, count, own in zip(rows, positions, found.cpu(), strict=True):
+            states[row].append(own[-count:].to(torch.bfloat16, copy=True))
+
+
+def _sequences(
+    prompts: list[list[int]], steps: list[tuple[Tensor, ...]], states: list[list[Tensor]]
+) -> Iterator[LabelledSequence]:
+    rows, tokens, top_ids, top_probs = (torch.cat(parts).cpu() for parts in zip(*steps, strict=True))
+    order = rows.argsort(stable=True)
+    counts = torch.bincount(rows, minlength=len(prompts)).tolist()
+    parts = (part[order].split(counts) for part in (tokens, top_ids, top_probs))
+    for prompt, output, ids, probs, own in zip(prompts, *parts, states, strict=True):
+        text = torch.cat([torch.tensor(prompt), output]).int()
+        # A row that ended early may have waited in the batch: its states go on after its text.
+        kept = torch.cat(own)[: len(text) - 1].clone() if own else None
+        yield LabelledSequence(text, len(prompt) - 1, ids.clone(), probs.clone(), kept)
+
+
+@torch.inference_mode()
+def _label(
+    target: PreTrainedModel, texts: Sequence[WrittenText], taps: Sequence[int]
+) -> list[LabelledSequence]:
+    """Read ``texts`` in one pass, padded on the right, where no position attends to the padding."""
+    device = next(target.parameters()).device
+    width = max(len(text.ids) for text in texts)
+    padded = torch.zeros(len(texts), width, dtype=torch.long)
+    for row, text in enumerate(texts):
+        padded[row, : len(text.ids)] = torch.from_numpy(text.ids)
+    first = min(text.start for text in texts) - 1
+    with hidden_states([decoder_layers(target)[index] for index in taps]) as found:
+        output = target(input_ids=padded.to(device), use_cache=False, logits_to_keep=width - first)
+    states = torch.cat(found, -1) if found else None
+    rows = []
+    for row, text in enumerate(texts):
+        # A token was chosen from the scores one position before it.
+        top_ids, probs = top_labels(output.logits[row, text.start - 1 - first : len(text.ids) - 1 - first])
+        kept = None
+        if states is not None:
+            kept = states[row, : len(text.ids) - 1].cpu().to(torch.bfloat16, copy=True)
+        ids = torch.from_numpy(text.ids).int()
+        rows.append(LabelledSequence(ids, text.start - 1, top_ids.int().cpu(), probs.cpu(), kept))
+    return rows
+
+
+def _shards_of_prompts(prompts: list[list[int]]) -> list[list[list[int]]]:
+    """Split prompts into shards alike in length, in random order: a part of them is like the whole."""
+    shards = []
+    for start in range(0, len(prompts), WINDOW * WRITTEN_SHARD):
+        window = sorted(prompts[start : start + WINDOW * WRITTEN_SHARD], key=len)
+        found = [window[at : at + WRITTEN_SHARD] for at in range(0, len(window), WRITTEN_SHARD)]
+        # The last one may be smaller than the others.
+        shards += [*random.Random(start).sample(found[:-1], len(found) - 1), found[-1]]
+    return shards
+
+
+def _shards_of_texts(texts: list[WrittenText], seed: int, limit: int | None) -> list[list[WrittenText]]:
+    """Split texts into shards alike in length, in random order."""
+    rng = random.Random(seed)
+    mixed = rng.sample(texts, len(texts))[:limit]
+    shards = []
+    for start in range(0, len(mixed), WINDOW * READ_SHARD):
+        window = sorted(mixed[start : start + WINDOW * READ_SHARD], key=lambda text: len(text.ids))
+        found = [window[at : at + READ_SHARD] for at in range(0, len(window), READ_SHARD)]
+        shards += rng.sample(found, len(found))
+    return shards
+
+
+def _shard_path(folder: Path, number: int) -> Path:
+    return folder / f"text-{number:05d}.pt"
