@@ -16,9 +16,8 @@ from specdemo.models.attention import additive_mask
 from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.models.packed_linear import DTYPES, pack_linears
 from specdemo.pairs.embedded import embedded_target, printing
-from specdemo.pairs.hardware import played, processor_flags
+from specdemo.pairs.hardware import played, precision_for, processor_flags
 from specdemo.pairs.model_loader import loading, takes_precision
-from specdemo.pairs.precision import precision_for
 from specdemo.shipped import EMBEDDED
 
 BATCHED_ATTENTION = "specdemo_batched"
@@ -34,7 +33,7 @@ def batch_precision(device: torch.device) -> str:
     """Return the precision in which many rows are fastest on ``device``.
 
     Arithmetic limits a large batch, not memory. So bf16 is fastest on a processor with AVX-512 BF16, which is
-    not so for one row. On other devices the rule of ``pairs.precision`` holds.
+    not so for one row. On other devices the rule of ``hardware.precision_for`` holds.
     """
     if device.type == "cpu" and "avx512_bf16" in processor_flags() and not played():
         return "bf16"
