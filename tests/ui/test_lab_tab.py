@@ -320,7 +320,7 @@ def test_the_page_shows_what_it_has_learned(open_lab):
     page.locator("[data-section=learned]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-role=learned-chart].js-plotly-plot")
     told = page.inner_text("[data-role=learned-told]")
-    assert "of the latest 40 runs" in told and "in memory alone" in told
+    assert "of the latest 40 runs" in told and "in memory only" in told
     assert page.inner_text("[data-role=learned-before]") == "0%", "its table was empty"
     assert int(page.inner_text("[data-role=learned-after]").rstrip("%")) > 50
     drawn = traces(page, "learned-chart")
