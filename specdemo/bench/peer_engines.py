@@ -243,11 +243,11 @@ def serve(package: str, models: PeerModels, warm_up: list[int], pipe: Any) -> No
     failures: list[str] = []
     library, precision = package, models.precision
     try:
-        library = f"{package} {importlib.metadata.version(package)}"
         if package != TRANSFORMERS:
             if models.gguf is None:
                 raise ValueError("it reads GGUF files; name one with --gguf")
             precision = models.gguf.stem.rpartition(".")[2]  # by the naming convention of GGUF files
+        library = f"{package} {importlib.metadata.version(package)}"
         for name, alone, generate in METHODS[package](models):
             generate(warm_up, WARM_UP_TOKENS)
             working[name] = alone, generate

@@ -19,7 +19,7 @@ POLL_S = 0.25
 
 
 class ReplicaLender:
-    """A ``jobs.Lender`` of pairs on a cluster: it lends their names."""
+    """A ``service.Lender`` of pairs on a cluster: it lends their names."""
 
     def __init__(self, link: Link, home: str):
         self._link = link

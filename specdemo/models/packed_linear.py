@@ -35,8 +35,6 @@ DTYPES = {
 """Type of the activations by name of precision."""
 CPU_PRECISIONS = ("fp16", "int8", "int4")
 """Precisions with kernels for the CPU only."""
-EXACT_PRECISIONS = ("bf16", "fp16", "fp32")
-"""Precisions in which a bf16 model keeps its stored numbers."""
 HALF_MAX = torch.finfo(torch.float16).max
 MOST_LEFT = 1e-3
 """Maximum share of a matrix that fp16 does not hold exactly; a layer with more is kept in fp32."""
@@ -280,11 +278,6 @@ def pack_linears(model: M, precision: str, head_precision: str, destination: tor
                 chosen = head_precision if child is head else precision
                 setattr(parent, name, linear_for(child.weight, child.bias, chosen, destination))
     return model
-
-
-def exact_precisions() -> tuple[str, ...]:
-    """Return the ``EXACT_PRECISIONS`` that this CPU has kernels for."""
-    return tuple(name for name in EXACT_PRECISIONS if name != "fp16" or has_half_kernel())
 
 
 def has_half_kernel() -> bool:

@@ -55,7 +55,7 @@ class Watching:
         pair: Any = None,
         visitor: Visitor | None = None,
     ) -> Events:
-        """Yield the events of a job, see ``jobs.Service.events``.
+        """Yield the events of a job, see ``service.Service.events``.
 
         Raises:
             UserError: Also if a watched server is asked for anything but a run.
@@ -67,7 +67,7 @@ class Watching:
 
 
 class _Servers:
-    """A ``jobs.Lender`` of servers, which need no loading: a run finds out whether they answer."""
+    """A ``service.Lender`` of servers, which need no loading: a run finds out whether they answer."""
 
     ready = True
     loading = False

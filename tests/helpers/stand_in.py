@@ -116,7 +116,7 @@ _LETTERS: Any = SimpleNamespace(encoded=letters, text=text_of, specials=frozense
 
 
 class StandIn:
-    """Stands in for ``jobs.Service``: checks requests the same way, then replays ``replayed``."""
+    """Stands in for ``service.Service``: checks requests the same way, then replays ``replayed``."""
 
     def __init__(self) -> None:
         self.reset()
