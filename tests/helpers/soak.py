@@ -33,7 +33,7 @@ sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
 from specdemo.models import n_gram
-from specdemo.service import hosting, jobs
+from specdemo.service import hosting, service as services
 from specdemo.ui import page
 
 def service(self, offer):

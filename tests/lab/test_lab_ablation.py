@@ -196,7 +196,7 @@ def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypat
     assert drafts > REPEATS and others == 0, "the draft's passes are measured as they will be made"
     assert len(passes) - sum(passes) == drafts, "the target's only follow the text"
     plain = Lanes(pair).calibrate(config)
-    assert replace(dear, c=plain.c) == plain
+    assert replace(dear, c=plain.c, scatter=plain.scatter) == plain, "scatter is that of its own passes"
     assert ablated_lanes(pair, NONE).calibrate(config) is plain, "measured once"
 
 

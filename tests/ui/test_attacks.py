@@ -152,6 +152,7 @@ def test_a_file_of_200_megabytes_is_refused_and_not_kept(url):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_server_killed_in_the_middle_of_a_run_starts_again(tmp_path):
     with serving(tmp_path / "first.log") as (address, process):
         visitor = HttpVisitor(address)
