@@ -97,7 +97,9 @@ def test_a_pair_without_a_draft_model_drafts_with_what_it_has():
 def test_the_readmes_examples_run_as_they_stand(embedded_pair, monkeypatch, capsys):
     monkeypatch.setattr(specdemo.pairs.load, "load_pair", lambda: embedded_pair)
     exec(example("speculate(pair"), {})
-    lines = re.findall(r"^(\d) of (\d) draft tokens accepted, text: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    lines = re.findall(
+        r"^(\d) of (\d) draft tokens accepted, text: (.*)$", capsys.readouterr().out, re.MULTILINE
+    )
     assert "as soon as possible" in "".join(ast.literal_eval(text) for *_, text in lines)
     assert sum(int(kept) for kept, _, _ in lines) > 5
     exec(example("compare(load_pair"), {})
