@@ -82,5 +82,5 @@ def _print_points(points: Iterable[Any], about: Mapping[str, Any], out: Path | N
             print(point, flush=True)
             measured.append(point)
     finally:
-        if out:
+        if out and measured:
             write_text(out, points_csv(measured) if out.suffix == ".csv" else points_json(measured, about))

@@ -33,7 +33,8 @@ TIMEOUT_S = 30
 """Maximum silence of a package index before the package client gives up."""
 FULL = "No space left on device"
 _UNREACHABLE = re.compile(
-    r"""connection broken by '?(?:.*\[Errno -?\d+\] |ConnectTimeoutError\(.*, ')([^'"()\n]+)"""
+    r"connection broken by '?(?:.*\[Errno -?\d+\] |ConnectTimeoutError\(.*, '|ReadTimeoutError\(.*\): |"
+    r"ProxyError\(.*OSError\(')([^'\"()\n]+)"
 )
 """pip's warning for each retry; its last line only says that it found no such package."""
 MANIFEST = "manifest.json"

@@ -82,7 +82,7 @@ def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
         # Bytes are counted twice, when they arrive and when they are written, in either order.
         if unit == "B" and most < done <= size:
             most = done
-            progress(f"Fetching {name} ({done / MB:,.0f} of {size / MB:,.0f} MB)", done / size)
+            progress(f"Fetching {name} ({size / MB:,.0f} MB)", done / size)
 
     try:
         return Path(snapshot_download(name, tqdm_class=counting_bar(show), **options))

@@ -106,8 +106,9 @@ class Lanes:
         """Return a fresh decoder of the target alone, timed as a decoder without padding."""
         costs = self.pair.costs.of_target(self.pair.target, self.pair.vocab)
         target = ModelRuntime(self.pair.target, costs.rows)
-        # Timing an unpadded pass next to each padded one takes time, so do it only if the two differ.
-        padding_counts = costs.v[0] > NEGLIGIBLE
+        # Timing an unpadded pass next to each padded one takes time, so do it only if the two differ, or if
+        # a busy machine kept the calibration from showing whether they do.
+        padding_counts = costs.v[0] > NEGLIGIBLE or (costs.is_rough and target.padded(1) > 1)
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
         target.prepare(capacity, 1, unpadded=padding_counts)
         timed_pass = target.run_unpadded if padding_counts else None

@@ -106,7 +106,7 @@ class RunLog:
             lanes={name: Lane(tuple(rounds)) for name, rounds in self._rounds.items()},
             pieces=self._pieces,
             specials=tuple(token for token in self._specials if token in self._pieces),
-            totals=shown_figures(self._tally.totals(), self._blank.watched),
+            totals=shown_figures(self._totals(), self._blank.watched),
         )
 
     def _totals(self) -> Totals:

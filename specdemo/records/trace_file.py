@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from specdemo.records.events import ids_in, shown_figures
-from specdemo.records.figures import fold
+from specdemo.records.figures import fold, without_early_speedup
 from specdemo.records.limits import (
     MAX_K,
     MAX_NEW_TOKENS,
@@ -82,7 +82,7 @@ def load(data: str | bytes) -> Run:
     except MisfitError as fault:
         raise UserError(f"This trace is damaged: {fault}.") from fault
     totals = fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
-    return replace(run, totals=shown_figures(totals, run.watched))
+    return replace(run, totals=shown_figures(without_early_speedup(totals), run.watched))
 
 
 def _parse(data: str | bytes) -> dict[str, Any]:

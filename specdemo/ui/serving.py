@@ -66,6 +66,8 @@ def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[st
             time.sleep(POLL_S)
         status = LOST_DEVICE
     except KeyboardInterrupt:
+        service.close(0.0)
+        time.sleep(LAST_WORDS_S)
         page.close(verbose=False)
         raise
     except _Terminated:

@@ -98,3 +98,15 @@ def test_a_file_is_checked_before_the_models_are_loaded(tmp_path, monkeypatch):
     monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: pytest.fail("loaded"))
     assert main([*GENERATE, "--json", str(tmp_path)]) == 2
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("one_thread", "tiny")
+def test_an_interrupt_before_the_first_point_leaves_the_old_table(tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("specdemo.lab.experiments.measure_plan", interrupt)
+    out = tmp_path / "table.csv"
+    out.write_text("old")
+    assert main(["lab", "draft-length", "--limit", "1", "--out", str(out)]) == 130
+    assert out.read_text() == "old"

@@ -96,7 +96,7 @@ def test_interrupted_it_waits_for_nobody_even_if_the_shell_ignores_interrupts(se
     signal.signal(signal.SIGINT, before)
     soon(lambda: os.kill(os.getpid(), signal.SIGINT))
     assert exit_status(lambda: serve_until_ended(served, served, {"port": 7})) == 130  # type: ignore[arg-type]
-    assert served.ended == [()]
+    assert served.ended == [(0.0,), ()]
 
 
 def test_the_address_is_the_only_line_it_prints(served, capsys):
