@@ -56,7 +56,7 @@ def test_the_algorithm_in_plain_lines_is_the_engines(plain_lines, rule, seed, k,
 
 
 def test_the_map_names_every_room_and_no_other():
-    [tree] = re.findall(r"```\n(.*?)```", (SPECDEMO / "README.md").read_text(), re.DOTALL)
+    [tree] = re.findall(r"```text\n(.*?)```", (SPECDEMO / "README.md").read_text(), re.DOTALL)
     named = set(re.findall(r"(\w+)/", tree.split("specdemo/\n")[1].split("\ntests/")[0]))
     rooms = {path.parent.relative_to(SPECDEMO).name for path in SPECDEMO.glob("*/__init__.py")}
     assert rooms <= named and named <= rooms | {"tabs", "http", "static"}
