@@ -81,7 +81,7 @@ def test_the_map_names_every_room_and_no_other():
 
 def test_the_document_on_the_command_line_lists_every_command():
     text = (SPECDEMO / "cli" / "README.md").read_text()
-    listed = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    listed = re.findall(r"^\* `(\w+)` ", text, re.MULTILINE)
     assert sorted(f"specdemo {name}" for name in listed) == sorted(set(help_pages()) - {"python app.py"})
 
 
