@@ -1,27 +1,23 @@
-"""What ``--help`` prints, in the document on the command line.
-
-From the project's folder ``PYTHONPATH=.:tests python -m helpers.help_pages`` writes it there anew.
-"""
+"""The texts that ``--help`` prints."""
 
 import os
-import re
 from contextlib import redirect_stdout
+from functools import cache
 from io import StringIO
-from pathlib import Path
 from unittest.mock import patch
 
 import app
 from specdemo.cli.main import COMMANDS, main
 
-DOCUMENT = Path(__file__).parents[2] / "specdemo" / "cli" / "README.md"
-PRINTED = {"COLUMNS": "100", "NO_COLOR": "1"}
-_BLOCK = re.compile(r"(?<=<!-- help: )(.+?)( -->\n```text\n)(.*?)(?=```\n)", re.DOTALL)
+UNBROKEN = {"COLUMNS": "10000", "NO_COLOR": "1"}
+"""With lines so long that none is broken."""
 
 
+@cache
 def help_pages() -> dict[str, str]:
-    """What each command prints, by how it is called."""
+    """Return the help of each command, by how it is called."""
     pages = {}
-    with patch.dict(os.environ, PRINTED):
+    with patch.dict(os.environ, UNBROKEN):
         for command in COMMANDS:
             name = command.__name__.rpartition(".")[2]
             with redirect_stdout(StringIO()) as printed:
@@ -31,21 +27,3 @@ def help_pages() -> dict[str, str]:
                     pages[f"specdemo {name}"] = printed.getvalue()
         pages["python app.py"] = app.settings_parser().format_help()
     return pages
-
-
-def shown_pages() -> dict[str, str]:
-    """What the document shows of each."""
-    return {name: page for name, _, page in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))}
-
-
-def rewrite() -> None:
-    """Bring the document up to date; raises ``KeyError`` for a command that there is no more."""
-    pages = help_pages()
-    text = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(
-        _BLOCK.sub(lambda found: found[1] + found[2] + pages[found[1]], text), encoding="utf-8"
-    )
-
-
-if __name__ == "__main__":
-    rewrite()
