@@ -124,8 +124,8 @@ def test_two_draws_cannot_be_compared():
         ([], [], None),
         ([1, 2, 3], [1, 2, 3], "The draft alone wrote the same 3 tokens."),
         ([1], [1], "The draft alone wrote the same 1 token."),
-        ([1, 2, 3], [1, 2], "The draft alone wrote the target's text as far as both went, 2 tokens."),
-        ([1, 2], [1, 2, 3], "The draft alone wrote the target's text as far as both went, 2 tokens."),
+        ([1, 2, 3], [1, 2], "The draft alone wrote the same first 2 tokens."),
+        ([1, 2], [1, 2, 3], "The draft alone wrote the same first 2 tokens."),
         ([1, 2], [7], "The draft alone leaves the target's text at token 1."),
     ],
 )
