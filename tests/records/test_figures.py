@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdemo.records.figures import Parting, Tally, first_difference, fold, without_early_speedup
+from specdemo.records.figures import Tally, first_difference, fold, without_early_speedup
 from specdemo.records.sentences import badge, departure_sentence
 from specdemo.records.theory import (
     RoundShape,
@@ -133,27 +133,6 @@ def test_two_draws_cannot_be_compared():
 def test_the_sentence_says_how_far_the_draft_alone_went(target, alone, sentence, lane):
     totals = fold({lane: written(*target), DRAFT: written(*alone)}, Rule.GREEDY, COSTS)
     assert departure_sentence(totals, Rule.GREEDY) == sentence
-
-
-class Watched(list):
-    """Counts how often an entry is read."""
-
-    reads = 0
-
-    def __getitem__(self, index):
-        self.reads += 1
-        return super().__getitem__(index)
-
-
-def test_a_parting_is_found_while_the_texts_grow_and_looks_at_every_token_once():
-    left, right = Watched(), []
-    parting = Parting(left, right)
-    for token_id in range(100):
-        left.append(token_id)
-        assert parting.position() == (None if token_id <= 90 else 90)
-        right.append(token_id if token_id != 90 else -1)
-        assert parting.position() == (None if token_id < 90 else 90)
-    assert left.reads <= 100 + 20
 
 
 def test_the_speedup_follows_from_the_clocks_of_the_lanes_alone():

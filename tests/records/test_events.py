@@ -1,6 +1,6 @@
 """Whoever is behind on its own clock moves next."""
 
-from specdemo.records.race import race
+from specdemo.records.events import race
 from specdemo.records.trace import Round
 
 
