@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
-from specdemo.drafters.factory import DrafterSpec, make_fallback
+from specdemo.drafters.factory import DrafterSpec, make_local
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, copied_draft
-from specdemo.records.drafter_kinds import PROMPT_LOOKUP
+from specdemo.records.drafter_kinds import KINDS, PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
 SHORTEST_COPY = 2
@@ -43,7 +44,7 @@ class NgramIndex:
         return None
 
 
-class PromptLookupDrafter:
+class PromptLookupDrafter(Drafter):
     """Copies what followed the latest earlier occurrence of the text's last tokens.
 
     It pays if the text repeats itself: edits, code, lists, and a small model that goes in circles.
@@ -70,11 +71,8 @@ class PromptLookupDrafter:
         position, matched = found
         return copied_draft(_read_on(text, position), matched, length, self._device, PROMPT_LOOKUP)
 
-    def observe(self, accepted: int) -> None:
-        pass
 
-
-class FirstOf:
+class FirstOf(Drafter):
     """Asks several drafters in turn and takes the first draft that is not empty."""
 
     def __init__(self, drafters: Sequence[Drafter]):
@@ -102,10 +100,10 @@ class FirstOf:
 
 def make(spec: DrafterSpec) -> Drafter:
     """Return prompt lookup alone, or in front of the kind to ask if there is nothing to copy."""
-    device, other = spec.target.device, make_fallback(spec)
-    if other is None:
+    device, other = spec.target.device, spec.kind.otherwise
+    if not other:
         return PromptLookupDrafter(device)
-    return FirstOf([PromptLookupDrafter(device, SHORTEST_COPY), other])
+    return FirstOf([PromptLookupDrafter(device, SHORTEST_COPY), make_local(replace(spec, kind=KINDS[other]))])
 
 
 def _read_on(text: Sequence[int], position: int) -> Iterator[int]:

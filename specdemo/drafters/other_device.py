@@ -66,7 +66,7 @@ class DistantRule:
         return None if chances is None else chances.to(self._device)
 
 
-class DistantDrafter:
+class DistantDrafter(Drafter):
     """A drafter on another device than the target. Its draft is sent to the target once a round.
 
     Args:

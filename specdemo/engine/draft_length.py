@@ -1,7 +1,7 @@
 """The number of tokens to draft in a round: a fixed k, or as many as are expected to pay."""
 
 import math
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ PROBE_SHARE = 0.03
 """Probes become rarer if they would cost a larger share of the run's time than this."""
 
 
-class DraftLength(Protocol):
+class DraftLength:
     """Decides during a round whether to go on drafting; one object per run.
 
     Under sampling a draft token must never be dropped *after* it was drawn: with p = .5/.5 and q = .9/.1,
@@ -45,60 +45,44 @@ class DraftLength(Protocol):
     Earlier rounds, their seconds included, may be used freely: a round's draws are independent of its past,
     so its output has the target's distribution for every length that the past can choose. A round's own
     seconds are known only after its verdict and can affect only later rounds.
+
+    This base class counts down from the length that a subclass sets in :meth:`start`.
     """
-
-    def start(self, most: int) -> None:
-        """Start a round in which no more than ``most`` draft tokens are useful."""
-        ...
-
-    def wants_step(self) -> bool:
-        """Return whether to compute the draft's next distribution."""
-        ...
-
-    def wants_token(self, scores: Tensor) -> bool:
-        """Return whether to draw a token from the distribution with logits ``scores`` [H]."""
-        ...
-
-    def wants_copy(self, matched: int) -> bool:
-        """Return whether to copy one more token, found by a match of ``matched`` tokens."""
-        ...
-
-    def wants_table_token(self, chance: float) -> bool:
-        """Return whether to add one more token from a table, whose expected acceptance is ``chance``."""
-        ...
-
-    def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """Learn the verdict on the round's draft: tokens accepted, compared, and emitted in all."""
-        ...
-
-    def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        """Learn the seconds of ``draft_steps`` draft passes and of the target pass over ``rows`` tokens."""
-        ...
-
-
-class _Countdown:
-    """A length that is chosen when a round starts: no later answer depends on what was drafted."""
 
     def __init__(self) -> None:
         self._left = 0
 
+    def start(self, most: int) -> None:
+        """Start a round in which no more than ``most`` draft tokens are useful."""
+        raise NotImplementedError
+
     def wants_step(self) -> bool:
+        """Return whether to compute the draft's next distribution."""
         return self._left > 0
 
     def wants_token(self, scores: Tensor) -> bool:
+        """Return whether to draw a token from the distribution with logits ``scores`` [H]."""
         self._left -= 1
         return True
 
     def wants_copy(self, matched: int) -> bool:
+        """Return whether to copy one more token, found by a match of ``matched`` tokens."""
         self._left -= 1
         return self._left >= 0
 
     def wants_table_token(self, chance: float) -> bool:
+        """Return whether to add one more token from a table, whose expected acceptance is ``chance``."""
         self._left -= 1
         return self._left >= 0
 
+    def observe(self, accepted: int, compared: int, emitted: int) -> None:
+        """Learn the verdict on the round's draft: tokens accepted, compared, and emitted in all."""
 
-class FixedLength(_Countdown):
+    def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
+        """Learn the seconds of ``draft_steps`` draft passes and of the target pass over ``rows`` tokens."""
+
+
+class FixedLength(DraftLength):
     """Always k tokens, or as many as are useful."""
 
     def __init__(self, k: int):
@@ -107,12 +91,6 @@ class FixedLength(_Countdown):
 
     def start(self, most: int) -> None:
         self._left = min(self._k, most)
-
-    def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        pass
-
-    def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        pass
 
 
 class _Rate:
@@ -143,10 +121,11 @@ class _Rate:
         return math.exp((self._round - now) / MEMORY)
 
 
-class _Planner:
+class _Planner(DraftLength):
     """The common state of both automatic lengths: pass costs and acceptance rates by place in the draft."""
 
     def __init__(self, calibration: Calibration):
+        super().__init__()
         self._costs = RunningCosts(calibration)
         first = _Rate(PRIOR_RATE, PRIOR_WEIGHT, LASTING_WEIGHT, 0)
         self._places = [first, *(_Rate(PRIOR_RATE, 0.0, NEIGHBOR_WEIGHT, 0) for _ in range(MAX_K - 1))]
@@ -320,16 +299,12 @@ def _bin(chance: float) -> int:
     return min(int(chance * CONFIDENCE_BINS), CONFIDENCE_BINS - 1)
 
 
-class PlannedLength(_Countdown, _Planner):
+class PlannedLength(_Planner):
     """Chooses k before each round, for devices that would have to stop to show a distribution.
 
     k maximizes the expected speedup E[τ] / (k·c + v(k + 1)): theorem 3.8 of Leviathan et al. 2023 with v
     added, and with the acceptance rate observed at each place instead of a single α.
     """
-
-    def __init__(self, calibration: Calibration):
-        _Countdown.__init__(self)
-        _Planner.__init__(self, calibration)
 
     def start(self, most: int) -> None:
         rates = self._begin(most)[: self._most]
