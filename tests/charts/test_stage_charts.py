@@ -9,7 +9,6 @@ import pytest
 
 from specdemo.charts.palette import THEMES
 from specdemo.charts.stage import NO_BASELINE, SELECTED, skeletons
-from specdemo.proof.chart import distribution_chart
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FILLED = {
@@ -146,14 +145,3 @@ def test_the_other_looks_are_plotly_s_too(charts):
         assert bool(figure["narrow"]) == figure["layout"]["showlegend"]
         for part, look in figure["narrow"].items():
             go.Layout({part: figure["layout"][part] | look})
-
-
-def test_the_bars_of_two_samples_are_empty_and_told_apart_by_pattern(theme):
-    figure = distribution_chart()[theme]
-    bars = by_uid(figure)
-    assert list(bars) == ["speculative", "baseline"]
-    assert all(bar["orientation"] == "h" and bar["x"] == [None] for bar in bars.values())
-    patterns = {bar["marker"]["pattern"].get("shape") for bar in bars.values()}
-    assert len(patterns) == 2
-    assert figure["layout"]["barmode"] == "group" and figure["layout"]["showlegend"]
-    assert "legend" in figure["narrow"]

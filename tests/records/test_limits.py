@@ -50,11 +50,6 @@ def test_the_rule_follows_the_temperature():
     assert parse_config({**GOOD, "mode": "raw", "k": 4.0}).mode is Mode.RAW
 
 
-def test_lanes_are_asked_for_by_name():
-    config = parse_config({**GOOD, "baseline": False, "draft_alone": True})
-    assert not config.baseline and config.draft_alone
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
