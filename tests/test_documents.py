@@ -1,4 +1,4 @@
-"""The documents: code, map and help texts in them are what the program has, and links lead somewhere."""
+"""The documents: their code, map and help texts match the program, and their links work."""
 
 import re
 import shlex
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture(scope="module")
 def plain_lines():
-    """The function that the document on the engine prints."""
+    """Return the function in the engine's README."""
     [code] = re.findall(r"```python\n(.*?)```", (SPECDEMO / "engine" / "README.md").read_text(), re.DOTALL)
     names: dict = {}
     exec(code, names)
@@ -44,34 +44,34 @@ def scores(model):
 
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.REJECTION])
 @pytest.mark.parametrize(("seed", "k", "noise"), [(0, 3, 0.1), (1, 1, 0.0), (2, 5, 0.3), (3, 4, 2.0)])
-def test_the_algorithm_in_plain_lines_is_the_engines(plain_lines, rule, seed, k, noise):
+def test_the_algorithm_in_the_readme_gives_the_engines_tokens(plain_lines, rule, seed, k, noise):
     target = tiny_llama(VOCAB, seed)
     draft, prompt = nearby(target, seed + 1, noise), [1, 2, 3]
     config = replace(config_for(rule), k=k, seed=seed, max_new_tokens=20)
     rounds = speculative_rounds(target, draft, prompt, config)
-    told = [(round_.accepted, round_.emission.id) for round_ in rounds]
+    expected = [(round_.accepted, round_.emission.id) for round_ in rounds]
     end = len(prompt) + config.max_new_tokens
     plain = plain_lines(scores(target), scores(draft), prompt, k, end, config.temperature, seed)
-    assert list(plain) == told and len(told) > 2
+    assert list(plain) == expected and len(expected) > 2
 
 
-def test_the_map_names_every_room_and_no_other():
+def test_the_map_lists_every_package_and_no_other():
     [tree] = re.findall(r"```\n(.*?)```", (SPECDEMO / "README.md").read_text(), re.DOTALL)
     named = set(re.findall(r"(\w+)/", tree.split("specdemo/\n")[1].split("\ntests/")[0]))
-    rooms = {path.parent.relative_to(SPECDEMO).name for path in SPECDEMO.glob("*/__init__.py")}
-    assert rooms <= named and named <= rooms | {"tabs", "http", "static"}
+    packages = {path.parent.relative_to(SPECDEMO).name for path in SPECDEMO.glob("*/__init__.py")}
+    assert packages <= named and named <= packages | {"tabs", "http", "static"}
 
 
 def test_the_document_on_the_command_line_shows_what_help_prints():
     def unbroken(pages):
-        """Where lines are broken depends on the version of Python."""
+        """Remove spaces: line breaks depend on the version of Python."""
         return {name: "".join(page.split()) for name, page in pages.items()}
 
     assert unbroken(shown_pages()) == unbroken(help_pages())
 
 
 def shell_commands(document):
-    """The commands in the shell blocks of a document, each as a list of words."""
+    """Return the commands in the shell blocks of a document, each as a list of words."""
     blocks = re.findall(r"```bash\n(.*?)```", document.read_text(), re.DOTALL)
     lines = "".join(blocks).replace("\\\n", " ").splitlines()
     words = [shlex.split(part, comments=True) for line in lines for part in line.split(" && ")]
@@ -79,7 +79,7 @@ def shell_commands(document):
 
 
 def test_every_documented_command_can_be_pasted():
-    """It is called as the set-up installs it, and its arguments exist."""
+    """Each command is installed by the setup, and its arguments exist."""
     commands = [command for document in DOCUMENTS for command in shell_commands(document)]
     called = {command[0] for command in commands}
     assert called <= {"specdemo", "python", "python3", "pip", "."}, "no path into the environment"
@@ -91,7 +91,7 @@ def test_every_documented_command_can_be_pasted():
     assert sum(command[0] == "specdemo" for command in commands) > 20
 
 
-def test_the_set_up_installs_the_command_and_starts_the_app():
+def test_the_setup_installs_the_command_and_starts_the_app():
     setup = shell_commands(ROOT / "README.md")[:4]
     assert setup[1:] == [[".", ".venv/bin/activate"], ["pip", "install", "-e", "."], ["python", "app.py"]]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -101,7 +101,7 @@ def test_the_set_up_installs_the_command_and_starts_the_app():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document):
+def test_links_work(document):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text())
     here = [link for link in links if "://" not in link]
     assert [link for link in here if not (document.parent / link).exists()] == []

@@ -1,4 +1,4 @@
-"""The document on the trace format names every field of a trace and no other, and its example works."""
+"""The README of the trace format lists every field and no other, and its example works."""
 
 import re
 from dataclasses import fields, is_dataclass
@@ -25,7 +25,7 @@ CLASSES = (Run, RunConfig, Lane, Round, Token, Emission, Alternative, Calibratio
 
 
 def documented(name):
-    """The names in the first column of the table under a heading."""
+    """Return the names in the first column of the table under a heading."""
     [section] = re.findall(rf"^## {name}\n(.*?)(?=^## |\Z)", DOCUMENT, re.DOTALL | re.MULTILINE)
     cells = re.findall(r"^\|(.*?)\|", section, re.MULTILINE)
     return [field for cell in cells for field in re.findall(r"`(\w+)`", cell)]
@@ -34,12 +34,12 @@ def documented(name):
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_every_field_is_documented_once_and_no_other(kind):
     has = [field.name for field in fields(kind)] if is_dataclass(kind) else list(kind._fields)
-    told = documented(kind.__name__)
-    missing = [name for name in has if name not in told]
-    unknown = [name for name in told if name not in has]
+    listed = documented(kind.__name__)
+    missing = [name for name in has if name not in listed]
+    unknown = [name for name in listed if name not in has]
     assert not missing, f"specdemo/records/README.md, {kind.__name__}: add a row for {', '.join(missing)}"
     assert not unknown, f"specdemo/records/README.md, {kind.__name__}: no such field: {', '.join(unknown)}"
-    assert len(told) == len(set(told))
+    assert len(listed) == len(set(listed))
 
 
 def test_the_example_computes_the_acceptance_rate_that_the_trace_has(tmp_path, monkeypatch, capsys):
