@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from specdemo.records.limits import show
 
@@ -49,7 +49,7 @@ class Rebuilder:
     def __init__(self, max_entries: Mapping[str, int], max_text: int, special: Mapping[Any, Reader]):
         self._max_entries = max_entries
         self._max_text = max_text
-        self._readers = {int: _whole, float: _real, bool: _truth, str: self._text, **special}
+        self._readers = {int: _whole, float: number, bool: _truth, str: self._text, **special}
 
     def reader(self, kind: Any, name: str = "") -> Reader:
         """Return the reader for a dataclass, a NamedTuple, or the type of a field called ``name``."""
@@ -58,7 +58,7 @@ class Rebuilder:
         if is_dataclass(kind):
             return self._record(kind)
         origin, arguments = get_origin(kind), get_args(kind)
-        if isinstance(kind, UnionType):
+        if origin in (Union, UnionType):
             [given] = (one for one in arguments if one is not NoneType)
             read = self.reader(given, name)
             return lambda value: None if value is None else read(value)
@@ -72,7 +72,7 @@ class Rebuilder:
         return self._named_tuple(kind)
 
     def _record(self, kind: Any) -> Reader:
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)
         readers = {field.name: self.reader(hints[field.name], field.name) for field in fields(kind)}
         required = [
             field.name
@@ -93,7 +93,7 @@ class Rebuilder:
         return read
 
     def _named_tuple(self, kind: Any) -> Reader:
-        readers = [self.reader(hint) for hint in get_type_hints(kind).values()]
+        readers = [self.reader(hint) for hint in get_type_hints(kind, include_extras=True).values()]
 
         def read(value: Any) -> Any:
             if type(value) is not list or len(value) != len(readers):
@@ -124,7 +124,8 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _real(value: Any) -> float:
+def number(value: Any) -> float:
+    """Return a finite number of at most ``MAX_SIZE``, or raise ``MisfitError``."""
     if type(value) not in (int, float) or not -MAX_SIZE <= value <= MAX_SIZE:  # false for NaN, too
         raise MisfitError(f"must be a number from {-MAX_SIZE:.0e} to {MAX_SIZE:.0e}")
     return float(value)

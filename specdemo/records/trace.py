@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 
@@ -25,6 +25,10 @@ DRAFT = "draft"
 USUAL_K = 3
 AUTO: Final = "auto"
 """An automatic draft length (``draft_length.AutoLength``)."""
+
+
+Probability = Annotated[float, "0 to 1"]
+Seconds = Annotated[float, "0 or more"]
 
 
 class Rule(StrEnum):
@@ -92,7 +96,7 @@ class Alternative(NamedTuple):
     """One entry of a model's top five."""
 
     id: int
-    prob: float
+    prob: Probability
 
 
 @dataclass(frozen=True)
@@ -114,16 +118,16 @@ class Token:
     """
 
     id: int
-    q: float | None
-    p: float | None
+    q: Probability | None
+    p: Probability | None
     status: Status
     compared: bool
     rejected: bool
-    accept_prob: float | None = None
-    u: float | None = None
+    accept_prob: Probability | None = None
+    u: Probability | None = None
     noise: float | None = None
-    raw_q: float | None = None
-    raw_p: float | None = None
+    raw_q: Probability | None = None
+    raw_p: Probability | None = None
     draft_top: tuple[Alternative, ...] = ()
     target_top: tuple[Alternative, ...] = ()
 
@@ -147,10 +151,10 @@ class Emission:
 
     id: int
     status: Status
-    prob: float | None
-    raw_prob: float | None = None
+    prob: Probability | None
+    raw_prob: Probability | None = None
     noise: float | None = None
-    residual_mass: float | None = None
+    residual_mass: Probability | None = None
     top: tuple[Alternative, ...] = ()
     gap: float | None = None
 
@@ -178,10 +182,10 @@ class Round:
     position: int
     drafted: tuple[Token, ...]
     emission: Emission | None
-    draft_s: float
-    verify_s: float
-    other_s: float
-    prefill_s: float = 0.0
+    draft_s: Seconds
+    verify_s: Seconds
+    other_s: Seconds
+    prefill_s: Seconds = 0.0
     finish: Finish | None = None
     drafted_by: str = ""
     draft_steps: int = 0

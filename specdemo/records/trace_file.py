@@ -6,7 +6,7 @@ that add up. Code that plays runs may rely on that. Stored figures are not trust
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,22 +20,21 @@ from specdemo.records.limits import (
     UserError,
     parse_config,
 )
-from specdemo.records.strict_json import MisfitError, Rebuilder, at
+from specdemo.records.strict_json import MisfitError, Rebuilder, at, number
 from specdemo.records.trace import (
     BASELINE,
     DRAFT,
     SPECULATIVE,
     TRACE_VERSION,
     WATCHED_VERSION,
-    Alternative,
     Calibration,
-    Emission,
     Lane,
+    Probability,
     Round,
     Run,
     RunConfig,
+    Seconds,
     Status,
-    Token,
 )
 
 MAX_BYTES = 16_000_000
@@ -130,8 +129,22 @@ def _config(value: Any) -> RunConfig:
         raise MisfitError(f"is refused: {str(error).rstrip('.')}") from error
 
 
+def _probability(value: Any) -> float:
+    found = number(value)
+    if not 0.0 <= found <= MAX_PROBABILITY:
+        raise MisfitError("must be a probability, from 0 to 1")
+    return found
+
+
+def _seconds(value: Any) -> float:
+    found = number(value)
+    if found and found < MIN_S:
+        raise MisfitError("must be 0 or a positive number of seconds")
+    return found
+
+
 # Stored totals, whose type is Mapping[str, Any], are not read.
-_SPECIAL = {RunConfig: _config, Mapping[str, Any]: lambda _: {}}
+_SPECIAL = {RunConfig: _config, Probability: _probability, Seconds: _seconds, Mapping[str, Any]: lambda _: {}}
 _READ = Rebuilder(MAX_ENTRIES, MAX_PROMPT_CHARS, _SPECIAL).reader(Run)
 
 
@@ -173,22 +186,10 @@ def _check_lane(lane: Lane, name: str, run: Run) -> None:
             raise MisfitError("must be empty in this lane", f"{where}.drafted")
         if run.watched is None:
             at(where, _check_complete, round_)
-        at(where, _check_round, round_)
+        at(where, _check_verdicts, round_)
         position += len(round_.emitted)
     if position - start > run.config.max_new_tokens:
         raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens the run asked for")
-
-
-def _check_round(round_: Round) -> None:
-    _check_verdicts(round_)
-    for index, token in enumerate(round_.drafted):
-        at(f".drafted[{index}]", _check_token, token)
-    if round_.emission:
-        at(".emission", _check_emission, round_.emission)
-    for name in ("draft_s", "verify_s", "other_s", "prefill_s"):
-        seconds = getattr(round_, name)
-        if seconds and seconds < MIN_S:
-            raise MisfitError("must be 0 or a positive number of seconds", f".{name}")
 
 
 def _check_complete(round_: Round) -> None:
@@ -223,29 +224,6 @@ def _check_verdicts(round_: Round) -> None:
         raise MisfitError(f"must be {expected} here", ".emission.status")
 
 
-def _check_token(token: Token) -> None:
-    for name in ("q", "p", "raw_q", "raw_p", "accept_prob", "u"):
-        _check_probability(getattr(token, name), f".{name}")
-    _check_top(token.draft_top, ".draft_top")
-    _check_top(token.target_top, ".target_top")
-
-
-def _check_emission(emission: Emission) -> None:
-    for name in ("prob", "raw_prob", "residual_mass"):
-        _check_probability(getattr(emission, name), f".{name}")
-    _check_top(emission.top, ".top")
-
-
-def _check_top(top: Iterable[Alternative], where: str) -> None:
-    for index, other in enumerate(top):
-        _check_probability(other.prob, f"{where}[{index}][1]")
-
-
-def _check_probability(value: float | None, where: str) -> None:
-    if value is not None and not 0.0 <= value <= MAX_PROBABILITY:
-        raise MisfitError("must be a probability, from 0 to 1", where)
-
-
 def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
     if len(calibration.v) <= longest_draft:
         raise MisfitError(f"must have {longest_draft + 1} entries at least, for the longest draft", ".v")
@@ -260,16 +238,13 @@ def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
 
 def _check_pieces(run: Run) -> None:
     for token, piece in run.pieces.items():
-        if not _is_piece(piece):
+        try:
+            fits = len(base64.b64decode(piece, validate=True)) <= MAX_PIECE_BYTES
+        except ValueError:
+            fits = False
+        if not fits:
             raise MisfitError(f"must be base64 of at most {MAX_PIECE_BYTES:,} bytes", f".pieces['{token}']")
     shown = set(run.prompt_ids).union(*(ids_in(r) for lane in run.lanes.values() for r in lane.rounds))
     for ids, name in ((shown, "the run shows"), (set(run.specials), "specials names")):
         if lacking := ids - run.pieces.keys():
             raise MisfitError(f"has no entry for token {min(lacking)}, which {name}", ".pieces")
-
-
-def _is_piece(piece: str) -> bool:
-    try:
-        return len(base64.b64decode(piece, validate=True)) <= MAX_PIECE_BYTES
-    except ValueError:
-        return False
