@@ -90,15 +90,20 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     )
 
 
+def _text(raw: Mapping[str, Any], name: str, max_chars: int) -> str:
+    text = raw.get(name, "")
+    if not isinstance(text, str):
+        raise UserError(f"The {name} must be text, not {show(text)}.")
+    if len(text) > max_chars:
+        raise UserError(f"The {name} has {len(text):,} characters; shorten it to {max_chars:,}.")
+    require_readable(name, text)
+    return text
+
+
 def _prompt(raw: Mapping[str, Any]) -> str:
-    prompt = raw.get("prompt")
-    if not isinstance(prompt, str):
-        raise UserError("The prompt must be text.")
-    if len(prompt) > MAX_PROMPT_CHARS:
-        raise UserError(f"The prompt has {len(prompt):,} characters; shorten it to {MAX_PROMPT_CHARS:,}.")
+    prompt = _text(raw, "prompt", MAX_PROMPT_CHARS)
     if not prompt.strip():
         raise UserError("The prompt is empty; write something for the models to continue.")
-    require_readable("prompt", prompt)
     return prompt
 
 
@@ -112,18 +117,11 @@ def _draft_length(raw: Mapping[str, Any]) -> int | Literal["auto"]:
 
 
 def _script(raw: Mapping[str, Any], drafter: str) -> str:
-    script = raw.get("script", "")
-    if not isinstance(script, str):
-        raise UserError(f"script must be text, not {show(script)}.")
-    if drafter != SCRIPTED:
-        if script:
-            raise UserError("A script needs the scripted drafter; choose it or leave the script out.")
-        return ""
-    if not script:
+    script = _text(raw, "script", MAX_SCRIPT_CHARS)
+    if script and drafter != SCRIPTED:
+        raise UserError("A script needs the scripted drafter; choose it or leave the script out.")
+    if drafter == SCRIPTED and not script:
         raise UserError("The scripted drafter needs a script; write the text it should propose.")
-    if len(script) > MAX_SCRIPT_CHARS:
-        raise UserError(f"The script has {len(script):,} characters; shorten it to {MAX_SCRIPT_CHARS:,}.")
-    require_readable("script", script)
     return script
 
 
