@@ -14,7 +14,7 @@ from specdemo.records.drafter_kinds import FEATURE_DRAFT
 
 
 class FeatureDrafter(Drafter):
-    """Drafts from the hidden states that the target's own passes leave.
+    """Drafts from the hidden states of the target's own passes.
 
     Args:
         draft: The head with its cache.
@@ -52,7 +52,7 @@ class FeatureDrafter(Drafter):
         return write_draft(step, len(text), length, rule, draft.id_map, draft.device, FEATURE_DRAFT)
 
     def observe(self, accepted: int) -> None:
-        """Forget every pair made from the draft's own output: the target's states are better."""
+        """Drop the pairs made from the draft's own output: the target's states replace them."""
         self._draft.rollback(min(self._draft.length, self._true_pairs))
 
     def _ids(self, ids: Sequence[int]) -> Tensor:

@@ -13,8 +13,7 @@ from specdemo.records.drafter_kinds import KINDS, PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
 SHORTEST_COPY = 2
-"""Number of tokens that must match before a copy is preferred to another draft. A match of one token is no
-evidence: a model is better than that."""
+"""Minimum matching tokens for a copy in a combined drafter; after fewer, a model does better."""
 
 
 class NgramIndex:
@@ -25,7 +24,7 @@ class NgramIndex:
         self._indexed = 0
 
     def extend(self, text: Sequence[int]) -> None:
-        """Index what is new in ``text``, which only grows, but its end: nothing follows it yet."""
+        """Index the new tokens of ``text``, which only grows, except its end, which nothing follows yet."""
         for end in range(self._indexed, len(text)):
             for size in range(1, min(LONGEST_MATCH, end) + 1):
                 self._after[tuple(text[end - size : end])] = end
@@ -94,12 +93,12 @@ class FirstOf(Drafter):
         return last.propose(text, length, rule)
 
     def observe(self, accepted: int) -> None:
-        """Tell the drafter of the last draft alone: a draft of another one leaves a model's cache valid."""
+        """Pass the verdict to the drafter of the last draft; the cache of another one stays valid."""
         self._asked_last.observe(accepted)
 
 
 def make(spec: DrafterSpec) -> Drafter:
-    """Return prompt lookup alone, or in front of the kind to ask if there is nothing to copy."""
+    """Return prompt lookup, alone or followed by the drafter for rounds without a match."""
     device, other = spec.target.device, spec.kind.otherwise
     if not other:
         return PromptLookupDrafter(device)

@@ -1,4 +1,4 @@
-"""A table of n-grams as the drafter: what usually follows in the target's own text, without a model."""
+"""A table of n-grams as the drafter: the tokens that usually follow in the target's own text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -20,20 +20,18 @@ class NGramDrafter(Drafter):
     Args:
         table: Next tokens by context.
         device: Device of the target.
-        least: Probability below which no token is proposed.
     """
 
-    def __init__(self, table: NGramTable | LearningTable, device: torch.device, least: float = 0.0):
+    def __init__(self, table: NGramTable | LearningTable, device: torch.device):
         self._table = table
         self._device = device
-        self._least = least
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         return table_draft(self._next_tokens(text), length, self._device, N_GRAM)
 
     def _next_tokens(self, text: Sequence[int]) -> Iterator[NextToken]:
         context = list(text[-LONGEST:])
-        while (found := self._table.after(context)) is not None and found.chance >= self._least:
+        while (found := self._table.after(context)) is not None:
             yield found
             context = [*context[1 - LONGEST :], found.token]
 

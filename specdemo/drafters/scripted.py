@@ -1,4 +1,4 @@
-"""A given text as the draft: for tests, lessons, and people who play the draft."""
+"""A given text as the draft, for tests, lessons and visitors who play the draft model."""
 
 from collections.abc import Sequence
 

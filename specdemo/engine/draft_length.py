@@ -179,7 +179,7 @@ class AutoLength(_Planner):
         self._steps = 0
         self._drafted: list[tuple[str, int]] = []
         self._survival = 1.0
-        self._refused: float | None = None
+        self._declined: float | None = None
         self._probing = False
 
     def start(self, limit: int) -> None:
@@ -191,7 +191,7 @@ class AutoLength(_Planner):
         # A round without a draft is always possible.
         self._price = max(going, 1.0 / costs.v[0])
         self._steps, self._survival, self._drafted = 0, 1.0, []
-        self._refused, self._probing = None, False
+        self._declined, self._probing = None, False
 
     def wants_step(self) -> bool:
         """Return whether to compute more draft tokens, about which nothing is known yet."""
@@ -220,7 +220,7 @@ class AutoLength(_Planner):
         after = self._gain(self._place_rates, drafted + 1, survival, self._costs.c)
         v = self._costs.v
         if survival + max(0.0, after) <= self._price * (v[drafted + 1] - v[drafted]) and not self._probing:
-            self._refused = rate
+            self._declined = rate
             return False
         self._draft(kind, survival)
         return True
@@ -264,10 +264,10 @@ class AutoLength(_Planner):
             if kind[0] == "draft":
                 self._places[place].add(place < accepted, self._round)
         drafted = len(self._drafted)
-        if self._refused is not None and accepted == drafted:
-            # The token refused by wants_token counts with its expected rate: the drafted tokens alone are a
+        if self._declined is not None and accepted == drafted:
+            # The token declined by wants_token counts with its expected rate: the drafted tokens alone are a
             # selection of the best.
-            self._places[drafted].add(self._refused, self._round)
+            self._places[drafted].add(self._declined, self._round)
         self._tokens += emitted
         self._passes += self._steps * self._costs.c + self._costs.v[drafted]
 

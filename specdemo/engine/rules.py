@@ -97,7 +97,7 @@ class RejectionRule(_SamplingRule):
         coins = self._uniform(k)
         accepted = leading_agreements(self.keeps(p_of_draft, q_of_draft, coins))
 
-        # 2. Draw the target's own token from the residual; after a whole draft q is 0, which leaves p.
+        # 2. Draw the target's own token from the residual; after a whole draft q is 0, so this is p.
         p_here = p.index_select(0, accepted[None])[0]
         left, mass = self.residual_distribution(p_here, self._q_at(draft, accepted, p_here))
         return RejectionVerdict(

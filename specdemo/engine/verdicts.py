@@ -1,4 +1,4 @@
-"""The target's decision in a round: one class per rule, its effect on the text, and its record."""
+"""The target's decision in a round: one class per rule, the effect on the text, and the record."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ TopLists = Callable[[Tensor, Tensor | None], list[tuple[Alternative, ...]]]
 
 
 def no_tops(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
-    """Return empty lists, for runs that nobody looks at."""
+    """Return empty lists, for runs that are not displayed."""
     return [()] * len(probs)
 
 

@@ -162,7 +162,7 @@ class OracleLength:
 
 
 def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLength:
-    """Cut each round's draft where the target stopped agreeing, and add up the costs.
+    """Cut each round's draft at the token where the target stopped agreeing, and add up the costs.
 
     A round that emitted m tokens needed m − 1 draft tokens, because the target adds one itself. With just
     these it emits the same m tokens and the next round begins at the same place. So the round costs
@@ -171,7 +171,7 @@ def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLe
     """
     lengths: list[int] = []
     whole: list[bool] = []
-    tokens, cost, least = 0, 0.0, 0.0
+    tokens, cost, oracle_cost = 0, 0.0, 0.0
     for round_ in rounds:
         drafted, needed = len(round_.drafted), len(round_.emitted) - 1
         lengths.append(needed)
@@ -179,8 +179,8 @@ def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLe
         whole.append(0 < drafted == needed)
         cost += round_.draft_steps * calibration.c + calibration.v[drafted]
         # Copied tokens take no step; a drafted one takes one.
-        least += min(round_.draft_steps, needed) * calibration.c + calibration.v[needed]
-    return OracleLength(tuple(lengths), tuple(whole), ratio(tokens, cost), ratio(tokens, least))
+        oracle_cost += min(round_.draft_steps, needed) * calibration.c + calibration.v[needed]
+    return OracleLength(tuple(lengths), tuple(whole), ratio(tokens, cost), ratio(tokens, oracle_cost))
 
 
 def pass_cost(v: Sequence[float], k: float) -> float:

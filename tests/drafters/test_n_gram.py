@@ -133,16 +133,16 @@ def test_hits_count_the_tokens_that_a_table_predicts():
     assert [found["agreement"], found["sure_agreement"]] == pytest.approx([2 / 3, 2 / 3])
 
 
-def proposed(table, text, length, least=0.0):
+def proposed(table, text, length):
     length.start(8)
-    return NGramDrafter(table, CPU, least).propose(text, length, GreedyRule()).ids.tolist()
+    return NGramDrafter(table, CPU).propose(text, length, GreedyRule()).ids.tolist()
 
 
 def test_a_draft_goes_on_while_the_table_has_entries():
     table = count_n_grams(written(*[[1, 2, 3, 4, 5]] * 9), VOCAB)
     assert proposed(table, [7, 1], FixedLength(3)) == [2, 3, 4]
     assert proposed(table, [7, 1], FixedLength(9)) == [2, 3, 4, 5]
-    assert proposed(table, [7], FixedLength(3)) == proposed(table, [1], FixedLength(3), least=0.999) == []
+    assert proposed(table, [7], FixedLength(3)) == []
 
 
 def test_an_automatic_length_stops_before_a_token_that_does_not_pay():
@@ -159,7 +159,7 @@ def test_a_table_leaves_the_text_to_the_target(rule):
     alone = emitted(baseline_rounds(target, [1, 2, 3], config))
     table = count_n_grams(written([1, 2, 3, *alone[:30]], start=3), VOCAB)
     model = DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2)))
-    drafter = FirstOf([PromptLookupDrafter(CPU, 2), NGramDrafter(table, CPU, 0.05), model])
+    drafter = FirstOf([PromptLookupDrafter(CPU, 2), NGramDrafter(table, CPU), model])
     rounds = list(speculate(ModelRuntime(target), drafter, [1, 2, 3], config))
     assert emitted(rounds) == alone
     assert {"n-gram", "draft-model"} <= {r.drafted_by for r in rounds}

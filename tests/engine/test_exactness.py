@@ -167,7 +167,7 @@ DRAFTERS = {
     "prompt-lookup": lambda: PromptLookupDrafter(CPU),
     "lookup+model": lambda: FirstOf([PromptLookupDrafter(CPU), whole_draft()]),
     "n-gram": lambda: NGramDrafter(TABLE, CPU),
-    "n-gram+model": lambda: FirstOf([NGramDrafter(TABLE, CPU, 0.5), whole_draft()]),
+    "n-gram+model": lambda: FirstOf([NGramDrafter(TABLE, CPU), whole_draft()]),
 }
 
 
