@@ -84,11 +84,12 @@ def _rates(colours: Palette) -> go.Figure:
             room_for([0.5, 12.5], [0, 4]).update(yaxis="y2"),
         ]
     )
+    rounds = {"anchor": "y2", "tickformat": "d", "autorangeoptions": {"clipmin": 0.5}}
     alpha = {"domain": [0.57, 1], "range": [-0.04, 1.04], "tickformat": ".0%", "dtick": 0.5}
     tau = {"domain": [0, 0.36], "nticks": 4, "rangemode": "tozero"}
     figure.update_layout(
         frame("Acceptance so far: α and τ", colours) | {"showlegend": False},
-        xaxis=_rounds(colours) | {"anchor": "y2"},
+        xaxis=axis_of("round", colours) | rounds | ROUND_HOVER,
         yaxis=axis_of("", colours) | alpha,
         yaxis2=axis_of("tokens", colours) | tau,
         margin={"t": 66},
@@ -218,11 +219,6 @@ def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
         fillcolor=f"{colours.accent}33",
         line={"color": colours.accent, "width": 2},
     )
-
-
-def _rounds(colours: Palette) -> dict[str, Any]:
-    first = {"tickformat": "d", "autorangeoptions": {"clipmin": 0.5}}
-    return axis_of("round", colours) | first | ROUND_HOVER
 
 
 def _live_rounds(colours: Palette) -> dict[str, Any]:
