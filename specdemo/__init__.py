@@ -1,7 +1,7 @@
 """Speculative decoding you can watch: engine, race, page, bench and training.
 
-The names in ``__all__`` are what programs use. They are looked up when first asked for: importing the
-package loads neither torch nor a model.
+The names in ``__all__`` are the public API. They are imported on first use, so importing the package does not
+load torch.
 """
 
 import os

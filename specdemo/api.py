@@ -1,7 +1,4 @@
-"""Speculative decoding for Python programs: one call, the same checks, rounds and figures as everywhere.
-
-Knows no UI; who wants text or a file makes it from the rounds.
-"""
+"""Speculative decoding for Python programs, with the same checks, rounds and figures as the page."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -20,16 +17,16 @@ def speculate(pair: Pair, prompt: str, **settings: Any) -> Iterator[Round]:
     Args:
         pair: From ``load_pair``.
         prompt: What the target answers or, with ``mode="raw"``, continues.
-        **settings: The other fields of ``RunConfig``: ``k``, ``temperature``, ``drafter``, …; what they ask
-            of other lanes is not looked at. Without a ``drafter`` the pair's own default drafts.
+        **settings: The other fields of ``RunConfig``: ``k``, ``temperature``, ``drafter``, …; ``baseline``
+            and ``draft_alone`` are ignored. The default ``drafter`` is the pair's own.
 
     Returns:
-        The rounds; each is decoded when it is asked for, so that whoever stops asking ends the run. The ids a
-        round added to the text are its ``emitted``; ``pair.pieces`` has their bytes.
+        The rounds. Each is decoded when it is requested, so the run ends if you stop iterating. A round's
+        ``emitted`` are the ids that it added to the text; ``pair.pieces`` has their bytes.
 
     Raises:
-        UserError: A setting is unknown or out of bounds, or the pair lacks what it asks for; at once, not
-            with the first round.
+        UserError: A setting is unknown or out of bounds, or the pair lacks the drafter. It is raised at once,
+            not with the first round.
     """
     config = _config(pair, prompt, settings)
     return Lanes(pair, top_fives).speculative(config, pair.prompt_ids(config))
@@ -40,7 +37,7 @@ def compare(pair: Pair, prompt: str, **settings: Any) -> Run:
 
     Returns:
         The whole run: the rounds of each lane, and in ``totals`` the figures of ``figures.Totals``. Its
-        ``to_json()`` is a trace file, which the page and ``specdemo replay`` read.
+        ``to_json()`` is a trace file for the page and ``specdemo replay``.
     """
     live = LiveRun(pair, _config(pair, prompt, settings))
     for _ in live.events():

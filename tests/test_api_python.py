@@ -1,4 +1,4 @@
-"""The package as programs use it: what it offers, that importing it is light, and the README's examples."""
+"""The package's public API: names, a light import, and the README's examples."""
 
 import ast
 import re
@@ -60,7 +60,7 @@ def test_an_unknown_name_is_refused_like_any_modules():
         from specdemo import specualte  # noqa: F401
 
 
-def test_rounds_come_one_by_one_and_add_up_to_the_targets_text(pair):
+def test_rounds_arrive_one_by_one_and_give_the_targets_text(pair):
     rounds = specdemo.speculate(pair, PROMPT, **SETTINGS, k=4)
     first = next(rounds)
     assert len(first.drafted) == 4 and first.finish is None
@@ -86,7 +86,7 @@ def test_bad_settings_are_refused_at_once_in_a_sentence(pair, function):
         function(pair, PROMPT, temprature=0.8)
 
 
-def test_a_pair_without_a_draft_model_drafts_with_what_it_has():
+def test_a_pair_without_a_draft_model_uses_prompt_lookup():
     pair = replace(tiny_pair(), draft=None)
     (*_, last) = specdemo.speculate(pair, "abcabcabc", **SETTINGS)
     assert last.finish is Finish.LENGTH

@@ -1,6 +1,7 @@
-"""What an installed program has with it."""
+"""The installed program: its packages, its files, and the versions of torch that it accepts."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from helpers.on_disk import ON_CPU
+from packaging.requirements import Requirement
 
 from specdemo.pairs import load, sources
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
 
 ROOT = Path(__file__).parent.parent
+ZERO_GPU = ["2.8.0", "2.9.1", "2.10.0", "2.11.0"]
+"""The latest patch of each minor version that ZeroGPU supports and this program runs with."""
 ELSEWHERE = """
 import specdemo
 from specdemo.bench.prompts import shipped_prompts
@@ -48,7 +52,7 @@ def test_an_embedded_draft_that_is_not_installed_is_named(monkeypatch, tmp_path)
 
 
 @pytest.mark.slow
-def test_a_wheel_brings_all_that_the_embedded_pair_needs(tmp_path):
+def test_a_wheel_has_all_files_of_the_embedded_pair(tmp_path):
     source, site = tmp_path / "source", tmp_path / "site"
     copied = shutil.ignore_patterns("__pycache__", "screenshots", "benchmarks")
     for name in ("specdemo", "assets"):
@@ -60,7 +64,7 @@ def test_a_wheel_brings_all_that_the_embedded_pair_needs(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    told = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", ELSEWHERE],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(site)},
@@ -68,5 +72,35 @@ def test_a_wheel_brings_all_that_the_embedded_pair_needs(tmp_path):
         text=True,
         check=False,
     )
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.strip() == str(site / "specdemo" / "__init__.py")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == str(site / "specdemo" / "__init__.py")
+
+
+def torch_of(python):
+    """Return the versions of torch that are allowed with a version of Python."""
+    lines = (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    wanted = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    (torch,) = (
+        one.specifier
+        for one in wanted
+        if one.name == "torch" and one.marker.evaluate({"python_version": python})
+    )
+    return torch
+
+
+def python_of_spaces():
+    """Return the version of Python that the README requests for a Space."""
+    return re.search(r'^python_version: "(.*)"$', (ROOT / "README.md").read_text(), re.MULTILINE).group(1)
+
+
+@pytest.mark.parametrize("version", ZERO_GPU)
+@pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
+def test_every_torch_of_zero_gpu_is_allowed(version, python):
+    assert version in torch_of(python)
+
+
+def test_a_space_gets_no_torch_that_zero_gpu_lacks():
+    allowed = torch_of(python_of_spaces())
+    newer = [f"2.{minor}.{patch}" for minor in range(11, 20) for patch in range(10)][1:]
+    assert not [version for version in newer if version in allowed]
+    assert "2.13.0" in torch_of("3.11"), "newer ones are allowed elsewhere"

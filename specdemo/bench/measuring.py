@@ -10,8 +10,8 @@ from specdemo.engine.speculate import never
 from specdemo.pairs.hardware import played, processor_flags, versions
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.events import race
 from specdemo.records.figures import Totals, fold
-from specdemo.records.race import race
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Finish, Round, RunConfig
 
 FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per_s", "alpha_compared")

@@ -1,1 +1,1 @@
-"""Every Plotly chart, and every colour."""
+"""The stage's charts, the style that all charts share, and every color."""

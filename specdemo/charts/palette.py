@@ -1,7 +1,7 @@
-"""Every colour of the page and the plots, light and dark, in one place.
+"""Every color of the page and the plots, light and dark.
 
-The hues are those of Okabe & Ito's colour-blind-safe set, darkened for light paper and lightened for
-dark paper until text in them reaches WCAG AA (4.5:1). Knows nothing of plots, pages or models.
+The hues are those of Okabe & Ito's color-blind-safe set, darkened for the light theme and lightened for the
+dark theme until text in them reaches WCAG AA (4.5:1).
 """
 
 from dataclasses import asdict, dataclass
@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True)
 class Palette:
-    """One theme. The five status colours are named after ``trace.Status``; ``rejected`` is the one
-    discarded token that the target refused."""
+    """The colors of one theme.
+
+    Five are named after ``trace.Status``; ``rejected`` is for the discarded token that the target rejected.
+    """
 
     page: str
     surface: str
@@ -63,9 +65,9 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 
 def css_variables() -> str:
-    """The palette as CSS custom properties ``--sd-…``; Gradio marks dark mode with ``.dark``."""
-    return f":root{{{_properties(LIGHT)}}}.dark{{{_properties(DARK)}}}"
-
-
-def _properties(palette: Palette) -> str:
-    return "".join(f"--sd-{name}:{colour};" for name, colour in asdict(palette).items())
+    """Return the palette as CSS custom properties ``--sd-…``; Gradio marks dark mode with ``.dark``."""
+    light, dark = (
+        "".join(f"--sd-{name}:{colour};" for name, colour in asdict(palette).items())
+        for palette in (LIGHT, DARK)
+    )
+    return f":root{{{light}}}.dark{{{dark}}}"

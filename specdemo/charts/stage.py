@@ -1,7 +1,6 @@
-"""The stage's charts as they look before a run, which is what the page embeds.
+"""The stage's charts, empty as the page embeds them; the browser fills each trace by its ``uid``.
 
-The browser fills each trace, found by its ``uid``, from the rounds played so far. Knows the names of lanes
-and statuses but no round, computes no figure, and knows no UI.
+A new chart is a function here, a line in ``skeletons``, and its points in the stage's JavaScript.
 """
 
 from typing import Any
@@ -26,27 +25,26 @@ from specdemo.charts.style import (
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Status
 
 MARK_LIFT = 0.4
-"""How far above its bar, in tokens, the mark of the target's own token sits."""
+"""Distance in tokens of the mark of the target's own token from its bar."""
 BAR_GAP = 0.18
-"""What of a bar's place is left empty."""
+"""Empty share of a bar's place."""
 LEAD_SIZE = 13
 """Diameter in pixels of the mark at the end of a line."""
 ROUND_HOVER = {"unifiedhovertitle": {"text": "round %{x}"}}
 LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
 SELECTED = "selected"
-"""Name of the shape that marks a round; the browser moves it."""
+"""Name of the shape that marks a round and is moved by the browser."""
 NO_BASELINE = "no-baseline"
-"""Name of the annotation that the browser shows where a run has nothing to compare with."""
+"""Name of the annotation that the browser shows if a run has no baseline."""
 
 
 def skeletons() -> dict[str, dict[str, Any]]:
-    """Theme -> chart -> empty figure for the browser to fill, in plain JSON values.
+    """Return the empty figures by theme and chart, in plain JSON values.
 
-    Of each figure ``data`` and ``layout`` are Plotly's. ``narrow`` is what a narrow chart (a phone, three
-    columns) changes in the layout; ``dense`` what too many bars for its width change in the traces, by
-    ``uid``. The two charts that keep pace with a run, ``acceptance`` and ``speedup``, get ranges and ticks
-    from the browser; each of the others has a trace ``room``, never seen: the axes reach over its points
-    whatever else there is.
+    ``data`` and ``layout`` of each figure are Plotly's. ``narrow`` has changes to the layout of a narrow
+    chart, ``dense`` changes to the traces, by ``uid``, if there are too many bars for the width. The browser
+    sets the ranges and ticks of the two charts that keep pace with a run, ``acceptance`` and ``speedup``.
+    Each of the others has an invisible trace ``room``, whose points its axes always include.
     """
     return {
         theme: {
@@ -62,7 +60,7 @@ def skeletons() -> dict[str, dict[str, Any]]:
 
 
 def _acceptance(colours: Palette) -> go.Figure:
-    """Accepted and discarded tokens of each round, stacked; the target's own token marked on top."""
+    """Draw the accepted and discarded tokens of each round, stacked, with a mark for the target's own."""
     figure = go.Figure(
         [
             _bars("accepted", "%{y:.2~f} accepted", filling(colours.accepted)),
@@ -71,14 +69,14 @@ def _acceptance(colours: Palette) -> go.Figure:
             _marks(Status.BONUS, colours.bonus, "cross"),
         ]
     )
-    figure.update_layout(low_frame("Drafted tokens per round", colours), barmode="stack", bargap=BAR_GAP)
+    figure.update_layout(low_frame("Draft tokens per round", colours), barmode="stack", bargap=BAR_GAP)
     figure.update_xaxes(_live_rounds(colours), showgrid=False)
     figure.update_yaxes(low_axis_of("tokens", colours), tickformat="d")
     return _selectable(figure, colours)
 
 
 def _rates(colours: Palette) -> go.Figure:
-    """α above and τ below, over the same rounds."""
+    """Draw α above and τ below, over the same rounds."""
     figure = go.Figure(
         [
             curve("alpha", "α", "α %{y:.0%}", {"color": colours.accepted}),
@@ -86,24 +84,25 @@ def _rates(colours: Palette) -> go.Figure:
             room_for([0.5, 12.5], [0, 4]).update(yaxis="y2"),
         ]
     )
+    rounds = {"anchor": "y2", "tickformat": "d", "autorangeoptions": {"clipmin": 0.5}}
     alpha = {"domain": [0.57, 1], "range": [-0.04, 1.04], "tickformat": ".0%", "dtick": 0.5}
     tau = {"domain": [0, 0.36], "nticks": 4, "rangemode": "tozero"}
     figure.update_layout(
         frame("Acceptance so far: α and τ", colours) | {"showlegend": False},
-        xaxis=_rounds(colours) | {"anchor": "y2"},
+        xaxis=axis_of("round", colours) | rounds | ROUND_HOVER,
         yaxis=axis_of("", colours) | alpha,
         yaxis2=axis_of("tokens", colours) | tau,
         margin={"t": 66},
         hoversubplots="axis",
     )
     heading = {"xref": "paper", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "showarrow": False}
-    figure.add_annotation(heading, text="α: compared guesses accepted", yref="y domain")
+    figure.add_annotation(heading, text="α: acceptance rate", yref="y domain")
     figure.add_annotation(heading, text="τ: tokens per target pass", yref="y2 domain")
     return _selectable(figure, colours)
 
 
 def _speedup(colours: Palette) -> go.Figure:
-    """Speedup over the target alone after each speculative round, with 1× and the theory."""
+    """Draw the speedup over the target alone after each speculative round, with 1× and the theory."""
     lead = {"color": colours.accepted, "size": LEAD_SIZE}
     figure = go.Figure(
         [
@@ -122,7 +121,7 @@ def _speedup(colours: Palette) -> go.Figure:
 
 
 def _race(colours: Palette) -> go.Figure:
-    """Tokens of each lane over its own decode seconds; a mark of its own leads each line."""
+    """Draw the tokens of each lane over its own decode seconds, with a mark at the end of each line."""
     styles = {
         SPECULATIVE: (colours.accepted, "solid", "circle"),
         BASELINE: (colours.ink, "dash", "square"),
@@ -143,7 +142,7 @@ def _race(colours: Palette) -> go.Figure:
 
 
 def _time(colours: Palette) -> go.Figure:
-    """Decode seconds of both lanes, stacked by what they were spent on; their sum at the end."""
+    """Draw the decode seconds of both lanes, stacked by activity, with the sum at the end."""
     figure = go.Figure(
         [
             _spans("drafting", "draft", filling(colours.pending, "/")),
@@ -160,7 +159,7 @@ def _time(colours: Palette) -> go.Figure:
 
 
 def _position(colours: Palette) -> go.Figure:
-    """Acceptance at each place of the draft, among the tokens that were compared there."""
+    """Draw the acceptance rate at each place of the draft."""
     bars = _bars("position", "%{y:.0%}, %{text} compared", filling(colours.accepted)).update(label_outside())
     figure = go.Figure([bars, room_for([0.5, 4.5], [0, 1])])
     figure.update_layout(frame("Acceptance by place in the draft", colours) | {"showlegend": False})
@@ -181,7 +180,7 @@ def _spans(uid: str, name: str, marker: dict[str, Any]) -> go.Bar:
 
 
 def _marks(status: Status, colour: str, symbol: str) -> go.Scatter:
-    """The signs that tokens carry in the text, whose legend they share."""
+    # The same marks as in the text; its legend explains them.
     return go.Scatter(
         BLANK,
         uid=str(status),
@@ -193,7 +192,6 @@ def _marks(status: Status, colour: str, symbol: str) -> go.Scatter:
 
 
 def _lead(uid: str, marker: dict[str, Any]) -> go.Scatter:
-    """The mark at the end of a line."""
     return go.Scatter(
         BLANK,
         uid=uid,
@@ -206,7 +204,7 @@ def _lead(uid: str, marker: dict[str, Any]) -> go.Scatter:
 
 
 def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
-    """With the band that marks one round, hidden until the browser places it."""
+    """Add the band that marks one round, hidden until the browser places it."""
     return figure.add_shape(
         name=SELECTED,
         type="rect",
@@ -221,11 +219,6 @@ def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
         fillcolor=f"{colours.accent}33",
         line={"color": colours.accent, "width": 2},
     )
-
-
-def _rounds(colours: Palette) -> dict[str, Any]:
-    first = {"tickformat": "d", "autorangeoptions": {"clipmin": 0.5}}
-    return axis_of("round", colours) | first | ROUND_HOVER
 
 
 def _live_rounds(colours: Palette) -> dict[str, Any]:

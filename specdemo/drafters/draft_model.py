@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, PickingRule, empty_draft, write_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
 from specdemo.models.fused_execution import Recorder
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
@@ -101,7 +101,7 @@ class RecordedDraftLoop:
         return logits, None
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(Drafter):
     """A small language model that writes tokens one by one over its own cache.
 
     Args:

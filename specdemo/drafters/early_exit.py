@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, PickingRule, write_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, write_draft
 from specdemo.models.runtime import ExitRuntime
 from specdemo.records.drafter_kinds import EARLY_EXIT
 
@@ -15,7 +15,7 @@ EXIT_SHARE = 0.2
 """Share of the target's layers that are run."""
 
 
-class EarlyExitDrafter:
+class EarlyExitDrafter(Drafter):
     """The target's own first layers and head, over the first layers of the target's own cache.
 
     Self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"): there is no
@@ -38,9 +38,6 @@ class EarlyExitDrafter:
             return runtime.forward(last if previous is None else previous)[-1]
 
         return write_draft(step, len(text), length, rule, None, runtime.device, EARLY_EXIT)
-
-    def observe(self, accepted: int) -> None:
-        pass
 
 
 def make(spec: DrafterSpec) -> EarlyExitDrafter:

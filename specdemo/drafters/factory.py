@@ -1,4 +1,4 @@
-"""Makes a drafter of any kind for a run; ``records.drafter_kinds`` has a line for each kind."""
+"""Makes a drafter of any kind for a run; ``records.drafter_kinds`` lists the kinds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,16 +13,16 @@ from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.n_gram import LearningTable, NGramTable
 from specdemo.models.runtime import ModelRuntime, Runtime
-from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, Kind
+from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, Kind
 from specdemo.records.limits import UserError
 
 
 @dataclass(frozen=True)
 class DrafterSpec:
-    """The kind of drafter for a run, and what it can be made of.
+    """The kind of drafter for a run, and the parts that it can use.
 
     Attributes:
-        kind: Line of the table of kinds.
+        kind: Entry of the table of kinds.
         target: Runtime of the lane it drafts for, prepared.
         rule: The run's own rule.
         draft: The draft model, if the pair has one.
@@ -51,7 +51,7 @@ def make_drafter(spec: DrafterSpec) -> Drafter:
     """Return a fresh drafter whose drafts arrive on the target's device, wherever the draft model is.
 
     Raises:
-        UserError: The pair lacks what this kind is made of.
+        UserError: The pair lacks a part that this kind needs.
     """
     here = place = spec.target.device
     if spec.kind.required == DRAFT and spec.draft_device is not None:
@@ -60,16 +60,10 @@ def make_drafter(spec: DrafterSpec) -> Drafter:
 
 
 def make_local(spec: DrafterSpec) -> Drafter:
-    """Return a fresh drafter on the device of what it is made of; errors as for :func:`make_drafter`."""
+    """Return a fresh drafter on the device of its parts; errors as for :func:`make_drafter`."""
     kind = spec.kind
     if not kind.module:
         raise UserError("Only a server that is watched has a drafter of its own; choose another drafter.")
     if kind.needs and getattr(spec, kind.needs) is None:
         raise UserError(f"This pair has no {NEEDED_NAMES[kind.needs]}; choose another drafter.")
     return import_module(f"specdemo.drafters.{kind.module}").make(spec)
-
-
-def make_fallback(spec: DrafterSpec) -> Drafter | None:
-    """Return the drafter to ask if this kind has nothing to propose; None if there is none."""
-    name = spec.kind.otherwise
-    return make_local(replace(spec, kind=KINDS[name])) if name else None

@@ -7,14 +7,14 @@ from torch import Tensor
 
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, PickingRule, empty_draft, write_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
 from specdemo.models.feature_draft import FeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.drafter_kinds import FEATURE_DRAFT
 
 
-class FeatureDrafter:
-    """Drafts from the hidden states that the target's own passes leave.
+class FeatureDrafter(Drafter):
+    """Drafts from the hidden states of the target's own passes.
 
     Args:
         draft: The head with its cache.
@@ -52,7 +52,7 @@ class FeatureDrafter:
         return write_draft(step, len(text), length, rule, draft.id_map, draft.device, FEATURE_DRAFT)
 
     def observe(self, accepted: int) -> None:
-        """Forget every pair made from the draft's own output: the target's states are better."""
+        """Drop the pairs made from the draft's own output: the target's states replace them."""
         self._draft.rollback(min(self._draft.length, self._true_pairs))
 
     def _ids(self, ids: Sequence[int]) -> Tensor:

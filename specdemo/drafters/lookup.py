@@ -2,18 +2,18 @@
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
-from specdemo.drafters.factory import DrafterSpec, make_fallback
+from specdemo.drafters.factory import DrafterSpec, make_local
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, copied_draft
-from specdemo.records.drafter_kinds import PROMPT_LOOKUP
+from specdemo.records.drafter_kinds import KINDS, PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
 SHORTEST_COPY = 2
-"""Number of tokens that must match before a copy is preferred to another draft. A match of one token is no
-evidence: a model is better than that."""
+"""Minimum matching tokens for a copy in a combined drafter; after fewer, a model does better."""
 
 
 class NgramIndex:
@@ -24,7 +24,7 @@ class NgramIndex:
         self._indexed = 0
 
     def extend(self, text: Sequence[int]) -> None:
-        """Index what is new in ``text``, which only grows, but its end: nothing follows it yet."""
+        """Index the new tokens of ``text``, which only grows, except its end, which nothing follows yet."""
         for end in range(self._indexed, len(text)):
             for size in range(1, min(LONGEST_MATCH, end) + 1):
                 self._after[tuple(text[end - size : end])] = end
@@ -43,7 +43,7 @@ class NgramIndex:
         return None
 
 
-class PromptLookupDrafter:
+class PromptLookupDrafter(Drafter):
     """Copies what followed the latest earlier occurrence of the text's last tokens.
 
     It pays if the text repeats itself: edits, code, lists, and a small model that goes in circles.
@@ -70,11 +70,8 @@ class PromptLookupDrafter:
         position, matched = found
         return copied_draft(_read_on(text, position), matched, length, self._device, PROMPT_LOOKUP)
 
-    def observe(self, accepted: int) -> None:
-        pass
 
-
-class FirstOf:
+class FirstOf(Drafter):
     """Asks several drafters in turn and takes the first draft that is not empty."""
 
     def __init__(self, drafters: Sequence[Drafter]):
@@ -96,16 +93,16 @@ class FirstOf:
         return last.propose(text, length, rule)
 
     def observe(self, accepted: int) -> None:
-        """Tell the drafter of the last draft alone: a draft of another one leaves a model's cache valid."""
+        """Pass the verdict to the drafter of the last draft; the cache of another one stays valid."""
         self._asked_last.observe(accepted)
 
 
 def make(spec: DrafterSpec) -> Drafter:
-    """Return prompt lookup alone, or in front of the kind to ask if there is nothing to copy."""
-    device, other = spec.target.device, make_fallback(spec)
-    if other is None:
+    """Return prompt lookup, alone or followed by the drafter for rounds without a match."""
+    device, other = spec.target.device, spec.kind.otherwise
+    if not other:
         return PromptLookupDrafter(device)
-    return FirstOf([PromptLookupDrafter(device, SHORTEST_COPY), other])
+    return FirstOf([PromptLookupDrafter(device, SHORTEST_COPY), make_local(replace(spec, kind=KINDS[other]))])
 
 
 def _read_on(text: Sequence[int], position: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""A table of n-grams as the drafter: what usually follows in the target's own text, without a model."""
+"""A table of n-grams as the drafter: the tokens that usually follow in the target's own text."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,12 +6,12 @@ import torch
 
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, PickingRule, table_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, table_draft
 from specdemo.models.n_gram import LONGEST, LearningTable, NextToken, NGramTable
 from specdemo.records.drafter_kinds import N_GRAM
 
 
-class NGramDrafter:
+class NGramDrafter(Drafter):
     """Proposes the token that most often followed, then the one after that, and so on.
 
     N-gram models as drafts go back to Leviathan et al. 2023, section 4.1. A table of the *target's* own text
@@ -20,26 +20,18 @@ class NGramDrafter:
     Args:
         table: Next tokens by context.
         device: Device of the target.
-        least: Probability below which no token is proposed.
     """
 
-    def __init__(self, table: NGramTable | LearningTable, device: torch.device, least: float = 0.0):
+    def __init__(self, table: NGramTable | LearningTable, device: torch.device):
         self._table = table
         self._device = device
-        self._least = least
-
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        pass
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         return table_draft(self._next_tokens(text), length, self._device, N_GRAM)
 
-    def observe(self, accepted: int) -> None:
-        pass
-
     def _next_tokens(self, text: Sequence[int]) -> Iterator[NextToken]:
         context = list(text[-LONGEST:])
-        while (found := self._table.after(context)) is not None and found.chance >= self._least:
+        while (found := self._table.after(context)) is not None:
             yield found
             context = [*context[1 - LONGEST :], found.token]
 

@@ -52,7 +52,7 @@ class DistantRule:
         self._chances = self._sent(MAX_K)
 
     def chances(self, count: int) -> Tensor | None:
-        """Return the next of the numbers that were sent."""
+        """Return the next numbers that were sent."""
         if self._chances is None:
             return None
         first, self._chances = self._chances[:count], self._chances[count:]
@@ -66,8 +66,8 @@ class DistantRule:
         return None if chances is None else chances.to(self._device)
 
 
-class DistantDrafter:
-    """A drafter on another device than the target. Its draft is sent to the target once a round.
+class DistantDrafter(Drafter):
+    """A drafter on another device than the target's. Its draft is sent to the target once a round.
 
     Args:
         drafter: Made with ``rule``.

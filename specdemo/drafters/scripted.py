@@ -1,4 +1,4 @@
-"""A given text as the draft: for tests, lessons, and people who play the draft."""
+"""A given text as the draft, for tests, lessons and visitors who play the draft model."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ import torch
 
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
-from specdemo.engine.drafter import Draft, PickingRule, copied_draft
+from specdemo.engine.drafter import Draft, Drafter, PickingRule, copied_draft
 from specdemo.records.drafter_kinds import SCRIPTED
 
 
-class ScriptedDrafter:
+class ScriptedDrafter(Drafter):
     """Drafts a given list of ids, position by position after the prompt."""
 
     def __init__(self, script: Sequence[int], device: torch.device):
@@ -24,9 +24,6 @@ class ScriptedDrafter:
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         start = len(text) - self._prompt_length
         return copied_draft(self._script[start:], 3, length, self._device, SCRIPTED)
-
-    def observe(self, accepted: int) -> None:
-        pass
 
 
 def make(spec: DrafterSpec) -> ScriptedDrafter:

@@ -1,7 +1,7 @@
 """The number of tokens to draft in a round: a fixed k, or as many as are expected to pay."""
 
 import math
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ PROBE_SHARE = 0.03
 """Probes become rarer if they would cost a larger share of the run's time than this."""
 
 
-class DraftLength(Protocol):
+class DraftLength:
     """Decides during a round whether to go on drafting; one object per run.
 
     Under sampling a draft token must never be dropped *after* it was drawn: with p = .5/.5 and q = .9/.1,
@@ -45,74 +45,52 @@ class DraftLength(Protocol):
     Earlier rounds, their seconds included, may be used freely: a round's draws are independent of its past,
     so its output has the target's distribution for every length that the past can choose. A round's own
     seconds are known only after its verdict and can affect only later rounds.
+
+    This base class counts down from the length that a subclass sets in :meth:`start`.
     """
-
-    def start(self, most: int) -> None:
-        """Start a round in which no more than ``most`` draft tokens are useful."""
-        ...
-
-    def wants_step(self) -> bool:
-        """Return whether to compute the draft's next distribution."""
-        ...
-
-    def wants_token(self, scores: Tensor) -> bool:
-        """Return whether to draw a token from the distribution with logits ``scores`` [H]."""
-        ...
-
-    def wants_copy(self, matched: int) -> bool:
-        """Return whether to copy one more token, found by a match of ``matched`` tokens."""
-        ...
-
-    def wants_table_token(self, chance: float) -> bool:
-        """Return whether to add one more token from a table, whose expected acceptance is ``chance``."""
-        ...
-
-    def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """Learn the verdict on the round's draft: tokens accepted, compared, and emitted in all."""
-        ...
-
-    def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        """Learn the seconds of ``draft_steps`` draft passes and of the target pass over ``rows`` tokens."""
-        ...
-
-
-class _Countdown:
-    """A length that is chosen when a round starts: no later answer depends on what was drafted."""
 
     def __init__(self) -> None:
         self._left = 0
 
+    def start(self, limit: int) -> None:
+        """Start a round in which no more than ``limit`` draft tokens are useful."""
+        raise NotImplementedError
+
     def wants_step(self) -> bool:
+        """Return whether to compute the draft's next distribution."""
         return self._left > 0
 
     def wants_token(self, scores: Tensor) -> bool:
+        """Return whether to draw a token from the distribution with logits ``scores`` [H]."""
         self._left -= 1
         return True
 
     def wants_copy(self, matched: int) -> bool:
+        """Return whether to copy one more token, found by a match of ``matched`` tokens."""
         self._left -= 1
         return self._left >= 0
 
     def wants_table_token(self, chance: float) -> bool:
+        """Return whether to add one more token from a table, whose expected acceptance is ``chance``."""
         self._left -= 1
         return self._left >= 0
 
+    def observe(self, accepted: int, compared: int, emitted: int) -> None:
+        """Learn the verdict on the round's draft: tokens accepted, compared, and emitted in all."""
 
-class FixedLength(_Countdown):
+    def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
+        """Learn the seconds of ``draft_steps`` draft passes and of the target pass over ``rows`` tokens."""
+
+
+class FixedLength(DraftLength):
     """Always k tokens, or as many as are useful."""
 
     def __init__(self, k: int):
         super().__init__()
         self._k = k
 
-    def start(self, most: int) -> None:
-        self._left = min(self._k, most)
-
-    def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        pass
-
-    def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        pass
+    def start(self, limit: int) -> None:
+        self._left = min(self._k, limit)
 
 
 class _Rate:
@@ -143,23 +121,24 @@ class _Rate:
         return math.exp((self._round - now) / MEMORY)
 
 
-class _Planner:
+class _Planner(DraftLength):
     """The common state of both automatic lengths: pass costs and acceptance rates by place in the draft."""
 
     def __init__(self, calibration: Calibration):
+        super().__init__()
         self._costs = RunningCosts(calibration)
         first = _Rate(PRIOR_RATE, PRIOR_WEIGHT, LASTING_WEIGHT, 0)
         self._places = [first, *(_Rate(PRIOR_RATE, 0.0, NEIGHBOR_WEIGHT, 0) for _ in range(MAX_K - 1))]
         self._round = -1
-        self._most = 0
+        self._limit = 0
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
         self._costs.timed(draft_steps, rows, draft_s, verify_s)
 
-    def _begin(self, most: int) -> list[float]:
+    def _begin(self, limit: int) -> list[float]:
         """Start a round; return the expected acceptance at each place of a token that is not yet computed."""
         self._round += 1
-        self._most = min(most, MAX_K)
+        self._limit = min(limit, MAX_K)
         rates = [self._places[0].value(self._round)]
         for place in self._places[1:]:
             rates.append(place.value(self._round, prior=rates[-1]))
@@ -173,7 +152,7 @@ class _Planner:
         """
         cost = self._costs.c + self._costs.v[1] - self._costs.v[0]
         every = max(PROBE_EVERY, math.ceil(cost / PROBE_SHARE))
-        return self._most > 0 and self._round % every == FIRST_PROBE
+        return self._limit > 0 and self._round % every == FIRST_PROBE
 
 
 class AutoLength(_Planner):
@@ -189,33 +168,37 @@ class AutoLength(_Planner):
 
     def __init__(self, calibration: Calibration):
         super().__init__(calibration)
-        self._seen: dict[tuple[str, int], _Rate] = {}
-        self._tokens = self._spent = 0.0
-        self._rates: list[float] = []
+        # Of the run: acceptance by kind of token; tokens emitted, and their cost in target passes.
+        self._kind_rates: dict[tuple[str, int], _Rate] = {}
+        self._tokens = self._passes = 0.0
+        # Of the round: expected acceptance by place; tokens that a target pass is worth; draft steps so far;
+        # kinds of the tokens drafted so far, and the probability that all are accepted; expected acceptance
+        # of the token that ended the draft; whether the round is a probe.
+        self._place_rates: list[float] = []
         self._price = 1.0
         self._steps = 0
-        self._survival = 1.0
         self._drafted: list[tuple[str, int]] = []
-        self._refused: float | None = None
+        self._survival = 1.0
+        self._declined: float | None = None
         self._probing = False
 
-    def start(self, most: int) -> None:
-        self._rates = self._begin(most)
-        costs, tokens = self._costs, tokens_by_length(self._rates)
+    def start(self, limit: int) -> None:
+        self._place_rates = self._begin(limit)
+        costs, tokens = self._costs, tokens_by_length(self._place_rates)
         k = best_round(tokens, costs.c, costs.v)
         planned = tokens[k] / (k * costs.c + costs.v[k])
-        going = (self._tokens + PRICE_WEIGHT * planned) / (self._spent + PRICE_WEIGHT)
+        going = (self._tokens + PRICE_WEIGHT * planned) / (self._passes + PRICE_WEIGHT)
         # A round without a draft is always possible.
         self._price = max(going, 1.0 / costs.v[0])
         self._steps, self._survival, self._drafted = 0, 1.0, []
-        self._refused, self._probing = None, False
+        self._declined, self._probing = None, False
 
     def wants_step(self) -> bool:
         """Return whether to compute more draft tokens, about which nothing is known yet."""
         drafted = len(self._drafted)
-        if drafted >= self._most or self._probing:
+        if drafted >= self._limit or self._probing:
             return False
-        if self._gain(self._rates, drafted, self._survival, self._costs.c) > 0:
+        if self._gain(self._place_rates, drafted, self._survival, self._costs.c) > 0:
             return True
         self._probing = drafted == 0 and self._probes()
         return self._probing
@@ -234,10 +217,10 @@ class AutoLength(_Planner):
         rate = self._rate_of(kind, confidence)
         drafted = len(self._drafted)
         survival = self._survival * rate
-        after = self._gain(self._rates, drafted + 1, survival, self._costs.c)
+        after = self._gain(self._place_rates, drafted + 1, survival, self._costs.c)
         v = self._costs.v
         if survival + max(0.0, after) <= self._price * (v[drafted + 1] - v[drafted]) and not self._probing:
-            self._refused = rate
+            self._declined = rate
             return False
         self._draft(kind, survival)
         return True
@@ -245,14 +228,14 @@ class AutoLength(_Planner):
     def wants_copy(self, matched: int) -> bool:
         """Return whether to copy on; the first copied token must also beat drafting instead."""
         last = len(COPY_PRIORS) - 1
-        kinds = [min(matched - 1 + place, last) for place in range(self._most)]
+        kinds = [min(matched - 1 + place, last) for place in range(self._limit)]
         rates = [self._rate_of(("copy", kind), COPY_PRIORS[kind]) for kind in kinds]
         return self._wants_free([("copy", kind) for kind in kinds], rates)
 
     def wants_table_token(self, chance: float) -> bool:
         """Return whether to add a table's token, assuming that later ones are as likely to be accepted."""
         kind = ("table", _bin(chance))
-        return self._wants_free([kind] * self._most, [self._rate_of(kind, chance)] * self._most)
+        return self._wants_free([kind] * self._limit, [self._rate_of(kind, chance)] * self._limit)
 
     def _wants_free(self, kinds: list[tuple[str, int]], rates: list[float]) -> bool:
         """Return whether a token that needs no draft step is worth its row in the target pass.
@@ -262,12 +245,12 @@ class AutoLength(_Planner):
             rates: Expected acceptance rate at each place.
         """
         drafted = len(self._drafted)
-        if drafted >= self._most:
+        if drafted >= self._limit:
             return False
         # A drafter with both free tokens and draft steps (c > 0) could draft instead.
         instead = 0.0
         if drafted == 0 and self._costs.c > 0:
-            instead = max(0.0, self._gain(self._rates, 0, 1.0, self._costs.c))
+            instead = max(0.0, self._gain(self._place_rates, 0, 1.0, self._costs.c))
         pays = self._gain(rates, drafted, self._survival, 0.0) > instead
         if not pays and (drafted > 0 or instead > 0 or not self._probes()):
             return False
@@ -277,16 +260,16 @@ class AutoLength(_Planner):
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
         """Learn the acceptance rates of each kind of token and each place, and the value of time."""
         for place, kind in enumerate(self._drafted[:compared]):
-            self._seen[kind].add(place < accepted, self._round)
+            self._kind_rates[kind].add(place < accepted, self._round)
             if kind[0] == "draft":
                 self._places[place].add(place < accepted, self._round)
         drafted = len(self._drafted)
-        if self._refused is not None and accepted == drafted:
-            # The token refused by wants_token counts with its expected rate: the drafted tokens alone are a
+        if self._declined is not None and accepted == drafted:
+            # The token declined by wants_token counts with its expected rate: the drafted tokens alone are a
             # selection of the best.
-            self._places[drafted].add(self._refused, self._round)
+            self._places[drafted].add(self._declined, self._round)
         self._tokens += emitted
-        self._spent += self._steps * self._costs.c + self._costs.v[drafted]
+        self._passes += self._steps * self._costs.c + self._costs.v[drafted]
 
     def _gain(self, rates: list[float], drafted: int, survival: float, step: float) -> float:
         """Return the expected tokens of the best longer draft less the value of its time; −inf if none fits.
@@ -299,7 +282,7 @@ class AutoLength(_Planner):
         """
         v, price = self._costs.v, self._price
         best, emitted, cost = -math.inf, 0.0, -v[drafted]
-        for place in range(drafted, self._most):
+        for place in range(drafted, self._limit):
             survival *= rates[place]
             emitted += survival
             cost += step
@@ -307,9 +290,9 @@ class AutoLength(_Planner):
         return best
 
     def _rate_of(self, kind: tuple[str, int], prior: float) -> float:
-        if kind not in self._seen:
-            self._seen[kind] = _Rate(prior, PRIOR_WEIGHT, LASTING_WEIGHT, self._round)
-        return self._seen[kind].value(self._round)
+        if kind not in self._kind_rates:
+            self._kind_rates[kind] = _Rate(prior, PRIOR_WEIGHT, LASTING_WEIGHT, self._round)
+        return self._kind_rates[kind].value(self._round)
 
     def _draft(self, kind: tuple[str, int], survival: float) -> None:
         self._drafted.append(kind)
@@ -320,19 +303,15 @@ def _bin(chance: float) -> int:
     return min(int(chance * CONFIDENCE_BINS), CONFIDENCE_BINS - 1)
 
 
-class PlannedLength(_Countdown, _Planner):
+class PlannedLength(_Planner):
     """Chooses k before each round, for devices that would have to stop to show a distribution.
 
     k maximizes the expected speedup E[τ] / (k·c + v(k + 1)): theorem 3.8 of Leviathan et al. 2023 with v
     added, and with the acceptance rate observed at each place instead of a single α.
     """
 
-    def __init__(self, calibration: Calibration):
-        _Countdown.__init__(self)
-        _Planner.__init__(self, calibration)
-
-    def start(self, most: int) -> None:
-        rates = self._begin(most)[: self._most]
+    def start(self, limit: int) -> None:
+        rates = self._begin(limit)[: self._limit]
         k = best_round(tokens_by_length(rates), self._costs.c, self._costs.v)
         self._left = k or int(self._probes())
 

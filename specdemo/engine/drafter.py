@@ -72,7 +72,7 @@ class Draft:
         return len(self.ids)
 
 
-class Drafter(Protocol):
+class Drafter:
     """Proposes the continuation of a text for the target to verify. One object per run.
 
     The two calls per round follow transformers' ``CandidateGenerator``: propose a draft, then learn how many
@@ -87,31 +87,23 @@ class Drafter(Protocol):
             prompt_ids: At least one id.
             capacity: Maximum number of positions that the run will hold.
         """
-        ...
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         """Draft as many tokens after ``text`` (prompt and output so far) as ``length`` wants."""
-        ...
+        raise NotImplementedError
 
     def observe(self, accepted: int) -> None:
         """Learn that the first ``accepted`` tokens of the last draft were kept."""
-        ...
 
 
-class NoDrafter:
+class NoDrafter(Drafter):
     """Drafts nothing: every round is one plain target step, which is the baseline."""
 
     def __init__(self, device: torch.device):
         self._draft = empty_draft(device)
 
-    def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        pass
-
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         return self._draft
-
-    def observe(self, accepted: int) -> None:
-        pass
 
 
 def empty_draft(device: torch.device, steps: int = 0) -> Draft:

@@ -97,7 +97,7 @@ class RejectionRule(_SamplingRule):
         coins = self._uniform(k)
         accepted = leading_agreements(self.keeps(p_of_draft, q_of_draft, coins))
 
-        # 2. Draw the target's own token from the residual; after a whole draft q is 0, which leaves p.
+        # 2. Draw the target's own token from the residual; after a whole draft q is 0, so this is p.
         p_here = p.index_select(0, accepted[None])[0]
         left, mass = self.residual_distribution(p_here, self._q_at(draft, accepted, p_here))
         return RejectionVerdict(
@@ -143,16 +143,12 @@ class SharedNoiseRule(_SamplingRule):
     sampled baseline at any temperature (Daliri et al. 2024).
     """
 
-    def __init__(self, config: RunConfig):
-        super().__init__(config)
-        self._ids: dict[tuple[int, torch.device], Tensor] = {}
-
     def chances(self, count: int) -> None:
         return None  # the noise depends on position and token alone
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         scores = self.warped(logits)
-        ids = self._all_ids(scores) if id_map is None else id_map
+        ids = _all_ids(scores) if id_map is None else id_map
         noise = gumbel(self._config.seed, where, ids, scores.dtype)[0]
         return Pick((scores.log_softmax(-1) + noise).argmax(-1, keepdim=True), scores.softmax(-1))
 
@@ -160,7 +156,7 @@ class SharedNoiseRule(_SamplingRule):
         k = len(draft)
         scores = self.warped(logits)
         where = torch.arange(position, position + k + 1, device=scores.device)
-        noise = gumbel(self._config.seed, where, self._all_ids(scores), scores.dtype)
+        noise = gumbel(self._config.seed, where, _all_ids(scores), scores.dtype)
         choices = (scores.log_softmax(-1) + noise).argmax(-1)
         accepted = leading_agreements(choices[:-1] == draft.ids)
         p = scores.softmax(-1)
@@ -174,13 +170,6 @@ class SharedNoiseRule(_SamplingRule):
             noise=noise,
         )
 
-    def _all_ids(self, scores: Tensor) -> Tensor:
-        # Draft and target may differ in vocabulary and in device.
-        key = (scores.shape[-1], scores.device)
-        if key not in self._ids:
-            self._ids[key] = torch.arange(scores.shape[-1], device=scores.device)
-        return self._ids[key]
-
 
 def rule_for(config: RunConfig, device: torch.device) -> VerificationRule:
     """Return a fresh rule object for one lane of a run, with its random numbers on ``device``."""
@@ -191,6 +180,10 @@ def rule_for(config: RunConfig, device: torch.device) -> VerificationRule:
             return RejectionRule(config, device)
         case Rule.SHARED_NOISE:
             return SharedNoiseRule(config)
+
+
+def _all_ids(scores: Tensor) -> Tensor:
+    return torch.arange(scores.shape[-1], device=scores.device)
 
 
 def _q_of_draft(draft: Draft, p: Tensor) -> Tensor:

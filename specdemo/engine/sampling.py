@@ -19,7 +19,7 @@ def warp(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor
         top_k: Keep the k best (0: all); ties with the k-th are kept.
         top_p: Keep the smallest set of most probable tokens whose mass reaches ``top_p`` (1: all);
             the most probable token always stays. Of equally probable tokens at the edge the lowest ids
-            stay, whatever other rows are in the batch.
+            stay, independently of other rows in the batch.
 
     Returns:
         Warped log-scores, shape [..., V], float32 or float64, not normalized.
@@ -54,8 +54,7 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
     """
     steps = weights.double().cumsum(0)
     if steps.device.type != "cpu":
-        # A GPU sums in parallel, each step in its own order: the sums must not fall, nor rise where the
-        # weight is 0.
+        # A GPU sums in parallel, each step in its own order: the sums must not fall, nor rise at weight 0.
         steps = torch.where(weights > 0, steps, 0.0).cummax(0).values
     # u·total can round up to total itself, which no step exceeds.
     point = torch.minimum(u * steps[-1], torch.nextafter(steps[-1], torch.zeros_like(steps[-1])))

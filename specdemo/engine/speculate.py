@@ -18,7 +18,7 @@ from specdemo.records.trace import Finish, Round, RunConfig
 
 
 def never() -> bool:
-    """Return False: the stop request of a run that nobody stops."""
+    """Return False: the stop request of a run that is never stopped."""
     return False
 
 

@@ -1,4 +1,4 @@
-"""The target's decision in a round: one class per rule, its effect on the text, and its record."""
+"""The target's decision in a round: one class per rule, the effect on the text, and the record."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ TopLists = Callable[[Tensor, Tensor | None], list[tuple[Alternative, ...]]]
 
 
 def no_tops(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
-    """Return empty lists, for runs that nobody looks at."""
+    """Return empty lists, for runs that are not displayed."""
     return [()] * len(probs)
 
 
@@ -233,23 +233,13 @@ def describe(
         One ``Token`` per draft token; the ``Emission`` if the target's own token entered the text.
     """
     p = verdict.distributions(logits)
-    drafted = _describe_draft(draft, verdict, p, outcome, tops) if len(draft) else ()
-    if not outcome.own:
-        return drafted, None
-    status = Status.CORRECTED if outcome.accepted < len(draft) else Status.BONUS
-    return drafted, verdict.emission(p, outcome.accepted, outcome.token, status, tops)
-
-
-def _describe_draft(
-    draft: Draft, verdict: Verdict, p: Tensor, outcome: Outcome, tops: TopLists
-) -> tuple[Token, ...]:
     target_tops = tops(p[: len(draft)], None)
     draft_tops: list[tuple[Alternative, ...]] = [()] * len(draft)  # nothing to list for copied tokens
     if draft.logits is not None:
         q = probabilities(draft.logits) if draft.probs is None else draft.probs
         draft_tops = tops(q, draft.id_map)
     facts = verdict.facts(draft, p, outcome.accepted)
-    return tuple(
+    drafted = tuple(
         Token(
             id=drafted_id,
             status=Status.ACCEPTED if i < outcome.kept else Status.DISCARDED,
@@ -261,3 +251,7 @@ def _describe_draft(
         )
         for i, drafted_id in enumerate(draft.ids.tolist())
     )
+    if not outcome.own:
+        return drafted, None
+    status = Status.CORRECTED if outcome.accepted < len(draft) else Status.BONUS
+    return drafted, verdict.emission(p, outcome.accepted, outcome.token, status, tops)

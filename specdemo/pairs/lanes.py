@@ -15,8 +15,8 @@ from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntim
 from specdemo.pairs.calibrate import CAPACITY, NEGLIGIBLE, PassCosts, measure_draft
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, Kind
+from specdemo.records.events import race
 from specdemo.records.limits import MAX_K, UserError
-from specdemo.records.race import race
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, Rule, RunConfig
 
 

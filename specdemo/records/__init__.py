@@ -1,1 +1,1 @@
-"""What flows between everything else: a run, its rounds, checks of requests, figures, sentences."""
+"""A run as data: its rounds, figures, sentences and files; the checks of requests."""

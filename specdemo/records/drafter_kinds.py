@@ -1,29 +1,28 @@
-"""The one table of drafter kinds: what page, command line, API, bench and lab offer, and traces name.
+"""The table of drafter kinds, which the page, command line, API, bench, lab and traces share.
 
-A new kind is a module in ``drafters`` with a function ``make`` (``drafters.factory``) and a line here. The
-module is named, not imported: a trace must load where no model can.
+A new kind is a module in ``drafters`` and a line here. The module is named rather than imported, because a
+trace must load without torch.
 """
 
 from typing import NamedTuple
 
 DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE = "draft", "feature_draft", "n_gram"
 NEEDED_NAMES = {DRAFT: "draft model", FEATURE_DRAFT_HEAD: "feature draft", N_GRAM_TABLE: "n-gram table"}
-"""What a pair may lack (a field of ``Pair``), and what it is called."""
+"""The fields of ``Pair`` that may be missing, with their names in messages."""
 
 
 class Kind(NamedTuple):
     """One way to draft.
 
     Attributes:
-        name: In requests and traces.
-        label: On the menus of the page.
-        about: What it does and what that is good for, in a sentence for the menus.
-        who: Who drafts, within a sentence; ``{draft}`` stands for the draft model by its name.
-        module: Of ``specdemo.drafters``; its ``make`` makes one for a run. Empty where none can be made here.
-        needs: The field of ``Pair`` it is made of, if any.
-        computes: Whether it makes passes of its own: one that does not costs nothing, and puts its tokens
-            forward as certain.
-        otherwise: Name of the kind it asks where it has nothing to propose.
+        name: Its name in requests and traces.
+        label: Its name in the page's menus.
+        about: What it does, in a sentence for the menus.
+        who: Its name within a sentence; ``{draft}`` stands for the name of the draft model.
+        module: Module of ``specdemo.drafters`` with the function ``make``; empty if none can be made here.
+        needs: Field of ``Pair`` that it needs, if any.
+        computes: Whether it makes passes of its own. If not, its tokens cost nothing and have q = 1.
+        otherwise: Name of the kind that drafts if this one has nothing to propose.
         source: Where its tokens come from, as a clause, if it does not compute.
         silence: Why it may have nothing to propose, as a clause, if it does not compute.
         offered: Whether it is on menus.
@@ -43,39 +42,37 @@ class Kind(NamedTuple):
 
     @property
     def stepping(self) -> "Kind | None":
-        """The kind whose step a run with this one costs; None where nobody makes passes."""
+        """The kind whose draft steps a run with this one pays for; None if there are none."""
         last = KINDS[self.otherwise] if self.otherwise else self
         return last if last.computes else None
 
     @property
     def required(self) -> str:
-        """The field of ``Pair`` that it, or the kind it falls back on, is made of."""
+        """The field of ``Pair`` that it, or the kind it falls back on, needs; empty if none."""
         return KINDS[self.otherwise].needs if self.otherwise else self.needs
 
 
 DRAFT_MODEL, FEATURE_DRAFT, EARLY_EXIT = "draft-model", "feature-draft", "early-exit"
 PROMPT_LOOKUP, N_GRAM, SCRIPTED = "prompt-lookup", "n-gram", "scripted"
 SERVER = "server"
-"""Whatever drafts for a server that is watched: of its runs alone, and nothing that could be made here."""
-_COPIED, _WRITTEN = "it was copied from earlier text", "a script wrote it"
-_USUAL = "it is what usually follows in the target's own text"
-_NO_REPEAT, _UNKNOWN = "the text repeats nothing that could be copied", "no word of it is in the table"
-_FEATURE_DRAFT = "the feature draft"
+"""The unknown drafter of a watched server; it can't be made here."""
+_COPIED, _NO_REPEAT = "it was copied from earlier text", "the text repeats nothing that could be copied"
+_USUAL, _UNKNOWN = "it is what usually follows in the target's own text", "no word of it is in the table"
 
 _TABLE = (
     Kind(
         DRAFT_MODEL,
         "draft model",
-        "A small model of the target's family writes ahead, whatever the text; a guess costs a small pass.",
+        "A small model of the target's family drafts one token per cheap pass.",
         "{draft}",
         "draft_model",
         needs=DRAFT,
     ),
     Kind(
         PROMPT_LOOKUP,
-        "copy from the text",
-        "Copies what followed the same words earlier in the text: free, and silent where nothing repeats.",
-        "copying",
+        "prompt lookup",
+        "Copies what followed the same words earlier in the text. Costs nothing.",
+        "prompt lookup",
         "lookup",
         computes=False,
         source=_COPIED,
@@ -83,9 +80,9 @@ _TABLE = (
     ),
     Kind(
         N_GRAM,
-        "n-grams",
-        "Looks up what usually follows in text of the target's own: free, and no model at all.",
-        "a table of n-grams",
+        "n-gram table",
+        "Looks up what usually follows in the target's own text. Costs nothing.",
+        "the n-gram table",
         "n_gram",
         needs=N_GRAM_TABLE,
         computes=False,
@@ -94,9 +91,9 @@ _TABLE = (
     ),
     Kind(
         "lookup+n-gram",
-        "copy, else n-grams",
-        "Copies where the text repeats itself, and elsewhere looks up what usually follows: both free.",
-        "copying, else a table of n-grams",
+        "lookup, then n-gram table",
+        "Copies where the text repeats itself, else uses the n-gram table.",
+        "lookup, then the n-gram table",
         "lookup",
         computes=False,
         otherwise=N_GRAM,
@@ -105,40 +102,49 @@ _TABLE = (
     ),
     Kind(
         "lookup+model",
-        "copy, else draft model",
-        "Copies where the text repeats itself, and asks the draft model where it does not.",
-        "copying, else {draft}",
+        "lookup, then draft model",
+        "Copies where the text repeats itself, else uses the draft model.",
+        "lookup, then {draft}",
         "lookup",
         otherwise=DRAFT_MODEL,
     ),
     Kind(
         FEATURE_DRAFT,
         "feature draft",
-        "A small head on the target's own inner states: it guesses from what the target has in mind.",
-        _FEATURE_DRAFT,
+        "A small head drafts from the target's own hidden states.",
+        "the feature draft",
         "feature",
         needs=FEATURE_DRAFT_HEAD,
     ),
     Kind(
         "lookup+feature",
-        "copy, else feature draft",
-        "Copies where the text repeats itself, and asks the feature draft where it does not.",
-        f"copying, else {_FEATURE_DRAFT}",
+        "lookup, then feature draft",
+        "Copies where the text repeats itself, else uses the feature draft.",
+        "lookup, then the feature draft",
         "lookup",
         otherwise=FEATURE_DRAFT,
     ),
     Kind(
         EARLY_EXIT,
         "early exit",
-        "The target's own first layers guess: no second model, but a guess costs a good part of a pass.",
+        "The target's own first layers draft. No second model, but costly steps.",
         "the target's first layers",
         "early_exit",
     ),
-    Kind(SCRIPTED, "script", "", "a script", "scripted", computes=False, source=_WRITTEN, offered=False),
+    Kind(
+        SCRIPTED,
+        "script",
+        "",
+        "a script",
+        "scripted",
+        computes=False,
+        source="a script wrote it",
+        offered=False,
+    ),
     Kind(
         SERVER,
         "the server's own",
-        "Whatever the server was started with; its rule and draft length are its own, too.",
+        "The drafter, rule and draft length that the server was started with.",
         "the server's own drafter",
         "",
         offered=False,
@@ -148,5 +154,5 @@ KINDS = {kind.name: kind for kind in _TABLE}
 
 
 def drafters_with(*parts: str) -> tuple[str, ...]:
-    """Names of the kinds on menus that a pair can run which has these ``parts`` (``Kind.needs``)."""
+    """Return the names of the offered kinds that a pair with these ``parts`` (``Kind.needs``) can run."""
     return tuple(kind.name for kind in KINDS.values() if kind.offered and kind.required in ("", *parts))

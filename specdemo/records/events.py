@@ -1,14 +1,11 @@
 """A run as a stream of events, whether it is being decoded or read from a file.
 
-The page, the terminal and the API all watch a run through these events, so they cannot disagree.
-Each event is a plain dictionary with a ``type``:
+The page, the terminal and the API all read these events. Each is a plain dictionary with a ``type``:
 
 ``start``   the run without its rounds (config, pair, device, calibration), prompt ids and pieces
-``round``   ``lane``, the ``round``, the ``totals`` so far, and ``pieces`` of ids not seen before
-``end``     the closing ``sentence``, the ``badge``, the final ``totals``, and in ``departure`` how far the
-            draft alone went with the target (None where it did not run)
-
-No torch: a saved run plays where no model can load.
+``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids that are new
+``end``     the closing ``sentence``, the ``badge``, the final ``totals``, the ``finish``, and ``departure``,
+            a sentence on the draft model's own text (None if it did not run alone)
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,31 +13,48 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from specdemo.records.figures import Tally, Totals, without_early_speedup
-from specdemo.records.race import race
 from specdemo.records.sentences import badge, closing_sentence, departure_sentence, pieces_sentence
-from specdemo.records.trace import SPECULATIVE, Finish, Lane, Round, Rule, Run, Status, Watched, dump
+from specdemo.records.trace import SPECULATIVE, Lane, Round, Rule, Run, Status, Watched, dump
 
 Event = dict[str, Any]
 
-OF_ROUNDS = (
+ROUND_FIGURES = (
     *("passes", "baseline_passes", "passes_saved", "tau", "alpha_compared", "alpha_drafted"),
     *("identical", "divergence", "divergence_gap"),
 )
-"""Figures that only rounds give, and the comparison token by token: pieces of text are cut by chance."""
+"""Figures that need the server's rounds: without them the text is cut into pieces at random places."""
 
-PiecesOf = Callable[[Iterable[int]], Mapping[int, str]]
+
+def race(lanes: Mapping[str, Iterator[Round]]) -> Iterator[tuple[str, Round]]:
+    """Interleave several decoders on one device: always advance the lane with the fewest seconds so far.
+
+    A lane's clock, prefill included, stands still while another lane runs. So rounds arrive in the order in
+    which they would end on devices of their own, and no lane is timed while another one works.
+    """
+    clocks = dict.fromkeys(lanes, 0.0)
+    running = dict(lanes)
+    while running:
+        name = min(running, key=lambda lane: clocks[lane])
+        round_ = next(running[name], None)
+        if round_ is None:
+            del running[name]
+            continue
+        clocks[name] += round_.prefill_s + round_.seconds
+        yield name, round_
 
 
 class RunLog:
-    """Turns the rounds of one run into events as they come, and keeps what they add up to.
+    """The events and figures of one run, made from its rounds one by one.
 
     Args:
         blank: The run without its rounds; its ``pieces`` are the prompt's.
         specials: Ids of control tokens, at least those that will occur.
-        pieces_of: ``pieces`` of any ids that will occur.
+        pieces_of: Maps ids to their ``pieces``.
     """
 
-    def __init__(self, blank: Run, specials: Iterable[int], pieces_of: PiecesOf):
+    def __init__(
+        self, blank: Run, specials: Iterable[int], pieces_of: Callable[[Iterable[int]], Mapping[int, str]]
+    ):
         self._blank = blank
         self._specials = sorted(specials)
         self._pieces_of = pieces_of
@@ -49,12 +63,12 @@ class RunLog:
         self._tally = Tally(blank.config.rule, blank.calibration)
 
     def start(self) -> Event:
-        """The event before the first round."""
+        """Return the event before the first round."""
         run = asdict(self._blank)
         return {"type": "start", "run": run, "pieces": run["pieces"], "specials": self._specials}
 
     def round(self, lane: str, round_: Round) -> Event:
-        """The event of one more round."""
+        """Add a round and return its event."""
         self._rounds.setdefault(lane, []).append(round_)
         self._tally.add(lane, round_)
         pieces = self._pieces_of(ids_in(round_) - self._pieces.keys())
@@ -73,30 +87,23 @@ class RunLog:
         return SPECULATIVE in self._rounds
 
     def end(self) -> Event:
-        """The event after the last round, of which there is one at least."""
-        totals = self._totals()
-        config = self._blank.config
+        """Return the event after the last round; the speculative lane must have begun."""
+        totals, config, watched = self._totals(), self._blank.config, self._blank.watched
         finish = self._rounds[SPECULATIVE][-1].finish
-        # Of another's sampling nothing is claimed.
-        sampled = self._blank.watched is not None and config.rule is not Rule.GREEDY
-        verdict = badge(totals, config.rule) if self._tells_rounds and not sampled else None
+        if watched is None or watched.rounds:
+            sentence = closing_sentence(totals, finish, config, self._blank.calibration)
+            # Whether another program's sampling is exact is unknown.
+            verdict = badge(totals, config.rule) if watched is None or config.rule is Rule.GREEDY else None
+        else:
+            sentence, verdict = pieces_sentence(totals, finish), None
         return {
             "type": "end",
-            "sentence": self._closing(totals, finish),
+            "sentence": sentence,
             "badge": verdict and verdict._asdict(),
             "departure": departure_sentence(totals, config.rule),
-            "totals": shown_figures(totals, self._blank.watched),
+            "totals": shown_figures(totals, watched),
             "finish": finish,
         }
-
-    def _closing(self, totals: Totals, finish: Finish | None) -> str:
-        if not self._tells_rounds:
-            return pieces_sentence(totals, finish)
-        return closing_sentence(totals, finish, self._blank.config, self._blank.calibration)
-
-    @property
-    def _tells_rounds(self) -> bool:
-        return self._blank.watched is None or self._blank.watched.rounds
 
     @property
     def run(self) -> Run:
@@ -110,18 +117,17 @@ class RunLog:
         )
 
     def _totals(self) -> Totals:
-        """The figures so far, as they are shown."""
         return without_early_speedup(self._tally.totals())
 
 
 def shown_figures(totals: Totals, watched: Watched | None) -> dict[str, Any]:
-    """Figures as plain data; those of rounds are None where a watched server does not tell its rounds."""
+    """Return figures as plain data, without ``ROUND_FIGURES`` if the server does not report its rounds."""
     figures = asdict(totals)
-    return figures if watched is None or watched.rounds else figures | dict.fromkeys(OF_ROUNDS)
+    return figures if watched is None or watched.rounds else figures | dict.fromkeys(ROUND_FIGURES)
 
 
 def replay_events(run: Run) -> Iterator[Event]:
-    """The events that were sent while ``run`` was decoded, but at once; figures are folded again."""
+    """Yield the events that were sent while ``run`` was decoded; figures are computed again."""
 
     def pieces_of(ids: Iterable[int]) -> dict[int, str]:
         return {token: run.pieces[token] for token in sorted(ids)}
@@ -137,12 +143,12 @@ def replay_events(run: Run) -> Iterator[Event]:
 
 
 def replay_lines(run: Run) -> str:
-    """:func:`replay_events` as NDJSON."""
+    """Return :func:`replay_events` as NDJSON."""
     return "".join(dump(event) + "\n" for event in replay_events(run))
 
 
 def ids_in(round_: Round) -> set[int]:
-    """Every id that occurs in a round, drafted, emitted or among the alternatives."""
+    """Return every id that occurs in a round: drafted, emitted or among the alternatives."""
     ids = {other.id for token in round_.drafted for other in (*token.draft_top, *token.target_top)}
     ids.update(token.id for token in round_.drafted)
     if round_.emission:

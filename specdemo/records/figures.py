@@ -1,7 +1,4 @@
-"""Fold rounds into the figures that are shown; what they are compared with is ``theory``.
-
-The only place where a figure of a run is computed. No torch, no text, no UI.
-"""
+"""The figures of a run, added up from its rounds. No other module computes a figure that was measured."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,9 +9,9 @@ from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Em
 
 @dataclass
 class LaneTally:
-    """Running sums over the rounds of one lane; seconds are decode seconds.
+    """Running sums over the rounds of one lane.
 
-    Entry i of a sum by position is over the drafted tokens at place i of their round.
+    Entry i of a sum by position counts the draft tokens at place i of their rounds.
     """
 
     tokens: int = 0
@@ -32,7 +29,7 @@ class LaneTally:
     emissions: dict[int, Emission] = field(default_factory=dict)
 
     def add(self, round_: Round, calibration: Calibration | None) -> None:
-        """Fold one more round."""
+        """Add a round."""
         emitted = round_.emitted
         self.passes += 1
         self.tokens += len(emitted)
@@ -60,23 +57,23 @@ class LaneTally:
 
     @property
     def compared(self) -> int:
-        """Drafted tokens that got a verdict."""
+        """Number of draft tokens that were compared."""
         return sum(self.compared_by_position)
 
     @property
     def accepted(self) -> int:
-        """Drafted tokens that were kept."""
+        """Number of draft tokens that were accepted."""
         return sum(self.accepted_by_position)
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Every headline figure of a run; None where it is not defined (yet).
+    """The figures of a run; None if a figure is not defined (yet).
 
     Attributes:
         tokens, baseline_tokens: Tokens emitted by each lane.
         passes, baseline_passes: Target passes of each lane (= rounds).
-        passes_saved: Target passes the same tokens would have cost alone, minus those used.
+        passes_saved: Target passes that the target alone would need for these tokens, minus those used.
         seconds, baseline_seconds: Decode seconds of each lane.
         ttft_s, baseline_ttft_s: Seconds of prefill plus the first round.
         tokens_per_s, baseline_tokens_per_s: Decode tokens per second of each lane.
@@ -85,23 +82,23 @@ class Totals:
         alpha_compared: Accepted ÷ compared tokens.
         alpha_drafted: Accepted ÷ drafted tokens.
         tau: Mean tokens emitted per target pass.
-        compared_by_position, accepted_by_position: Entry i counts the drafted tokens at place i of
-            their round that were compared, or accepted; as long as the longest draft so far.
-        draft_s, verify_s, other_s: Where the speculative lane's seconds went.
-        baseline_verify_s, baseline_other_s: Where the baseline's went; it drafts nothing.
+        compared_by_position, accepted_by_position: Entry i counts the draft tokens at place i of their
+            rounds that were compared, or accepted; as long as the longest draft so far.
+        draft_s, verify_s, other_s: Decode seconds of the speculative lane by activity.
+        baseline_verify_s, baseline_other_s: Those of the baseline, which drafts nothing.
         overhead: 1 − (draft + verify) ÷ decode seconds.
         s_theory: Predicted speedup from α, k, c and v, assuming independent acceptances.
         s_cost: Predicted speedup of the rounds as they fell, from c and v.
-        break_even_alpha: α at which ``s_theory`` is 1; None where no α reaches it.
-        identical: Whether both lanes emitted the same tokens (as far as both got); None under
-            the rejection rule, whose lanes are two draws from one distribution.
-        divergence: First differing output position, from 0.
-        divergence_gap: The target's top-two probability gap there.
-        draft_alone_tokens, draft_alone_seconds, draft_alone_tokens_per_s: What the draft model wrote
-            by itself, in which decode seconds; 0, 0 and None where it was not asked to.
-        draft_alone_departs: First output position, from 0, where that differs from the target's text
-            (the baseline's, or the speculative lane's where no baseline runs); None while they agree as
-            far as both reach, and under the rejection rule, where they differ by chance.
+        break_even_alpha: α at which ``s_theory`` is 1; None if it is below 1 for every α.
+        identical: Whether both lanes emitted the same tokens, up to the length of the shorter one; None
+            under the rejection rule, whose lanes are two samples from one distribution.
+        divergence: First output position, from 0, at which the lanes differ.
+        divergence_gap: Difference between the target's two highest probabilities there.
+        draft_alone_tokens, draft_alone_seconds, draft_alone_tokens_per_s: Tokens and decode seconds of the
+            draft model by itself; 0, 0 and None if it did not run alone.
+        draft_alone_departs: First output position, from 0, at which its text differs from the target's
+            (the baseline's, or the speculative lane's if there is no baseline); None if it does not, and
+            under the rejection rule, where texts differ by chance.
     """
 
     tokens: int
@@ -140,45 +137,43 @@ class Totals:
     draft_alone_departs: int | None
 
 
-LEAST_TOKENS = 8
-"""Fewer in a lane are too few to tell a speed by: one busy moment would decide it."""
+MIN_TOKENS = 8
+"""Minimum tokens of each lane before a speedup is shown: in a shorter run one busy moment would decide it."""
 
 
 def without_early_speedup(totals: Totals) -> Totals:
-    """The figures as a run is watched: no measured speedup before both lanes have ``LEAST_TOKENS``."""
-    if min(totals.tokens, totals.baseline_tokens) >= LEAST_TOKENS:
+    """Return the figures without measured speedups until both lanes have ``MIN_TOKENS`` tokens."""
+    if min(totals.tokens, totals.baseline_tokens) >= MIN_TOKENS:
         return totals
     return replace(totals, speedup=None, speedup_end_to_end=None)
 
 
 class Tally:
-    """Fold the rounds of all lanes as they come; :meth:`totals` may be asked at any time."""
+    """Running sums over the rounds of all lanes; :meth:`totals` may be called at any time."""
 
     def __init__(self, rule: Rule, calibration: Calibration | None):
-        self.rule = rule
-        self.calibration = calibration
-        spec, base, alone = LaneTally(), LaneTally(), LaneTally()
-        self.lanes = {SPECULATIVE: spec, BASELINE: base, DRAFT: alone}
+        self._rule = rule
+        self._calibration = calibration
+        self._lanes = {SPECULATIVE: LaneTally(), BASELINE: LaneTally(), DRAFT: LaneTally()}
         self._first_s: dict[str, float] = {}
-        self._lanes_apart = Parting(spec.ids, base.ids)
-        self._draft_apart = {
-            SPECULATIVE: Parting(spec.ids, alone.ids),
-            BASELINE: Parting(base.ids, alone.ids),
-        }
 
     def add(self, lane: str, round_: Round) -> None:
-        """Fold one more round of ``lane``."""
+        """Add a round of ``lane``."""
         self._first_s.setdefault(lane, round_.prefill_s + round_.seconds)
-        self.lanes[lane].add(round_, self.calibration)
+        self._lanes[lane].add(round_, self._calibration)
 
     def totals(self) -> Totals:
-        """The figures so far."""
-        spec, base, alone = (self.lanes[name] for name in (SPECULATIVE, BASELINE, DRAFT))
+        """Return the figures so far."""
+        spec, base, alone = (self._lanes[name] for name in (SPECULATIVE, BASELINE, DRAFT))
         base_rate = ratio(base.tokens, base.seconds)
         rate = ratio(spec.tokens, spec.seconds)
         shape = self.shape()
         alpha = ratio(spec.accepted, spec.compared)
-        divergence, departs = self._partings()
+        divergence = departs = None
+        if self._rule is not Rule.REJECTION:
+            divergence = first_difference(spec.ids, base.ids)
+            departs = first_difference((base if base.tokens else spec).ids, alone.ids)
+        at_divergence = None if divergence is None else base.emissions.get(divergence)
         return Totals(
             tokens=spec.tokens,
             baseline_tokens=base.tokens,
@@ -210,38 +205,31 @@ class Tally:
             s_theory=None if alpha is None or shape is None else theoretical_speedup(alpha, shape),
             s_cost=ratio(spec.tokens, spec.cost),
             break_even_alpha=None if shape is None else break_even_alpha(shape),
-            identical=None if self.rule is Rule.REJECTION or not base.tokens else divergence is None,
+            identical=None if self._rule is Rule.REJECTION or not base.tokens else divergence is None,
             divergence=divergence,
-            divergence_gap=_gap(divergence, base),
+            divergence_gap=at_divergence.gap if at_divergence else None,
             draft_alone_tokens=alone.tokens,
             draft_alone_seconds=alone.seconds,
             draft_alone_tokens_per_s=ratio(alone.tokens, alone.seconds),
             draft_alone_departs=departs,
         )
 
-    def _partings(self) -> tuple[int | None, int | None]:
-        """Where the speculative lane leaves the baseline, and where the draft alone leaves the target."""
-        if self.rule is Rule.REJECTION:
-            return None, None
-        reference = BASELINE if self.lanes[BASELINE].tokens else SPECULATIVE
-        return self._lanes_apart.position(), self._draft_apart[reference].position()
-
     def shape(self) -> "RoundShape | None":
-        """The speculative lane's average round, whatever decided its length; None without costs or drafts."""
-        lane = self.lanes[SPECULATIVE]
-        if self.calibration is None or not lane.drafted:
+        """Return the cost of the speculative lane's average round; None without costs or drafts."""
+        lane, costs = self._lanes[SPECULATIVE], self._calibration
+        if costs is None or not lane.drafted:
             return None
         k = lane.drafted / lane.passes
-        return RoundShape(k, lane.steps / lane.passes * self.calibration.c, pass_cost(self.calibration.v, k))
+        return RoundShape(k, lane.steps / lane.passes * costs.c, pass_cost(costs.v, k))
 
 
 def fold(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Totals:
-    """The figures of finished lanes."""
+    """Return the figures of finished lanes."""
     return tallied(lanes, rule, calibration).totals()
 
 
 def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Tally:
-    """The tally of finished lanes."""
+    """Return the tally of finished lanes."""
     tally = Tally(rule, calibration)
     for name, rounds in lanes.items():
         for round_ in rounds:
@@ -250,25 +238,6 @@ def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calib
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """First position where two id sequences differ, as far as both reach; None where they agree."""
-    return Parting(left, right).position()
-
-
-class Parting:
-    """Where two growing id sequences part; each position is looked at once, however often one asks."""
-
-    def __init__(self, left: Sequence[int], right: Sequence[int]):
-        self._left, self._right = left, right
-        self._agreed = 0
-
-    def position(self) -> int | None:
-        """First position where they differ, as far as both reach; None where they agree."""
-        reach = min(len(self._left), len(self._right))
-        while self._agreed < reach and self._left[self._agreed] == self._right[self._agreed]:
-            self._agreed += 1
-        return self._agreed if self._agreed < reach else None
-
-
-def _gap(position: int | None, base: LaneTally) -> float | None:
-    emission = base.emissions.get(position) if position is not None else None
-    return emission.gap if emission else None
+    """Return the first position at which two id sequences differ; None if one is the start of the other."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((position for position, (one, other) in pairs if one != other), None)

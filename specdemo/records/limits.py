@@ -1,8 +1,4 @@
-"""Every bound on what a visitor may ask, and the one door through which requests enter.
-
-The page, the API and the command line all call :func:`parse_config`; widget limits are a courtesy
-to the visitor, these are the rule.
-"""
+"""The bounds of every request, and its checks, which the page, the API and the command line share."""
 
 import math
 import re
@@ -17,7 +13,7 @@ MAX_PROMPT_CHARS = 8_000
 MAX_NEW_TOKENS = 1_024
 MAX_K = 12
 MAX_WATCHED_K = 128
-"""Of a watched server's rounds, which are as long as its host set them."""
+"""Maximum draft length of a watched server, whose host chooses it."""
 MAX_TEMPERATURE = 2.0
 MAX_TOP_K = 1_000
 MAX_SEED = 2**32 - 1
@@ -26,12 +22,12 @@ MAX_DRAFT_CHARS = 400
 MAX_CLASS_DRAFTS = 300
 MAX_LAB_TOKENS = 96
 MAX_LAB_PROMPTS = 6
-"""Of each point of the lab: with both at their highest a sweep holds the device for some minutes."""
+"""Maximum prompts of each point of the lab: a sweep with both maxima takes some minutes."""
 DRAFTERS = tuple(kind.name for kind in KINDS.values() if kind.module)
-"""Those that can be asked for."""
+"""The drafters that a request may name."""
 AUTO_PRECISION = "auto"
 PRECISIONS = (AUTO_PRECISION, "bf16", "fp16", "fp32", "int8", "int4")
-"""The names of ``packed_linear.DTYPES``, listed so that any other is refused before torch is imported."""
+"""The names of ``packed_linear.DTYPES``, listed here so that they can be checked without torch."""
 PAIRS = (
     "embedded",
     "qwen2.5-7b",
@@ -46,21 +42,20 @@ PAIRS = (
 """The names of ``pairs.presets``, for the same reason."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""Of C0 and C1, with DEL, all but tab, line feed and carriage return."""
+"""The control characters of C0 and C1 and DEL, except tab, line feed and carriage return."""
 
 GREEDY_BELOW = 1e-3
-"""Temperatures under this are greedy: dividing by less only overflows."""
+"""Lower temperatures are greedy: dividing by less only overflows."""
 
 
 class UserError(ValueError):
-    """What the user is told: one sentence that says what to change."""
+    """An error with a message for the user: what is wrong and what to do."""
 
 
 def parse_config(raw: Mapping[str, Any]) -> RunConfig:
-    """Turn an untrusted mapping into a ``RunConfig``.
+    """Return the ``RunConfig`` of an untrusted mapping.
 
-    Missing keys take their defaults; a missing rule follows the temperature (greedy at 0, rejection
-    above).
+    Missing keys get their defaults; a missing rule follows the temperature (greedy at 0, rejection above).
 
     Raises:
         UserError: A key is unknown, or a value has the wrong type, is out of bounds, or contradicts another.
@@ -95,15 +90,20 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
     )
 
 
+def _text(raw: Mapping[str, Any], name: str, max_chars: int) -> str:
+    text = raw.get(name, "")
+    if not isinstance(text, str):
+        raise UserError(f"The {name} must be text, not {show(text)}.")
+    if len(text) > max_chars:
+        raise UserError(f"The {name} has {len(text):,} characters; shorten it to {max_chars:,}.")
+    require_readable(name, text)
+    return text
+
+
 def _prompt(raw: Mapping[str, Any]) -> str:
-    prompt = raw.get("prompt")
-    if not isinstance(prompt, str):
-        raise UserError("The prompt must be text.")
-    if len(prompt) > MAX_PROMPT_CHARS:
-        raise UserError(f"The prompt has {len(prompt):,} characters; shorten it to {MAX_PROMPT_CHARS:,}.")
+    prompt = _text(raw, "prompt", MAX_PROMPT_CHARS)
     if not prompt.strip():
         raise UserError("The prompt is empty; write something for the models to continue.")
-    require_readable("prompt", prompt)
     return prompt
 
 
@@ -117,36 +117,25 @@ def _draft_length(raw: Mapping[str, Any]) -> int | Literal["auto"]:
 
 
 def _script(raw: Mapping[str, Any], drafter: str) -> str:
-    script = raw.get("script", "")
-    if not isinstance(script, str):
-        raise UserError(f"script must be text, not {show(script)}.")
-    if drafter != SCRIPTED:
-        if script:
-            raise UserError("A script needs the scripted drafter; choose it or leave the script out.")
-        return ""
-    if not script:
+    script = _text(raw, "script", MAX_SCRIPT_CHARS)
+    if script and drafter != SCRIPTED:
+        raise UserError("A script needs the scripted drafter; choose it or leave the script out.")
+    if drafter == SCRIPTED and not script:
         raise UserError("The scripted drafter needs a script; write the text it should propose.")
-    if len(script) > MAX_SCRIPT_CHARS:
-        raise UserError(f"The script has {len(script):,} characters; shorten it to {MAX_SCRIPT_CHARS:,}.")
-    require_readable("script", script)
     return script
 
 
 def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse a mapping with other keys than ``known``.
-
-    Raises:
-        UserError: Names the first of them.
-    """
+    """Raise ``UserError`` if a mapping has other keys than ``known``."""
     if unknown := sorted(set(map(str, raw)) - set(known)):
         raise UserError(f"Unknown setting {show(unknown[0])}; leave it out.")
 
 
 def require_readable(name: str, text: str) -> None:
-    """Refuse text that is no Unicode, or has control characters other than tabs and line breaks.
+    """Refuse text with lone surrogates, or with control characters other than tabs and line breaks.
 
     Raises:
-        UserError: Says which character it is; ``name`` is what the text is called.
+        UserError: Names the character; ``name`` is the name of the text.
     """
     if not text.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in text):
         raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
@@ -156,7 +145,7 @@ def require_readable(name: str, text: str) -> None:
 
 
 def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
-    """The finite number under ``key``, from ``low`` to ``high``; raises ``UserError``."""
+    """Return the finite number under ``key``, from ``low`` to ``high``, or raise ``UserError``."""
     value = raw.get(key, default)
     if not _is_number(value):
         raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {show(value)}.")
@@ -166,7 +155,7 @@ def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: f
 
 
 def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
-    """The whole number under ``key``, from ``low`` to ``high``; raises ``UserError``."""
+    """Return the whole number under ``key``, from ``low`` to ``high``, or raise ``UserError``."""
     value = raw.get(key, default)
     if not _is_number(value) or value != int(value):
         raise UserError(f"{key} must be a whole number from {low} to {high}, not {show(value)}.")
@@ -176,7 +165,7 @@ def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int)
 
 
 def flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
-    """Whether ``key`` is switched on; raises ``UserError``."""
+    """Return the boolean under ``key``, or raise ``UserError``."""
     value = raw.get(key, default)
     if not isinstance(value, bool):
         raise UserError(f"{key} must be true or false, not {show(value)}.")
@@ -184,14 +173,13 @@ def flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """Whether ``value`` is a finite number; integers are, however large."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) -> Any:
-    """The member of ``kind`` that ``key`` names, ``default`` where it names none; raises ``UserError``."""
+    """Return the member of ``kind`` under ``key``, ``default`` if it is None, or raise ``UserError``."""
     value = raw.get(key)
     if value is None:
         return default
@@ -202,7 +190,7 @@ def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) 
 
 
 def show(value: object) -> str:
-    """``value`` for a message, short and on one line, whatever it is."""
+    """Return any value as short text on one line, for a message."""
     if isinstance(value, list | dict | tuple | set):
         return f"a {type(value).__name__}"
     if isinstance(value, int) and abs(value) >= 10**30:
@@ -212,7 +200,7 @@ def show(value: object) -> str:
 
 
 def unknown_pair(name: object, names: Iterable[str]) -> UserError:
-    """Return the refusal of a pair that is none of these."""
+    """Return the error for an unknown pair name."""
     return UserError(f"Unknown pair of models {show(name)}; choose one of: {', '.join(names)}.")
 
 

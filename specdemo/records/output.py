@@ -1,4 +1,4 @@
-"""Output files: checked before work begins, replaced in one step so that a failure leaves the old file."""
+"""Output files: checked before work begins and replaced in one step; a failure keeps the old file."""
 
 import os
 import shutil
@@ -29,7 +29,7 @@ def require_writable_folder(folder: Path) -> None:
     """Check that a folder can be written to, or created in the nearest parent that exists.
 
     Raises:
-        UserError: It cannot.
+        UserError: No file can be written there.
     """
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     try:
@@ -39,10 +39,10 @@ def require_writable_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file by way of a temporary file next to it.
+    """Write a file through a temporary file next to it.
 
     Raises:
-        UserError: The file cannot be written. A file that was there is unchanged.
+        UserError: The file cannot be written; an old one is unchanged.
     """
     try:
         if path.exists() and not path.is_file():  # such as /dev/stdout, which must not be replaced

@@ -1,7 +1,6 @@
-"""Token ids to the bytes they stand for, so that a trace shows its text with no tokeniser.
+"""The bytes of each token, so that a trace shows its text without a tokenizer.
 
-A token may be part of a UTF-8 character; pieces therefore stay bytes, and whoever displays them
-joins neighbours before decoding. No torch.
+A token may be part of a UTF-8 character, so pieces are bytes, to be joined before they are decoded.
 """
 
 import base64
@@ -15,12 +14,12 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\U000e0000-\U000e007f]"
 )
-"""Control characters and the marks that reorder or hide text; the page's tokens.js knows the same."""
+"""Control characters and marks that reorder or hide text, the same as in the page's tokens.js."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class PieceTable:
-    """Bytes of each token of one tokeniser (a ``PreTrainedTokenizerFast``-like object)."""
+    """The bytes of each token of one tokenizer (like ``PreTrainedTokenizerFast``)."""
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
@@ -30,7 +29,7 @@ class PieceTable:
         )
 
     def piece(self, token: int) -> bytes:
-        """The bytes of one token; a control token gives its name, a padding row of the head nothing."""
+        """Return the bytes of a token: its name for a control token, none for a padding row of the head."""
         name = self._tokenizer.convert_ids_to_tokens(token)
         if name is None:
             return b""
@@ -45,31 +44,31 @@ class PieceTable:
         return name.replace("▁", " ").encode()
 
     def encoded(self, ids: Iterable[int]) -> dict[int, str]:
-        """``pieces`` of a trace: id -> base64 of its bytes."""
+        """Return the ``pieces`` of a trace: base64 by id."""
         return {token: base64.b64encode(self.piece(token)).decode() for token in sorted(set(ids))}
 
     def text(self, ids: Iterable[int]) -> str:
-        """Readable text; bytes that are no UTF-8 become U+FFFD."""
+        """Return readable text; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(map(self.piece, ids)).decode(errors="replace")
 
 
 class StreamDecoder:
-    """Feed pieces one by one, get text as soon as its characters are whole."""
+    """Decodes pieces one by one into text, as soon as characters are complete."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, piece: bytes) -> str:
-        """Text completed by ``piece``."""
+        """Return the text that ``piece`` completes."""
         return self._decoder.decode(piece)
 
     def flush(self) -> str:
-        """What an unfinished character at the end shows as."""
+        """Return U+FFFD for an incomplete character at the end."""
         return self._decoder.decode(b"", final=True)
 
 
 def inside_sentence(text: str) -> str:
-    """``text`` to be quoted: what would reorder or hide the words around it is named instead."""
+    """Return ``text`` for a quotation, with marks that reorder or hide words replaced by their names."""
     return _UNSEEN.sub(lambda mark: f"U+{ord(mark[0]):04X}", text)
 
 
@@ -79,7 +78,7 @@ def _decoder_spec(tokenizer: Any) -> str:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    """GPT-2's printable stand-ins: visible Latin-1 bytes stay, the others move to 256 and up."""
+    # GPT-2's printable stand-ins: visible Latin-1 bytes stay, the others move to 256 and up.
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in set(visible)]
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(hidden)}

@@ -1,6 +1,6 @@
-"""The recorded runs that ship with the program, to be played where no model is loaded.
+"""The recorded runs that ship with the program, which play without a model.
 
-Each is a trace file; ``index.json`` beside them says what the menu shows, in its order. No torch.
+Each is a trace file; ``index.json`` next to them lists them in the order of the menu.
 """
 
 import json
@@ -23,8 +23,8 @@ class Recording:
     """One entry of the menu.
 
     Attributes:
-        name: What :func:`load` takes.
-        title, about: A few words and a sentence, from the index; everything else is the run's own.
+        name: Its name for :func:`load`.
+        title, about: A few words and a sentence, from the index. All other values are from the run.
     """
 
     name: str
@@ -41,17 +41,17 @@ class Recording:
 
 
 def listed() -> list[Recording]:
-    """Every recording in the order of the menu; none where the program was installed without them."""
+    """Return every recording in the order of the menu; none if the program was installed without them."""
     return list(_listed(FOLDER))
 
 
 def names() -> list[str]:
-    """The names of :func:`listed`, without looking at the runs."""
+    """Return the names of :func:`listed` without reading the runs."""
     return [entry["name"] for entry in _index(FOLDER)]
 
 
 def load(name: str) -> Run:
-    """One recording.
+    """Return one recording.
 
     Raises:
         UserError: There is none of this name.
@@ -64,21 +64,23 @@ def load(name: str) -> Run:
 
 @cache
 def _listed(folder: Path) -> tuple[Recording, ...]:
-    return tuple(_describe(entry, _load(folder / f"{entry['name']}.json")) for entry in _index(folder))
-
-
-def _describe(entry: Mapping[str, str], run: Run) -> Recording:
-    return Recording(
-        **entry,
-        device=run.device,
-        pair=run.pair,
-        precision=run.precision,
-        rule=run.config.rule,
-        drafter=run.config.drafter,
-        k=run.config.k,
-        speedup=run.totals["speedup"],
-        tokens=run.totals["tokens"],
-    )
+    found = []
+    for entry in _index(folder):
+        run = _load(folder / f"{entry['name']}.json")
+        found.append(
+            Recording(
+                **entry,
+                device=run.device,
+                pair=run.pair,
+                precision=run.precision,
+                rule=run.config.rule,
+                drafter=run.config.drafter,
+                k=run.config.k,
+                speedup=run.totals["speedup"],
+                tokens=run.totals["tokens"],
+            )
+        )
+    return tuple(found)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Say in one plain sentence what a run showed. Words only; every figure comes from ``figures``."""
+"""The result of a run in plain sentences. Words only; every figure comes from ``figures``."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
 
 class Badge(NamedTuple):
-    """The verdict on sameness: ``kind`` is ``same``, ``different`` or ``distribution``."""
+    """The result of comparing both texts: ``kind`` is ``same``, ``different`` or ``distribution``."""
 
     kind: str
     text: str
@@ -18,126 +18,104 @@ class Badge(NamedTuple):
 def closing_sentence(
     totals: Totals, finish: Finish | None, config: RunConfig, calibration: Calibration | None
 ) -> str:
-    """What happened, with the reason where speculation was slower.
+    """Summarize a run: same text or not, speed, target passes, acceptance rate, and why it was slower.
 
     Args:
-        totals: Without a speedup where the run was too short for one (``figures.without_early_speedup``).
+        totals: The figures; without a speedup if the run was too short (``figures.without_early_speedup``).
         finish: Why the speculative lane ended.
-        config: What was asked for.
-        calibration: What passes were measured to cost, if they were.
+        config: The settings of the run.
+        calibration: The measured costs of passes, if any.
     """
     stopped = finish is Finish.STOPPED
+    same = {True: "Same text so far" if stopped else "Same text", False: "Different text", None: ""}
+    text, passes = same[totals.identical], _passes(totals)
     sentences = ["Stopped early."] if stopped else []
-    if totals.identical is not None:
-        same = "Same text as far as both went." if stopped else "Same text."
-        sentences.append(same if totals.identical else "Not the same text.")
-    saved = totals.passes_saved
-    passes = f"{saved:,} of {_count(totals.tokens, 'target pass', 'target passes')} saved"
-    head = passes if saved else "No target pass saved"
-    if _is_slower(totals):
-        link = "yet" if saved else "and"
-        why = _why_slower(totals, config, calibration)
-        sentences.append(f"{head}, {link} {_times(totals)}: slower{why}.")
-        return " ".join(sentences)
-    if totals.speedup is not None:
-        head = f"{head}: {_times(totals)}"
-    elif config.baseline:
-        head = f"{head}, too few tokens to tell a speed"
-    sentences.append(f"{head}.")
+    slower = totals.speedup is not None and round(totals.speedup, 2) < 1.0
+    if totals.speedup is None:
+        sentences.append(f"{text}, {passes}." if text else f"{passes}.")
+        if config.baseline:
+            sentences.append("Too few tokens to measure a speed.")
+    elif slower:
+        sentences += [f"{text}."] if text else []
+        sentences.append(f"Slower: {_speed(totals)}, {passes}.")
+    elif text:
+        sentences.append(f"{text} at {totals.speedup:.2f}× the speed, {passes}.")
+    else:
+        sentences.append(f"{_speed(totals)}, {passes}.")
     if totals.alpha_drafted is None:
-        nothing = _nothing_drafted(config, calibration)
-        sentences.append(f"{nothing[0].upper()}{nothing[1:]}.")
+        sentences.append(_nothing_drafted(config, calibration))
     elif totals.alpha_compared is not None:
-        sentences.append(f"{_guesses_right(totals)}.")
+        sentences.append(f"Acceptance rate α {totals.alpha_compared:.0%}.")
+        if slower and calibration is not None:
+            sentences.append(_why_slower(totals.alpha_compared, totals.break_even_alpha, config, calibration))
     return " ".join(sentences)
 
 
 def pieces_sentence(totals: Totals, finish: Finish | None) -> str:
-    """What happened where a watched server does not tell its rounds."""
+    """Summarize the run of a watched server that does not report its rounds."""
     stopped = "Stopped early. " if finish is Finish.STOPPED else ""
-    speed = f" ({_times(totals)})" if totals.speedup is not None else ""
+    speed = "" if totals.speedup is None else f", {_speed(totals)}"
     return f"{stopped}{_count(totals.tokens, 'piece')} of text in {totals.seconds:.2f} s{speed}."
 
 
 def badge(totals: Totals, rule: Rule) -> Badge | None:
-    """The badge beside the closing sentence; None where no baseline ran."""
+    """Return the badge next to the closing sentence; None if there is no baseline to compare with."""
     if not totals.baseline_tokens:
         return None
     if rule is Rule.REJECTION:
-        return Badge(
-            "distribution", "Same distribution, another draw: the tokens differ by chance, not in kind."
-        )
+        return Badge("distribution", "Sampled: other words, same probabilities.")
     if totals.divergence is None:
         return Badge("same", "Identical to the target alone, token for token.")
-    gap = (
-        ""
-        if totals.divergence_gap is None
-        else f" (the target's top two are {totals.divergence_gap:.4f} apart there)"
+    gap = totals.divergence_gap
+    apart = "" if gap is None else f"; the target's top two tokens are {gap:.4f} apart there"
+    return Badge(
+        "different", f"Differs from the target alone from output token {totals.divergence + 1} on{apart}."
     )
-    position = totals.divergence + 1
-    return Badge("different", f"Differs from the target alone from output token {position} on{gap}.")
 
 
 def departure_sentence(totals: Totals, rule: Rule) -> str | None:
-    """How far the draft model by itself wrote the target's text; None where it did not run."""
+    """Compare the draft model's own text with the target's; None if the draft model did not run alone."""
     if not totals.draft_alone_tokens:
         return None
     if rule is Rule.REJECTION:
-        return "The draft alone is another draw; the two cannot be compared token by token."
+        return "The draft alone is another sample; the two cannot be compared token by token."
     if totals.draft_alone_departs is not None:
         return f"The draft alone leaves the target's text at token {totals.draft_alone_departs + 1}."
     target_tokens = totals.baseline_tokens or totals.tokens
-    if totals.draft_alone_tokens == target_tokens:
-        return f"The draft alone wrote the same {_count(target_tokens, 'token')}."
-    both = _count(min(totals.draft_alone_tokens, target_tokens), "token")
-    return f"The draft alone wrote the target's text as far as both went, {both}."
+    shorter = _count(min(totals.draft_alone_tokens, target_tokens), "token")
+    same = "same" if totals.draft_alone_tokens == target_tokens else "same first"
+    return f"The draft alone wrote the {same} {shorter}."
 
 
-def _is_slower(totals: Totals) -> bool:
-    """Whether the speedup reads as less than 1; what is shown as 1.00× is not called slower."""
-    return totals.speedup is not None and round(totals.speedup, 2) < 1.0
+def _speed(totals: Totals) -> str:
+    return f"{totals.speedup:.2f}× the speed of the target alone"
 
 
-def _times(totals: Totals) -> str:
-    return f"{totals.speedup:.2f}× as fast"
+def _passes(totals: Totals) -> str:
+    if totals.passes_saved:
+        return f"{_count(totals.passes, 'target pass', 'target passes')} instead of {totals.tokens:,}"
+    return f"{_count(totals.passes, 'target pass', 'target passes')}, one for each token"
 
 
-def _why_slower(totals: Totals, config: RunConfig, calibration: Calibration | None) -> str:
-    """The clause behind "slower"."""
-    if totals.alpha_drafted is None:
-        return f", because {_nothing_drafted(config, calibration)}"
-    if totals.alpha_compared is None:
-        return ""
-    right = _guesses_right(totals)
-    if calibration is None:
-        return f"; {right}"
-    if totals.break_even_alpha is None:
-        return f", because a draft costs more here than it could win were every guess right; {right}"
-    best = best_length(totals.alpha_compared, calibration.c, calibration.v)
-    if config.k != AUTO and 0 < best < config.k and totals.alpha_compared < totals.break_even_alpha:
-        return f", because k = {config.k} drafts more than is kept: {right}, and k = {best} would suit that"
-    needed = f"{totals.break_even_alpha:.0%}"
-    if totals.alpha_compared < totals.break_even_alpha:
-        return f", because only {right}; it would need {needed} accepted to break even"
-    return (
-        f", because its passes took longer than those measured before the run; {right}, "
-        f"and {needed} accepted should break even"
-    )
+def _why_slower(alpha: float, break_even: float | None, config: RunConfig, calibration: Calibration) -> str:
+    if break_even is None:
+        return "Drafting costs more here than it can save at any acceptance rate."
+    if alpha >= break_even:
+        return f"The machine was slower than at calibration; the break-even rate is {break_even:.0%}."
+    best = best_length(alpha, calibration.c, calibration.v)
+    if config.k != AUTO and 0 < best < config.k:
+        return f"Drafting {_count(config.k, 'token')} is too long for this text. Try k = {best}."
+    return f"The break-even acceptance rate is {break_even:.0%}."
 
 
 def _nothing_drafted(config: RunConfig, calibration: Calibration | None) -> str:
-    """The clause that says that, and why, no round had a draft."""
     kind = KINDS[config.drafter]
-    if not kind.computes:
-        return f"nothing was drafted{kind.silence and ': '}{kind.silence}"
-    if config.k != AUTO or calibration is None or len(calibration.v) < 2:
-        return "nothing was drafted"
+    if kind.silence:
+        return f"Nothing was drafted: {kind.silence}."
+    if not kind.computes or config.k != AUTO or calibration is None or len(calibration.v) < 2:
+        return "Nothing was drafted."
     price = (calibration.c + calibration.v[1] - calibration.v[0]) / calibration.v[0]
-    return f"auto drafted nothing: a guess costs {price:.0%} of a target pass here, more than it promised"
-
-
-def _guesses_right(totals: Totals) -> str:
-    return f"{totals.alpha_compared:.0%} of the compared guesses were right"
+    return f"Nothing was drafted: a draft token costs {price:.0%} of a target pass here, more than it saves."
 
 
 def _count(number: int, singular: str, plural: str | None = None) -> str:

@@ -1,21 +1,22 @@
-"""Rebuild frozen dataclasses from parsed JSON that nobody vouches for.
+"""Readers of frozen dataclasses from parsed JSON that anybody may have written: exact types, bounded sizes.
 
-Exact types, no field missing or extra, sizes bounded, and an end at the first fault: gathering every
-fault of a hostile file, as validators usually do, can take a thousand times its size. Knows nothing
-of what the dataclasses mean.
+Reading stops at the first fault. A validator that gathers all faults, as pydantic does, needs 1.5 GB and 15
+seconds for a hostile file of 16 MB.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from specdemo.records.limits import show
 
 Reader = Callable[[Any], Any]
 
 MAX_WHOLE = 2**32 - 1
 MAX_SIZE = 1e9
-"""Largest size of a number with a fraction; leaves room for every sum and quotient of such numbers."""
+"""Maximum size of a number with a fraction, so that sums and quotients of such numbers stay finite."""
 
 
 class MisfitError(ValueError):
@@ -26,72 +27,52 @@ class MisfitError(ValueError):
         self.problem = problem
         self.path = path
 
-    def under(self, part: str) -> "MisfitError":
-        """The same fault seen from one level up."""
-        return MisfitError(self.problem, part + self.path)
-
 
 def at(part: str, read: Callable[..., Any], *arguments: Any) -> Any:
-    """``read(*arguments)``, with ``part`` in front of the path of whatever does not fit there."""
+    """Return ``read(*arguments)``; put ``part`` in front of the path of a ``MisfitError``."""
     try:
         return read(*arguments)
     except MisfitError as fault:
-        raise fault.under(part) from None
-
-
-def fitting(read: Callable[[Any], Any], value: Any) -> Any:
-    """``read(value)``; None where it does not fit."""
-    try:
-        return read(value)
-    except MisfitError:
-        return None
-
-
-def show(name: str) -> str:
-    """An untrusted name for a message: short, printable, on one line."""
-    text = repr(name)
-    return text if len(text) <= 40 else text[:37] + "..."
+        raise MisfitError(fault.problem, part + fault.path) from None
 
 
 class Rebuilder:
-    """Makes readers: functions from parsed JSON to an instance, or a ``MisfitError``.
+    """Makes readers: functions that return an instance for parsed JSON, or raise a ``MisfitError``.
 
     Args:
-        longest: Field name -> most entries of the sequence or mapping it holds. Every such field of the
+        max_entries: Field name -> maximum entries of its sequence or mapping. Every such field of the
             dataclasses to be read must be named.
-        longest_text: Most characters of any string.
+        max_text: Maximum characters of any string.
         special: Readers of types that have one of their own.
     """
 
-    def __init__(self, longest: Mapping[str, int], longest_text: int, special: Mapping[Any, Reader]):
-        self._longest = longest
-        self._longest_text = longest_text
-        self._special = special
+    def __init__(self, max_entries: Mapping[str, int], max_text: int, special: Mapping[Any, Reader]):
+        self._max_entries = max_entries
+        self._max_text = max_text
+        self._readers = {int: _whole, float: number, bool: _truth, str: self._text, **special}
 
     def reader(self, kind: Any, name: str = "") -> Reader:
-        """The reader of ``kind``: a dataclass, a NamedTuple, or the type of a field called ``name``."""
-        if kind in self._special:
-            return self._special[kind]
-        simple = {int: _whole, float: _real, bool: _truth, str: self._text}
-        if kind in simple:
-            return simple[kind]
+        """Return the reader for a dataclass, a NamedTuple, or the type of a field called ``name``."""
+        if kind in self._readers:
+            return self._readers[kind]
         if is_dataclass(kind):
             return self._record(kind)
         origin, arguments = get_origin(kind), get_args(kind)
-        if isinstance(kind, UnionType):
+        if origin in (Union, UnionType):
             [given] = (one for one in arguments if one is not NoneType)
-            return _optional(self.reader(given, name))
+            read = self.reader(given, name)
+            return lambda value: None if value is None else read(value)
         if origin is tuple and arguments[1:] == (...,):
-            return _sequence(self.reader(arguments[0]), self._longest[name])
+            return _sequence(self.reader(arguments[0]), self._max_entries[name])
         if origin is Mapping:
             key = {str: self._text, int: _key}[arguments[0]]
-            return _mapping(key, self.reader(arguments[1]), self._longest[name])
+            return _mapping(key, self.reader(arguments[1]), self._max_entries[name])
         if issubclass(kind, StrEnum):
             return _choice(kind)
         return self._named_tuple(kind)
 
     def _record(self, kind: Any) -> Reader:
-        hints = get_type_hints(kind)
+        hints = get_type_hints(kind, include_extras=True)
         readers = {field.name: self.reader(hints[field.name], field.name) for field in fields(kind)}
         required = [
             field.name
@@ -112,7 +93,7 @@ class Rebuilder:
         return read
 
     def _named_tuple(self, kind: Any) -> Reader:
-        readers = [self.reader(hint) for hint in get_type_hints(kind).values()]
+        readers = [self.reader(hint) for hint in get_type_hints(kind, include_extras=True).values()]
 
         def read(value: Any) -> Any:
             if type(value) is not list or len(value) != len(readers):
@@ -124,8 +105,8 @@ class Rebuilder:
     def _text(self, value: Any) -> str:
         if type(value) is not str:
             raise MisfitError("must be text")
-        if len(value) > self._longest_text:
-            raise MisfitError(f"has {len(value):,} characters; at most {self._longest_text:,} are allowed")
+        if len(value) > self._max_text:
+            raise MisfitError(f"has {len(value):,} characters; at most {self._max_text:,} are allowed")
         if not value.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in value):
             raise MisfitError("has half of a character pair (a lone surrogate)")
         return value
@@ -143,8 +124,9 @@ def _whole(value: Any) -> int:
     return value
 
 
-def _real(value: Any) -> float:
-    if type(value) not in (int, float) or not -MAX_SIZE <= value <= MAX_SIZE:  # NaN neither
+def number(value: Any) -> float:
+    """Return a finite number of at most ``MAX_SIZE``, or raise ``MisfitError``."""
+    if type(value) not in (int, float) or not -MAX_SIZE <= value <= MAX_SIZE:  # false for NaN, too
         raise MisfitError(f"must be a number from {-MAX_SIZE:.0e} to {MAX_SIZE:.0e}")
     return float(value)
 
@@ -161,10 +143,6 @@ def _key(value: str) -> int:
     return _whole(int(value))
 
 
-def _optional(read: Reader) -> Reader:
-    return lambda value: None if value is None else read(value)
-
-
 def _choice(kind: type[StrEnum]) -> Reader:
     names = {str(member): member for member in kind}
 
@@ -176,20 +154,20 @@ def _choice(kind: type[StrEnum]) -> Reader:
     return read
 
 
-def _sequence(read: Reader, longest: int) -> Reader:
+def _sequence(read: Reader, max_entries: int) -> Reader:
     def read_all(value: Any) -> tuple[Any, ...]:
         if type(value) is not list:
             raise MisfitError("must be a list")
-        _bound(len(value), longest)
+        _require_few(value, max_entries)
         return tuple(at(f"[{i}]", read, part) for i, part in enumerate(value))
 
     return read_all
 
 
-def _mapping(read_key: Reader, read: Reader, longest: int) -> Reader:
+def _mapping(read_key: Reader, read: Reader, max_entries: int) -> Reader:
     def read_all(value: Any) -> dict[Any, Any]:
         parts = _object(value)
-        _bound(len(parts), longest)
+        _require_few(parts, max_entries)
         return {
             at(f"[{show(name)}]", read_key, name): at(f"[{show(name)}]", read, part)
             for name, part in parts.items()
@@ -198,6 +176,6 @@ def _mapping(read_key: Reader, read: Reader, longest: int) -> Reader:
     return read_all
 
 
-def _bound(size: int, longest: int) -> None:
-    if size > longest:
-        raise MisfitError(f"has {size:,} entries; at most {longest:,} are allowed")
+def _require_few(entries: list[Any] | dict[str, Any], max_entries: int) -> None:
+    if len(entries) > max_entries:
+        raise MisfitError(f"has {len(entries):,} entries; at most {max_entries:,} are allowed")

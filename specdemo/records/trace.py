@@ -1,35 +1,38 @@
-"""The one thing that flows: a run's configuration, its rounds, and the file they are saved in.
+"""A run as plain data: its settings, its rounds, and the JSON that it is saved as (README.md).
 
-Every figure shown anywhere (page, plots, terminal, bench, tests) is folded from these records;
-nobody recounts. Standard library only: a trace must load where no model can.
+Every figure is computed from these records. Standard library only, so that a trace loads without torch.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 
 TRACE_VERSION = 1
 WATCHED_VERSION = 2
-"""Of the traces of watched servers, which lack what others have."""
-UNTOLD = 0
-"""The id of a token of which a watched server tells only that it was there."""
+"""The version of traces of watched servers, in which some values may be missing."""
+UNKNOWN_ID = 0
+"""The id of a token that a watched server only counts."""
 
 SPECULATIVE = "speculative"
 BASELINE = "baseline"
 DRAFT = "draft"
-"""The draft model by itself. What its rounds say of a target they say of the draft."""
+"""The lane of the draft model by itself; in its rounds the draft model is the target."""
 
 USUAL_K = 3
 AUTO: Final = "auto"
-"""A draft length that follows what pays (``draft_length.AutoLength``)."""
+"""An automatic draft length (``draft_length.AutoLength``)."""
+
+
+Probability = Annotated[float, "0 to 1"]
+Seconds = Annotated[float, "0 or more"]
 
 
 class Rule(StrEnum):
-    """Verification rule: how the target decides whether a drafted token stays."""
+    """Verification rule: how the target accepts or rejects a draft token."""
 
     GREEDY = "greedy"
     REJECTION = "rejection"
@@ -37,14 +40,14 @@ class Rule(StrEnum):
 
 
 class Mode(StrEnum):
-    """Whether the prompt is one chat message or raw text to continue."""
+    """How the prompt is read: as one chat message, or as raw text to continue."""
 
     CHAT = "chat"
     RAW = "raw"
 
 
 class Status(StrEnum):
-    """What became of a token. ``pending`` exists only on screen, between draft and verdict."""
+    """The status of a token. ``pending`` exists only on screen, between draft and verification."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -54,7 +57,7 @@ class Status(StrEnum):
 
 
 class Finish(StrEnum):
-    """Why a lane ended."""
+    """The reason why a lane ended."""
 
     LENGTH = "length"
     EOS = "eos"
@@ -64,13 +67,14 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything a visitor chooses. Built and bounded by ``limits.parse_config`` only.
+    """The settings of a run. Only ``limits.parse_config`` makes one from a request.
 
-    ``script`` is the text that the ``scripted`` drafter proposes; empty for every other drafter.
-    ``baseline`` and ``draft_alone`` ask for the target's and the draft model's own lane.
-    ``seed`` settles every draw. On one machine it repeats the text, but for ``auto`` under rejection: lengths
-    then follow measured times, and whether a token is drafted decides which numbers it is drawn with. Nor
-    does it there where the pair learns (``service.hosting``): that takes other numbers after every run.
+    Attributes:
+        script: Text that the ``scripted`` drafter proposes; empty for every other drafter.
+        baseline, draft_alone: Whether the target and the draft model also run alone.
+        seed: Seed of every random draw. On one machine it repeats the text, with two exceptions under
+            rejection: with ``auto``, measured times decide which numbers a token is drawn with, and a pair
+            that learns (``service.hosting``) takes other numbers after every run.
     """
 
     prompt: str
@@ -92,38 +96,38 @@ class Alternative(NamedTuple):
     """One entry of a model's top five."""
 
     id: int
-    prob: float
+    prob: Probability
 
 
 @dataclass(frozen=True)
 class Token:
-    """One drafted token and its verdict.
+    """One draft token and its verdict.
 
     Attributes:
         id: Token id in the target's vocabulary.
         q, p: Its probability under the draft and the target as the rule used them: after
-            temperature, top-k and top-p; under greedy 1 or 0. None where a watched server does not tell.
-        raw_q, raw_p: Under greedy, the probabilities at temperature 1, for the reader's eye.
+            temperature, top-k and top-p; under greedy 1 or 0. None if a watched server does not report it.
+        raw_q, raw_p: Under greedy, the probabilities at temperature 1, for display.
         accept_prob: min(1, p/q) under rejection, 1 or 0 under greedy, None under shared noise.
         u: The uniform draw it was compared with (rejection, compared tokens only).
         noise: The Gumbel noise g of this token at this position (shared noise only).
         status: ``accepted`` or ``discarded``.
-        compared: Whether a verdict was reached: true up to and including the first rejection.
-        rejected: True for the one token that the target refused.
+        compared: Whether the token got a verdict: true up to and including the first rejected token.
+        rejected: True for the one token that the target rejected.
         draft_top, target_top: Top five of both models at this position (temperature 1 under greedy).
     """
 
     id: int
-    q: float | None
-    p: float | None
+    q: Probability | None
+    p: Probability | None
     status: Status
     compared: bool
     rejected: bool
-    accept_prob: float | None = None
-    u: float | None = None
+    accept_prob: Probability | None = None
+    u: Probability | None = None
     noise: float | None = None
-    raw_q: float | None = None
-    raw_p: float | None = None
+    raw_q: Probability | None = None
+    raw_p: Probability | None = None
     draft_top: tuple[Alternative, ...] = ()
     target_top: tuple[Alternative, ...] = ()
 
@@ -135,44 +139,42 @@ class Emission:
     Attributes:
         id: Token id.
         status: ``corrected`` after a rejection, else ``bonus``.
-        prob: Its probability under the distribution it was drawn from (the residual after a
-            rejection under the rejection rule, else p); 1 under greedy. None where a watched server does
-            not tell.
+        prob: Its probability under the distribution it was drawn from (the residual after a rejection
+            under the rejection rule, else p); 1 under greedy. None if a watched server does not report it.
         raw_prob: Under greedy, its probability at temperature 1.
         noise: Its Gumbel noise (shared noise only).
         residual_mass: Σ (p − q)+ at the rejection (rejection rule only) = 1 − Σ min(p, q).
         top: Top five of the distribution it was drawn from (temperature 1 under greedy).
-        gap: Difference between the target's two highest temperature-1 probabilities here; what a
-            divergence from the baseline is explained by.
+        gap: Difference between the target's two highest probabilities at temperature 1; a small one
+            explains a divergence from the baseline.
     """
 
     id: int
     status: Status
-    prob: float | None
-    raw_prob: float | None = None
+    prob: Probability | None
+    raw_prob: Probability | None = None
     noise: float | None = None
-    residual_mass: float | None = None
+    residual_mass: Probability | None = None
     top: tuple[Alternative, ...] = ()
     gap: float | None = None
 
 
 @dataclass(frozen=True)
 class Round:
-    """One draft phase, one target pass, one verdict. A baseline step drafts nothing.
+    """One draft and one verification. A round of the baseline drafts nothing.
 
     Attributes:
         index: Number of the round in its lane, from 0.
         position: Length in tokens of prompt and output before the round.
-        drafted: The drafted tokens in order.
-        drafted_by: The drafter kind that wrote them; of a combination, the one that did. Empty
-            where nothing was drafted, but not of a watched server that does not tell whether anything was.
-        draft_steps: Passes of a draft (model, head or exit) made for them; 0 for copied tokens.
-        emission: The target's own token; None when an accepted end-of-sequence token ended the run.
-        draft_s, verify_s, other_s: Seconds spent drafting, in the target pass, and in the rest of
-            the decode loop (warping, verdict, bookkeeping, transfers). Display work is in none. In the
-            baseline's rounds ``verify_s`` is a pass without padding. A watched server does not report how
-            it spent its seconds: all are ``other_s`` there.
-        prefill_s: Seconds of prompt processing before the first round, 0 after.
+        drafted: The draft tokens in order.
+        drafted_by: Kind of the drafter that wrote them; in a combination, the kind that did. Empty if nothing
+            was drafted, unless a watched server does not report whether anything was.
+        draft_steps: Passes of the draft model, head or early exit; 0 for copied tokens.
+        emission: The target's own token; None if an accepted end-of-sequence token ended the run.
+        draft_s, verify_s, other_s: Seconds of drafting, of the target pass, and of the rest of the decode
+            loop (warping, verdict, bookkeeping, transfers), without display. In the baseline's rounds
+            ``verify_s`` is a pass without padding. For a watched server all seconds are ``other_s``.
+        prefill_s: Seconds of prompt processing before the first round, 0 in later rounds.
         finish: Why the lane ended with this round, None while it goes on.
     """
 
@@ -180,27 +182,27 @@ class Round:
     position: int
     drafted: tuple[Token, ...]
     emission: Emission | None
-    draft_s: float
-    verify_s: float
-    other_s: float
-    prefill_s: float = 0.0
+    draft_s: Seconds
+    verify_s: Seconds
+    other_s: Seconds
+    prefill_s: Seconds = 0.0
     finish: Finish | None = None
     drafted_by: str = ""
     draft_steps: int = 0
 
     @property
     def accepted(self) -> int:
-        """Drafted tokens that were kept."""
+        """Number of draft tokens that were accepted."""
         return sum(token.status is Status.ACCEPTED for token in self.drafted)
 
     @property
     def compared(self) -> int:
-        """Drafted tokens that got a verdict."""
+        """Number of draft tokens that were compared."""
         return sum(token.compared for token in self.drafted)
 
     @property
     def emitted(self) -> list[int]:
-        """Ids this round added to the text."""
+        """Ids that the round added to the text."""
         kept = [token.id for token in self.drafted if token.status is Status.ACCEPTED]
         return kept + ([self.emission.id] if self.emission else [])
 
@@ -211,12 +213,12 @@ class Round:
 
 
 ROUGH = 0.3
-"""Scatter of a calibration above which its costs are rough."""
+"""Scatter above which the costs of a calibration are rough."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Pass costs, measured once per process on the loaded pair: what theory and ``k = auto`` start from.
+    """Pass costs, measured once per process on the loaded pair, for the theory and for ``k = auto``.
 
     No measured figure of a run depends on them.
 
@@ -242,7 +244,7 @@ class Calibration:
 
     @property
     def is_rough(self) -> bool:
-        """Whether the passes scattered too much for more than an estimate."""
+        """Whether the passes varied so much that the costs are only estimates."""
         return self.scatter > ROUGH
 
 
@@ -265,13 +267,13 @@ class Lane:
 
 @dataclass(frozen=True)
 class Watched:
-    """What is known of the server that wrote a run, where it was not this program.
+    """The server that wrote a run, if it was not this program.
 
     Attributes:
-        engine: Which server program it is.
-        server: What the host calls it; never its address.
-        silent: What it does not tell, a sentence each.
-        rounds: Whether it tells its rounds; where it does not, each round is but a piece of text.
+        engine: Name of the server program.
+        server: The host's name for it; never its address.
+        silent: Values that it does not report, a sentence each.
+        rounds: Whether it reports its rounds; if not, each round is a piece of text.
     """
 
     engine: str
@@ -282,15 +284,15 @@ class Watched:
 
 @dataclass(frozen=True)
 class Run:
-    """One run as saved: replayable with no model and no tokeniser.
+    """One run as it is saved. It can be replayed without a model or a tokenizer.
 
     Attributes:
-        pieces: Token id -> its bytes, base64; enough to show every token that occurs in the run.
+        pieces: Bytes of every token that occurs in the run, base64 by token id.
         specials: Ids among ``pieces`` that are control tokens, shown as chips.
         totals: The figures of ``figures.Totals`` at the end of the run.
-        arithmetic: Why the models computed in ``precision``, a sentence; empty if unknown.
-        watched: The server that wrote it, None where this program did. Its ids are the run's own: numbers of
-            pieces of text in the order in which they came, ``UNTOLD`` for tokens that were not told.
+        arithmetic: Why the models ran in ``precision``, a sentence; empty if unknown.
+        watched: The server that wrote the run, None if this program did. Its ids number the pieces of text
+            in their order; ``UNKNOWN_ID`` stands for tokens without text.
     """
 
     config: RunConfig
@@ -310,10 +312,10 @@ class Run:
     watched: Watched | None = None
 
     def to_json(self) -> str:
-        """The run as one line of JSON."""
+        """Return the run as one line of JSON."""
         return dump(asdict(self))
 
 
 def dump(value: object) -> str:
-    """Compact JSON that keeps non-ASCII text readable and refuses NaN and infinity."""
+    """Return compact JSON; non-ASCII text stays readable, and NaN and infinity raise ``ValueError``."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

@@ -1,13 +1,12 @@
-"""Read a trace file that anybody may have written.
+"""Reading of trace files that anybody may have written.
 
-What loads here is a run that could have been: exact types, bounded sizes, verdicts that follow from
-each other, positions that add up. Everything that plays runs may rely on that. Stored figures are not
-trusted but folded again. No torch.
+A run that loads is consistent: exact types, bounded sizes, verdicts that follow from each other, positions
+that add up. Code that plays runs may rely on that. Stored figures are not trusted but computed again.
 """
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,32 +20,31 @@ from specdemo.records.limits import (
     UserError,
     parse_config,
 )
-from specdemo.records.strict_json import MisfitError, Rebuilder, at
+from specdemo.records.strict_json import MisfitError, Rebuilder, at, number
 from specdemo.records.trace import (
     BASELINE,
     DRAFT,
     SPECULATIVE,
     TRACE_VERSION,
     WATCHED_VERSION,
-    Alternative,
     Calibration,
-    Emission,
     Lane,
+    Probability,
     Round,
     Run,
     RunConfig,
+    Seconds,
     Status,
-    Token,
 )
 
 MAX_BYTES = 16_000_000
 TOO_LARGE = f"The file is too large; a trace has at most {MAX_BYTES:,} bytes."
 MAX_PIECE_BYTES = 1_024
 MAX_PROMPT_TOKENS = 4 * MAX_PROMPT_CHARS + 1_024
-"""Up to four byte tokens a character, and a chat template."""
+"""Up to four byte tokens per character, and a chat template."""
 MAX_VOCABULARY = 2**18
 MAX_TOP = 5
-LONGEST = {
+MAX_ENTRIES = {
     "prompt_ids": MAX_PROMPT_TOKENS,
     "pair": 8,
     "versions": 32,
@@ -62,18 +60,18 @@ LONGEST = {
     "specials": MAX_VOCABULARY,
     "silent": 8,
 }
-ONE = 1.001
-"""What a probability summed up in floating point may reach."""
-SHORTEST_S = 1e-12
-"""No clock is finer; less would make rates overflow."""
-LEAST_COST = 1e-6
+MAX_PROBABILITY = 1.001
+"""A sum of probabilities in floating point may exceed 1 a little."""
+MIN_S = 1e-12
+"""Minimum of a time above 0. No clock is finer, and a smaller one would make rates overflow."""
+MIN_COST = 1e-6
 
 
 def load(data: str | bytes) -> Run:
-    """Check a trace file and rebuild its run, with its figures folded again.
+    """Check a trace file and return its run, with its figures computed again.
 
     Raises:
-        UserError: It is no trace, of a newer version, too large, or damaged; the sentence says where.
+        UserError: It is no trace, of a newer version, too large, or damaged; the message names the place.
     """
     raw = _parse(data)
     try:
@@ -86,7 +84,7 @@ def load(data: str | bytes) -> Run:
 
 
 def _parse(data: str | bytes) -> dict[str, Any]:
-    """The JSON object of a trace of a known version."""
+    """Return the JSON object of a trace of a known version."""
     if len(data) > MAX_BYTES:
         raise UserError(TOO_LARGE)
     try:
@@ -111,7 +109,7 @@ def _parse(data: str | bytes) -> dict[str, Any]:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose names differ: of two values under one name a reader may see either."""
+    """Return a JSON object, unless a name occurs twice: readers could see different values."""
     parts = dict(pairs)
     if len(parts) < len(pairs):
         raise UserError("This trace is damaged: one of its objects has the same name twice.")
@@ -131,19 +129,30 @@ def _config(value: Any) -> RunConfig:
         raise MisfitError(f"is refused: {str(error).rstrip('.')}") from error
 
 
-def _no_totals(_value: Any) -> dict[str, Any]:
-    return {}
+def _probability(value: Any) -> float:
+    found = number(value)
+    if not 0.0 <= found <= MAX_PROBABILITY:
+        raise MisfitError("must be a probability, from 0 to 1")
+    return found
 
 
-_SPECIAL = {RunConfig: _config, Mapping[str, Any]: _no_totals}
-_READ = Rebuilder(LONGEST, MAX_PROMPT_CHARS, _SPECIAL).reader(Run)
+def _seconds(value: Any) -> float:
+    found = number(value)
+    if found and found < MIN_S:
+        raise MisfitError("must be 0 or a positive number of seconds")
+    return found
+
+
+# Stored totals, whose type is Mapping[str, Any], are not read.
+_SPECIAL = {RunConfig: _config, Probability: _probability, Seconds: _seconds, Mapping[str, Any]: lambda _: {}}
+_READ = Rebuilder(MAX_ENTRIES, MAX_PROMPT_CHARS, _SPECIAL).reader(Run)
 
 
 def _check(run: Run) -> None:
-    """What types and sizes cannot say.
+    """Check what types and sizes cannot express.
 
     Raises:
-        MisfitError: With the first fault and where it is.
+        MisfitError: The first fault and its place.
     """
     for name in ("target", "draft"):
         if name not in run.pair:
@@ -176,27 +185,15 @@ def _check_lane(lane: Lane, name: str, run: Run) -> None:
         if round_.drafted and name != SPECULATIVE:
             raise MisfitError("must be empty in this lane", f"{where}.drafted")
         if run.watched is None:
-            at(where, _check_told, round_)
-        at(where, _check_round, round_)
+            at(where, _check_complete, round_)
+        at(where, _check_verdicts, round_)
         position += len(round_.emitted)
     if position - start > run.config.max_new_tokens:
         raise MisfitError(f"has more than the {run.config.max_new_tokens} tokens the run asked for")
 
 
-def _check_round(round_: Round) -> None:
-    _check_verdicts(round_)
-    for index, token in enumerate(round_.drafted):
-        at(f".drafted[{index}]", _check_token, token)
-    if round_.emission:
-        at(".emission", _check_emission, round_.emission)
-    for name in ("draft_s", "verify_s", "other_s", "prefill_s"):
-        seconds = getattr(round_, name)
-        if seconds and seconds < SHORTEST_S:
-            raise MisfitError("must be 0 or a positive number of seconds", f".{name}")
-
-
-def _check_told(round_: Round) -> None:
-    """What this program tells of its own rounds, and a watched server need not."""
+def _check_complete(round_: Round) -> None:
+    """Check values that this program always records, and a watched server may leave out."""
     if len(round_.drafted) > MAX_K:
         raise MisfitError(f"has {len(round_.drafted)} entries; at most {MAX_K} are allowed", ".drafted")
     for index, token in enumerate(round_.drafted):
@@ -208,53 +205,30 @@ def _check_told(round_: Round) -> None:
 
 
 def _check_verdicts(round_: Round) -> None:
-    """Accepted tokens lead, at most one is refused, and it decides what the target adds."""
+    """Check that accepted tokens come first, at most one is rejected, and the emission fits."""
     kept = round_.accepted
-    refused = any(token.rejected for token in round_.drafted)
+    has_rejected = any(token.rejected for token in round_.drafted)
     for index, token in enumerate(round_.drafted):
-        here = refused and index == kept
+        here = has_rejected and index == kept
         status = Status.ACCEPTED if index < kept else Status.DISCARDED
         if (token.status, token.compared, token.rejected) != (status, index < kept or here, here):
             raise MisfitError("has a verdict that contradicts its neighbours'", f".drafted[{index}]")
     if round_.emission is None:
-        if refused or not round_.finish or not kept:
+        if has_rejected or not round_.finish or not kept:
             raise MisfitError("is missing", ".emission")
         return
-    if kept < len(round_.drafted) and not refused:
+    if kept < len(round_.drafted) and not has_rejected:
         raise MisfitError("follows discarded tokens of which none was rejected", ".emission")
-    expected = Status.CORRECTED if refused else Status.BONUS
+    expected = Status.CORRECTED if has_rejected else Status.BONUS
     if round_.emission.status is not expected:
         raise MisfitError(f"must be {expected} here", ".emission.status")
-
-
-def _check_token(token: Token) -> None:
-    for name in ("q", "p", "raw_q", "raw_p", "accept_prob", "u"):
-        _check_probability(getattr(token, name), f".{name}")
-    _check_top(token.draft_top, ".draft_top")
-    _check_top(token.target_top, ".target_top")
-
-
-def _check_emission(emission: Emission) -> None:
-    for name in ("prob", "raw_prob", "residual_mass"):
-        _check_probability(getattr(emission, name), f".{name}")
-    _check_top(emission.top, ".top")
-
-
-def _check_top(top: Iterable[Alternative], where: str) -> None:
-    for index, other in enumerate(top):
-        _check_probability(other.prob, f"{where}[{index}][1]")
-
-
-def _check_probability(value: float | None, where: str) -> None:
-    if value is not None and not 0.0 <= value <= ONE:
-        raise MisfitError("must be a probability, from 0 to 1", where)
 
 
 def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
     if len(calibration.v) <= longest_draft:
         raise MisfitError(f"must have {longest_draft + 1} entries at least, for the longest draft", ".v")
     for name, costs in (("v", calibration.v), ("step_s", [calibration.step_s])):
-        if min(costs) < LEAST_COST:
+        if min(costs) < MIN_COST:
             raise MisfitError("must be positive", f".{name}")
     if calibration.c < 0:
         raise MisfitError("must not be negative", ".c")
@@ -264,16 +238,13 @@ def _check_calibration(calibration: Calibration, longest_draft: int) -> None:
 
 def _check_pieces(run: Run) -> None:
     for token, piece in run.pieces.items():
-        if not _is_piece(piece):
+        try:
+            fits = len(base64.b64decode(piece, validate=True)) <= MAX_PIECE_BYTES
+        except ValueError:
+            fits = False
+        if not fits:
             raise MisfitError(f"must be base64 of at most {MAX_PIECE_BYTES:,} bytes", f".pieces['{token}']")
     shown = set(run.prompt_ids).union(*(ids_in(r) for lane in run.lanes.values() for r in lane.rounds))
     for ids, name in ((shown, "the run shows"), (set(run.specials), "specials names")):
         if lacking := ids - run.pieces.keys():
             raise MisfitError(f"has no entry for token {min(lacking)}, which {name}", ".pieces")
-
-
-def _is_piece(piece: str) -> bool:
-    try:
-        return len(base64.b64decode(piece, validate=True)) <= MAX_PIECE_BYTES
-    except ValueError:
-        return False

@@ -9,14 +9,13 @@ from pathlib import PureWindowsPath
 from typing import Any, NamedTuple
 
 from specdemo.records.drafter_kinds import SERVER
-from specdemo.records.events import Event, RunLog
+from specdemo.records.events import Event, RunLog, race
 from specdemo.records.limits import UserError
-from specdemo.records.race import race
 from specdemo.records.trace import (
     AUTO,
     BASELINE,
     SPECULATIVE,
-    UNTOLD,
+    UNKNOWN_ID,
     WATCHED_VERSION,
     Alternative,
     Emission,
@@ -259,7 +258,7 @@ class _Lane:
         tokens = [self._accepted(token) for token in one.tokens[:accepted]]
         for place in range(accepted, drafted):
             first = rejected and place == accepted
-            tokens.append(Token(UNTOLD, None, None, Status.DISCARDED, compared=first, rejected=first))
+            tokens.append(Token(UNKNOWN_ID, None, None, Status.DISCARDED, compared=first, rejected=first))
         made = Round(
             index=self._index,
             position=self._position,

@@ -1,4 +1,4 @@
-"""The palette is legible: WCAG AA, in both themes, also on the tints that the stage paints behind text."""
+"""The palette reaches WCAG AA in both themes, also on the tints behind the stage's text."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def tinted(paper: str, colour: str, share: float) -> tuple[float, ...]:
 
 
 @pytest.mark.parametrize("palette", THEMES.values(), ids=THEMES)
-def test_text_reaches_aa_on_both_papers(palette: Palette):
+def test_text_reaches_aa_on_both_backgrounds(palette: Palette):
     for paper in (palette.page, palette.surface):
         for name in ("ink", "muted", "accent", "accepted", "discarded", "rejected", "corrected", "bonus"):
             assert contrast(rgb(getattr(palette, name)), rgb(paper)) >= AA, (name, paper)

@@ -1,4 +1,4 @@
-"""The charts the page embeds: complete, empty, readable, alike in both themes, told apart without colour."""
+"""The stage's charts: complete, empty, readable, the same in both themes, legible without color."""
 
 import re
 from dataclasses import asdict
@@ -9,7 +9,6 @@ import pytest
 
 from specdemo.charts.palette import THEMES
 from specdemo.charts.stage import NO_BASELINE, SELECTED, skeletons
-from specdemo.proof.chart import distribution_chart
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FILLED = {
@@ -74,7 +73,7 @@ def test_themes_differ_in_colours_of_the_palette_only(theme):
     assert set(colour.findall(str(charts[theme]))) <= set(asdict(THEMES[theme]).values())
 
 
-def test_text_and_lines_are_seen_from_the_back_of_the_room(charts):
+def test_text_and_lines_are_large_enough_for_a_projector(charts):
     for figure in charts.values():
         assert figure["layout"]["font"]["size"] >= 15
         assert figure["layout"]["title"]["text"]
@@ -85,7 +84,7 @@ def test_text_and_lines_are_seen_from_the_back_of_the_room(charts):
         assert lines and all(line["line"]["width"] >= 4 for line in lines)
 
 
-def test_every_axis_says_its_unit(charts):
+def test_every_axis_has_a_unit(charts):
     units = {"round", "tokens", "decode seconds", "place in the draft"}
     for name, figure in charts.items():
         for axis, part in axes(figure).items():
@@ -95,7 +94,7 @@ def test_every_axis_says_its_unit(charts):
             )
 
 
-def test_what_shares_a_chart_is_told_apart_without_colour(charts):
+def test_traces_of_a_chart_differ_without_color(charts):
     race, time, acceptance = (by_uid(charts[name]) for name in ("race", "time", "acceptance"))
     lanes = ("speculative", "baseline", "draft")
     assert len({race[lane]["line"]["dash"] for lane in lanes}) == 3
@@ -105,7 +104,7 @@ def test_what_shares_a_chart_is_told_apart_without_colour(charts):
     assert len({acceptance[uid]["marker"]["symbol"] for uid in ("corrected", "bonus")}) == 2
 
 
-def test_margins_of_the_live_charts_stay_as_they_are(charts):
+def test_margins_of_the_live_charts_are_fixed(charts):
     for name in LIVE:
         assert charts[name]["layout"]["margin"]["autoexpand"] is False
         assert all(axis["automargin"] is False for axis in axes(charts[name]).values())
@@ -134,7 +133,7 @@ def test_charts_over_rounds_can_mark_one(charts):
         assert (band[0]["xref"], band[0]["yref"]) == ("x", "paper")
 
 
-def test_the_other_looks_are_plotly_s_too(charts):
+def test_changes_for_narrow_and_dense_charts_are_valid_in_plotly(charts):
     assert [name for name, figure in charts.items() if figure["dense"]] == ["position"]
     for figure in charts.values():
         assert figure["dense"].keys() <= by_uid(figure).keys()
@@ -146,14 +145,3 @@ def test_the_other_looks_are_plotly_s_too(charts):
         assert bool(figure["narrow"]) == figure["layout"]["showlegend"]
         for part, look in figure["narrow"].items():
             go.Layout({part: figure["layout"][part] | look})
-
-
-def test_the_bars_of_two_samples_are_empty_and_told_apart_by_pattern(theme):
-    figure = distribution_chart()[theme]
-    bars = by_uid(figure)
-    assert list(bars) == ["speculative", "baseline"]
-    assert all(bar["orientation"] == "h" and bar["x"] == [None] for bar in bars.values())
-    patterns = {bar["marker"]["pattern"].get("shape") for bar in bars.values()}
-    assert len(patterns) == 2
-    assert figure["layout"]["barmode"] == "group" and figure["layout"]["showlegend"]
-    assert "legend" in figure["narrow"]

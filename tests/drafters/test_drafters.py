@@ -1,4 +1,4 @@
-"""Drafters that borrow from the target, and what a pair says of a drafter it cannot offer."""
+"""Drafters that share the target's layers, and the refusal of a drafter that a pair lacks."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def exit_rounds(target, depth, prompt, config):
     return list(speculate(host, EarlyExitDrafter(ExitRuntime(host, depth)), prompt, config))
 
 
-def test_an_exit_behind_the_last_layer_is_the_target_itself():
+def test_an_exit_after_the_last_layer_drafts_the_targets_own_tokens():
     target = tiny_llama(VOCAB, 1)
     rounds = exit_rounds(target, 2, [1, 2], config_for(k=3, max_new_tokens=20))
     assert all(r.accepted == len(r.drafted) for r in rounds) and len(rounds) == 5
@@ -39,7 +39,7 @@ def test_an_early_exit_leaves_the_targets_cache_as_it_was(rule):
     assert {r.drafted_by for r in rounds if r.drafted} == {"early-exit"}
 
 
-def test_it_drafts_what_the_first_layers_say():
+def test_an_early_exit_drafts_the_argmax_of_the_first_layers():
     target = tiny_llama(VOCAB, 3)
     shallow = first_layers(target, 1)
     text = [1, 2, 3]
@@ -93,7 +93,7 @@ def test_a_script_is_drafted_token_for_token():
 
 
 @pytest.mark.parametrize("drafter", ["feature-draft", "lookup+feature"])
-def test_a_drafter_the_pair_lacks_is_refused_in_words(drafter):
+def test_a_drafter_that_the_pair_lacks_is_refused(drafter):
     with pytest.raises(UserError, match="has no feature draft; choose another drafter"):
         run(tiny_pair(), drafter=drafter)
     bare = replace(tiny_pair(), draft=None)

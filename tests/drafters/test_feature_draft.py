@@ -1,4 +1,4 @@
-"""The feature draft: what decoding computes is what training unrolled, and its output is the target's."""
+"""The feature draft: decoding equals the unrolled steps of training, and the output is the target's."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def tapped(target, draft):
     return ModelRuntime(target, taps=draft.config.taps)
 
 
-def test_decoding_adds_nothing_to_what_is_stored_of_a_draft(draft):
+def test_decoding_leaves_the_stored_weights_unchanged(draft):
     before = list(draft.own_state())
     FeatureRuntime(draft).begin(256)
     assert len(draft.traces) == 1 and list(draft.own_state()) == before
@@ -82,7 +82,7 @@ def test_greedy_and_shared_noise_output_is_the_targets_own(target, draft, rule, 
 
 
 def test_each_round_drafts_from_states_of_everything_verified(target, draft):
-    """The first drafted distribution of every round equals one computed afresh from the whole text."""
+    """The first draft token of every round equals one computed again from the whole text."""
     host = tapped(target, draft)
     drafter = FeatureDrafter(FeatureRuntime(draft), host)
     config = config_for(k=3, max_new_tokens=24)
@@ -100,7 +100,7 @@ def test_each_round_drafts_from_states_of_everything_verified(target, draft):
         text += round_.emitted
 
 
-def test_an_untrained_draft_is_made_of_the_targets_last_layer_and_head(target):
+def test_an_untrained_draft_starts_from_the_targets_last_layer_and_head(target):
     target.model.norm.weight.data = torch.linspace(0.5, 3, 16)
     draft, last = feature_draft_for(target, KEPT), target.model.layers[-1]
     assert torch.equal(draft.mlp.down_proj.weight, last.mlp.down_proj.weight)
@@ -109,7 +109,7 @@ def test_an_untrained_draft_is_made_of_the_targets_last_layer_and_head(target):
     assert torch.equal(draft.lm_head.weight, target.lm_head.weight[KEPT])
 
 
-def test_norms_that_store_their_gains_otherwise_are_read_right(target):
+def test_norms_with_an_offset_gain_are_read_correctly(target):
     class OffsetRMSNorm(torch.nn.Module):
         def __init__(self):
             super().__init__()

@@ -1,4 +1,4 @@
-"""Copy drafts: the latest longest match, itself going on past the end, and the target's own output."""
+"""Prompt lookup: the latest longest match, copies beyond the end of the text, and the target's output."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def proposed(text, k, shortest=1):
 
 
 def brute_force(text, shortest):
-    """Position after the latest earlier occurrence of the longest matching end, by search."""
+    """Return the position after the latest earlier occurrence of the longest matching end, by search."""
     for size in range(min(LONGEST_MATCH, len(text)), shortest - 1, -1):
         for end in range(len(text) - 1, size - 1, -1):
             if text[end - size : end] == text[-size:]:
@@ -34,14 +34,14 @@ def brute_force(text, shortest):
 
 
 @given(text=TEXTS, shortest=st.integers(1, 3), split=st.integers(0, 30))
-def test_the_index_finds_what_a_search_finds_however_the_text_grew(text, shortest, split):
+def test_the_index_finds_the_same_match_as_a_search(text, shortest, split):
     index = NgramIndex()
     index.extend(text[:split])
     index.extend(text)
     assert index.find(text, shortest) == brute_force(text, shortest)
 
 
-def test_the_longest_match_wins_and_among_equals_the_latest():
+def test_the_longest_match_wins_and_on_a_tie_the_latest():
     assert proposed([1, 2, 3, 9, 2, 3, 8, 1, 2, 3], 2) == [9, 2]
     assert proposed([5, 3, 9, 5, 3, 8, 5, 3], 1) == [8]
 
@@ -51,7 +51,7 @@ def test_a_copy_goes_on_past_the_end_of_the_text():
     assert proposed([4, 4], 2) == [4, 4]
 
 
-def test_nothing_is_copied_where_nothing_matches_well_enough():
+def test_nothing_is_copied_without_a_match_of_enough_tokens():
     assert proposed([1, 2, 3, 4], 3) == []
     assert proposed([1, 2, 3, 1], 3, shortest=2) == []
 

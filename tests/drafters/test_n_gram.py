@@ -1,4 +1,4 @@
-"""Tables of what usually follows: counted as by hand, found again, kept on disk, and drafted from."""
+"""Tables of n-grams: counts, lookups, files and drafts."""
 
 import json
 
@@ -38,7 +38,7 @@ def written(*texts, start=0):
 
 
 def chance_by_hand(texts, context, token):
-    """The module's formula, one context at a time."""
+    """Return the probability by the module's formula, for one context."""
     own = [(t.ids.tolist(), at) for t in texts for at in range(max(1, t.start), len(t.ids))]
     if not context:
         return sum(ids[at] == token for ids, at in own) / len(own)
@@ -58,52 +58,54 @@ def test_chances_are_those_of_the_formula():
     for text in texts:
         ids = text.ids.tolist()
         for at in range(2, len(ids)):
-            guess = table.after(ids[:at])
+            entry = table.after(ids[:at])
             chances = [
                 {token: chance_by_hand(texts, tuple(ids[at - size : at]), token) for token in range(5)}
                 for size in range(1, min(LONGEST, at) + 1)
             ]
             # A context that adds nothing to a shorter one has no entry.
             assert any(
-                guess.chance == pytest.approx(by_token[guess.token], abs=0.003)
-                and by_token[guess.token] == pytest.approx(max(by_token.values()))
+                entry.chance == pytest.approx(by_token[entry.token], abs=0.003)
+                and by_token[entry.token] == pytest.approx(max(by_token.values()))
                 for by_token in chances
             )
             tried += 1
     assert tried > 50
 
 
-def test_the_longest_context_that_is_known_speaks():
+def test_the_longest_known_context_decides():
     table = count_n_grams(written(*[[1, 2, 3, 4, 5]] * 9, *[[9, 3, 4, 7]] * 20), VOCAB)
     assert table.after([1, 2, 3, 4]).token == 5
     assert table.after([8, 3, 4]).token == table.after([4]).token == 7
     assert table.after([50]) is None and table.after([]) is None
 
 
-def test_only_what_the_target_wrote_is_counted():
+def test_only_the_targets_own_tokens_are_counted():
     texts = written([1, 2, 3, 4], [1, 2, 3, 4], [5, 6, 7, 8], [5, 6, 7, 8], [5, 6, 7, 8], start=3)
     table = count_n_grams(texts, VOCAB)
     assert table.after([1, 2, 3]).token == 4
     assert table.after([1]) is None and table.after([1, 2]) is None
 
 
-def test_one_context_is_hashed_as_many_are():
+def test_one_context_has_the_same_hash_as_in_a_batch():
     contexts = np.random.default_rng(1).integers(0, 200_000, size=(50, 3))
     keys = narrow(wide_keys_of(contexts))
     assert keys.tolist() == [int(key_of(row)) for row in contexts.tolist()]
     assert len(set(keys.tolist())) == 50
     short = [(a,) for a in range(30)] + [(a, b) for a in range(30) for b in range(30)]
-    assert len({int(key_of(context)) for context in short}) == len(short), "sizes and orders are told apart"
+    assert len({int(key_of(context)) for context in short}) == len(short), (
+        "contexts of other sizes and orders have other keys"
+    )
 
 
-def test_a_small_table_keeps_what_gains_most():
+def test_a_small_table_keeps_the_most_useful_entries():
     texts = written(*[[1, 2]] * 50, *[[3, 4]] * 2, *[[5, 6]] * 20)
     table = count_n_grams(texts, VOCAB, most_bytes=2 * ENTRY_BYTES)
     assert len(table) == 2
     assert table.after([1]).token == 2 and table.after([5]).token == 6 and table.after([3]) is None
 
 
-def test_a_table_comes_back_from_disk_and_a_damaged_one_does_not(tmp_path):
+def test_a_saved_table_loads_and_a_damaged_one_does_not(tmp_path):
     table = count_n_grams(written(*[[1, 2, 3, 4, 5]] * 3), VOCAB)
     table.save(tmp_path)
     loaded = load_n_gram(tmp_path, VOCAB)
@@ -124,26 +126,26 @@ def test_a_table_comes_back_from_disk_and_a_damaged_one_does_not(tmp_path):
         load_n_gram(tmp_path, VOCAB)
 
 
-def test_hits_count_what_a_table_would_have_guessed():
+def test_hits_count_the_tokens_that_a_table_predicts():
     table = count_n_grams(written(*[[1, 2, 3]] * 30), VOCAB)
     found = hits(table, written([1, 2, 3], [1, 9, 3], start=1))
     assert [found["known"], found["sure"]] == [0.75, 0.75]
     assert [found["agreement"], found["sure_agreement"]] == pytest.approx([2 / 3, 2 / 3])
 
 
-def proposed(table, text, length, least=0.0):
+def proposed(table, text, length):
     length.start(8)
-    return NGramDrafter(table, CPU, least).propose(text, length, GreedyRule()).ids.tolist()
+    return NGramDrafter(table, CPU).propose(text, length, GreedyRule()).ids.tolist()
 
 
-def test_a_draft_is_a_chain_of_guesses_as_long_as_there_are_any():
+def test_a_draft_goes_on_while_the_table_has_entries():
     table = count_n_grams(written(*[[1, 2, 3, 4, 5]] * 9), VOCAB)
     assert proposed(table, [7, 1], FixedLength(3)) == [2, 3, 4]
     assert proposed(table, [7, 1], FixedLength(9)) == [2, 3, 4, 5]
-    assert proposed(table, [7], FixedLength(3)) == proposed(table, [1], FixedLength(3), least=0.999) == []
+    assert proposed(table, [7], FixedLength(3)) == []
 
 
-def test_an_automatic_length_stops_where_a_guess_is_not_worth_its_row():
+def test_an_automatic_length_stops_before_a_token_that_does_not_pay():
     table = count_n_grams(written(*[[1, 2, 3]] * 50, *[[3, token] for token in range(10, 40)]), VOCAB)
     dear = Calibration(step_s=0.01, c=0.0, v=tuple(1 + 0.5 * n for n in range(13)), row_floor=None)
     assert proposed(table, [1], AutoLength(dear)) == [2, 3]
@@ -151,13 +153,13 @@ def test_an_automatic_length_stops_where_a_guess_is_not_worth_its_row():
 
 
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
-def test_whatever_a_table_says_the_text_stays_the_targets(rule):
+def test_a_table_leaves_the_text_to_the_target(rule):
     target = tiny_llama(VOCAB, 3)
     config = config_for(rule, k=4, max_new_tokens=60)
     alone = emitted(baseline_rounds(target, [1, 2, 3], config))
     table = count_n_grams(written([1, 2, 3, *alone[:30]], start=3), VOCAB)
     model = DraftModelDrafter(ModelRuntime(nearby(target, 5, 0.2)))
-    drafter = FirstOf([PromptLookupDrafter(CPU, 2), NGramDrafter(table, CPU, 0.05), model])
+    drafter = FirstOf([PromptLookupDrafter(CPU, 2), NGramDrafter(table, CPU), model])
     rounds = list(speculate(ModelRuntime(target), drafter, [1, 2, 3], config))
     assert emitted(rounds) == alone
     assert {"n-gram", "draft-model"} <= {r.drafted_by for r in rounds}
@@ -165,7 +167,7 @@ def test_whatever_a_table_says_the_text_stays_the_targets(rule):
     assert sum(r.accepted for r in kept) > 0
 
 
-def test_chances_become_what_came_true():
+def test_calibrated_chances_are_the_observed_rates():
     rng = np.random.default_rng(3)
 
     def texts(count):
@@ -176,11 +178,11 @@ def test_chances_become_what_came_true():
             )
         return written(*(text for pair in pairs for text in pair), start=1)
 
-    guesses = sorted((int(key_of([token])), token + 1, chance) for token, chance in ((1, 230), (10, 130)))
-    keys, tokens, chances = (np.array(values) for values in zip(*guesses, strict=True))
+    entries = sorted((int(key_of([token])), token + 1, chance) for token, chance in ((1, 230), (10, 130)))
+    keys, tokens, chances = (np.array(values) for values in zip(*entries, strict=True))
     table = NGramTable(keys.astype(np.uint32), tokens.astype(np.uint16), chances.astype(np.uint8), VOCAB)
     worth = calibration(table, texts(1000))
-    told = table.with_chances(worth)
-    assert told.after([1]) == (2, pytest.approx(0.6, abs=0.05))
-    assert told.after([10]) == (11, pytest.approx(0.3, abs=0.05))
+    calibrated = table.with_chances(worth)
+    assert calibrated.after([1]) == (2, pytest.approx(0.6, abs=0.05))
+    assert calibrated.after([10]) == (11, pytest.approx(0.3, abs=0.05))
     assert calibration(table, texts(2))(np.array([0.3])) == 0.3, "too few to tell"

@@ -1,4 +1,4 @@
-"""The draft length: fixed as asked, automatic as the costs and the acceptance seen so far suggest."""
+"""Draft lengths: fixed, or automatic from the costs and the acceptance rates observed so far."""
 
 import dataclasses
 from itertools import pairwise
@@ -22,7 +22,7 @@ KINDS = pytest.mark.parametrize("kind", [AutoLength, PlannedLength])
 
 
 def drafted(length, scores, most=MAX_K):
-    """How many tokens a drafter would draft that sees ``scores`` at every step."""
+    """Return the number of tokens drafted if every step has the logits ``scores``."""
     length.start(most)
     count = 0
     while length.wants_step():
@@ -32,8 +32,8 @@ def drafted(length, scores, most=MAX_K):
     return count
 
 
-def refused(length, scores, rounds):
-    """What is drafted in so many rounds whose first token is refused."""
+def rejected(length, scores, rounds):
+    """Return the numbers of tokens drafted in so many rounds whose first token is rejected."""
     counts = []
     for _ in range(rounds):
         counts.append(drafted(length, scores))
@@ -42,7 +42,7 @@ def refused(length, scores, rounds):
 
 
 def play(kind, given, text):
-    """A whole run on a machine that costs what it is said to cost."""
+    """Simulate a run on a machine with the costs ``given``."""
     return decode(kind(given), text, given)
 
 
@@ -56,28 +56,17 @@ def test_a_sure_cheap_draft_goes_on_to_the_limit_and_an_unsure_one_stops():
     assert drafted(AutoLength(costs(0.05, FREE)), SURE, most=3) == 3
     assert drafted(AutoLength(costs(0.05, STEEP)), UNSURE) == 0
     dear = AutoLength(costs(5.0, FREE))
-    assert drafted(dear, SURE) == 0, "a step dearer than the tokens it can win is not made"
+    assert drafted(dear, SURE) == 0, "a step costs more than the tokens it can gain"
 
 
 @KINDS
-def test_nothing_is_drafted_where_nothing_is_of_use(kind):
+def test_nothing_is_drafted_if_no_token_is_useful(kind):
     length = kind(costs(0.05, FREE))
     assert [drafted(length, SURE, most=0) for _ in range(2 * PROBE_EVERY)] == [0] * 2 * PROBE_EVERY
     assert not length.wants_copy(1)
 
 
-def test_it_learns_from_what_became_of_its_drafts():
-    bad = AutoLength(costs(0.1, FREE))
-    refused(bad, SURE, 60)
-    assert drafted(bad, SURE) <= 1
-    good = AutoLength(costs(0.1, FREE))
-    for _ in range(60):
-        count = drafted(good, UNSURE)
-        good.observe(accepted=count, compared=count, emitted=count + 1)
-    assert drafted(good, UNSURE) > drafted(AutoLength(costs(0.1, FREE)), UNSURE)
-
-
-def test_copies_are_wanted_in_proportion_to_the_match():
+def test_longer_matches_give_longer_copies():
     def copied(matched):
         length = AutoLength(costs(0.0, tuple(1.0 + 0.3 * n for n in range(MAX_K + 1))))
         length.start(MAX_K)
@@ -86,33 +75,23 @@ def test_copies_are_wanted_in_proportion_to_the_match():
     assert copied(1) < copied(2) < copied(3)
 
 
-def test_a_copy_is_not_wanted_where_a_draft_would_bring_more():
+def test_a_copy_is_not_wanted_if_a_draft_would_gain_more():
     def copied(length, matched):
         length.start(MAX_K)
         return sum(1 for _ in iter(lambda: length.wants_copy(matched), False))
 
-    alone, beside_a_draft = AutoLength(costs(0.0, FREE)), AutoLength(costs(0.01, FREE))
-    assert copied(alone, 1) == copied(alone, 3) == copied(beside_a_draft, 3) == MAX_K
+    alone, with_draft = AutoLength(costs(0.0, FREE)), AutoLength(costs(0.01, FREE))
+    assert copied(alone, 1) == copied(alone, 3) == copied(with_draft, 3) == MAX_K
     for _ in range(20):
-        count = drafted(beside_a_draft, SURE)
-        beside_a_draft.observe(count, count, count + 1)
-        copied(beside_a_draft, 1)
-        beside_a_draft.observe(0, min(1, count), 1)
-    assert copied(beside_a_draft, 1) == 0
-
-
-def test_a_planned_length_follows_the_acceptance_rate():
-    planned = PlannedLength(costs(0.1, FREE))
-    for _ in range(60):
-        count = drafted(planned, UNSURE)
-        planned.observe(accepted=count, compared=count, emitted=count + 1)
-    assert drafted(planned, UNSURE) == MAX_K
-    refused(planned, UNSURE, 60)
-    assert drafted(planned, UNSURE) <= 1
+        count = drafted(with_draft, SURE)
+        with_draft.observe(count, count, count + 1)
+        copied(with_draft, 1)
+        with_draft.observe(0, min(1, count), 1)
+    assert copied(with_draft, 1) == 0
 
 
 @KINDS
-def test_a_cost_that_rises_once_is_filled_up_to_or_jumped_over(kind):
+def test_a_cost_that_rises_in_one_step_is_drafted_up_to_or_beyond(kind):
     hard = [stream(lambda token: 0.5, seed) for seed in range(4)]
     filled = [k for text in hard for k in play(kind, costs(0.05, AFTER_FOUR), text).drafted]
     assert filled.count(3) > len(filled) / 3 and max(filled[:-1]) <= 4
@@ -122,23 +101,10 @@ def test_a_cost_that_rises_once_is_filled_up_to_or_jumped_over(kind):
 
 
 @KINDS
-def test_refusals_at_the_start_do_not_end_drafting_for_ever(kind):
-    length = kind(costs(0.25, FREE))
-    assert drafted(length, SURE) > 0
-    refused(length, SURE, 4)
-    good = 0
-    for _ in range(40):
-        count = drafted(length, SURE)
-        good += count > 0
-        length.observe(accepted=count, compared=count, emitted=count + 1)
-    assert good > 15
-
-
-@KINDS
-def test_an_undrafted_round_in_so_many_is_a_probe_by_its_number(kind):
+def test_one_in_so_many_undrafted_rounds_is_a_probe(kind):
     length = kind(costs(0.2, FREE))
-    refused(length, SURE, 200)
-    counts = refused(length, SURE, 10 * PROBE_EVERY)
+    rejected(length, SURE, 200)
+    counts = rejected(length, SURE, 10 * PROBE_EVERY)
     probes = [index for index, count in enumerate(counts) if count]
     assert set(counts) == {0, 1} and len(probes) == 10
     assert {later - earlier for earlier, later in pairwise(probes)} == {PROBE_EVERY}
@@ -148,11 +114,11 @@ def test_an_undrafted_round_in_so_many_is_a_probe_by_its_number(kind):
 @pytest.mark.parametrize("name", TABLES)
 def test_good_text_after_a_bad_start_is_drafted_again(kind, name):
     texts = [stream(lambda token: 0.0 if token < 40 else 0.8, seed) for seed in range(4)]
-    sure = [dataclasses.replace(text, told=(0.9,) * len(text.told)) for text in texts]
+    sure = [dataclasses.replace(text, confidence=(0.9,) * len(text.confidence)) for text in texts]
     good = [stream(lambda token: 0.8, seed) for seed in range(4)]
     for text, fresh in zip(sure, good, strict=True):
         late = play(kind, table(name), text)
-        # What a fresh run needs for as much good text, and the wait for a probe.
+        # The cost of a fresh run for as much good text, and the wait for a probe.
         share = (len(text.luck) - 40) / len(fresh.luck)
         bound = 40 * 1.1 + PROBE_EVERY + 1.1 * share * play(kind, table(name), fresh).cost
         assert late.cost < bound
@@ -162,8 +128,8 @@ def test_good_text_after_a_bad_start_is_drafted_again(kind, name):
 @pytest.mark.parametrize("given", [*TABLES.values(), (0.25, FREE), (0.25, PAID_ONCE), (5.5, FREE)])
 def test_a_draft_that_is_never_right_costs_little(kind, given):
     never = stream(lambda token: 0.0, seed=0)
-    for told in (0.05, 0.5, 0.95):
-        text = dataclasses.replace(never, told=(told,) * len(never.told))
+    for confidence in (0.05, 0.5, 0.95):
+        text = dataclasses.replace(never, confidence=(confidence,) * len(never.confidence))
         assert play(kind, costs(*given), text).cost < 1.05 * len(text.luck)
 
 
@@ -204,7 +170,7 @@ def test_it_is_nearly_as_good_as_the_best_fixed_length_everywhere(kind, name):
         ratios[label] = rate(lambda: kind(true), texts, true) / best
     assert min(ratios.values()) > 0.97, ratios
     if kind is AutoLength:
-        assert sum(ratios.values()) > 1.02 * len(ratios), "it is told more than a fixed length knows"
+        assert sum(ratios.values()) > 1.02 * len(ratios), "it has more information than a fixed length"
 
 
 def test_auto_needs_costs_and_follows_the_device():

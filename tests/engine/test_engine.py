@@ -127,7 +127,7 @@ def test_one_target_pass_a_round_and_one_a_token_in_the_baseline():
     assert len(list(autoregress(alone, [1, 4, 2], config))) == alone.passes == 20
 
 
-def test_the_length_learns_the_verdict_and_the_seconds_of_every_round():
+def test_the_draft_length_gets_the_verdict_and_the_seconds_of_every_round():
     class Listening(FixedLength):
         def observe(self, accepted, compared, emitted):
             verdicts.append((accepted, compared, emitted))
@@ -151,7 +151,7 @@ def test_the_first_token_may_end_the_text():
     assert emitted(rounds) == first and rounds[-1].finish is Finish.EOS
 
 
-def test_an_accepted_end_of_sequence_cuts_the_rest_of_the_draft_off():
+def test_an_accepted_eos_discards_the_rest_of_the_draft():
     target, _ = models(4, 0.0)
     alone = emitted(baseline_rounds(target, [1], config_for(max_new_tokens=8)))
     eos = frozenset({alone[1]}) if alone[1] != alone[0] else frozenset({alone[0]})
@@ -188,14 +188,14 @@ def test_a_run_ends_at_the_context_limit_and_a_prompt_that_fills_it_is_refused()
         list(autoregress(padded, [1] * 29, config_for(max_new_tokens=4)))
 
 
-def test_an_empty_prompt_is_refused_in_words():
+def test_an_empty_prompt_is_refused():
     target, _ = models(0, 0.0)
     with pytest.raises(UserError, match="prompt is empty"):
         baseline_rounds(target, [], config_for())
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-def test_logits_that_are_no_numbers_raise_before_anything_is_emitted(rule):
+def test_nan_logits_raise_before_anything_is_emitted(rule):
     target, draft = models(0, 0.1)
     target.lm_head.weight.data[2] = float("nan")
     with pytest.raises(FloatingPointError, match="NaN"):
@@ -232,8 +232,8 @@ def test_recorded_probabilities_are_those_of_the_models():
         text += round_.emitted
 
 
-def test_a_token_drawn_with_a_probability_that_rounds_to_nothing_can_be_written_down():
-    """Two types of numbers may meet: what one holds is 0 in the other."""
+def test_a_draft_token_whose_probability_rounds_to_0_can_be_recorded():
+    """Models may differ in precision: a probability in one can be 0 in the other."""
     p, q = torch.tensor([0.5, 0.5]), torch.tensor([[1.0, 1e-60]], dtype=torch.float64)
     draft = Draft(torch.tensor([1]), probs=q, rows=torch.tensor([1]), logits=q.log(), by="draft-model")
     logits = p.log().expand(2, -1)

@@ -1,8 +1,8 @@
-"""Speculative output has the target's distribution: proved to twelve digits over every way a run can go.
+"""Speculative output has the target's distribution, proved to twelve digits over every path of a run.
 
-A round of k drafted tokens and the target's own, continued by the target where it fell short of k + 1
-tokens, must put out each sequence of k + 1 tokens with the probability the target gives it. So must
-whole runs of several rounds, whatever drafts and however many tokens.
+A round of k draft tokens, continued by the target alone if it emitted fewer than k + 1, must emit each
+sequence of k + 1 tokens with the target's probability. So must whole runs of several rounds, with every
+drafter.
 """
 
 import itertools
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.all_ways import AT, every_way
-from helpers.samples import told_by_time
+from helpers.samples import timed_by_verdict
 from helpers.tiny import Choosy, TableRuntime, config_for, emitted
 from scipy.stats import chisquare
 
@@ -49,7 +49,7 @@ WARPS = {"plain": {}, "top-k": {"top_k": 2}, "top-p": {"top_p": 0.75}}
 CPU = torch.device("cpu")
 EXACT = 1e-12
 PLAINLY = 1e-2
-"""A wrong rule is further off than this in at least one sequence's probability."""
+"""Minimum error of a wrong rule in at least one sequence's probability."""
 
 Logits = dict[tuple[int, ...], torch.Tensor]
 Chances = dict[tuple[int, ...], float]
@@ -57,7 +57,7 @@ Chances = dict[tuple[int, ...], float]
 
 @cache
 def logits(seed: int) -> Logits:
-    """Random scores after the prompt and every continuation of it."""
+    """Return random logits after the prompt and every continuation of it."""
     generator = torch.Generator().manual_seed(seed)
     tails = [tail for size in range(DEEPEST + 1) for tail in itertools.product(range(VOCAB), repeat=size)]
     return {(*PROMPT, *t): torch.randn(VOCAB, generator=generator, dtype=torch.float64) for t in tails}
@@ -65,7 +65,7 @@ def logits(seed: int) -> Logits:
 
 TARGET, DRAFT = logits(8), logits(2)
 HEAD = torch.tensor([0, 2])
-"""Ids that a draft with a reduced vocabulary can say."""
+"""The ids of a draft with a reduced vocabulary."""
 
 
 def whole_draft() -> Drafter:
@@ -79,7 +79,7 @@ def reduced_draft() -> Drafter:
 
 
 def chances_of(tails: Iterable[Sequence[int]], start: Sequence[int], config: RunConfig) -> Chances:
-    """Probability that the warped target goes on with each of ``tails`` after the prompt and ``start``."""
+    """Return the warped target's probability of each of ``tails`` after the prompt and ``start``."""
     found = {}
     for tail in tails:
         text, chance = (*PROMPT, *start), 1.0
@@ -96,9 +96,9 @@ def probability(text: tuple[int, ...], config: RunConfig) -> list[float]:
 
 
 def error(ways: Iterable[tuple[float, list[int]]], tokens: int, config: RunConfig) -> float:
-    """Largest difference between what comes out and the target, over all sequences of ``tokens``.
+    """Return the largest difference in probability from the target, over all sequences of ``tokens``.
 
-    What a way puts out is continued by the target itself.
+    The output of each path is continued by the target alone.
     """
     heads: Chances = defaultdict(float)
     for chance, ids in ways:
@@ -118,7 +118,7 @@ def one_round(
     at: float = AT[1],
     base: type[RejectionRule] = RejectionRule,
 ) -> float:
-    """Error of the first round's output in every way the engine can go through it."""
+    """Return the error of the first round's output over every path through the engine."""
 
     def run(rule: RejectionRule) -> list[int]:
         return next(speculate(TableRuntime(TARGET), drafter(), PROMPT, config, rule=rule)).emitted
@@ -127,31 +127,31 @@ def one_round(
 
 
 def sampled(k: int, **changes: object) -> RunConfig:
-    """Settings for one round that may draft k tokens."""
+    """Return settings for one round that may draft k tokens."""
     return replace(SAMPLED, k=k, max_new_tokens=k + 1, **changes)
 
 
 SITES = [*itertools.product((1, 2), AT), (3, AT[1])]
-"""Draft lengths and where in the cells their numbers lie; what holds at two tokens' ends holds at three's."""
+"""Draft lengths, and places of the numbers in their cells; for k = 3 the middle is enough."""
 
 
 @pytest.mark.parametrize(("k", "at"), SITES)
 @pytest.mark.parametrize("warping", WARPS)
 @pytest.mark.parametrize("drafter", [whole_draft, reduced_draft])
-def test_a_round_puts_out_exactly_the_targets_distribution(drafter, warping, k, at):
+def test_a_round_has_exactly_the_targets_distribution(drafter, warping, k, at):
     assert one_round(sampled(k, **WARPS[warping]), drafter, at) < EXACT
 
 
 @pytest.mark.parametrize(("k", "at"), SITES)
 @pytest.mark.parametrize("warping", WARPS)
-def test_whatever_is_copied_a_round_puts_out_exactly_the_targets_distribution(warping, k, at):
+def test_a_round_of_copied_tokens_has_exactly_the_targets_distribution(warping, k, at):
     config = sampled(k, **WARPS[warping])
     for script in itertools.product(range(VOCAB), repeat=k):
         assert one_round(config, lambda s=script: ScriptedDrafter(s, CPU), at) < EXACT, script
 
 
-def test_what_the_target_cannot_say_never_comes_out_at_any_number():
-    """A coin of 0 against p = 0: the one number that "at most" would take for "less than"."""
+def test_a_token_of_probability_0_is_never_emitted():
+    """A uniform draw of 0 must not be accepted at p = 0."""
     config = sampled(1, top_k=1)
     (only,) = (token for token, p in enumerate(probability(tuple(PROMPT), config)) if p > 0)
     for token in {0, 1, 2} - {only}:
@@ -167,16 +167,16 @@ DRAFTERS = {
     "prompt-lookup": lambda: PromptLookupDrafter(CPU),
     "lookup+model": lambda: FirstOf([PromptLookupDrafter(CPU), whole_draft()]),
     "n-gram": lambda: NGramDrafter(TABLE, CPU),
-    "n-gram+model": lambda: FirstOf([NGramDrafter(TABLE, CPU, 0.5), whole_draft()]),
+    "n-gram+model": lambda: FirstOf([NGramDrafter(TABLE, CPU), whole_draft()]),
 }
 
 
 def whole_run(
     config: RunConfig, drafter: Callable[[], Drafter], length: Callable[[], DraftLength] = lambda: None
 ) -> tuple[float, list[Round]]:
-    """Error of a whole run's output over every way it can go, and the rounds of all ways.
+    """Return the error of a run's output over every path, and the rounds of all paths.
 
-    Each way starts a drafter and a length anew.
+    Each path has a fresh drafter and length.
     """
     rounds: list[Round] = []
 
@@ -190,7 +190,7 @@ def whole_run(
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_a_run_of_several_rounds_puts_out_exactly_the_targets_distribution(name, k):
+def test_a_run_of_several_rounds_has_exactly_the_targets_distribution(name, k):
     off, rounds = whole_run(replace(SAMPLED, k=k, max_new_tokens=3), DRAFTERS[name])
     assert off < EXACT
     assert 0 < sum(r.accepted for r in rounds) < sum(r.compared for r in rounds)
@@ -201,10 +201,10 @@ def test_a_run_of_several_rounds_puts_out_exactly_the_targets_distribution(name,
 
 @pytest.mark.parametrize("kind", [AutoLength, PlannedLength])
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_an_automatic_length_puts_out_exactly_the_targets_distribution(name, kind):
-    off, rounds = whole_run(replace(SAMPLED, max_new_tokens=3), DRAFTERS[name], told_by_time(kind))
+def test_a_run_with_automatic_length_has_exactly_the_targets_distribution(name, kind):
+    off, rounds = whole_run(replace(SAMPLED, max_new_tokens=3), DRAFTERS[name], timed_by_verdict(kind))
     assert off < EXACT
-    assert len({len(r.drafted) for r in rounds}) > 1, "it must not always choose alike"
+    assert len({len(r.drafted) for r in rounds}) > 1, "it must choose different lengths"
 
 
 def test_the_target_alone_draws_exactly_from_its_own_distribution():
@@ -212,7 +212,7 @@ def test_the_target_alone_draws_exactly_from_its_own_distribution():
     assert off < EXACT and not any(r.drafted for r in rounds)
 
 
-# What is wrong is seen to be wrong.
+# Wrong rules are detected.
 
 
 @pytest.mark.parametrize("base", [WrongAcceptEverything, WrongNoResidual])
@@ -221,7 +221,7 @@ def test_the_wrong_rules_are_plainly_off(k, base):
     assert one_round(sampled(k), base=base) > PLAINLY
 
 
-def test_dropping_a_drafted_token_after_seeing_it_is_plainly_off():
+def test_dropping_a_draft_token_after_seeing_it_is_plainly_off():
     assert one_round(sampled(1), lambda: Choosy(TableRuntime(DRAFT))) > PLAINLY
 
 
@@ -230,17 +230,17 @@ def test_a_wrong_residual_is_plainly_off(monkeypatch):
     assert one_round(sampled(3)) > PLAINLY
 
 
-def test_stopping_at_no_refusal_is_plainly_off(monkeypatch):
+def test_ignoring_rejections_is_plainly_off(monkeypatch):
     monkeypatch.setattr(specdemo.engine.rules, "leading_agreements", lambda agree: torch.tensor(len(agree)))
     assert one_round(sampled(3)) > PLAINLY
 
 
-# Shared noise: the speculative output is the baseline's, and the baseline's is the target's.
+# Shared noise: the speculative output equals the baseline, which has the target's distribution.
 
 
 @pytest.mark.parametrize("warping", WARPS)
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_shared_noise_puts_out_the_baselines_own_tokens(name, warping):
+def test_shared_noise_emits_the_baselines_tokens(name, warping):
     config = config_for(Rule.SHARED_NOISE, temperature=0.9, max_new_tokens=4, k=3, **WARPS[warping])
     accepted = 0
     for seed in range(25):
@@ -251,8 +251,8 @@ def test_shared_noise_puts_out_the_baselines_own_tokens(name, warping):
     assert accepted > 0
 
 
-def test_shared_noise_keeps_every_token_of_a_reduced_draft_that_agrees_with_the_target():
-    """Both read the noise of the same ids, whatever rows of their heads those have."""
+def test_shared_noise_accepts_every_token_of_a_reduced_draft_that_agrees_with_the_target():
+    """Both read the noise by token id, not by row of their heads."""
     unsaid = torch.tensor([0.0, float("-inf"), 0.0], dtype=torch.float64)
     target = {context: scores + unsaid for context, scores in TARGET.items()}
     draft = TableRuntime({context: scores[HEAD] for context, scores in TARGET.items()})

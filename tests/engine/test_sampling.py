@@ -40,7 +40,7 @@ def test_half_precision_is_widened_and_float64_kept():
 
 @given(weights=PROBS, u=st.floats(0, 1, exclude_max=True))
 @example(weights=[0.0, 1.0], u=0.0)
-def test_draw_inverts_the_running_sum_and_never_returns_the_impossible(weights, u):
+def test_draw_inverts_the_running_sum_and_never_returns_weight_0(weights, u):
     index = draw(torch.tensor(weights), torch.tensor([u], dtype=torch.float64)).item()
     assert weights[index] > 0
     total = math.fsum(weights)
@@ -50,13 +50,13 @@ def test_draw_inverts_the_running_sum_and_never_returns_the_impossible(weights, 
 
 @pytest.mark.parametrize("u", [0.0, 0.3, 1 - 2**-53])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.0])
-def test_weights_that_are_no_distribution_give_an_index_there_is(bad, u):
+def test_weights_without_a_distribution_give_a_valid_index(bad, u):
     for weights in (torch.full((4,), bad), torch.tensor([0.5, bad, 0.5, 0.0])):
         assert 0 <= draw(weights, torch.tensor([u], dtype=torch.float64)).item() < 4
 
 
-def test_a_scan_in_parallel_draws_nothing_impossible(monkeypatch):
-    """On a GPU every step of a running sum is added up in an order of its own."""
+def test_a_parallel_running_sum_never_draws_weight_0(monkeypatch):
+    """On a GPU each step of a running sum is added up in its own order."""
     scan, noise = torch.Tensor.cumsum, torch.Generator().manual_seed(0)
 
     def parallel(weights, dim):
@@ -74,7 +74,7 @@ def test_a_scan_in_parallel_draws_nothing_impossible(monkeypatch):
             assert weights[draw(there, u[None].to(there.device)).item()] > 0
 
 
-def test_equal_tokens_at_the_edge_of_the_nucleus_are_kept_by_id_however_the_device_sorts(monkeypatch):
+def test_equal_tokens_at_the_edge_of_top_p_are_kept_by_id_on_every_device(monkeypatch):
     sort = torch.Tensor.sort
 
     def unstable(scores, dim=-1, descending=False, stable=False):
@@ -90,7 +90,7 @@ def test_equal_tokens_at_the_edge_of_the_nucleus_are_kept_by_id_however_the_devi
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_rows_without_a_distribution_are_seen_wherever_they_stand(bad):
+def test_a_row_without_a_distribution_is_detected(bad):
     logits = torch.zeros(3, 4)
     logits[1, 2] = float("-inf")
     assert has_numbers(logits)
@@ -116,7 +116,7 @@ def test_residual_without_mass_falls_back_to_p():
     assert mass == 0 and torch.equal(weights, p)
 
 
-def test_leading_agreements_stop_at_the_first_refusal():
+def test_leading_agreements_stop_at_the_first_rejection():
     assert leading_agreements(torch.tensor([True, True, False, True])) == 2
     assert leading_agreements(torch.tensor([], dtype=torch.bool)) == 0
 

@@ -1,9 +1,9 @@
-"""Every way a run's uniform numbers can fall, each with its exact probability: no samples, no seeds.
+"""Every path that a run's uniform numbers can take, each with its exact probability: no samples, no seeds.
 
-What a run does with a number drawn from [0, 1) changes only at a few known points: a coin at p / q, a
-draw at the running sums of its weights. One run per cell between them, weighted by the cells' widths,
-gives the distribution of the output to the last bits of a double. That nothing changes inside a cell
-is not taken on trust: ``AT`` names the places to stand in it, its two ends among them.
+The effect of a number from [0, 1) changes only at a few known points: at p / q for a coin, at the running
+sums of the weights for a draw. One run per cell between them, weighted by the cells' widths, gives the
+distribution of the output to the last bits of a double. ``AT`` has the places to try in a cell, its two
+ends among them.
 """
 
 import itertools
@@ -25,11 +25,11 @@ AT = (1e-9, 0.5, 1 - 1e-9)
 
 
 class Walk:
-    """One run's choices of cells: those of ``path`` first, then the first cell of each number.
+    """The cells of one run's numbers: those of ``path`` first, then the first cell of each number.
 
     Attributes:
         chance: Probability of all choices so far.
-        untried: Paths to the other cells of the numbers behind ``path``.
+        untried: Paths to the other cells of the numbers after ``path``.
     """
 
     def __init__(self, path: tuple[int, ...], at: float):
@@ -39,7 +39,7 @@ class Walk:
         self.untried: list[tuple[int, ...]] = []
 
     def choose(self, points: Sequence[float]) -> float:
-        """A number from the next cell of [0, 1), divided at ``points``."""
+        """Return a number from the next cell of [0, 1), divided at ``points``."""
         edges = [0.0, *sorted({point for point in points if 0 < point < 1}), 1.0]
         cells = list(itertools.pairwise(edges))
         if len(self._taken) < len(self._path):
@@ -54,15 +54,16 @@ class Walk:
 
 
 class EveryWay:
-    """Mixed into a rejection rule: its numbers come from a :class:`Walk` instead of a generator.
+    """A mix-in for rejection rules: the numbers come from a :class:`Walk` instead of a generator.
 
-    The rule's own code picks, judges and draws. Only where its decisions can change is computed here.
+    The rule's own code picks, accepts and draws; only the points at which its decisions change are computed
+    here.
     """
 
     walk: Walk
 
     def chances(self, count: int) -> Tensor:
-        """Nothing yet: a pick chooses its own number, since only then its weights are known."""
+        """Return placeholders: each pick chooses its number, because only then its weights are known."""
         return torch.full((count,), float("nan"), dtype=torch.float64)
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
@@ -84,7 +85,7 @@ class EveryWay:
         return self._weights, mass
 
     def _uniform(self, count: int) -> Tensor:
-        """First the coins, one for each drafted token, then the number of the target's own token."""
+        """Return the coins of the draft tokens; in the next call the number of the target's own token."""
         if self._weights is None:
             assert count == len(self._ratios)
             numbers = [self.walk.choose([ratio]) for ratio in self._ratios]
@@ -97,7 +98,7 @@ class EveryWay:
 def every_way(
     config: RunConfig, run: Callable[[RejectionRule], T], at: float, base: type[RejectionRule] = RejectionRule
 ) -> Iterator[tuple[float, T]]:
-    """Each way that ``run`` of a fresh rule can go: its probability, and what it returned."""
+    """Yield the probability and the result of each path of ``run`` with a fresh rule."""
     kind = type(f"EveryWayOf{base.__name__}", (EveryWay, base), {})
     paths: list[tuple[int, ...]] = [()]
     while paths:

@@ -1,4 +1,4 @@
-"""Devices that need not exist: real numbers on the CPU, with labels that must not be mixed."""
+"""Simulated devices: tensors on the CPU with device labels that must not be mixed."""
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -8,15 +8,15 @@ CPU = torch.device("cpu")
 
 
 class Labelled(torch.Tensor):
-    """A tensor that says it is elsewhere."""
+    """A tensor with the label of another device."""
 
     label: torch.device
 
 
 class Labels(TorchFunctionMode):
-    """While open, tensors made for a device carry its label, and no operation sees two labels.
+    """While active, tensors created for a device have its label, and no operation may mix two labels.
 
-    A tensor of no dimension may meet any other, as on real devices.
+    A tensor without dimensions may meet any other, as on real devices.
     """
 
     def __torch_function__(self, function, types, args=(), kwargs=None):

@@ -1,4 +1,4 @@
-"""What the README shows."""
+"""The examples in the README."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def example(containing: str) -> str:
-    """The one block of Python in the README in which this occurs."""
+    """Return the one Python block of the README that contains a text."""
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
     (block,) = [block for block in blocks if containing in block]
     return block

@@ -1,4 +1,4 @@
-"""Many short runs of table models, what they should have drawn, and how well they agree."""
+"""Many short runs of table models, and a test of their distribution."""
 
 import itertools
 from collections import Counter
@@ -11,7 +11,6 @@ from scipy.stats import chisquare
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
-from specdemo.engine.drafter import Drafter
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import speculate
 from specdemo.records.trace import Calibration, Round, RunConfig
@@ -21,47 +20,37 @@ TOKENS = 4
 PROMPT = [1, 0]
 SAMPLES = 2500
 FAILURE = 1e-4
-"""p-values below fail: a right implementation does so once in ten thousand settings."""
+"""Lower p-values fail; a correct implementation has one in 10,000 runs."""
 COSTS = Calibration(step_s=0.02, c=0.1, v=(1.0, 1.02, 1.1, 1.2, *[2.0] * 9), row_floor=1)
 
 
 @cache
 def tables() -> tuple[dict, dict]:
-    """Logits of target and draft by context."""
+    """Return the logits of target and draft by context."""
     target = tiny_llama(VOCAB, seed=6, spread=0.25)
     draft = nearby(target, seed=9, noise=0.05)
     return TableRuntime.of(target, PROMPT, TOKENS).table, TableRuntime.of(draft, PROMPT, TOKENS).table
 
 
 def expected(config: RunConfig) -> dict[tuple[int, ...], float]:
-    """Exact probability of every continuation under the warped target."""
+    """Return the exact probability of every continuation under the warped target."""
     table, _ = tables()
     found = {}
     for tail in itertools.product(range(VOCAB), repeat=TOKENS):
         chance = 1.0
         for i, token in enumerate(tail):
-            logits = table[(*PROMPT, *tail[:i])]
-            chance *= probabilities(warp(logits, config.temperature, config.top_k, config.top_p))[
-                token
-            ].item()
+            scores = warp(table[(*PROMPT, *tail[:i])], config.temperature, config.top_k, config.top_p)
+            chance *= probabilities(scores)[token].item()
         found[tail] = chance
     return found
 
 
-def draft_model() -> Drafter:
-    """A drafter that looks its logits up."""
-    return DraftModelDrafter(TableRuntime(tables()[1]))
-
-
 def sample(
-    config: RunConfig,
-    drafter: Drafter | None = None,
-    length: Callable[[], DraftLength] = lambda: None,
-    samples: int = SAMPLES,
+    config: RunConfig, length: Callable[[], DraftLength] = lambda: None, samples: int = SAMPLES
 ) -> tuple[Counter, list[Round]]:
-    """Counts of continuations over many seeds, and all rounds."""
-    target = TableRuntime(tables()[0])
-    drafter = drafter or draft_model()
+    """Return the counts of continuations over many seeds, and all rounds."""
+    target, drafter = (TableRuntime(table) for table in tables())
+    drafter = DraftModelDrafter(drafter)
     counts: Counter = Counter()
     rounds: list[Round] = []
     for seed in range(samples):
@@ -72,12 +61,12 @@ def sample(
 
 
 def acceptance(rounds: list[Round]) -> float:
-    """α per compared token."""
+    """Return the acceptance rate."""
     return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
 
 
 def p_value(counts: Counter, chances: dict[tuple[int, ...], float]) -> float:
-    """Chi-square p-value; cells expected under 5 are pooled, forbidden cells must be empty."""
+    """Return the chi-square p-value; cells expected under 5 are pooled, impossible cells must be empty."""
     for tail, chance in chances.items():
         if chance == 0.0:
             assert counts[tail] == 0, f"{tail} has probability 0 and was drawn"
@@ -92,10 +81,10 @@ def p_value(counts: Counter, chances: dict[tuple[int, ...], float]) -> float:
     return chisquare(observed, [value * scale for value in wanted]).pvalue
 
 
-def told_by_time(kind: type[AutoLength] | type[PlannedLength]) -> Callable[[], DraftLength]:
-    """Lengths of one kind whose rounds take made-up seconds, which give away what became of their drafts."""
+def timed_by_verdict(kind: type[AutoLength] | type[PlannedLength]) -> Callable[[], DraftLength]:
+    """Return a maker of lengths whose rounds take made-up seconds that depend on the verdict."""
 
-    class Told(kind):
+    class Timed(kind):
         def observe(self, accepted, compared, emitted):
             super().observe(accepted, compared, emitted)
             self.pace = 0.02 * (0.3 if accepted else 2.0)
@@ -103,4 +92,4 @@ def told_by_time(kind: type[AutoLength] | type[PlannedLength]) -> Callable[[], D
         def timed(self, draft_steps, rows, draft_s, verify_s):
             super().timed(draft_steps, rows, draft_steps * 0.1 * self.pace, COSTS.v[rows - 1] * 0.02)
 
-    return lambda: Told(COSTS)
+    return lambda: Timed(COSTS)

@@ -1,7 +1,7 @@
-"""Texts and drafts made of seeded random numbers: how fast a draft length is on them, by given costs.
+"""Simulated runs from seeded random numbers: the speed of a draft length on them, for given costs.
 
-Where a draft is right is settled beforehand, of each place of the text, so that every draft length is
-judged by the same luck and nothing depends on time.
+Whether a draft token is right is decided in advance for each place of the text, so that every draft length
+gets the same luck and nothing depends on time.
 """
 
 import random
@@ -23,67 +23,67 @@ TABLES = {
     "int4": (0.06, (1.0, 1.05, 1.1, 1.2, 2.03, 2.05, 2.1, 2.2, 3.0, 3.05, 3.1, 3.2, 4.0)),
     "avx2": (0.08, (1.0, 1.0, 1.0, 1.17, 1.2, 1.3, 2.0, 2.0, 2.05, 2.1, 2.15, 2.2, 2.3)),
 }
-"""c and v of three machines: verification nearly free, a cliff behind four rows, one behind six."""
+"""c and v of three machines: verification nearly free, a cliff after four rows, one after six."""
 
 
 def costs(c: float, v: tuple[float, ...]) -> Calibration:
-    """Costs on a machine whose pass takes 20 ms."""
+    """Return the costs of a machine whose pass takes 20 ms."""
     return Calibration(step_s=0.02, c=c, v=v, row_floor=1)
 
 
 def table(name: str) -> Calibration:
-    """One of ``TABLES``."""
+    """Return the costs of one of ``TABLES``."""
     return costs(*TABLES[name])
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A text and what a draft would make of it.
+    """A text and the draft tokens that a model would propose for it.
 
     Attributes:
-        luck: Of each token of the text a number in [0, 1): a draft gets it right if that is below its chance.
-        chance: Chance of each token to be drafted right, as the first of a draft.
-        told: The draft's confidence in each token, near its chance.
-        fading: What the chance is multiplied by for every place further back in a draft.
+        luck: For each token a number in [0, 1): a draft token is right if it is below the chance.
+        chance: Probability that each token is drafted right, as the first of a draft.
+        confidence: The draft's confidence in each token, near its chance.
+        fading: Factor of the chance for every later place of a draft.
     """
 
     luck: tuple[float, ...]
     chance: tuple[float, ...]
-    told: tuple[float, ...]
+    confidence: tuple[float, ...]
     fading: float = 1.0
 
     def right(self, token: int, place: int) -> bool:
-        """Whether the text's token would be drafted right at this place of a draft, all before it right."""
+        """Return whether the token would be drafted right at this place of a draft."""
         return self.luck[token] < self.chance[token] * self.fading**place
 
 
 def stream(alpha: Callable[[int], float], seed: int, fading: float = 1.0, tokens: int = TOKENS) -> Stream:
-    """A text in which token i is drafted right with mean chance ``alpha(i)``, some easy and some hard.
+    """Return a text in which token i is drafted right with mean chance ``alpha(i)``.
 
-    Chances spread as a draft's confidences do (a beta distribution that is wide and has its weight at both
-    ends); what the draft says of them is right on average and off by 0.15 or so.
+    Chances spread like a draft's confidences (a wide beta distribution with its weight at both ends); the
+    confidences are right on average, with an error of about 0.15.
     """
     rng = random.Random(seed)
-    luck, chance, told = [], [], []
+    luck, chance, confidence = [], [], []
     for token in range(tokens):
         mean = alpha(token)
         easy = 0.0 < mean < 1.0
         chance.append(rng.betavariate(1.2 * mean, 1.2 * (1 - mean)) if easy else mean)
         luck.append(rng.random())
-        told.append(min(max(chance[-1] + rng.gauss(0.0, 0.15), 0.01), 0.999))
-    return Stream(tuple(luck), tuple(chance), tuple(told), fading)
+        confidence.append(min(max(chance[-1] + rng.gauss(0.0, 0.15), 0.01), 0.999))
+    return Stream(tuple(luck), tuple(chance), tuple(confidence), fading)
 
 
 @cache
 def scores(confidence: float) -> Tensor:
-    """Logits whose highest probability is about ``confidence``."""
+    """Return logits whose highest probability is about ``confidence``."""
     rest = (1.0 - confidence) / (WORDS - 1)
     return torch.tensor([max(confidence, 1.0 / WORDS), *[rest] * (WORDS - 1)]).log()
 
 
 @dataclass
 class Outcome:
-    """What a draft length made of a text, its cost in single-token target passes."""
+    """The result of a draft length on a text, with its cost in single-token target passes."""
 
     tokens: int = 0
     cost: float = 0.0
@@ -91,12 +91,12 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Tokens per target pass's time."""
+        """Tokens per single-token target pass."""
         return self.tokens / self.cost
 
 
 def decode(length: DraftLength, text: Stream, true: Calibration) -> Outcome:
-    """Play the rounds of one run on a machine of the costs ``true``."""
+    """Simulate one run on a machine with the costs ``true``."""
     at, cost, drafted = 0, 0.0, []
     while at < len(text.luck):
         left = len(text.luck) - at
@@ -112,17 +112,17 @@ def decode(length: DraftLength, text: Stream, true: Calibration) -> Outcome:
 
 
 def write(length: DraftLength, text: Stream, at: int) -> tuple[int, int]:
-    """Tokens drafted and steps made for a round that begins at token ``at``."""
+    """Return the draft tokens and steps of a round that begins at token ``at``."""
     k = steps = 0
     while length.wants_step():
         steps += 1
-        if not length.wants_token(scores(round(text.told[at + k], 2))):
+        if not length.wants_token(scores(round(text.confidence[at + k], 2))):
             break
         k += 1
     return k, steps
 
 
 def rate(make: Callable[[], DraftLength], texts: list[Stream], true: Calibration) -> float:
-    """Tokens per target pass's time over several runs, each with a length of its own."""
+    """Return the tokens per single-token target pass over several runs, each with a fresh length."""
     played = [decode(make(), text, true) for text in texts]
     return sum(one.tokens for one in played) / sum(one.cost for one in played)

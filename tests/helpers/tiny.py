@@ -1,4 +1,4 @@
-"""Tiny random models, built here, and a memoised stand-in for statistics over many runs."""
+"""Tiny random models, and a lookup table in place of a model for statistics over many runs."""
 
 import functools
 import itertools
@@ -27,7 +27,7 @@ CHAT_TEMPLATE = "{% for m in messages %}<s>{{ m['content'] }}</s>{% endfor %}"
 
 
 def config_for(rule: Rule = Rule.GREEDY, **changes: object) -> RunConfig:
-    """A run configuration with a matching temperature."""
+    """Return a run configuration with a matching temperature."""
     base = RunConfig(prompt="x", mode=Mode.RAW, rule=rule, temperature=0.0 if rule is Rule.GREEDY else 1.0)
     return replace(base, **changes)
 
@@ -40,7 +40,7 @@ def tiny_llama(
     context: int = 512,
     width: int = 16,
 ) -> LlamaForCausalLM:
-    """A two-layer random Llama whose logits vary enough to disagree about."""
+    """Return a two-layer random Llama with varied logits."""
     config = LlamaConfig(
         vocab_size=vocab,
         hidden_size=width,
@@ -61,7 +61,7 @@ def tiny_llama(
 
 
 def nearby(model: nn.Module, seed: int, noise: float) -> nn.Module:
-    """A copy of ``model`` with noise on its weights: a draft that agrees sometimes."""
+    """Return a copy of ``model`` with noise on its weights: a draft that agrees sometimes."""
     other = LlamaForCausalLM(model.config).to(next(model.parameters()).dtype).eval()
     other.load_state_dict(model.state_dict())
     generator = torch.Generator().manual_seed(seed)
@@ -72,7 +72,7 @@ def nearby(model: nn.Module, seed: int, noise: float) -> nn.Module:
 
 
 class TableRuntime:
-    """A model with its logits looked up by context: same interface, no arithmetic, fast to repeat."""
+    """A runtime that looks logits up by context, so that it is fast."""
 
     def __init__(self, table: dict[tuple[int, ...], Tensor]):
         self.table = table
@@ -118,7 +118,7 @@ class TableRuntime:
 
 
 class Choosy(DraftModelDrafter):
-    """Breaks the rule of ``draft_length``: looks at the token it drew, and drops it if it was unlikely."""
+    """A wrong drafter: drops a token after it was drawn if it was unlikely."""
 
     def propose(self, text, length, rule):
         draft = super().propose(text, length, rule)
@@ -130,7 +130,7 @@ class Choosy(DraftModelDrafter):
 def speculative_rounds(
     target: nn.Module, draft: nn.Module, prompt: Sequence[int], config: RunConfig, **options: object
 ) -> list[Round]:
-    """All rounds of a speculative run over real caches."""
+    """Return all rounds of a speculative run over real caches."""
     drafter = DraftModelDrafter(ModelRuntime(draft))
     return list(speculate(ModelRuntime(target), drafter, prompt, config, **options))
 
@@ -138,28 +138,28 @@ def speculative_rounds(
 def baseline_rounds(
     target: nn.Module, prompt: Sequence[int], config: RunConfig, **options: object
 ) -> list[Round]:
-    """All rounds of the target alone over a real cache."""
+    """Return all rounds of the target alone over a real cache."""
     return list(autoregress(ModelRuntime(target), prompt, config, **options))
 
 
 def at_least(rows: int) -> tuple[int, ...]:
-    """The padding that gives every pass so many rows or more."""
+    """Return the padding that gives every pass so many rows or more."""
     return tuple(max(rows, count) for count in range(1, ROWS + 1))
 
 
 def padding(model: nn.Module, vocab: int) -> tuple[int, ...]:
-    """The padding with which a model's passes agree bit for bit here; none where there is no such."""
+    """Return the padding with which a model's passes agree bit for bit here; empty if there is none."""
     good = find_batch_invariant_rows(model, vocab)
     return tuple(min(n for n in good if n >= count) for count in range(1, ROWS + 1) if good)
 
 
 def emitted(rounds: Sequence[Round]) -> list[int]:
-    """Ids of all rounds."""
+    """Return the ids of all rounds."""
     return [token for round_ in rounds for token in round_.emitted]
 
 
 def byte_tokenizer(extra: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """A byte-level tokeniser without merges: 256 bytes and two control tokens."""
+    """Return a byte-level tokenizer without merges: 256 bytes and two control tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     names = ["<s>", "</s>", *alphabet, *extra]
     backend = Tokenizer(models.BPE({name: i for i, name in enumerate(names)}, []))
@@ -171,7 +171,7 @@ def byte_tokenizer(extra: Sequence[str] = ()) -> PreTrainedTokenizerFast:
 
 
 def tiny_pair(seed: int = 0, noise: float = 0.05) -> Pair:
-    """A pair over the byte tokeniser, in float32, with the costs of :func:`planted_costs`."""
+    """Return a pair over the byte tokenizer, in float32, with the costs of :func:`planted_costs`."""
     pair = unmeasured_pair(seed, noise)
     pair.costs.known |= planted_costs(seed)
     return pair
@@ -179,7 +179,7 @@ def tiny_pair(seed: int = 0, noise: float = 0.05) -> Pair:
 
 @functools.cache
 def planted_costs(seed: int) -> dict[str, Calibration]:
-    """What a pair measures, with figures that are the same on every machine.
+    """Return the costs of a pair with figures that are the same on every machine.
 
     How passes must be shaped to agree bit for bit is this machine's own answer, found once.
     """
@@ -193,7 +193,7 @@ def planted_costs(seed: int) -> dict[str, Calibration]:
 
 
 def unmeasured_pair(seed: int = 0, noise: float = 0.05) -> Pair:
-    """The same pair, which measures what a pass costs when it is first asked."""
+    """Return the same pair without costs; it measures them at first use."""
     tokenizer = byte_tokenizer()
     target = tiny_llama(len(tokenizer), seed, torch.float32, spread=0.4)
     return Pair(
@@ -209,5 +209,5 @@ def unmeasured_pair(seed: int = 0, noise: float = 0.05) -> Pair:
 
 
 def service_of(pair: Pair) -> Service:
-    """The real service around a pair that needs no loading."""
+    """Return the real service around a pair that needs no loading."""
     return local_service(lambda _name, _progress: pair)

@@ -1,6 +1,8 @@
 """Finished runs of a tiny pair, decoded once for all tests that read traces."""
 
+import base64
 import functools
+from collections.abc import Iterable, Mapping
 
 from helpers.tiny import tiny_pair
 
@@ -12,13 +14,13 @@ PROMPT = "<s>naïve 🎉"
 
 
 def finished(rule: Rule = Rule.GREEDY) -> Run:
-    """A finished run with all three lanes."""
+    """Return a finished run with all three lanes."""
     return decoded(rule, None)
 
 
 @functools.cache
 def decoded(rule: Rule, eos_id: int | None) -> Run:
-    """The same, of a target that ends its text with ``eos_id``."""
+    """Return such a run of a target that ends its text with ``eos_id``."""
     pair = tiny_pair()
     pair.target.generation_config.eos_token_id = eos_id
     temperature = 0 if rule is Rule.GREEDY else 0.8
@@ -27,3 +29,8 @@ def decoded(rule: Rule, eos_id: int | None) -> Run:
     for _ in live.events():
         pass
     return live.run
+
+
+def decode_pieces(pieces: Mapping[int, str], ids: Iterable[int]) -> str:
+    """Return the text of ``ids`` from the ``pieces`` of a trace."""
+    return b"".join(base64.b64decode(pieces[token]) for token in ids).decode(errors="replace")

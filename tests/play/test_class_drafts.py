@@ -229,7 +229,7 @@ def test_the_pairs_drafter_plays_along_as_in_play(pair):
     wanted = one_round(pair, config, pair.prompt_ids(config))
     assert [token["id"] for token in event["model"]["drafted"]] == [token.id for token in wanted.drafted]
     assert event["target"] == own_text(pair, TEXT, len(event["target"]))
-    assert class_of(replace(tiny_pair(), draft=None), TEXT, ["ab"])["model_name"] == "Copying"
+    assert class_of(replace(tiny_pair(), draft=None), TEXT, ["ab"])["model_name"] == "Prompt lookup"
 
 
 def test_the_service_judges_a_class_and_refuses_bad_drafts(pair):

@@ -135,9 +135,9 @@ def test_invisible_tokens_and_cut_text_are_named():
     turn.judged(MODEL, round_of("", own="\n"))
     assert turn.end()["sentence"] == (
         "You: 0 of 1 accepted; the target writes a line break instead of a space. "
-        "“and more” was cut: a draft has at most 1 token. Copying: nothing drafted."
+        "“and more” was cut: a draft has at most 1 token. Prompt lookup: nothing drafted."
     )
-    assert "copying n/a." in turn.end()["closing"]
+    assert "prompt lookup n/a." in turn.end()["closing"]
 
 
 @pytest.mark.parametrize("finish", [Finish.EOS, Finish.CONTEXT])

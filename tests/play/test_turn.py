@@ -171,7 +171,7 @@ def test_the_service_plays_a_turn_and_refuses_bad_drafts(pair):
 def test_without_a_draft_model_another_drafter_plays_along(known):
     bare = replace(tiny_pair(), draft=None)
     judged, end = turn(bare, known[0], known[1])
-    assert judged[MODEL]["name"] == "Copying" and end["type"] == "turn"
+    assert judged[MODEL]["name"] == "Prompt lookup" and end["type"] == "turn"
 
 
 @pytest.mark.slow

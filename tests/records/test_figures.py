@@ -2,7 +2,7 @@
 
 import pytest
 
-from specdemo.records.figures import Parting, Tally, first_difference, fold, without_early_speedup
+from specdemo.records.figures import Tally, first_difference, fold, without_early_speedup
 from specdemo.records.sentences import badge, departure_sentence
 from specdemo.records.theory import (
     RoundShape,
@@ -74,7 +74,7 @@ def test_every_figure_of_a_small_run():
     assert totals.draft_alone_tokens_per_s is totals.draft_alone_departs is None
 
 
-def test_drafted_tokens_are_counted_by_their_place_in_the_round():
+def test_draft_tokens_are_counted_by_their_place_in_the_round():
     """Drafts of 3, 0, 5 and 2 tokens, of which 2, 0, 5 and 0 are accepted; the last ends the text."""
     rounds = [
         round_(0, 2, 3),
@@ -97,11 +97,11 @@ def test_drafted_tokens_are_counted_by_their_place_in_the_round():
 
 
 def written(*ids: int) -> list[Round]:
-    """The rounds of a lane that drafts nothing."""
+    """Return the rounds of a lane that drafts nothing."""
     return [round_(i, 0, 0, seconds=0.01, start=token_id) for i, token_id in enumerate(ids)]
 
 
-def test_the_draft_alone_is_timed_and_held_against_the_baseline():
+def test_the_draft_alone_is_timed_and_compared_with_the_baseline():
     runs = {SPECULATIVE: written(1, 2, 3, 4), BASELINE: written(1, 2, 9, 4), DRAFT: written(1, 2, 3, 5, 6)}
     totals = fold(runs, Rule.GREEDY, COSTS)
     assert (totals.draft_alone_tokens, totals.draft_alone_departs) == (5, 2)
@@ -109,10 +109,12 @@ def test_the_draft_alone_is_timed_and_held_against_the_baseline():
     assert totals.draft_alone_tokens_per_s == pytest.approx(100.0)
     assert departure_sentence(totals, Rule.GREEDY) == "The draft alone leaves the target's text at token 3."
     del runs[BASELINE]
-    assert fold(runs, Rule.SHARED_NOISE, COSTS).draft_alone_departs == 3, "the target's text is also there"
+    assert fold(runs, Rule.SHARED_NOISE, COSTS).draft_alone_departs == 3, (
+        "the speculative lane has the target's text, too"
+    )
 
 
-def test_two_draws_cannot_be_compared():
+def test_two_samples_cannot_be_compared():
     totals = fold({SPECULATIVE: written(1, 2), DRAFT: written(3, 4)}, Rule.REJECTION, COSTS)
     assert totals.draft_alone_departs is None
     assert "cannot be compared token by token" in departure_sentence(totals, Rule.REJECTION)
@@ -124,36 +126,15 @@ def test_two_draws_cannot_be_compared():
         ([], [], None),
         ([1, 2, 3], [1, 2, 3], "The draft alone wrote the same 3 tokens."),
         ([1], [1], "The draft alone wrote the same 1 token."),
-        ([1, 2, 3], [1, 2], "The draft alone wrote the target's text as far as both went, 2 tokens."),
-        ([1, 2], [1, 2, 3], "The draft alone wrote the target's text as far as both went, 2 tokens."),
+        ([1, 2, 3], [1, 2], "The draft alone wrote the same first 2 tokens."),
+        ([1, 2], [1, 2, 3], "The draft alone wrote the same first 2 tokens."),
         ([1, 2], [7], "The draft alone leaves the target's text at token 1."),
     ],
 )
 @pytest.mark.parametrize("lane", [SPECULATIVE, BASELINE])
-def test_the_sentence_says_how_far_the_draft_alone_went(target, alone, sentence, lane):
+def test_the_sentence_on_the_draft_alone_names_the_first_difference(target, alone, sentence, lane):
     totals = fold({lane: written(*target), DRAFT: written(*alone)}, Rule.GREEDY, COSTS)
     assert departure_sentence(totals, Rule.GREEDY) == sentence
-
-
-class Watched(list):
-    """Counts how often an entry is read."""
-
-    reads = 0
-
-    def __getitem__(self, index):
-        self.reads += 1
-        return super().__getitem__(index)
-
-
-def test_a_parting_is_found_while_the_texts_grow_and_looks_at_every_token_once():
-    left, right = Watched(), []
-    parting = Parting(left, right)
-    for token_id in range(100):
-        left.append(token_id)
-        assert parting.position() == (None if token_id <= 90 else 90)
-        right.append(token_id if token_id != 90 else -1)
-        assert parting.position() == (None if token_id < 90 else 90)
-    assert left.reads <= 100 + 20
 
 
 def test_the_speedup_follows_from_the_clocks_of_the_lanes_alone():
@@ -192,23 +173,23 @@ def test_expected_tokens_follow_equation_1(alpha, k, tokens):
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.4, 0.9, 1.0])
-def test_tokens_by_length_are_equation_1_where_every_place_is_alike(alpha):
+def test_tokens_by_length_are_equation_1_if_every_place_has_the_same_rate(alpha):
     assert tokens_by_length([alpha] * 6) == pytest.approx([expected_tokens(alpha, k) for k in range(7)])
 
 
-def test_tokens_by_length_take_each_place_as_it_is():
+def test_tokens_by_length_use_the_rate_of_each_place():
     assert tokens_by_length([]) == [1.0]
     assert tokens_by_length([0.5, 0.8, 0.0, 1.0]) == pytest.approx([1.0, 1.5, 1.9, 1.9, 1.9])
 
 
-def test_the_best_round_may_lie_behind_a_cost_that_is_paid_once():
+def test_the_best_round_may_follow_a_cost_that_is_paid_once():
     tokens = tokens_by_length([0.7] * 6)
     assert best_round(tokens, 0.02, (1.0, *[1.8] * 6)) == 6
     assert best_round(tokens[:2], 0.02, (1.0, *[1.8] * 6)) == 0, "one token more would not pay for it"
     assert best_round(tokens, 0.02, (1.0, 1.0, 1.0, *[2.5] * 4)) == 2
 
 
-def test_break_even_is_where_theory_gives_one():
+def test_the_speedup_at_the_break_even_rate_is_1():
     shape = RoundShape.of(3, COSTS)
     alpha = break_even_alpha(shape)
     assert theoretical_speedup(alpha, shape) == pytest.approx(1.0)
@@ -216,17 +197,17 @@ def test_break_even_is_where_theory_gives_one():
     assert break_even_alpha(RoundShape.of(3, hopeless)) is None
 
 
-def test_first_difference_looks_as_far_as_both_reach():
+def test_first_difference_ends_with_the_shorter_sequence():
     assert first_difference([1, 2, 3], [1, 2]) is None
     assert first_difference([1, 2], [1, 3, 4]) == 1
 
 
-def test_a_speedup_is_told_once_both_lanes_have_eight_tokens():
+def test_there_is_no_speedup_before_both_lanes_have_eight_tokens():
     runs = lanes()
     totals = fold(runs, Rule.GREEDY, COSTS)
     assert without_early_speedup(totals) == totals and totals.speedup is not None
     short = fold({**runs, BASELINE: runs[BASELINE][:7]}, Rule.GREEDY, COSTS)
-    told = without_early_speedup(short)
+    shown = without_early_speedup(short)
     assert short.speedup is not None
-    assert told.speedup is told.speedup_end_to_end is None
-    assert (told.tau, told.alpha_compared, told.tokens) == (short.tau, short.alpha_compared, short.tokens)
+    assert shown.speedup is shown.speedup_end_to_end is None
+    assert (shown.tau, shown.alpha_compared, shown.tokens) == (short.tau, short.alpha_compared, short.tokens)

@@ -1,9 +1,9 @@
-"""Pieces are the tokens' own bytes, whatever the tokeniser's family."""
+"""Pieces are the bytes of the tokens, for every family of tokenizers."""
 
 import base64
 
 from helpers.tiny import byte_tokenizer
-from helpers.trace_text import decode_pieces
+from helpers.tiny_runs import decode_pieces
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
@@ -20,7 +20,7 @@ def test_bytes_of_split_characters_stay_separate_and_join_to_the_text():
     assert decode_pieces(table.encoded(ids), ids) == table.text(ids) == text
 
 
-def test_a_stream_shows_a_character_once_it_is_whole():
+def test_a_stream_shows_a_character_once_it_is_complete():
     decoder = StreamDecoder()
     assert [decoder.feed(bytes([byte])) for byte in "🎉".encode()] == ["", "", "", "🎉"]
     decoder.feed(b"\xf0")

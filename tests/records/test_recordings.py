@@ -1,4 +1,4 @@
-"""Shipped recordings: the index, the figures read from the runs, and no way out of the folder."""
+"""Shipped recordings: the index, the figures of the runs, and no access to other files."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Two recordings, and a trace beside them that the index does not name."""
+    """Return a folder with two recordings, and a trace that the index does not name."""
     place = tmp_path / "recordings"
     place.mkdir()
     for name, rule in (("sampled", Rule.REJECTION), ("copied", Rule.GREEDY), ("private", Rule.GREEDY)):
@@ -58,7 +58,7 @@ def test_without_the_folder_there_are_none(tmp_path, monkeypatch):
         recordings.load("copied")
 
 
-def test_figures_saved_in_a_recording_are_not_believed(folder):
+def test_figures_saved_in_a_recording_are_computed_again(folder):
     boasting = replace(finished(), totals={**finished().totals, "speedup": 99.0})
     (folder / "copied.json").write_text(boasting.to_json(), encoding="utf-8")
     assert recordings.listed()[1].speedup == finished().totals["speedup"]

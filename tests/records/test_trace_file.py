@@ -1,4 +1,4 @@
-"""Trace files: what a run saves loads again, whatever else is given gets one sentence."""
+"""Trace files: a saved run loads again, any other file is refused in one sentence."""
 
 import copy
 import io
@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from helpers.tiny_runs import PROMPT, decoded, finished
-from helpers.trace_text import decode_pieces
+from helpers.tiny_runs import PROMPT, decode_pieces, decoded, finished
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,22 +25,22 @@ Trace = dict[str, Any]
 
 @pytest.fixture
 def trace() -> Trace:
-    """A good trace as parsed JSON, to be spoilt."""
+    """Return a good trace as parsed JSON, to be damaged."""
     return json.loads(finished().to_json())
 
 
 def rounds(trace: Trace, lane: str = "speculative") -> list[Trace]:
-    """The rounds of one lane."""
+    """Return the rounds of one lane."""
     return trace["lanes"][lane]["rounds"]
 
 
 def corrected(trace: Trace) -> Trace:
-    """A round with a rejected token."""
+    """Return a round with a rejected token."""
     return next(round_ for round_ in rounds(trace) if round_["emission"]["status"] == "corrected")
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-def test_a_run_survives_the_file_and_needs_no_tokeniser(rule):
+def test_a_saved_run_loads_again_and_needs_no_tokenizer(rule):
     again = load(finished(rule).to_json())
     assert again == finished(rule)
     assert decode_pieces(again.pieces, again.prompt_ids) == PROMPT
@@ -95,13 +94,13 @@ def test_a_run_that_an_accepted_token_ended_loads():
     assert load(run.to_json()) == run
 
 
-def test_stored_figures_are_not_believed(trace):
+def test_stored_figures_are_computed_again(trace):
     trace["totals"] = {"speedup": 99.0, "anything": [["x"]]}
     assert load(dump(trace)).totals == finished().totals
 
 
-def spoil(*path: str | int, to: Any) -> Callable[[Trace], None]:
-    """Set what is at ``path`` of the first speculative round."""
+def damaged(*path: str | int, to: Any) -> Callable[[Trace], None]:
+    """Return a change of the value at ``path`` of the first speculative round."""
 
     def change(trace: Trace) -> None:
         place = rounds(trace)[0]
@@ -113,25 +112,25 @@ def spoil(*path: str | int, to: Any) -> Callable[[Trace], None]:
 
 
 def at_top(**changes: Any) -> Callable[[Trace], None]:
-    """Set fields of the run itself."""
+    """Return a change of fields of the run itself."""
     return lambda trace: trace.update(changes)
 
 
 def in_config(**changes: Any) -> Callable[[Trace], None]:
-    """Set settings."""
+    """Return a change of settings."""
     return lambda trace: trace["config"].update(changes)
 
 
-SPOILT: dict[str, tuple[Callable[[Trace], Any], str]] = {
+DAMAGED: dict[str, tuple[Callable[[Trace], Any], str]] = {
     "unknown field": (at_top(extra=1), "the file has a field this program does not know, 'extra'"),
     "missing field": (lambda t: t.pop("device"), "device is missing"),
-    "text for a number": (spoil("index", to="0"), r"rounds\[0\].index must be a whole number"),
-    "truth for a number": (spoil("draft_s", to=True), "draft_s must be a number"),
+    "text for a number": (damaged("index", to="0"), r"rounds\[0\].index must be a whole number"),
+    "truth for a number": (damaged("draft_s", to=True), "draft_s must be a number"),
     "number for text": (at_top(device=7), "device must be text"),
     "null for a list": (at_top(prompt_ids=None), "prompt_ids must be a list"),
     "list for an object": (at_top(lanes=[]), "lanes must be an object"),
-    "number for truth": (spoil("drafted", 0, "compared", to=1), "must be true or false"),
-    "endless number": (spoil("draft_s", to=1e300), "draft_s must be a number"),
+    "number for truth": (damaged("drafted", 0, "compared", to=1), "must be true or false"),
+    "endless number": (damaged("draft_s", to=1e300), "draft_s must be a number"),
     "half a character": (at_top(device="\ud800"), "lone surrogate"),
     "half a character as a name": (lambda t: t["versions"].update({"\udfff": "1"}), "lone surrogate"),
     "long text": (at_top(device="x" * (MAX_PROMPT_CHARS + 1)), "device has 8,001 characters"),
@@ -148,17 +147,17 @@ SPOILT: dict[str, tuple[Callable[[Trace], Any], str]] = {
     "no speculative lane": (lambda t: t["lanes"].pop("speculative"), r"lanes\['speculative'\] has no rounds"),
     "too many rounds": (lambda t: rounds(t).extend(rounds(t)[:1] * 1024), "at most 1,024 are allowed"),
     "more tokens than asked for": (in_config(max_new_tokens=23), "more than the 23 tokens"),
-    "number of a round": (spoil("index", to=1), r"rounds\[0\].index must be 0"),
-    "position": (spoil("position", to=3), r"rounds\[0\].position must be 1\d"),
+    "number of a round": (damaged("index", to=1), r"rounds\[0\].index must be 0"),
+    "position": (damaged("position", to=3), r"rounds\[0\].position must be 1\d"),
     "round gone": (lambda t: rounds(t).pop(1), r"rounds\[1\].index must be 1"),
-    "rounds after the end": (spoil("finish", to="eos"), r"rounds\[0\] ends the lane"),
-    "unknown end": (spoil("finish", to="tired"), "finish must be one of: length"),
+    "rounds after the end": (damaged("finish", to="eos"), r"rounds\[0\] ends the lane"),
+    "unknown end": (damaged("finish", to="tired"), "finish must be one of: length"),
     "draft too long": (lambda t: rounds(t)[0].update(drafted=rounds(t)[0]["drafted"] * 5), "at most 12"),
     "draft in the baseline": (
         lambda t: rounds(t, "baseline")[0].update(drafted=rounds(t)[0]["drafted"]),
         r"lanes\['baseline'\].rounds\[0\].drafted must be empty in this lane",
     ),
-    "pending on disk": (spoil("drafted", 0, "status", to="pending"), "a verdict that contradicts"),
+    "pending on disk": (damaged("drafted", 0, "status", to="pending"), "a verdict that contradicts"),
     "accepted after discarded": (
         lambda t: corrected(t)["drafted"].append({**corrected(t)["drafted"][0], "status": "accepted"}),
         "a verdict that contradicts",
@@ -191,9 +190,12 @@ SPOILT: dict[str, tuple[Callable[[Trace], Any], str]] = {
         ),
         "follows discarded tokens of which none was rejected",
     ),
-    "chance above 1": (spoil("drafted", 0, "raw_p", to=1.5), r"drafted\[0\].raw_p must be a probability"),
-    "chance below 0": (spoil("drafted", 0, "q", to=-0.1), r"drafted\[0\].q must be a probability"),
-    "chance of the target's token": (spoil("emission", "prob", to=2), "emission.prob must be a probability"),
+    "chance above 1": (damaged("drafted", 0, "raw_p", to=1.5), r"drafted\[0\].raw_p must be a probability"),
+    "chance below 0": (damaged("drafted", 0, "q", to=-0.1), r"drafted\[0\].q must be a probability"),
+    "chance of the target's token": (
+        damaged("emission", "prob", to=2),
+        "emission.prob must be a probability",
+    ),
     "chance of an alternative": (
         lambda t: rounds(t)[0]["emission"]["top"][1].__setitem__(1, 7.0),
         r"emission.top\[1\]\[1\] must be a probability",
@@ -206,8 +208,8 @@ SPOILT: dict[str, tuple[Callable[[Trace], Any], str]] = {
         lambda t: rounds(t)[0]["emission"]["top"].append([1, 0.0]),
         "emission.top has 6 entries; at most 5",
     ),
-    "negative seconds": (spoil("verify_s", to=-1e-9), "verify_s must be 0 or a positive number of seconds"),
-    "seconds too few to divide by": (spoil("other_s", to=1e-300), "other_s must be 0 or a positive"),
+    "negative seconds": (damaged("verify_s", to=-1e-9), "verify_s must be 0 or a positive number of seconds"),
+    "seconds too few to divide by": (damaged("other_s", to=1e-300), "other_s must be 0 or a positive"),
     "short calibration": (
         lambda t: t["calibration"].update(v=t["calibration"]["v"][:3]),
         r"calibration.v must have 4 entries at least",
@@ -236,13 +238,13 @@ SPOILT: dict[str, tuple[Callable[[Trace], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SPOILT)
+@pytest.mark.parametrize("name", DAMAGED)
 def test_a_damaged_trace_is_refused_with_the_place(trace, name):
-    change, words = SPOILT[name]
+    change, words = DAMAGED[name]
     change(trace)
-    with pytest.raises(UserError, match=f"^This trace is damaged: .*{words}") as told:
+    with pytest.raises(UserError, match=f"^This trace is damaged: .*{words}") as caught:
         load(json.dumps(trace))
-    assert is_one_sentence(str(told.value))
+    assert is_one_sentence(str(caught.value))
 
 
 @pytest.mark.parametrize(
@@ -272,19 +274,19 @@ def test_a_damaged_trace_is_refused_with_the_place(trace, name):
     ids=lambda value: str(value[:20]),
 )
 def test_a_file_that_is_no_trace_is_refused_in_words(data, words):
-    with pytest.raises(UserError, match=words) as told:
+    with pytest.raises(UserError, match=words) as caught:
         load(data)
-    assert is_one_sentence(str(told.value))
+    assert is_one_sentence(str(caught.value))
 
 
-def test_nan_and_infinity_are_refused_wherever_they_stand():
+def test_nan_and_infinity_are_refused():
     text = finished().to_json()
     for word in ("NaN", "Infinity", "-Infinity", "1e999"):
         with pytest.raises(UserError):
             load(text.replace('"other_s":', f'"other_s":{word},"x":', 1))
 
 
-def test_the_longest_run_is_not_too_long():
+def test_the_longest_possible_run_loads():
     run = finished()
     base = run.lanes["baseline"].rounds[0]
     many = tuple(replace(base, index=i, position=base.position + i) for i in range(1024))
@@ -327,7 +329,7 @@ def test_a_file_with_broken_bytes_plays_or_is_refused_in_a_sentence(data):
 
 
 def mutate(trace: Trace, draw: Callable[..., Any]) -> None:
-    """Replace, remove, double or insert something at a random place."""
+    """Replace, remove or double a value at a random place."""
     place: Any = trace
     while True:
         keys = list(place) if isinstance(place, dict) else list(range(len(place)))
@@ -350,11 +352,11 @@ def mutate(trace: Trace, draw: Callable[..., Any]) -> None:
 
 
 def plays_or_is_refused(data: str | bytes) -> None:
-    """Whatever loads must play to its end, in a browser's JSON and in a terminal."""
+    """Check that a file that loads plays to its end, as JSON for the browser and in a terminal."""
     try:
         run = load(data)
-    except UserError as told:
-        assert is_one_sentence(str(told))
+    except UserError as caught:
+        assert is_one_sentence(str(caught))
         return
     view = TerminalView(io.StringIO())
     for event in replay_events(run):
@@ -364,5 +366,5 @@ def plays_or_is_refused(data: str | bytes) -> None:
 
 
 def is_one_sentence(text: str) -> bool:
-    """One line of printable text with an end."""
+    """Return whether a text is one printable line that ends with a period."""
     return text.isprintable() and text.endswith(".") and len(text) < 300

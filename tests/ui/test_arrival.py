@@ -110,7 +110,7 @@ def test_the_chosen_drafter_and_rule_say_what_they_do(open_page):
     expect(told).to_have_count(2)
     before = told.all_inner_texts()
     page.click("#drafter input")
-    page.get_by_role("option", name="copy from the text").click()
+    page.get_by_role("option", name="prompt lookup").click()
     page.click("#rule label:nth-of-type(3)")
     expect(told.nth(1)).to_contain_text("same random noise")
     after = told.all_inner_texts()

@@ -73,7 +73,7 @@ def test_titles_and_empty_axes_stand_before_the_first_run(open_page, theme):
     page.wait_for_function("document.querySelectorAll('.sd-live-layer').length === 2")
     page.wait_for_function("document.querySelector('[data-plot=speedup].js-plotly-plot')")
     page.wait_for_function(SETTLED)
-    titles = {"acceptance": "Drafted tokens per round", "speedup": "Speedup so far"}
+    titles = {"acceptance": "Draft tokens per round", "speedup": "Speedup so far"}
     for chart, title in titles.items():
         assert page.evaluate(AXES, chart) == [title, [0.5, 12.5], "round", 0]
         assert page.evaluate(LABELS, chart)[-1] == 12

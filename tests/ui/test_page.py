@@ -125,7 +125,7 @@ def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(play
     assert page.locator("[data-lane=draft] [data-departs]").count() == 1
     page = played("rejection")
     assert lane.is_visible()
-    assert page.inner_text("[data-label=departs]") == "another draw, not compared token by token"
+    assert page.inner_text("[data-label=departs]") == "another sample, not compared token by token"
     assert page.locator("[data-lane=draft] [data-departs], [data-lane=draft] [data-departed]").count() == 0
 
 
@@ -238,10 +238,10 @@ def test_drafter_automatic_length_and_the_draft_alone_reach_the_service(open_pag
     page = open_page()
     page.click("#more > button")
     page.click("#drafter input")
-    page.get_by_role("option", name="copy, else draft model").click()
+    page.get_by_role("option", name="lookup, then draft model").click()
     page.check("#auto input")
     page.wait_for_selector("input[type=range][aria-label*='Draft length k']:disabled")
-    assert page.inner_text("#summary") == "copy, else draft model · greedy · T 0 · 64 tokens"
+    assert page.inner_text("#summary") == "lookup, then draft model · greedy · T 0 · 64 tokens"
     page.get_by_label("run the draft alone as well").check()
     page.get_by_label("race the target alone").uncheck()
     page.click("#summary")

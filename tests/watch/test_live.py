@@ -9,7 +9,7 @@ from helpers.watched_runs import PROMPT, RAW, saved, seen, watching
 from helpers.watched_server import json_answer, replayed, stand_in
 
 from specdemo.records import trace_file
-from specdemo.records.events import OF_ROUNDS, replay_events
+from specdemo.records.events import ROUND_FIGURES, replay_events
 from specdemo.records.trace import WATCHED_VERSION, Finish, dump
 from specdemo.service.jobs import JobKind
 from specdemo.watch.readers import LlamaServerReader, RayServeReader, Reader, VllmReader
@@ -47,7 +47,7 @@ def test_a_whole_run_is_streamed_saved_and_played_again(opened, kind):
     *_, end = replay_events(run)
     assert end["totals"] == events[-1]["totals"] == run.totals
     assert events[-1]["sentence"].startswith(end["sentence"])
-    assert [run.totals[figure] is None for figure in OF_ROUNDS] != [rounds] * len(OF_ROUNDS)
+    assert [run.totals[figure] is None for figure in ROUND_FIGURES] != [rounds] * len(ROUND_FIGURES)
     assert "127.0.0.1" not in dump(events) and server.url not in dump(events)
     choices = [choice for event in events_of(name) for choice in event["choices"]]
     sent = "".join(choice.get("delta", {}).get("content") or "" for choice in choices)

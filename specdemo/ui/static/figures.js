@@ -26,10 +26,10 @@ const LABELS = {
     if (identical && ended) return tokens === alone ? "identical, token for token" : "identical as far as both went";
     if (identical) return "identical so far, token for token";
     if (identical === false) return `texts differ from token ${divergence + 1} on`;
-    return alone ? "same distribution, another draw" : "same text in both lanes?";
+    return alone ? "other words, same probabilities" : "same text in both lanes?";
   },
   departs: ({ draft_alone_departs: departs, draft_alone_tokens: tokens }, rule, ended) => {
-    if (rule === "rejection") return "another draw, not compared token by token";
+    if (rule === "rejection") return "another sample, not compared token by token";
     if (departs !== null) return `leaves the target's text at token ${departs + 1}`;
     if (!tokens) return "";
     return ended ? "no token differs" : "no token differs so far";

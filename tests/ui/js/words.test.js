@@ -8,8 +8,8 @@ import { own, round, token } from "./made.js";
 
 learnDrafters({
   "draft-model": { who: "{draft}", source: "" },
-  "prompt-lookup": { who: "copying", source: "it was copied from earlier text" },
-  "lookup+model": { who: "copying, else {draft}", source: "" },
+  "prompt-lookup": { who: "prompt lookup", source: "it was copied from earlier text" },
+  "lookup+model": { who: "lookup, then {draft}", source: "" },
 });
 
 test("no probability is rounded to a wrong certainty", () => {
@@ -79,8 +79,8 @@ test("a round is one sentence", () => {
 test("who drafts is said by the table, the draft model by its name, and a kind of tomorrow is no error", () => {
   const about = (drafter) =>
     pairWords({ pair: { target: "T", draft: "small draft" }, precision: "bf16", device: "a CPU", config: { drafter } });
-  assert.equal(about("prompt-lookup"), "Target T, drafts by copying; bf16 on a CPU.");
-  assert.equal(about("lookup+model"), "Target T, drafts by copying, else the small draft; bf16 on a CPU.");
+  assert.equal(about("prompt-lookup"), "Target T, drafts by prompt lookup; bf16 on a CPU.");
+  assert.equal(about("lookup+model"), "Target T, drafts by lookup, then the small draft; bf16 on a CPU.");
   assert.equal(about("of tomorrow"), "Target T, drafts by the small draft; bf16 on a CPU.");
 });
 

@@ -1,6 +1,6 @@
-"""Whoever is behind on its own clock moves next."""
+"""The race advances the lane with the fewest seconds so far."""
 
-from specdemo.records.race import race
+from specdemo.records.events import race
 from specdemo.records.trace import Round
 
 
@@ -20,7 +20,7 @@ def test_a_third_lane_falls_in_between():
     assert order == ["slow", "middle", "fast", "fast", "middle", "fast", "slow"]
 
 
-def test_prefill_counts_and_a_finished_lane_leaves_the_other_to_end():
+def test_prefill_counts_and_the_other_lane_goes_on_after_one_has_finished():
     order = [name for name, _ in race({"a": lane(1.0, 1.0, prefill_s=5.0), "b": lane(1.0)})]
     assert order == ["a", "b", "a"]
     assert list(race({})) == []
