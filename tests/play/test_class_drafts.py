@@ -5,15 +5,14 @@ import random
 from dataclasses import asdict, replace
 
 import pytest
-import torch
 from helpers.tiny import byte_tokenizer, service_of, tiny_pair
 
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
-from specdemo.play.class_drafts import ClassResults, judge_class, parse_class
-from specdemo.play.turn import one_round, one_round_config
+from specdemo.play.class_drafts import class_judged, judge_class, parse_class
+from specdemo.play.game import one_round, one_round_config
 from specdemo.records.limits import (
     MAX_CLASS_DRAFTS,
     MAX_DRAFT_CHARS,
@@ -215,29 +214,18 @@ def test_stop_ends_a_class_before_the_next_draft(pair, asked):
     assert [event["type"] for event in events] == ["progress"] * asked
 
 
-def test_logits_that_are_not_numbers_end_the_class(pair):
-    target = tiny_pair().target
-    with torch.no_grad():
-        target.lm_head.weight.fill_(float("nan"))
-    with pytest.raises(FloatingPointError):
-        class_of(replace(pair, target=target), TEXT, ["a", "b"])
-
-
 def test_the_pairs_drafter_plays_along_as_in_play(pair):
     event = class_of(pair, TEXT, ["ab", "abcd"])
     config = one_round_config(TEXT, 4, drafter="draft-model")
     wanted = one_round(pair, config, pair.prompt_ids(config))
     assert [token["id"] for token in event["model"]["drafted"]] == [token.id for token in wanted.drafted]
     assert event["target"] == own_text(pair, TEXT, len(event["target"]))
-    assert class_of(replace(tiny_pair(), draft=None), TEXT, ["ab"])["model_name"] == "Copying"
 
 
-def test_the_service_judges_a_class_and_refuses_bad_drafts(pair):
+def test_the_service_judges_a_class(pair):
     service = service_of(pair)
     *_, event = service.events(JobKind.CLASS, {"text": "abc", "drafts": ["x", "y"]}, lambda: False)
     assert event["type"] == "class-judged" and event["drafts"] == [0, 1]
-    with pytest.raises(UserError, match="Draft 2: The draft is empty"):
-        list(service.events(JobKind.CLASS, {"text": "abc", "drafts": ["x", ""]}, lambda: False))
 
 
 @pytest.mark.slow
@@ -280,14 +268,14 @@ def round_of(draft: str, target: str) -> Round:
 def results(drafts: list[str], target: str, model: str = "x", cut: str = ""):
     """The event about a class with these drafts, by a target that writes ``target``."""
     distinct = list(dict.fromkeys(drafts))
-    judgement = ClassResults(
-        drafts=[distinct.index(draft) for draft in drafts],
-        rounds=[round_of(draft, target) for draft in distinct],
-        cuts=[cut] * len(distinct),
-        model=round_of(model, target),
-        drafter="draft-model",
+    return class_judged(
+        [distinct.index(draft) for draft in drafts],
+        [round_of(draft, target) for draft in distinct],
+        [cut] * len(distinct),
+        round_of(model, target),
+        "draft-model",
+        PIECES,
     )
-    return judgement.event(PIECES)
 
 
 def agreed(drafts: list[str], target: str = "zzzzzzzz") -> list[tuple[str, int]]:
