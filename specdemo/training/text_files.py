@@ -18,19 +18,9 @@ from specdemo.records.limits import UserError
 SUFFIX = ".npz.xz"
 TARGET = "target.json"
 ARRAYS = ("ids", "lengths", "starts", "ended", "counts", "makes")
-UNUSABLE_PATH = frozenset(
-    {
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOENT,
-        errno.EEXIST,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ENAMETOOLONG,
-    }
-)
-"""Errors of a path that cannot be written, however much space is free."""
+UNUSABLE_PATH = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+UNUSABLE_NUMBERS = (errno.EROFS, errno.ENAMETOOLONG)
+"""Errors of a path that cannot be written even if there is free space."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +183,7 @@ def file_error(path: Path, error: Exception, retry: str = "run the same command 
     reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0][:200]
     if disk_is_full(error) or isinstance(error, RuntimeError):
         to_do = f"free some space and {retry}"
-    elif getattr(error, "errno", None) in UNUSABLE_PATH:
+    elif isinstance(error, UNUSABLE_PATH) or getattr(error, "errno", None) in UNUSABLE_NUMBERS:
         to_do = "choose another --out"
     else:
         to_do = f"solve that and {retry}"
