@@ -1,6 +1,7 @@
 """A class without HTTP, for the tests: an event loop, a clock set by hand, and posts of a teacher's page."""
 
 import asyncio
+from functools import wraps
 
 BEGIN = {"type": "begin", "run": 1}
 ROUND = {"type": "round"}
@@ -20,6 +21,16 @@ class Clock:
 def in_loop(work):
     """Run ``work()`` on an event loop."""
     return asyncio.run(asyncio.wait_for(work(), 20))
+
+
+def on_loop(test):
+    """Make a test of an async function."""
+
+    @wraps(test)
+    def run(*args, **kwargs):
+        in_loop(lambda: test(*args, **kwargs))
+
+    return run
 
 
 def post(*messages, window="one", first=True):
