@@ -241,6 +241,9 @@ class TurnEvents:
         best = max(self._request.drafts, key=lambda player: len(self._rounds[player].emitted))
         round_ = self._rounds[best]
         written = [*self._request.written, *round_.emitted]
+        rates = [f"{self._names[player]} {acceptance(score.alpha)}" for player, score in self._scores.items()]
+        passes = count(self._scores[ONE].rounds, "target pass", "target passes")
+        tokens = count(len(written), "token")
         return {
             "type": "turn",
             "best": best,
@@ -248,7 +251,8 @@ class TurnEvents:
             "text": self._request.text + self._pieces.text(written),
             "finish": round_.finish if round_.finish in (Finish.EOS, Finish.CONTEXT) else None,
             "sentence": " ".join(map(self._sentence, self._rounds)),
-            "closing": self._closing(len(written)),
+            "closing": f"Acceptance rates: {', '.join(rates)}. "
+            f"{tokens} in {passes}; the target alone needs {len(written):,}.",
         }
 
     def _sentence(self, player: str) -> str:
@@ -269,12 +273,6 @@ class TurnEvents:
         if cut := self._cuts[player].strip():
             sentence += f". “{inside_sentence(cut)}” was cut: a draft has at most {count(total, 'token')}"
         return f"{sentence}."
-
-    def _closing(self, tokens: int) -> str:
-        rates = [f"{self._names[player]} {acceptance(score.alpha)}" for player, score in self._scores.items()]
-        passes = count(self._scores[ONE].rounds, "target pass", "target passes")
-        text = count(tokens, "token")
-        return f"Acceptance rates: {', '.join(rates)}. {text} in {passes}; the target alone needs {tokens:,}."
 
 
 def drafter_name(kind: str) -> str:

@@ -221,13 +221,13 @@ class CorpusWriter:
     ) -> TextGroup:
         """Continue each prompt, in batches of prompts alike in length."""
         ordered = sorted(prompts, key=len)
-        group = TextGroup(kind, [], [])
+        texts = []
         for at in range(0, len(ordered), ROWS):
             rows = ordered[at : at + ROWS]
             for prompt, own in zip(rows, self._continue(rows, limit, temperatures, rng), strict=True):
-                group.texts.append(WrittenText(np.concatenate([prompt, own]).astype(np.int32), len(prompt)))
-                group.ended.append(bool(len(own)) and int(own[-1]) in self._eos)
-        return group
+                ids = np.concatenate([prompt, own]).astype(np.int32)
+                texts.append(WrittenText(ids, len(prompt), bool(len(own)) and int(own[-1]) in self._eos))
+        return TextGroup(kind, texts)
 
     def _continue(
         self, prompts: list[Prompt], limit: int, temperatures: Sequence[float], rng: random.Random

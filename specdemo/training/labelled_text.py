@@ -210,7 +210,17 @@ def _write(
             break
         active = batch.active.tolist()
         _append_states(states, decoder.states, active, [1] * len(active))
-    return list(_sequences(prompts, steps, states))
+    rows, *labels = (torch.cat(parts).cpu() for parts in zip(*steps, strict=True))
+    order = rows.argsort(stable=True)
+    counts = torch.bincount(rows, minlength=len(prompts)).tolist()
+    by_prompt = [part[order].split(counts) for part in labels]
+    sequences = []
+    for prompt, output, top_ids, top_probs, own in zip(prompts, *by_prompt, states, strict=True):
+        text = torch.cat([torch.tensor(prompt), output]).int()
+        # A row that ended early may have waited in the batch: its states go on after its text.
+        kept = torch.cat(own)[: len(text) - 1].clone() if own else None
+        sequences.append(LabelledSequence(text, len(prompt) - 1, top_ids.clone(), top_probs.clone(), kept))
+    return sequences
 
 
 def _append_states(
@@ -220,20 +230,6 @@ def _append_states(
     if found is not None:
         for row, count, own in zip(rows, positions, found.cpu(), strict=True):
             states[row].append(own[-count:].to(torch.bfloat16, copy=True))
-
-
-def _sequences(
-    prompts: list[list[int]], steps: list[tuple[Tensor, ...]], states: list[list[Tensor]]
-) -> Iterator[LabelledSequence]:
-    rows, tokens, top_ids, top_probs = (torch.cat(parts).cpu() for parts in zip(*steps, strict=True))
-    order = rows.argsort(stable=True)
-    counts = torch.bincount(rows, minlength=len(prompts)).tolist()
-    parts = (part[order].split(counts) for part in (tokens, top_ids, top_probs))
-    for prompt, output, ids, probs, own in zip(prompts, *parts, states, strict=True):
-        text = torch.cat([torch.tensor(prompt), output]).int()
-        # A row that ended early may have waited in the batch: its states go on after its text.
-        kept = torch.cat(own)[: len(text) - 1].clone() if own else None
-        yield LabelledSequence(text, len(prompt) - 1, ids.clone(), probs.clone(), kept)
 
 
 @torch.inference_mode()

@@ -110,9 +110,9 @@ def test_a_round_has_texts_of_every_kind_and_the_seed_determines_it(small, targe
     assert ids(made) == ids(same) != ids(other)
     (end,) = eos_ids_of(target, tokenizer)
     for part in made:
-        for text, ended in zip(part.texts, part.ended, strict=True):
+        for text in part.texts:
             assert 0 < text.start <= len(text.ids)
-            assert ended == (int(text.ids[-1]) == end)
+            assert text.ended == (int(text.ids[-1]) == end)
             assert end not in text.ids[text.start : -1]
 
 
@@ -166,11 +166,12 @@ def test_a_text_that_repeats_itself_is_found():
 
 
 def test_texts_come_back_from_a_file_as_they_were(tmp_path):
-    texts = [WrittenText(np.array([1, 2, 70_000]), 1), WrittenText(np.array([5]), 1)]
-    save_groups([TextGroup("pool", texts, [True, False]), TextGroup("edit", [], [])], text_path(tmp_path, 0))
+    texts = [WrittenText(np.array([1, 2, 70_000]), 1, ended=True), WrittenText(np.array([5]), 1)]
+    save_groups([TextGroup("pool", texts), TextGroup("edit", [])], text_path(tmp_path, 0))
     (pool, edit) = load_groups(text_path(tmp_path, 0))
-    assert (pool.kind, pool.ended, edit) == ("pool", [True, False], TextGroup("edit", [], []))
-    assert [(text.ids.tolist(), text.start) for text in pool.texts] == [([1, 2, 70_000], 1), ([5], 1)]
+    assert (pool.kind, edit) == ("pool", TextGroup("edit", []))
+    read = [(text.ids.tolist(), text.start, text.ended) for text in pool.texts]
+    assert read == [([1, 2, 70_000], 1, True), ([5], 1, False)]
     assert len(load_texts(tmp_path, "here")) == 2
 
 
@@ -191,7 +192,7 @@ def test_texts_of_another_target_are_refused(tmp_path):
 
 
 def test_the_number_of_a_removed_round_is_not_used_again(tmp_path):
-    made = [TextGroup("pool", [WrittenText(np.array([1, 2]), 1)], [True])]
+    made = [TextGroup("pool", [WrittenText(np.array([1, 2]), 1)])]
     for number in (0, 1, 3):
         save_groups(made, text_path(tmp_path, number))
     assert next_number(tmp_path) == 4
