@@ -1,4 +1,4 @@
-"""The class as the draft model: which drafts are accepted until when, who judges, and what everybody sees."""
+"""The class as the draft model: deadlines of drafts, the judge, and the results that everybody sees."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ GAME = {"text": "Please answer", "seconds": 5}
 
 
 async def judge(request, _stop):
-    """The verdicts of the stand-in service."""
+    """Return the verdicts of the stand-in service."""
     [event] = StandIn().events(JobKind.CLASS, request, lambda: False)
     return event
 
@@ -28,12 +28,12 @@ def draft(text=" as soon", game=1, **more):
 
 @pytest.fixture
 def short(monkeypatch):
-    """Games that end at once."""
+    """Make games end at once."""
     monkeypatch.setattr(games_module, "GRACE_S", -4.9)
 
 
 def played(*drafts, judge=judge, **settings):
-    """The games of a class after a game with these drafts, ``(student, message)``."""
+    """Return the games of a class after a game with these drafts, ``(student, message)``."""
 
     async def work():
         games = Games(Log(), judge)

@@ -1,4 +1,4 @@
-"""One class: who may control it, which messages are accepted, and how answers reach the teacher."""
+"""One class: permissions, checks of messages, and the way of answers to the teacher."""
 
 import json
 

@@ -51,7 +51,7 @@ def test_codes_are_easy_to_read():
 
 
 def tries(rooms, code, address):
-    """How often a code can be tried before the limit."""
+    """Return the number of tries of a code before the limit."""
     for count in range(1_000):
         try:
             rooms.find(code, address)

@@ -1,4 +1,4 @@
-"""The readers of a class: what they read, how often, and how many there may be."""
+"""The readers of a class: order of messages, rate limits, and numbers of streams and students."""
 
 import asyncio
 

@@ -34,10 +34,10 @@ def on_loop(test):
 
 
 def post(*messages, window="one", first=True):
-    """A post of a teacher's page."""
+    """Return a post of a teacher's page."""
     return {"window": window, "first": first, "messages": list(messages)}
 
 
 def part(first, *events, run=1):
-    """Events of a run, the first of which has that number."""
+    """Return a message with events of a run, the first of which has that number."""
     return {"type": "events", "run": run, "from": first, "events": list(events)}

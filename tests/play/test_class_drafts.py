@@ -31,7 +31,7 @@ GOOD = {"text": "The capital of France is", "drafts": [" Paris", " a city", " Pa
 TOKENIZER = byte_tokenizer()
 PIECES = PieceTable(TOKENIZER)
 FIRST = 0x4E00
-"""The letter that stands for token 0: these targets seldom write text that anybody could type."""
+"""The letter that stands for token 0: these targets seldom write text that can be typed."""
 
 
 def test_a_request_keeps_every_draft_in_the_order_given():
@@ -71,7 +71,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def fused(pair):
-    """The same pair with the fused target."""
+    """Return the same pair with the fused target."""
     return replace(tiny_pair(), target=FusedLlama(tiny_pair().target, "fp32", "fp32"), costs=pair.costs)
 
 
@@ -91,19 +91,19 @@ def spelling(monkeypatch):
 
 
 def spelled(ids):
-    """A draft of these very tokens."""
+    """Return a draft of exactly these tokens."""
     return "".join(chr(FIRST + token) for token in ids)
 
 
 def own_text(pair, text, tokens):
-    """The ids that the target writes after ``text`` by itself."""
+    """Return the ids that the target writes after ``text`` by itself."""
     config = parse_config({"prompt": text, "mode": "raw", "max_new_tokens": tokens})
     rounds = Lanes(pair).baseline(config, pair.prompt_ids(config))
     return [token for round_ in rounds for token in round_.emitted]
 
 
 def drafts_near(pair, text, count):
-    """Drafts that leave the target's own text at any point, some longer than a draft may be."""
+    """Return drafts that diverge from the target's own text at any point, some longer than the maximum."""
     rng = random.Random(0)
     own = own_text(pair, text, MAX_K + 3)
     drafts = []
@@ -121,7 +121,7 @@ def class_of(pair, text, drafts):
 
 
 def judged_as_alone(pair, text, drafts):
-    """The event about a class; the scripted lane alone must give every draft the same round."""
+    """Return the event about a class after a check of each round against the scripted lane alone."""
     event = class_of(pair, text, drafts)
     for draft, index in dict(zip(drafts, event["drafts"], strict=True)).items():
         tokens = max(1, len(pair.script_ids(draft)))
@@ -164,7 +164,7 @@ def test_the_target_reads_the_prompt_once_and_makes_one_pass_per_different_draft
 
 @pytest.fixture
 def ending(pair):
-    """A token of the target's own text that ends every text."""
+    """Make a token of the target's own text end every text, and return it."""
     token = own_text(pair, TEXT, 3)[-1]
     before = pair.target.generation_config.eos_token_id
     pair.target.generation_config.eos_token_id = token
@@ -246,7 +246,7 @@ def id_of(letter: str) -> int:
 
 
 def round_of(draft: str, target: str) -> Round:
-    """The round of a draft of letters by a target that writes ``target``, which is longer than the draft."""
+    """Return the round of a draft of letters by a target that writes ``target``, a longer text."""
     differing = [i for i, pair in enumerate(zip(draft, target, strict=False)) if pair[0] != pair[1]]
     kept = min(differing, default=len(draft))
     tokens = [
@@ -266,7 +266,7 @@ def round_of(draft: str, target: str) -> Round:
 
 
 def results(drafts: list[str], target: str, model: str = "x", cut: str = ""):
-    """The event about a class with these drafts, by a target that writes ``target``."""
+    """Return the event about a class with these drafts, by a target that writes ``target``."""
     distinct = list(dict.fromkeys(drafts))
     return class_judged(
         [distinct.index(draft) for draft in drafts],
