@@ -9,6 +9,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -90,10 +91,11 @@ class BatchedDecoder:
         The prompts are read a few at a time, each part as wide as its longest prompt, so that sorted prompts
         need little padding.
         """
-        width = max(map(len, prompts))
-        ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts], device=self.device)
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
-        self._mask = mask.to(self.device)
+        rows_of_ids = [torch.tensor(row, device=self.device) for row in prompts]
+        ids = pad_sequence(rows_of_ids, batch_first=True, padding_side="left")
+        ones = [torch.ones_like(row) for row in rows_of_ids]
+        self._mask = pad_sequence(ones, batch_first=True, padding_side="left")
+        width = ids.shape[1]
         for layer in self._layers:
             layer.begin(len(prompts), width + new_tokens)
         logits, states = [], []

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from specdemo.models.layer_views import decoder_layers, hidden_states
@@ -238,13 +239,10 @@ def _label(
 ) -> list[LabelledSequence]:
     """Read ``texts`` in one pass, padded on the right, where no position attends to the padding."""
     device = next(target.parameters()).device
-    width = max(len(text.ids) for text in texts)
-    padded = torch.zeros(len(texts), width, dtype=torch.long)
-    for row, text in enumerate(texts):
-        padded[row, : len(text.ids)] = torch.from_numpy(text.ids)
+    padded = pad_sequence([torch.from_numpy(text.ids).long() for text in texts], batch_first=True)
     first = min(text.start for text in texts) - 1
     with hidden_states([decoder_layers(target)[index] for index in taps]) as found:
-        output = target(input_ids=padded.to(device), use_cache=False, logits_to_keep=width - first)
+        output = target(input_ids=padded.to(device), use_cache=False, logits_to_keep=padded.shape[1] - first)
     states = torch.cat(found, -1) if found else None
     rows = []
     for row, text in enumerate(texts):

@@ -6,7 +6,8 @@ from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from specdemo.models.feature_draft import (
@@ -46,7 +47,7 @@ class ModelStudent:
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
         """Yield one prediction."""
-        ids = pad(batch, self.device)
+        ids = padded_ids(batch, self.device)
         embeddings = self.module.model.get_input_embeddings()(ids).float()
         hidden = self.module.model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
         kept = torch.cat([hidden[row, item.start : len(item.ids) - 1] for row, item in enumerate(batch)])
@@ -74,14 +75,13 @@ class FeatureStudent:
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
         """Yield one prediction per step. Pair j predicts token j + 2, so the label at position j + 1."""
-        ids = pad(batch, self.device)
+        ids = padded_ids(batch, self.device)
         labelled = torch.cat([torch.arange(i.start, len(i.ids) - 1, device=self.device) for i in batch])
         row_of = torch.cat(
             [torch.full((len(i.ids) - 1 - i.start,), n, device=self.device) for n, i in enumerate(batch)]
         )
         kept = [item.states[: len(item.ids) - 1] for item in batch if item.states is not None]
-        states = nn.utils.rnn.pad_sequence(kept, batch_first=True).to(self.device).float()
-        states = self.module.fuse(states)
+        states = self.module.fuse(pad_sequence(kept, batch_first=True).to(self.device).float())
         attention = UnrolledAttention(self.module.config.head_dim)
         positions = torch.arange(states.shape[1], device=self.device)[None]
         for step in range(self._steps):
@@ -120,13 +120,9 @@ class UnrolledAttention:
         return context
 
 
-def pad(batch: Sequence[LabelledSequence], device: torch.device) -> Tensor:
+def padded_ids(batch: Sequence[LabelledSequence], device: torch.device) -> Tensor:
     """Return the ids [batch, longest], padded on the right, where causal attention does not read them."""
-    width = max(len(item.ids) for item in batch)
-    ids = torch.zeros(len(batch), width, dtype=torch.long)
-    for row, item in enumerate(batch):
-        ids[row, : len(item.ids)] = item.ids
-    return ids.to(device)
+    return pad_sequence([item.ids.long() for item in batch], batch_first=True).to(device)
 
 
 Student = ModelStudent | FeatureStudent
