@@ -27,7 +27,6 @@ NOBODY = "Nobody has written a draft; start another game."
 NO_JUDGE = "Games are off on this server: its GPU is lent for one run at a time."
 FAULT = "The drafts could not be judged because of an internal error; start another game."
 _FOR_ALL = ("alpha", "tau", "model_alpha", "model_name", "agreed", "sentence", "specials", "target")
-_SUMMARY = ("alpha", "model_alpha", "model_name", "sentence")
 _log = logging.getLogger(__name__)
 
 
@@ -42,10 +41,11 @@ class Phase(StrEnum):
 
 @dataclass
 class Draft:
-    """A student's draft."""
+    """A student's draft, and the target's verdict on it with its ``pieces`` once it is known."""
 
     text: str
     name: str
+    verdict: dict[str, Any] | None = None
 
 
 @dataclass
@@ -70,7 +70,6 @@ class Game:
     drafts: dict[str, Draft] = field(default_factory=dict)
     results: Mapping[str, Any] | None = None
     error: str | None = None
-    _verdicts: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def take(self, student: str, raw: Mapping[str, Any]) -> None:
         """Store a student's draft in place of an earlier one.
@@ -92,12 +91,11 @@ class Game:
         verdicts = [
             {**_drawn(one["round"]), "count": one["count"], "cut": one["cut"]} for one in event["verdicts"]
         ]
-        for student, index in zip(self.drafts, event["drafts"], strict=True):
-            self._verdicts[student] = {**verdicts[index], "pieces": _pieces(event, verdicts[index])}
-        shown, names = [], []
-        if self.open_drafts:
-            shown, everybody = verdicts, list(self.drafts.values())
-            names = [everybody[index].name for index in event["longest"]]
+        drafts = list(self.drafts.values())
+        for draft, index in zip(drafts, event["drafts"], strict=True):
+            draft.verdict = {**verdicts[index], "pieces": _pieces(event, verdicts[index])}
+        names = [drafts[index].name for index in event["longest"]] if self.open_drafts else []
+        shown = verdicts if self.open_drafts else []
         model = _drawn(event["model"])
         self.results = {
             **{key: event[key] for key in _FOR_ALL},
@@ -108,18 +106,15 @@ class Game:
         }
         self.phase = Phase.JUDGED
 
-    def fail(self, sentence: str) -> None:
-        """End the game without verdicts."""
-        self.error, self.phase = sentence, Phase.FAILED
-
     def draft_of(self, student: str) -> dict[str, Any] | None:
         """Return a student's ``draft`` with the number of the ``game``, if there is one."""
         draft = self.drafts.get(student)
         return {"game": self.number, "draft": draft.text} if draft else None
 
     def verdict_of(self, student: str) -> dict[str, Any] | None:
-        """Return the verdict on a student's draft with its ``pieces``; None before it is known."""
-        return self._verdicts.get(student)
+        """Return the verdict on a student's draft; None before it is known."""
+        draft = self.drafts.get(student)
+        return draft.verdict if draft else None
 
     def for_students(self) -> dict[str, Any]:
         """Return what everybody may see of the game now."""
@@ -137,12 +132,6 @@ class Game:
     def for_teacher(self) -> dict[str, Any]:
         """Return the state of the game for the teacher's page."""
         return {"number": self.number, "phase": self.phase, "count": len(self.drafts), "error": self.error}
-
-    def summary(self) -> dict[str, Any]:
-        """Return the game's outcome, for the lesson summary."""
-        results = self.results or {}
-        outcome = {key: results.get(key) for key in _SUMMARY}
-        return {"text": self.text, "count": len(self.drafts), **outcome}
 
 
 def parse_game(raw: Mapping[str, Any], number: int) -> Game:
@@ -236,7 +225,15 @@ class Games:
 
     def summary(self) -> list[dict[str, Any]]:
         """Return the outcome of every judged game."""
-        return [game.summary() for game in self._played if game.results is not None]
+        return [
+            {
+                "text": game.text,
+                "count": len(game.drafts),
+                **{key: game.results[key] for key in ("alpha", "model_alpha", "model_name", "sentence")},
+            }
+            for game in self._played
+            if game.results is not None
+        ]
 
     def _start_judging(self, game: Game) -> None:
         game.phase = Phase.JUDGING
@@ -252,10 +249,10 @@ class Games:
             drafts = [draft.text for draft in game.drafts.values()]
             game.set_results(await self._judge({"text": game.text, "drafts": drafts}, ended.is_set))
         except UserError as error:
-            game.fail(str(error))
+            game.error, game.phase = str(error), Phase.FAILED
         except Exception:
             _log.exception("A class's drafts could not be judged")
-            game.fail(FAULT)
+            game.error, game.phase = FAULT, Phase.FAILED
         finally:
             ended.set()  # If the game was dismissed, the judge must free the device.
         self._show()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from bisect import bisect_right
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -21,17 +22,15 @@ class Frame(NamedTuple):
     Attributes:
         id: The message's number.
         data: Its JSON on one line, which contains ``id`` too.
-        event: The same as a server-sent event.
     """
 
     id: int
     data: bytes
-    event: bytes
 
-
-def frame_of(number: int, data: bytes) -> Frame:
-    """Return the message of that number."""
-    return Frame(number, data, b"id: %d\ndata: %s\n\n" % (number, data))
+    @property
+    def event(self) -> bytes:
+        """The message as a server-sent event."""
+        return b"id: %d\ndata: %s\n\n" % (self.id, self.data)
 
 
 class Log:
@@ -49,7 +48,6 @@ class Log:
         self._run: list[Frame] = []
         self._run_bytes = 0
         self._states: dict[str, Frame] = {}
-        self._latest_read: tuple[int, int, list[Frame]] = (0, 0, [])
         self._news = asyncio.Event()
         self._waiting = 0
         self._woken_at = float("-inf")
@@ -76,12 +74,9 @@ class Log:
 
     def after(self, number: int) -> list[Frame]:
         """Return what changed after the message of that number; for 0, everything."""
-        before, last, frames = self._latest_read
-        if (before, last) != (number, self.last):  # Most readers ask for the same.
-            frames = [frame for frame in (*self._run, *self._states.values()) if frame.id > number]
-            frames.sort(key=lambda frame: frame.id)
-            self._latest_read = (number, self.last, frames)
-        return frames
+        newer = self._run[bisect_right(self._run, number, key=lambda frame: frame.id) :]
+        newer += [frame for frame in self._states.values() if frame.id > number]
+        return sorted(newer, key=lambda frame: frame.id)
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for the next wake-up; return False if there was none in time."""
@@ -116,4 +111,4 @@ class Log:
     def _frame(self, message: Mapping[str, Any]) -> Frame:
         self.last += 1
         self.wake()
-        return frame_of(self.last, json.dumps({"id": self.last, **message}, separators=(",", ":")).encode())
+        return Frame(self.last, json.dumps({"id": self.last, **message}, separators=(",", ":")).encode())

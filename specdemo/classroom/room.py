@@ -1,17 +1,20 @@
-"""One class, on one event loop: the teacher's messages, the students' answers, and what readers get."""
+"""One class, on one event loop: the teacher's messages, the students' answers, and what readers get.
+
+Everything that the teacher's page posts is untrusted, so the type and size of every value are checked.
+"""
 
 import hmac
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from specdemo.classroom.games import Games, Judge
-from specdemo.classroom.log import Frame, Log, frame_of
+from specdemo.classroom.log import Frame, Log
 from specdemo.classroom.questions import Questions
-from specdemo.classroom.shown import ShownRun, parse_view
 from specdemo.classroom.students import Students
-from specdemo.records.limits import UserError, integer
+from specdemo.records.limits import UserError, flag, integer, number, require_known, show
 
 IDLE_S = 600.0
 """Time without a post of the teacher's page after which its class ends."""
@@ -20,15 +23,26 @@ KEEP_ALIVE_S = 10.0
 POLL_S = 20.0
 """Maximum wait of a poll; proxies often end a request after 30 seconds."""
 MAX_NUMBER = 2**53
-END = frame_of(MAX_NUMBER - 1, b'{"type":"end"}')
+END = Frame(MAX_NUMBER - 1, b'{"type":"end"}')
 """The last message of every class."""
+MAX_EVENTS = 20_000
+"""Number of events in one message."""
+MAX_SECONDS = 1e5
+MAX_ROUNDS = 100_000
+MAX_FIGURES = 10
+PACES = ("fit", "tokens", "0.05", "0.25", "1")
 OVER = "The class is over."
 OTHER_WINDOW = "Another window of yours shows this class now; reload this one to take it back."
 NOT_THE_TEACHER = "Only the page that opened this class can do that."
+_NAME = re.compile(r"[a-z0-9_-]{1,40}")
 
 
 class OtherWindowError(UserError):
     """Another window of the teacher shows the class now."""
+
+
+class UnknownRunError(UserError):
+    """Events continue a run that was not begun; the page has to send the run from its beginning."""
 
 
 class Room:
@@ -188,8 +202,98 @@ class Room:
         take = self._kinds.get(kind) if isinstance(kind, str) else None
         if take is None or not isinstance(message, dict):
             raise UserError(f"A message must be one of: {', '.join(self._kinds)}.")
-        number = integer(message, "number", 0, 0, MAX_NUMBER)
-        if number and number <= self._last_number:
+        sent = integer(message, "number", 0, 0, MAX_NUMBER)
+        if sent and sent <= self._last_number:
             return
         take({key: value for key, value in message.items() if key not in ("type", "number")})
-        self._last_number = max(self._last_number, number)
+        self._last_number = max(self._last_number, sent)
+
+
+class ShownRun:
+    """The current run, sent in parts; every event reaches the log once and in order.
+
+    A post may arrive twice (its reply was lost) or after another run has begun in another window, so each
+    part has the number of its run and of its first event.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._run: int | None = None
+        self._events = 0
+
+    def begin(self, message: Mapping[str, Any]) -> None:
+        """Start another run: its number ``run``, the name of a ``recording`` and a lesson's ``topic``.
+
+        Raises:
+            UserError: A value has the wrong type or size.
+        """
+        require_known(message, ("run", "recording", "topic"))
+        run = integer(message, "run", 0, 0, MAX_NUMBER)
+        topic = _topic(message.get("topic", {}))
+        self._log.begin({"type": "begin", "recording": _name(message, "recording"), "topic": topic})
+        self._run, self._events = run, 0
+
+    def extend(self, message: Mapping[str, Any]) -> None:
+        """Add ``events`` of ``run``, starting with number ``from``; known events are skipped.
+
+        Raises:
+            UnknownRunError: Another run is shown, or events before these are missing.
+            UserError: They are not events, or the run has become too long.
+        """
+        require_known(message, ("run", "from", "events"))
+        events = message.get("events")
+        if not isinstance(events, list) or len(events) > MAX_EVENTS:
+            raise UserError(f"events must be a list of at most {MAX_EVENTS:,}.")
+        if not all(isinstance(event, dict) and isinstance(event.get("type"), str) for event in events):
+            raise UserError("Every event must have a type.")
+        first = integer(message, "from", 0, 0, MAX_NUMBER)
+        if integer(message, "run", 0, 0, MAX_NUMBER) != self._run or first > self._events:
+            raise UnknownRunError("The beginning of this run is missing; send it first.")
+        if new := events[self._events - first :]:
+            self._log.extend({"type": "events", "events": new})
+            self._events += len(new)
+
+
+def parse_view(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the view of a run after a check of its values.
+
+    Args:
+        raw: ``time`` in seconds of the run's clock, ``playing``, ``pace``, the opened ``round`` (from 0, or
+            null), and the names of the open ``tab`` and ``lesson``.
+
+    Raises:
+        UserError: A value has the wrong type or size.
+    """
+    require_known(raw, ("time", "playing", "pace", "round", "tab", "lesson"))
+    pace = raw.get("pace", "1")
+    if pace not in PACES:
+        raise UserError(f"pace must be one of: {', '.join(PACES)}; not {show(pace)}.")
+    has_round = raw.get("round") is not None
+    return {
+        "time": number(raw, "time", 0.0, 0.0, MAX_SECONDS),
+        "playing": flag(raw, "playing", False),
+        "pace": pace,
+        "round": integer(raw, "round", 0, 0, MAX_ROUNDS) if has_round else None,
+        "tab": _name(raw, "tab"),
+        "lesson": _name(raw, "lesson"),
+    }
+
+
+def _topic(raw: object) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise UserError("topic must be a mapping.")
+    require_known(raw, ("focus", "charts", "figures"))
+    topic: dict[str, Any] = {key: _name(raw, key) for key in ("focus", "charts") if raw.get(key) is not None}
+    figures = raw.get("figures")
+    if figures is not None:
+        if not isinstance(figures, list) or len(figures) > MAX_FIGURES:
+            raise UserError(f"figures must be a list of at most {MAX_FIGURES} names.")
+        topic["figures"] = [_name({"figures": figure}, "figures") for figure in figures]
+    return topic
+
+
+def _name(raw: Mapping[str, Any], key: str) -> str | None:
+    value = raw.get(key)
+    if value is not None and not (isinstance(value, str) and _NAME.fullmatch(value)):
+        raise UserError(f"{key} must be a name, not {show(value)}.")
+    return value

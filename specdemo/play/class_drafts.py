@@ -13,8 +13,17 @@ from specdemo.engine.verdicts import top_fives
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.play.game import Score, acceptance, count, drafter_name, parse_draft, quoted, title
-from specdemo.play.turn import one_round, one_round_config
+from specdemo.play.game import (
+    Score,
+    acceptance,
+    count,
+    drafter_name,
+    one_round,
+    one_round_config,
+    parse_draft,
+    quoted,
+    title,
+)
 from specdemo.records.events import Event, ids_in
 from specdemo.records.limits import (
     MAX_CLASS_DRAFTS,
@@ -45,8 +54,8 @@ def parse_class(raw: Mapping[str, Any]) -> ClassRequest:
     """Turn an untrusted mapping with the keys ``text`` and ``drafts`` into a request.
 
     Raises:
-        UserError: A key is unknown, or a value has the wrong type or is out of bounds; for a draft it has its
-            number, counted from 1.
+        UserError: A key is unknown, or a value has the wrong type or is out of bounds; the sentence about a
+            draft has its number, counted from 1.
     """
     require_known(raw, ("text", "drafts"))
     text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
@@ -71,7 +80,7 @@ class _SamePrompt(ModelRuntime):
 
     def prefill(self, ids: Tensor) -> None:
         if self._has_read:
-            self.length = len(ids)  # The cache still holds the prompt: drafts are written behind it.
+            self.length = len(ids)  # The cache still holds the prompt; drafts are written after it.
         else:
             super().prefill(ids)
             self._has_read = True
@@ -87,7 +96,7 @@ def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterat
         stop: Asked before every draft; True ends the job without a result.
 
     Yields:
-        A ``progress`` event per different draft, then ``class-judged`` (see ``ClassResults.event``).
+        A ``progress`` event per different draft, then ``class-judged`` (see :func:`class_judged`).
 
     Raises:
         UserError: The text is too long for the target.
@@ -110,105 +119,104 @@ def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterat
     if stop():
         return
     longest = one_round_config(request.text, max(1, *map(len, scripts)), drafter=pair.default_drafter)
-    results = ClassResults(
-        drafts=[distinct.index(script) for script in scripts],
-        rounds=rounds,
-        cuts=[
-            pair.pieces.text(script[len(round_.drafted) :])
-            for script, round_ in zip(distinct, rounds, strict=True)
-        ],
-        model=one_round(pair, longest, prompt_ids),
-        drafter=pair.default_drafter,
+    yield class_judged(
+        [distinct.index(script) for script in scripts],
+        rounds,
+        [pair.pieces.text(distinct[i][len(round_.drafted) :]) for i, round_ in enumerate(rounds)],
+        one_round(pair, longest, prompt_ids),
+        pair.default_drafter,
+        pair.pieces,
     )
-    yield results.event(pair.pieces)
 
 
-@dataclass(frozen=True)
-class ClassResults:
-    """The verdicts on the drafts of a class.
+def class_judged(
+    drafts: Sequence[int],
+    rounds: Sequence[Round],
+    cuts: Sequence[str],
+    model: Round,
+    drafter: str,
+    pieces: PieceTable,
+) -> Event:
+    """Return the ``class-judged`` event, which has the verdicts on the drafts of a class.
 
-    Attributes:
+    Args:
         drafts: For each draft in the order given, the index of its verdict.
         rounds: The different verdicts.
         cuts: The text that was cut from the end of each of those drafts.
         model: The round of the pair's own drafter.
         drafter: That drafter's kind.
+        pieces: The target's piece table.
+
+    Returns:
+        The event. ``drafts`` has the index of each draft's verdict; ``verdicts`` has each one's ``round``,
+        the ``count`` of its drafts and the text ``cut`` from it. ``longest`` are the indices of the drafts
+        with the most accepted tokens (none if no token was accepted), ``target`` the known ids of what the
+        target writes here, and ``agreed`` the tokens that most of the class agreed on.
     """
+    score = Score()
+    for verdict in drafts:
+        score = score.after(rounds[verdict])
+    model_alpha = Score().after(model).alpha
+    counts = Counter(drafts)
+    accepted = [rounds[verdict].accepted for verdict in drafts]
+    longest = [i for i, number in enumerate(accepted) if number == max(accepted) > 0]
+    # All rounds emit beginnings of one text, so the longest has most of it.
+    target = max((round_.emitted for round_ in (*rounds, model)), key=len)
+    agreed = _agreed([rounds[verdict].drafted for verdict in drafts])
+    name = drafter_name(drafter)
+    sentences = [
+        f"Acceptance rates: the class ({count(len(drafts), 'draft')}) {acceptance(score.alpha)}, "
+        f"{name} {acceptance(model_alpha)}."
+    ]
+    if len(drafts) > 1:
+        sentences.append(_agreement([token for token, _ in agreed], target, pieces))
+    tokens = count(max(accepted), "accepted token")
+    if not longest:
+        sentences.append("No draft's first token was accepted.")
+    elif len(longest) == 1:
+        sentences.append(f"Best draft: {tokens}.")
+    else:
+        sentences.append(f"Best: {len(longest)} drafts with {tokens} each.")
+    return {
+        "type": "class-judged",
+        "drafts": list(drafts),
+        "verdicts": [
+            {"round": asdict(round_), "count": counts[index], "cut": cut}
+            for index, (round_, cut) in enumerate(zip(rounds, cuts, strict=True))
+        ],
+        "model": asdict(model),
+        "model_name": title(name),
+        "alpha": score.alpha,
+        "tau": score.tau,
+        "model_alpha": model_alpha,
+        "agreed": [
+            {"id": token.id, "count": number, "status": token.status, "rejected": token.rejected}
+            for token, number in agreed
+        ],
+        "longest": longest,
+        "target": target,
+        "pieces": pieces.encoded(set().union(*map(ids_in, (*rounds, model)))),
+        "specials": sorted(pieces.specials),
+        "sentence": " ".join(sentences),
+    }
 
-    drafts: Sequence[int]
-    rounds: Sequence[Round]
-    cuts: Sequence[str]
-    model: Round
-    drafter: str
 
-    def event(self, pieces: PieceTable) -> Event:
-        """Return the ``class-judged`` event.
+def _agreed(sharing: list[tuple[Token, ...]]) -> list[tuple[Token, int]]:
+    """Return the longest common draft of a majority, with the number of students at each token.
 
-        ``drafts`` has the index of each draft's verdict; ``verdicts`` has each one's ``round``, the ``count``
-        of its drafts and the text ``cut`` from it. ``longest`` are the indices of the drafts with the most
-        accepted tokens (none if none was accepted), ``target`` the known ids of what the target writes here,
-        and ``agreed`` the tokens that most of the class agreed on.
-        """
-        score = Score()
-        for verdict in self.drafts:
-            score = score.after(self.rounds[verdict])
-        model_alpha = Score().after(self.model).alpha
-        counts = Counter(self.drafts)
-        accepted = [self.rounds[verdict].accepted for verdict in self.drafts]
-        longest = [i for i, number in enumerate(accepted) if number == max(accepted) > 0]
-        # All rounds emit beginnings of one text, so the longest has most of it.
-        target = max((round_.emitted for round_ in (*self.rounds, self.model)), key=len)
-        agreed = self._agreed()
-        name = drafter_name(self.drafter)
-        sentences = [
-            f"Acceptance rates: the class ({count(len(self.drafts), 'draft')}) {acceptance(score.alpha)}, "
-            f"{name} {acceptance(model_alpha)}."
-        ]
-        if len(self.drafts) > 1:
-            sentences.append(_agreement([token for token, _ in agreed], target, pieces))
-        sentences.append(_best(len(longest), max(accepted)))
-        return {
-            "type": "class-judged",
-            "drafts": list(self.drafts),
-            "verdicts": [
-                {"round": asdict(round_), "count": counts[index], "cut": cut}
-                for index, (round_, cut) in enumerate(zip(self.rounds, self.cuts, strict=True))
-            ],
-            "model": asdict(self.model),
-            "model_name": title(name),
-            "alpha": score.alpha,
-            "tau": score.tau,
-            "model_alpha": model_alpha,
-            "agreed": [
-                {"id": token.id, "count": number, "status": token.status, "rejected": token.rejected}
-                for token, number in agreed
-            ],
-            "longest": longest,
-            "target": target,
-            "pieces": pieces.encoded(set().union(*map(ids_in, (*self.rounds, self.model)))),
-            "specials": sorted(pieces.specials),
-            "sentence": " ".join(sentences),
-        }
-
-    def _agreed(self) -> list[tuple[Token, int]]:
-        """Return the longest common draft of a majority, with the number of students at each token.
-
-        The token at each position is the one that more than half, and at least two, of those students wrote
-        who wrote all the tokens before it.
-        """
-        agreed: list[tuple[Token, int]] = []
-        sharing = [self.rounds[verdict].drafted for verdict in self.drafts]
-        while True:
-            position = len(agreed)
-            written = Counter(drafted[position].id for drafted in sharing if len(drafted) > position)
-            [(token, number)] = written.most_common(1) or [(0, 0)]
-            if number < 2 or 2 * number <= len(sharing):
-                return agreed
-            sharing = [
-                drafted for drafted in sharing if len(drafted) > position and drafted[position].id == token
-            ]
-            # After the same tokens the target decides the same, so any student's token has the verdict.
-            agreed.append((sharing[0][position], number))
+    The token at each position is the one that more than half, and at least two, of those students wrote who
+    wrote all the tokens before it.
+    """
+    agreed: list[tuple[Token, int]] = []
+    while True:
+        position = len(agreed)
+        going_on = [drafted for drafted in sharing if len(drafted) > position]
+        [(token, number)] = Counter(drafted[position].id for drafted in going_on).most_common(1) or [(0, 0)]
+        if number < 2 or 2 * number <= len(sharing):
+            return agreed
+        sharing = [drafted for drafted in going_on if drafted[position].id == token]
+        # After the same tokens the target decides the same, so any student's token has the verdict.
+        agreed.append((sharing[0][position], number))
 
 
 def _agreement(agreed: list[Token], target: list[int], pieces: PieceTable) -> str:
@@ -221,10 +229,3 @@ def _agreement(agreed: list[Token], target: list[int], pieces: PieceTable) -> st
     if accepted:
         return f"{words}; the target keeps {quoted(pieces.text(accepted))}."
     return f"{words}; the target writes {quoted(pieces.text(target[:1]))} instead."
-
-
-def _best(drafts: int, accepted: int) -> str:
-    if not drafts:
-        return "No draft's first token was accepted."
-    tokens = count(accepted, "accepted token")
-    return f"Best draft: {tokens}." if drafts == 1 else f"Best: {drafts:,} drafts with {tokens} each."

@@ -1,17 +1,20 @@
-"""A game of Play, in which visitors draft and the target verifies: requests, scores, events and sentences.
+"""A game of Play, in which visitors draft and the target verifies: requests, turns, scores and sentences."""
 
-Decoding is in ``turn``.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from specdemo.engine.speculate import never
+from specdemo.engine.verdicts import top_fives
+from specdemo.pairs.lanes import Lanes
+from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.records.events import Event, ids_in
 from specdemo.records.limits import (
     MAX_DRAFT_CHARS,
+    MAX_K,
     MAX_NEW_TOKENS,
+    SCRIPTED,
     UserError,
     parse_config,
     require_known,
@@ -19,9 +22,9 @@ from specdemo.records.limits import (
 )
 from specdemo.records.pieces import PieceTable, inside_sentence
 from specdemo.records.theory import ratio
-from specdemo.records.trace import Finish, Mode, Round
+from specdemo.records.trace import Finish, Mode, Round, RunConfig
 
-ONE, TWO, MODEL = DRAFTERS = ("one", "two", "model")
+ONE, TWO, MODEL = ("one", "two", "model")
 MAX_COUNT = 1_000_000
 _INVISIBLE = {"\n": "a line break", "\t": "a tab", "": "nothing"}
 
@@ -98,7 +101,31 @@ def parse_turn(raw: Mapping[str, Any]) -> TurnRequest:
     drafts = {ONE: parse_draft(raw.get("draft"))}
     if raw.get("second_draft") not in (None, ""):
         drafts[TWO] = parse_draft(raw["second_draft"])
-    return TurnRequest(text, drafts, _written(raw.get("written")), _scores(raw.get("scores")))
+    written = [] if raw.get("written") is None else raw["written"]
+    if isinstance(written, list) and len(written) > MAX_NEW_TOKENS:
+        raise UserError(
+            f"The game has {len(written):,} tokens, at most {MAX_NEW_TOKENS:,} fit; start a new one."
+        )
+    if not isinstance(written, list) or not all(type(token) is int and token >= 0 for token in written):
+        raise UserError("written must be the list of token ids that the last turn returned.")
+    scores = {} if raw.get("scores") is None else raw["scores"]
+    if (
+        not isinstance(scores, dict)
+        or not set(scores) <= {ONE, TWO, MODEL}
+        or not all(map(_is_score, scores.values()))
+    ):
+        raise UserError("scores must be the scores that the last turn returned, by drafter.")
+    scored = {player: Score(**counts) for player, counts in scores.items()}
+    return TurnRequest(text, drafts, tuple(written), scored)
+
+
+def _is_score(counts: object) -> bool:
+    return (
+        isinstance(counts, dict)
+        and set(counts) == {one.name for one in fields(Score)}
+        and all(type(number) is int and 0 <= number <= MAX_COUNT for number in counts.values())
+        and counts["accepted"] <= counts["compared"]
+    )
 
 
 def parse_draft(value: object) -> str:
@@ -115,6 +142,54 @@ def parse_draft(value: object) -> str:
         raise UserError("The draft is empty; type the next few words.")
     require_readable("draft", value)
     return value
+
+
+def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[Event]:
+    """Verify the players' drafts greedily, and one of the pair's own drafter of the same length.
+
+    A draft longer than ``MAX_K`` tokens, or than the target has room for, is cut.
+
+    Args:
+        stop: Asked before every drafter; True ends the turn, and none of it counts.
+
+    Yields:
+        A ``judged`` event per drafter, then ``turn`` (see ``TurnEvents``).
+
+    Raises:
+        UserError: The text has ended, is too long for the target, or cannot come from this pair.
+    """
+    if any(token >= pair.vocab for token in request.written):
+        raise UserError("written has token ids that the target does not have; start a new game.")
+    if request.written and request.written[-1] in pair.eos_ids:
+        raise UserError("The text has ended; start a new game.")
+    opening = pair.prompt_ids(parse_config({"prompt": request.text, "mode": Mode.RAW}))
+    # The written text stays as the tokens it was written in: tokenized again, it could split differently.
+    prompt_ids = [*opening, *request.written]
+    scripts = {player: pair.script_ids(draft) for player, draft in request.drafts.items()}
+    events = TurnEvents(request, pair.default_drafter, pair.pieces)
+    for player, draft in request.drafts.items():
+        if stop():
+            return
+        config = one_round_config(request.text, len(scripts[player]), drafter=SCRIPTED, script=draft)
+        round_ = one_round(pair, config, prompt_ids)
+        yield events.judged(player, round_, cut=pair.pieces.text(scripts[player][len(round_.drafted) :]))
+    if stop():
+        return
+    config = one_round_config(request.text, max(map(len, scripts.values())), drafter=pair.default_drafter)
+    yield events.judged(MODEL, one_round(pair, config, prompt_ids))
+    yield events.end()
+
+
+def one_round_config(text: str, tokens: int, **drafter: str) -> RunConfig:
+    """Return a greedy run of one round that drafts ``tokens`` tokens, at most ``MAX_K``."""
+    request = {"prompt": text, "mode": Mode.RAW, "max_new_tokens": MAX_K + 1, "baseline": False}
+    return parse_config({**request, "k": min(tokens, MAX_K), **drafter})
+
+
+def one_round(pair: Pair, config: RunConfig, prompt_ids: list[int]) -> Round:
+    """Return the first round of a run's speculative lane; errors as for ``Lanes.speculative``."""
+    [round_] = Lanes(pair, top_fives).speculative(config, prompt_ids, stop=lambda: True)
+    return round_
 
 
 class TurnEvents:
@@ -166,6 +241,9 @@ class TurnEvents:
         best = max(self._request.drafts, key=lambda player: len(self._rounds[player].emitted))
         round_ = self._rounds[best]
         written = [*self._request.written, *round_.emitted]
+        rates = [f"{self._names[player]} {acceptance(score.alpha)}" for player, score in self._scores.items()]
+        passes = count(self._scores[ONE].rounds, "target pass", "target passes")
+        tokens = count(len(written), "token")
         return {
             "type": "turn",
             "best": best,
@@ -173,7 +251,8 @@ class TurnEvents:
             "text": self._request.text + self._pieces.text(written),
             "finish": round_.finish if round_.finish in (Finish.EOS, Finish.CONTEXT) else None,
             "sentence": " ".join(map(self._sentence, self._rounds)),
-            "closing": self._closing(len(written)),
+            "closing": f"Acceptance rates: {', '.join(rates)}. "
+            f"{tokens} in {passes}; the target alone needs {len(written):,}.",
         }
 
     def _sentence(self, player: str) -> str:
@@ -194,12 +273,6 @@ class TurnEvents:
         if cut := self._cuts[player].strip():
             sentence += f". “{inside_sentence(cut)}” was cut: a draft has at most {count(total, 'token')}"
         return f"{sentence}."
-
-    def _closing(self, tokens: int) -> str:
-        rates = [f"{self._names[player]} {acceptance(score.alpha)}" for player, score in self._scores.items()]
-        passes = count(self._scores[ONE].rounds, "target pass", "target passes")
-        text = count(tokens, "token")
-        return f"Acceptance rates: {', '.join(rates)}. {text} in {passes}; the target alone needs {tokens:,}."
 
 
 def drafter_name(kind: str) -> str:
@@ -225,32 +298,3 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
 def quoted(text: str) -> str:
     """Return ``text`` stripped and in quotation marks, or a name for invisible text."""
     return f"“{inside_sentence(text.strip())}”" if text.strip() else _INVISIBLE.get(text[:1], "a space")
-
-
-def _written(value: object) -> tuple[int, ...]:
-    ids = [] if value is None else value
-    if isinstance(ids, list) and len(ids) > MAX_NEW_TOKENS:
-        raise UserError(f"The game has {len(ids):,} tokens, at most {MAX_NEW_TOKENS:,} fit; start a new one.")
-    if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
-        raise UserError("written must be the list of token ids that the last turn returned.")
-    return tuple(ids)
-
-
-def _scores(value: object) -> dict[str, Score]:
-    scores = {} if value is None else value
-    if (
-        not isinstance(scores, dict)
-        or not set(scores) <= set(DRAFTERS)
-        or not all(map(_is_score, scores.values()))
-    ):
-        raise UserError("scores must be the scores that the last turn returned, by drafter.")
-    return {player: Score(**counts) for player, counts in scores.items()}
-
-
-def _is_score(counts: object) -> bool:
-    return (
-        isinstance(counts, dict)
-        and set(counts) == {one.name for one in fields(Score)}
-        and all(type(number) is int and 0 <= number <= MAX_COUNT for number in counts.values())
-        and counts["accepted"] <= counts["compared"]
-    )

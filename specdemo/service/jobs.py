@@ -13,8 +13,7 @@ from specdemo.lab.lab_request import parse_lab
 from specdemo.pairs.live import LiveRun, calibration_events
 from specdemo.pairs.pair import Pair
 from specdemo.play.class_drafts import judge_class, parse_class
-from specdemo.play.game import parse_turn
-from specdemo.play.turn import play_turn
+from specdemo.play.game import parse_turn, play_turn
 from specdemo.proof.proof_events import proof_events
 from specdemo.proof.proof_request import parse_proof
 from specdemo.quiz.questions import QUESTIONS

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AttentionInterface, AttentionMaskInterface, AutoModelForCausalLM, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
@@ -46,13 +47,13 @@ def target_folder(target: str) -> str:
 
 
 def load_target(folder: str, device: torch.device, precision: str = "bf16") -> PreTrainedModel:
-    """Load a target in ``precision``, or in fp32 if its layers cannot be packed.
-
-    Raises:
-        UserError: It cannot be loaded.
-    """
+    """Load a target; raise ``UserError`` if it cannot be loaded."""
     model = loading(AutoModelForCausalLM.from_pretrained, folder, dtype=DTYPES[precision])
-    model = model.to(device).eval()
+    return model.to(device).eval()
+
+
+def pack_target(model: PreTrainedModel, device: torch.device, precision: str) -> PreTrainedModel:
+    """Pack a target for fast passes on a CPU, in fp32 if its layers cannot be packed in ``precision``."""
     if device.type != "cpu" or precision == "bf16":
         return model
     packed = precision if takes_precision(model, precision) else "fp32"
@@ -90,21 +91,24 @@ class BatchedDecoder:
         The prompts are read a few at a time, each part as wide as its longest prompt, so that sorted prompts
         need little padding.
         """
-        width = max(map(len, prompts))
-        mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts])
-        self._mask = mask.to(self.device)
+        rows_of_ids = [torch.tensor(row, device=self.device) for row in prompts]
+        ids = pad_sequence(rows_of_ids, batch_first=True, padding_side="left")
+        ones = [torch.ones_like(row) for row in rows_of_ids]
+        self._mask = pad_sequence(ones, batch_first=True, padding_side="left")
+        width = ids.shape[1]
         for layer in self._layers:
             layer.begin(len(prompts), width + new_tokens)
         logits, states = [], []
-        for first in range(0, len(prompts), PROMPT_ROWS):
-            rows = slice(first, min(first + PROMPT_ROWS, len(prompts)))
-            logits.append(self._read(prompts[rows], rows, width))
+        for start in range(0, len(prompts), PROMPT_ROWS):
+            rows = slice(start, start + PROMPT_ROWS)
+            first = width - max(map(len, prompts[rows]))
+            self._view(slice(start, min(start + PROMPT_ROWS, len(prompts))), first, first)
+            part = self._mask[rows, first:]
+            logits.append(self._pass(ids[rows, first:], (part.cumsum(1) - 1).clamp_min(0), part))
             if self.states is not None:
-                states.append(self.states)
+                states.append(F.pad(self.states, (0, 0, first, 0)))
         self._view(slice(0, len(prompts)), 0, width)
-        if states:
-            longest = max(part.shape[1] for part in states)
-            self.states = torch.cat([F.pad(part, (0, 0, longest - part.shape[1], 0)) for part in states])
+        self.states = torch.cat(states) if states else None
         return torch.cat(logits)
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -117,13 +121,6 @@ class BatchedDecoder:
         self._mask = self._mask[rows]
         for layer in self._layers:
             layer.keep(rows)
-
-    def _read(self, prompts: list[list[int]], rows: slice, end: int) -> Tensor:
-        width = max(map(len, prompts))
-        self._view(rows, end - width, end - width)
-        ids = torch.tensor([[0] * (width - len(row)) + row for row in prompts], device=self.device)
-        mask = self._mask[rows, end - width :]
-        return self._pass(ids, (mask.cumsum(1) - 1).clamp_min(0), mask)
 
     def _view(self, rows: slice, first: int, cursor: int) -> None:
         for layer in self._layers:

@@ -1,6 +1,7 @@
 """One training as requested, the split of its minutes, and the clock of a stage."""
 
 import json
+import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from specdemo.records.limits import UserError
 
 MODEL, FEATURE, N_GRAM = "model", "feature", "n-gram"
 WRITING_SHARE, EVALUATION_SHARE = 0.5, 0.1
-"""Shares of ``--minutes``; training has the rest."""
+"""Shares of ``--minutes``; training has the rest. For a table of n-grams, writing has that share too."""
 BATCH_TOKENS = 4096
 TOKENS_PER_PROMPT = 120
 EPOCHS = 3
@@ -55,30 +56,11 @@ class Plan:
         """Return the number of prompts to prepare."""
         if self.minutes is not None:
             return min(MAX_PROMPTS, max(64, int(PROMPTS_PER_MINUTE * self.minutes)))
-        return max(1, -(-(self.steps or 0) * BATCH_TOKENS // (EPOCHS * TOKENS_PER_PROMPT)))
+        return max(1, math.ceil((self.steps or 0) * BATCH_TOKENS / (EPOCHS * TOKENS_PER_PROMPT)))
 
-    @property
-    def writing_seconds(self) -> float | None:
-        """Return the time limit for the text, or None. An n-gram table needs no time for training."""
-        share = 1.0 - EVALUATION_SHARE if self.kind == N_GRAM else WRITING_SHARE
+    def seconds(self, share: float) -> float | None:
+        """Return a share of the minutes in seconds, or None if the steps are the limit."""
         return None if self.minutes is None else 60 * self.minutes * share
-
-    def training_seconds(self, spent: float) -> float | None:
-        """Return the time limit for training after ``spent`` seconds on the text, or None."""
-        return None if self.minutes is None else 60 * self.minutes * (1.0 - EVALUATION_SHARE) - spent
-
-    @property
-    def evaluation_seconds(self) -> float | None:
-        """Return the time limit for the evaluation, or None."""
-        return None if self.minutes is None else 60 * self.minutes * EVALUATION_SHARE
-
-    @property
-    def command(self) -> str:
-        """Return the command that makes this draft."""
-        folders = (("text", self.text), ("start", self.start))
-        given = "".join(f" --{flag} {folder}" for flag, folder in folders if folder)
-        limit = f"--minutes {self.minutes:g}" if self.steps is None else f"--steps {self.steps}"
-        return f"specdemo train --target {self.target} --kind {self.kind}{given} {limit} --seed {self.seed}"
 
 
 def pin_plan(plan: Plan, work: Path, resume: bool) -> None:

@@ -1,7 +1,7 @@
 """Text of several kinds that a target writes for trainings (``specdemo write``), in rounds."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from specdemo.training.batched import (
     SampledBatch,
     batch_precision,
     load_target,
+    pack_target,
     target_folder,
 )
 from specdemo.training.budget import StageClock
@@ -36,7 +37,7 @@ from specdemo.training.training_prompts import (
     EDITS,
     ChatHeaders,
     PromptFilter,
-    mode_for,
+    pool_ids,
     prompt_pool,
     topics,
 )
@@ -95,7 +96,8 @@ def write_corpus(
     if held >= tokens:
         return held
     path = target_folder(target)
-    model = load_target(path, device, batch_precision(device))
+    precision = batch_precision(device)
+    model = pack_target(load_target(path, device, precision), device, precision)
     clock = StageClock("writing", total=tokens, done=held)
     writer = CorpusWriter(model, loading(AutoTokenizer.from_pretrained, path), forbidden, seed, clock)
     for groups in rounds:
@@ -178,8 +180,7 @@ class CorpusWriter:
     def _pooled(self, number: int, rng: random.Random) -> TextGroup:
         at = number % POOL_ROUNDS * POOLED
         items = [item for item in self._pool[at : at + POOLED] if self._filter.allows(item.prompt)]
-        prompts = [encode_prompt(self._tokenizer, i.prompt, mode_for(self._tokenizer, i)) for i in items]
-        return self._answers("pool", prompts, rng)
+        return self._answers("pool", [pool_ids(self._tokenizer, item) for item in items], rng)
 
     def _proposals(self, rng: random.Random, chat: ChatHeaders) -> list[Prompt]:
         proposed = self._write("", [chat.user] * PROPOSED, PROPOSAL_TOKENS, PROPOSAL_TEMPERATURES, rng)
@@ -214,27 +215,23 @@ class CorpusWriter:
         kept = [prompt for prompt in prompts if len(prompt) <= MAX_PROMPT]
         return self._write(kind, kept, ANSWER_TOKENS, TEMPERATURES, rng)
 
+    @torch.inference_mode()
     def _write(
-        self,
-        kind: str,
-        prompts: list[Prompt],
-        limit: int,
-        temperatures: Sequence[float],
-        rng: random.Random,
+        self, kind: str, prompts: list[Prompt], limit: int, temperatures: Sequence[float], rng: random.Random
     ) -> TextGroup:
         """Continue each prompt, in batches of prompts alike in length."""
         ordered = sorted(prompts, key=len)
-        texts, ended = [], []
+        texts = []
         for at in range(0, len(ordered), ROWS):
-            for prompt, own in self._continue(ordered[at : at + ROWS], limit, temperatures, rng):
-                texts.append(WrittenText(np.concatenate([prompt, own]).astype(np.int32), len(prompt)))
-                ended.append(bool(len(own)) and int(own[-1]) in self._eos)
-        return TextGroup(kind, texts, ended)
+            rows = ordered[at : at + ROWS]
+            for prompt, own in zip(rows, self._continue(rows, limit, temperatures, rng), strict=True):
+                ids = np.concatenate([prompt, own]).astype(np.int32)
+                texts.append(WrittenText(ids, len(prompt), bool(len(own)) and int(own[-1]) in self._eos))
+        return TextGroup(kind, texts)
 
-    @torch.inference_mode()
     def _continue(
         self, prompts: list[Prompt], limit: int, temperatures: Sequence[float], rng: random.Random
-    ) -> Iterator[tuple[Prompt, NDArray]]:
+    ) -> list[NDArray]:
         generator = torch.Generator(self._decoder.device).manual_seed(rng.getrandbits(48))
         of_rows = [rng.choice(temperatures) for _ in prompts]
         batch = SampledBatch(self._decoder, prompts, limit, of_rows, self._eos, generator)
@@ -249,8 +246,7 @@ class CorpusWriter:
                 batch.end([row for row in batch.active.tolist() if repeats(written[row, : step + 1])])
             if not batch.advance(SHRINK_AT):
                 break
-        for prompt, row, length in zip(prompts, written, lengths, strict=True):
-            yield prompt, row[:length]
+        return [row[:length] for row, length in zip(written, lengths, strict=True)]
 
 
 def repeats(own: NDArray) -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -125,11 +125,11 @@ def batch_loss(student: Student, batch: list[LabelledSequence], columns: Tensor,
     kept, p = head_labels(batch, columns)
     total, weight = torch.zeros((), device=student.device), 1.0
     with _autocast(student, precision):
-        for found in student.predict(batch):
-            own = kept[found.rows]
+        for log_q, rows in student.predict(batch):
+            own = kept[rows]
             # A token outside the head has p = 0 and gets log q = 0, so it does not change the loss.
-            log_q = found.log_q.gather(1, own.clamp_min(0)).masked_fill(own < 0, 0.0)
-            losses = hybrid_loss(log_q, p[found.rows])
+            log_q = log_q.gather(1, own.clamp_min(0)).masked_fill(own < 0, 0.0)
+            losses = hybrid_loss(log_q, p[rows])
             # Late steps do not reach short texts: the mean over no position would not be a number.
             total = total + weight * losses.sum() / max(1, len(losses))
             weight *= STEP_DECAY
@@ -175,21 +175,19 @@ def int4_weights(student: Student) -> Iterator[None]:
 def measure(student: Student, sequences: list[LabelledSequence], precision: str = "bf16") -> Quality:
     """Return agreement and overlap of ``student`` with its target over ``sequences``, step by step."""
     columns = head_columns(student)
-    agreed: Counter[int] = Counter()
-    shared: defaultdict[int, float] = defaultdict(float)
-    positions: Counter[int] = Counter()
+    sums: dict[int, list[float]] = {}  # agreed, shared and number of positions of each step
     for item in sequences:
         kept, p = head_labels([item], columns)
         with _autocast(student, precision):
-            for step, found in enumerate(student.predict([item])):
-                q, own = found.log_q.exp(), kept[found.rows]
-                agreed[step] += int((q.argmax(-1) == own[:, 0]).sum())
-                shared[step] += q.gather(1, own.clamp_min(0)).minimum(p[found.rows]).sum().item()
-                positions[step] += len(found.rows)
-    steps = sorted(positions)
+            for step, (log_q, rows) in enumerate(student.predict([item])):
+                q, own = log_q.exp(), kept[rows]
+                shared = q.gather(1, own.clamp_min(0)).minimum(p[rows]).sum().item()
+                agreed = int((q.argmax(-1) == own[:, 0]).sum())
+                before = sums.get(step, [0.0, 0.0, 0.0])
+                sums[step] = [a + b for a, b in zip(before, (agreed, shared, len(rows)), strict=True)]
     return Quality(
-        tuple(agreed[step] / max(1, positions[step]) for step in steps),
-        tuple(shared[step] / max(1, positions[step]) for step in steps),
+        agreement=tuple(agreed / max(1, positions) for agreed, _, positions in sums.values()),
+        overlap=tuple(shared / max(1, positions) for _, shared, positions in sums.values()),
     )
 
 

@@ -112,6 +112,10 @@ def write_card(plan: Plan, facts: dict[str, Any], out: Path) -> None:
         ("Precision of the training", facts["training_precision"]),
         ("Held-out text", held_out),
     ]
+    folders = {"text": plan.text, "start": plan.start}
+    given = "".join(f" --{flag} {path}" for flag, path in folders.items() if path)
+    limit = f"--minutes {plan.minutes:g}" if plan.steps is None else f"--steps {plan.steps}"
+    command = f"specdemo train --target {plan.target} --kind {plan.kind}{given} {limit} --seed {plan.seed}"
     table = "\n".join(f"| {name} | {value} |" for name, value in [("Kind", plan.kind), *rows])
     card = f"""\
 ---
@@ -136,7 +140,7 @@ Evaluated on {facts["prompts"]} prompts that are in no training text: greedy, k 
 | {facts["alpha"]:.0%} | {facts["tau"]:.2f} | {facts["c"]:.3f} | {facts["speedup"]:.2f}× \
 | {facts["identical"]} of {facts["prompts"]} |
 
-Made by `{plan.command}`.
+Made by `{command}`.
 The licence is that of the target, {origin}.
 """
     (out / "README.md").write_text(card, encoding="utf-8")

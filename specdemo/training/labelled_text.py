@@ -2,12 +2,14 @@
 (Kim & Rush 2016) on the target's own output (DistillSpec, Zhou et al. 2024)."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from specdemo.models.layer_views import decoder_layers, hidden_states
@@ -80,7 +82,10 @@ def write_text(
             and kept; each of its texts has at least one token. None writes everything.
     """
     decoder = BatchedDecoder(target, taps)
-    shards = _shards_of_prompts(prompts)
+    shards = []
+    for start, found in _windows(prompts, WRITTEN_SHARD, len):
+        # In random order, so that a part of them is like the whole; the last one may be smaller.
+        shards += [*random.Random(start).sample(found[:-1], len(found) - 1), found[-1]]
     for number, clock in _unfinished(folder, "writing", len(shards), seconds):
         shard_seed = seed * 1_000_003 + number
         rows = _write(decoder, shards[number], eos_ids, max_new_tokens, shard_seed, clock)
@@ -110,7 +115,12 @@ def label_texts(
         UserError: None of the texts has tokens of the target's own after a prompt.
     """
     target.set_attn_implementation("sdpa")
-    shards = _shards_of_texts([text for text in texts if 0 < text.start < len(text.ids)], seed, limit)
+    rng = random.Random(seed)
+    usable = [text for text in texts if 0 < text.start < len(text.ids)]
+    mixed = rng.sample(usable, len(usable))[:limit]
+    shards = []
+    for _, found in _windows(mixed, READ_SHARD, lambda text: len(text.ids)):
+        shards += rng.sample(found, len(found))
     if not shards:
         raise UserError("The texts hold no tokens of the target's own; write some with specdemo write.")
     for number, clock in _unfinished(folder, "reading", len(shards), seconds):
@@ -201,7 +211,17 @@ def _write(
             break
         active = batch.active.tolist()
         _append_states(states, decoder.states, active, [1] * len(active))
-    return list(_sequences(prompts, steps, states))
+    rows, *labels = (torch.cat(parts).cpu() for parts in zip(*steps, strict=True))
+    order = rows.argsort(stable=True)
+    counts = torch.bincount(rows, minlength=len(prompts)).tolist()
+    by_prompt = [part[order].split(counts) for part in labels]
+    sequences = []
+    for prompt, output, top_ids, top_probs, own in zip(prompts, *by_prompt, states, strict=True):
+        text = torch.cat([torch.tensor(prompt), output]).int()
+        # A row that ended early may have waited in the batch: its states go on after its text.
+        kept = torch.cat(own)[: len(text) - 1].clone() if own else None
+        sequences.append(LabelledSequence(text, len(prompt) - 1, top_ids.clone(), top_probs.clone(), kept))
+    return sequences
 
 
 def _append_states(
@@ -213,33 +233,16 @@ def _append_states(
             states[row].append(own[-count:].to(torch.bfloat16, copy=True))
 
 
-def _sequences(
-    prompts: list[list[int]], steps: list[tuple[Tensor, ...]], states: list[list[Tensor]]
-) -> Iterator[LabelledSequence]:
-    rows, tokens, top_ids, top_probs = (torch.cat(parts).cpu() for parts in zip(*steps, strict=True))
-    order = rows.argsort(stable=True)
-    counts = torch.bincount(rows, minlength=len(prompts)).tolist()
-    parts = (part[order].split(counts) for part in (tokens, top_ids, top_probs))
-    for prompt, output, ids, probs, own in zip(prompts, *parts, states, strict=True):
-        text = torch.cat([torch.tensor(prompt), output]).int()
-        # A row that ended early may have waited in the batch: its states go on after its text.
-        kept = torch.cat(own)[: len(text) - 1].clone() if own else None
-        yield LabelledSequence(text, len(prompt) - 1, ids.clone(), probs.clone(), kept)
-
-
 @torch.inference_mode()
 def _label(
     target: PreTrainedModel, texts: Sequence[WrittenText], taps: Sequence[int]
 ) -> list[LabelledSequence]:
     """Read ``texts`` in one pass, padded on the right, where no position attends to the padding."""
     device = next(target.parameters()).device
-    width = max(len(text.ids) for text in texts)
-    padded = torch.zeros(len(texts), width, dtype=torch.long)
-    for row, text in enumerate(texts):
-        padded[row, : len(text.ids)] = torch.from_numpy(text.ids)
+    padded = pad_sequence([torch.from_numpy(text.ids).long() for text in texts], batch_first=True)
     first = min(text.start for text in texts) - 1
     with hidden_states([decoder_layers(target)[index] for index in taps]) as found:
-        output = target(input_ids=padded.to(device), use_cache=False, logits_to_keep=width - first)
+        output = target(input_ids=padded.to(device), use_cache=False, logits_to_keep=padded.shape[1] - first)
     states = torch.cat(found, -1) if found else None
     rows = []
     for row, text in enumerate(texts):
@@ -253,27 +256,11 @@ def _label(
     return rows
 
 
-def _shards_of_prompts(prompts: list[list[int]]) -> list[list[list[int]]]:
-    """Split prompts into shards alike in length, in random order: a part of them is like the whole."""
-    shards = []
-    for start in range(0, len(prompts), WINDOW * WRITTEN_SHARD):
-        window = sorted(prompts[start : start + WINDOW * WRITTEN_SHARD], key=len)
-        found = [window[at : at + WRITTEN_SHARD] for at in range(0, len(window), WRITTEN_SHARD)]
-        # The last one may be smaller than the others.
-        shards += [*random.Random(start).sample(found[:-1], len(found) - 1), found[-1]]
-    return shards
-
-
-def _shards_of_texts(texts: list[WrittenText], seed: int, limit: int | None) -> list[list[WrittenText]]:
-    """Split texts into shards alike in length, in random order."""
-    rng = random.Random(seed)
-    mixed = rng.sample(texts, len(texts))[:limit]
-    shards = []
-    for start in range(0, len(mixed), WINDOW * READ_SHARD):
-        window = sorted(mixed[start : start + WINDOW * READ_SHARD], key=lambda text: len(text.ids))
-        found = [window[at : at + READ_SHARD] for at in range(0, len(window), READ_SHARD)]
-        shards += rng.sample(found, len(found))
-    return shards
+def _windows(items: Sequence[Any], size: int, length: Callable[[Any], int]) -> Iterator[tuple[int, list]]:
+    """Yield windows of shards that are alike in length, with the index of each window's first item."""
+    for start in range(0, len(items), WINDOW * size):
+        window = sorted(items[start : start + WINDOW * size], key=length)
+        yield start, [window[at : at + size] for at in range(0, len(window), size)]
 
 
 def _shard_path(folder: Path, number: int) -> Path:

@@ -30,34 +30,17 @@ class _Shorter:
 
     Attributes:
         follower: Probability of the actual token.
-        guess: The most probable token.
+        token: The most probable token.
         chance: Its probability.
     """
 
     follower: NDArray
-    guess: NDArray
+    token: NDArray
     chance: NDArray
 
 
-@dataclass(frozen=True)
-class _Entries:
-    """Contexts of one size with a prediction each.
-
-    Attributes:
-        keys: The contexts.
-        tokens: The most probable next token.
-        chances: Its probability.
-        gains: Estimate of the additional tokens that are predicted correctly because of the entry.
-    """
-
-    keys: NDArray
-    tokens: NDArray
-    chances: NDArray
-    gains: NDArray
-
-
-def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, most_bytes: int = MAX_BYTES) -> NGramTable:
-    """Return the table of the n-grams that gain most, of ``most_bytes`` at most.
+def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int = MAX_BYTES) -> NGramTable:
+    """Return the table of the n-grams that gain most, in at most ``max_bytes``.
 
     Probabilities are interpolated over context lengths with absolute discounting (Chen & Goodman 1999, 2.6),
 
@@ -66,6 +49,7 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, most_bytes: int
     where n counts occurrences and u(c) is the number of different tokens after c. So a long context that was
     seen once has little weight.
     """
+    # 1. Predict each token of the target's own without a context.
     ids = np.concatenate([text.ids for text in texts]).astype(np.int64)
     before = np.concatenate([np.arange(len(text.ids)) for text in texts])
     own = np.concatenate([np.arange(len(text.ids)) >= text.start for text in texts])
@@ -74,16 +58,32 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, most_bytes: int
     alone = np.bincount(followers, minlength=vocabulary) / max(1, len(followers))
     likeliest = np.full(len(followers), alone.argmax())
     shorter = _Shorter(alone[followers], likeliest, alone[likeliest])
+    # 2. Count contexts, from short to long.
     sizes = []
     for size in range(1, LONGEST + 1):
         have = np.flatnonzero(before[positions] >= size)
         contexts = ids[positions[have][:, None] + np.arange(-size, 0)]
         sizes.append(_count(wide_keys_of(contexts), followers[have], have, shorter))
-    return _best(sizes, vocabulary, most_bytes // ENTRY_BYTES)
+    # 3. Keep the entries that gain most, of all sizes together.
+    keys, tokens, chances, gains = (np.concatenate(parts) for parts in zip(*sizes, strict=True))
+    best = np.argsort(-gains, kind="stable")[: max_bytes // ENTRY_BYTES]
+    best = best[gains[best] > 0]
+    short = narrow(keys[best])
+    order = np.argsort(short, kind="stable")  # of two entries with one key the better one
+    order = order[_changes(short[order])]
+    best = best[order]
+    return NGramTable(short[order], tokens[best].astype(np.uint16), as_bytes(chances[best]), vocabulary)
 
 
-def _count(keys: NDArray, followers: NDArray, have: NDArray, shorter: _Shorter) -> _Entries:
-    """Return the entries of contexts of one size, at positions ``have``, and update ``shorter`` to them."""
+def _count(
+    keys: NDArray, followers: NDArray, have: NDArray, shorter: _Shorter
+) -> tuple[NDArray, NDArray, NDArray, NDArray]:
+    """Count the contexts of one size, at positions ``have``, and update ``shorter`` to them.
+
+    Returns:
+        The contexts' keys, each one's most probable next token, the probability of that token, and the
+        estimated number of additional tokens that are predicted correctly because of the entry.
+    """
     order = np.lexsort((followers, keys))
     keys, followers, have = keys[order], followers[order], have[order]
     new_context = _changes(keys)
@@ -101,34 +101,20 @@ def _count(keys: NDArray, followers: NDArray, have: NDArray, shorter: _Shorter) 
     best = by_chance[_changes(context_of[by_chance])]  # indexed by context from here on
     tokens, chances = followers[firsts[best]], chance[best]
     at = have[np.flatnonzero(new_context)]
-    otherwise, otherwise_chance = shorter.guess[at], shorter.chance[at]
-    otherwise_here = DISCOUNT * different / total * otherwise_chance  # if it never followed
-    agrees = followers[firsts] == otherwise[context_of]
-    otherwise_here[context_of[agrees]] = chance[agrees]
-    stays = otherwise_here > chances
-    tokens, chances = np.where(stays, otherwise, tokens), np.where(stays, otherwise_here, chances)
+    shorter_token, shorter_chance = shorter.token[at], shorter.chance[at]
+    # The probability of the shorter context's token in this one: if it never followed, and if it did.
+    shorter_here = DISCOUNT * different / total * shorter_chance
+    agrees = followers[firsts] == shorter_token[context_of]
+    shorter_here[context_of[agrees]] = chance[agrees]
+    stays = shorter_here > chances
+    tokens, chances = np.where(stays, shorter_token, tokens), np.where(stays, shorter_here, chances)
     better = np.where(
-        tokens == otherwise, SAME_TOKEN_GAIN * np.abs(chances - otherwise_chance), chances - otherwise_here
+        tokens == shorter_token, SAME_TOKEN_GAIN * np.abs(chances - shorter_chance), chances - shorter_here
     )
 
     shorter.follower[have] = chance[pair]
-    shorter.guess[have], shorter.chance[have] = tokens[context], chances[context]
-    return _Entries(keys[new_context], tokens, chances, np.where(tokens < MOST_IDS, total * better, 0.0))
-
-
-def _best(sizes: Sequence[_Entries], vocabulary: int, most: int) -> NGramTable:
-    """Return a table of the ``most`` entries that gain most, of all sizes together."""
-    keys, tokens, chances, gains = (
-        np.concatenate([getattr(entries, name) for entries in sizes])
-        for name in ("keys", "tokens", "chances", "gains")
-    )
-    best = np.argsort(-gains, kind="stable")[:most]
-    best = best[gains[best] > 0]
-    short = narrow(keys[best])
-    order = np.argsort(short, kind="stable")  # of two entries with one key the better one
-    order = order[_changes(short[order])]
-    best = best[order]
-    return NGramTable(short[order], tokens[best].astype(np.uint16), as_bytes(chances[best]), vocabulary)
+    shorter.token[have], shorter.chance[have] = tokens[context], chances[context]
+    return keys[new_context], tokens, chances, np.where(tokens < MOST_IDS, total * better, 0.0)
 
 
 def _changes(values: NDArray) -> NDArray:

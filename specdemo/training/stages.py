@@ -18,23 +18,29 @@ from specdemo.models.feature_draft import default_taps
 from specdemo.pairs.embedded import mended_target, printing
 from specdemo.pairs.hardware import chosen_device
 from specdemo.pairs.model_loader import loading
-from specdemo.pairs.pair import encode_prompt, eos_ids_of
+from specdemo.pairs.pair import eos_ids_of
 from specdemo.records.limits import UserError
 from specdemo.shipped import EMBEDDED
-from specdemo.training.batched import batch_precision, load_target, target_folder
-from specdemo.training.budget import BATCH_TOKENS, FEATURE, MODEL, N_GRAM, PLAN, Plan, now, pin_plan
+from specdemo.training.batched import batch_precision, load_target, pack_target, target_folder
+from specdemo.training.budget import (
+    BATCH_TOKENS,
+    EVALUATION_SHARE,
+    FEATURE,
+    MODEL,
+    N_GRAM,
+    PLAN,
+    WRITING_SHARE,
+    Plan,
+    now,
+    pin_plan,
+)
 from specdemo.training.distil import CHECKPOINT, Recipe, coverage, distil, frequent_ids
 from specdemo.training.evaluation import evaluate_draft, write_card, write_curve
-from specdemo.training.labelled_text import (
-    label_texts,
-    read_text,
-    seconds_spent,
-    write_text,
-)
+from specdemo.training.labelled_text import label_texts, read_text, seconds_spent, write_text
 from specdemo.training.n_grams import count_and_measure
 from specdemo.training.students import Student, load_student, new_student, save_student
 from specdemo.training.text_files import WrittenText, file_error, load_texts
-from specdemo.training.training_prompts import PoolPrompt, mode_for, prompt_pool
+from specdemo.training.training_prompts import pool_ids, prompt_pool
 
 EVALUATION_PROMPTS = 24
 MIN_TOKENS, GOOD_TOKENS = 1_000, 100_000
@@ -84,72 +90,58 @@ def _run_stages(plan: Plan, out: Path, device: str | None, resume: bool) -> dict
     tokenizer = loading(AutoTokenizer.from_pretrained, path)
     pin_plan(plan, work, resume)
 
-    # 1. Write or read text
-    pool = prompt_pool(plan.prompts + EVALUATION_PROMPTS, plan.seed)
-    unseen = pool[plan.prompts :] if given is None else _unseen(plan, tokenizer, given)
-    # With other text a checkpoint would get another split and other batches.
+    # 1. Write or read text. With other text a checkpoint would get another split and other batches.
+    if given is None:
+        pool = prompt_pool(plan.prompts + EVALUATION_PROMPTS, plan.seed)
+        unseen = pool[plan.prompts :]
+    else:
+        # No given text may begin with a prompt of the evaluation.
+        pool = prompt_pool(2 * EVALUATION_PROMPTS, plan.seed)
+        known = {tuple(text.ids[: text.start].tolist()) for text in given}
+        unseen = [item for item in pool if tuple(pool_ids(tokenizer, item)) not in known][:EVALUATION_PROMPTS]
     if not (work / CHECKPOINT).is_file() and (given is None or plan.kind != N_GRAM):
-        _make_text(plan, path, place, tokenizer, given, pool[: plan.prompts], work)
+        target, taps = _text_writer(plan, path, place, work)
+        seconds = plan.seconds(WRITING_SHARE if plan.kind != N_GRAM else 1 - EVALUATION_SHARE)
+        if given is not None:
+            limit = None if plan.steps is None else plan.prompts
+            label_texts(target, given, work / "text", plan.seed, taps, seconds, limit)
+        else:
+            prompts = [pool_ids(tokenizer, item) for item in pool[: plan.prompts]]
+            eos_ids = eos_ids_of(target, tokenizer)
+            write_text(target, prompts, eos_ids, work / "text", plan.max_new_tokens, plan.seed, taps, seconds)
+        del target
 
     # 2. Train
     figures = _count(plan, path, given, out) if plan.kind == N_GRAM else _distil(plan, path, place, out)
 
     # 3. Evaluate
-    evaluation = evaluate_draft(plan.target, plan.kind, out, unseen, device, plan.evaluation_seconds)
+    seconds = plan.seconds(EVALUATION_SHARE)
+    evaluation = evaluate_draft(plan.target, plan.kind, out, unseen, device, seconds)
     facts = {**evaluation, **figures, "seconds": now() - begun}
     (work / "evaluation.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     write_card(plan, facts, out)
     return facts
 
 
-def _unseen(plan: Plan, tokenizer: Any, given: list[WrittenText]) -> list[PoolPrompt]:
-    """Return prompts for the evaluation that none of the texts ``given`` begins with."""
-    prompts_of_texts = {tuple(text.ids[: text.start].tolist()) for text in given}
-    unseen = [
-        item
-        for item in prompt_pool(2 * EVALUATION_PROMPTS, plan.seed)
-        if tuple(encode_prompt(tokenizer, item.prompt, mode_for(tokenizer, item))) not in prompts_of_texts
-    ]
-    return unseen[:EVALUATION_PROMPTS]
+def _text_writer(
+    plan: Plan, path: str, place: torch.device, work: Path
+) -> tuple[PreTrainedModel, tuple[int, ...]]:
+    """Return the target in the precision that is fastest for text, and the layers whose states to keep.
 
-
-def _make_text(
-    plan: Plan,
-    path: str,
-    place: torch.device,
-    tokenizer: Any,
-    given: list[WrittenText] | None,
-    pool: list[PoolPrompt],
-    work: Path,
-) -> None:
-    """Have the target write the text of the training, or read the texts ``given``."""
-    target = load_target(path, place)
+    Raises:
+        UserError: The target cannot be loaded, or no draft of this plan can be made of it.
+    """
+    precision = batch_precision(place)
+    target = load_target(path, place, precision)
+    config = target.config.get_text_config()
     if plan.kind != N_GRAM and not (work / "text").exists():
         try:
-            _student(plan, target, torch.arange(min(plan.head, target.config.get_text_config().vocab_size)))
+            _student(plan, target, torch.arange(min(plan.head, config.vocab_size)))
         except UserError:
             (work / PLAN).unlink()  # nothing has begun: another attempt may have other settings
             raise
-    precision = batch_precision(place)
-    if precision != "bf16":
-        del target
-        target = load_target(path, place, precision)
-    layers = target.config.get_text_config().num_hidden_layers
-    taps = default_taps(layers) if plan.kind == FEATURE else ()
-    if given is not None:
-        limit = None if plan.steps is None else plan.prompts
-        label_texts(target, given, work / "text", plan.seed, taps, plan.writing_seconds, limit)
-        return
-    write_text(
-        target,
-        [encode_prompt(tokenizer, item.prompt, mode_for(tokenizer, item)) for item in pool],
-        eos_ids_of(target, tokenizer),
-        work / "text",
-        plan.max_new_tokens,
-        plan.seed,
-        taps,
-        plan.writing_seconds,
-    )
+    taps = default_taps(config.num_hidden_layers) if plan.kind == FEATURE else ()
+    return pack_target(target, place, precision), taps
 
 
 def _student(plan: Plan, target: PreTrainedModel, id_map: torch.Tensor) -> Student:
@@ -175,18 +167,19 @@ def _distil(plan: Plan, path: str, place: torch.device, out: Path) -> dict[str, 
 
 def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recipe:
     """Return the hyperparameters for ``tokens`` tokens of text that took ``spent`` seconds."""
-    batch_tokens, warmup_steps = BATCH_TOKENS, Recipe.warmup_steps
+    batch_tokens, warmup_steps, seconds = BATCH_TOKENS, Recipe.warmup_steps, None
     if plan.minutes is not None:
         # Training reads the text about twice in its share of the time.
         batch = 2 * tokens // TARGET_STEPS // BATCH_UNIT * BATCH_UNIT
         batch_tokens = min(BATCH_TOKENS, max(MIN_BATCH, batch))
         warmup_steps = min(warmup_steps, 2 * tokens // batch_tokens // 10)
+        seconds = 60 * plan.minutes * (1 - EVALUATION_SHARE) - spent
     rate = 8e-4 if plan.kind == MODEL else 2e-3
     if plan.start is not None:
         rate /= 2  # a high rate would first undo what the draft has learned
     return Recipe(
         steps=plan.steps,
-        seconds=plan.training_seconds(spent),
+        seconds=seconds,
         batch_tokens=batch_tokens,
         # The noise of Adam's steps grows with the root of the batch size's inverse.
         learning_rate=rate * (batch_tokens / BATCH_TOKENS) ** 0.5,

@@ -1,13 +1,13 @@
 """Drafts in training: where they start, their predictions for a batch, and how they are saved."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from specdemo.models.feature_draft import (
@@ -17,7 +17,6 @@ from specdemo.models.feature_draft import (
     load_feature_draft,
     save_feature_draft,
 )
-from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.models.reduced_draft import ReducedHeadDraft, load_draft, save_draft, slice_of_target
 from specdemo.pairs.compatible import require_known_ids
 from specdemo.records.limits import UserError
@@ -29,17 +28,12 @@ UNROLLED_STEPS = 3
 Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """A student's predictions for the labelled positions of a batch that one drafted step reaches.
+Prediction = tuple[Tensor, Tensor]
+"""A student's predictions for the labelled positions of a batch that one drafted step reaches.
 
-    Attributes:
-        log_q: Log-probabilities over the draft's head, [positions, H].
-        rows: Indices of these positions among the labelled positions of the batch, int64, [positions].
-    """
-
-    log_q: Tensor
-    rows: Tensor
+These are log-probabilities over the draft's head, [positions, H], and the indices of these positions among
+all labelled positions of the batch, [positions].
+"""
 
 
 class ModelStudent:
@@ -53,12 +47,12 @@ class ModelStudent:
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
         """Yield one prediction."""
-        ids = pad(batch, self.device)
+        ids = padded_ids(batch, self.device)
         embeddings = self.module.model.get_input_embeddings()(ids).float()
         hidden = self.module.model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
         kept = torch.cat([hidden[row, item.start : len(item.ids) - 1] for row, item in enumerate(batch)])
         log_q = self.module.lm_head(kept).float().log_softmax(-1)
-        yield Prediction(log_q, torch.arange(len(log_q), device=self.device))
+        yield log_q, torch.arange(len(log_q), device=self.device)
 
 
 class FeatureStudent:
@@ -68,46 +62,34 @@ class FeatureStudent:
     up to s positions back, and the pairs of its own earlier steps after that, exactly as in decoding.
 
     Args:
-        draft: The draft.
-        target: Computes states that are not stored with the text; not trained.
+        draft: The draft; the text that it learns from has the target's states.
         steps: Number of unrolled steps.
     """
 
-    def __init__(self, draft: FeatureDraft, target: PreTrainedModel, steps: int):
+    def __init__(self, draft: FeatureDraft, steps: int = UNROLLED_STEPS):
         self.module = draft
         self.id_map = draft.id_map
         self.device = draft.fuse.weight.device
         self.own_state = draft.own_state
-        self._target = target
-        self._layers = [decoder_layers(target)[index] for index in draft.config.taps]
         self._steps = steps
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
         """Yield one prediction per step. Pair j predicts token j + 2, so the label at position j + 1."""
-        ids = pad(batch, self.device)
+        ids = padded_ids(batch, self.device)
         labelled = torch.cat([torch.arange(i.start, len(i.ids) - 1, device=self.device) for i in batch])
         row_of = torch.cat(
             [torch.full((len(i.ids) - 1 - i.start,), n, device=self.device) for n, i in enumerate(batch)]
         )
-        states = self.module.fuse(self._states(batch, ids))
+        kept = [item.states[: len(item.ids) - 1] for item in batch if item.states is not None]
+        states = self.module.fuse(pad_sequence(kept, batch_first=True).to(self.device).float())
         attention = UnrolledAttention(self.module.config.head_dim)
         positions = torch.arange(states.shape[1], device=self.device)[None]
         for step in range(self._steps):
             output = self.module.step(states, ids[:, 1:], positions, attention)
             reached = (labelled - 1 >= step).nonzero()[:, 0]
             chosen = output[row_of[reached], labelled[reached] - 1]
-            yield Prediction(self.module.logits(chosen).float().log_softmax(-1), reached)
+            yield self.module.logits(chosen).float().log_softmax(-1), reached
             states = output.roll(1, dims=1)
-
-    @torch.no_grad()
-    def _states(self, batch: Sequence[LabelledSequence], ids: Tensor) -> Tensor:
-        """Return the target's states after the tapped layers, [batch, n − 1, taps·d], stored or computed."""
-        kept = [item.states[: len(item.ids) - 1] for item in batch if item.states is not None]
-        if len(kept) == len(batch):
-            return nn.utils.rnn.pad_sequence(kept, batch_first=True).to(self.device).float()
-        with torch.autocast(self.device.type, enabled=False), hidden_states(self._layers) as found:
-            self._target.base_model(input_ids=ids, use_cache=False)
-        return torch.cat(found, -1)[:, :-1].float()
 
 
 class UnrolledAttention:
@@ -126,29 +108,21 @@ class UnrolledAttention:
         ahead = torch.ones(n, n, dtype=torch.bool, device=key.device).triu(1 - step)
         scores = (query @ self._keys[0].transpose(-1, -2)).float() * self._scale
         parts = [scores.masked_fill(ahead, -1e4)]
-        for back, own in self._own_steps(self._keys):
-            same = (query * own.roll(back, dims=2)).sum(-1, keepdim=True).float() * self._scale
+        # A query also attends to its own earlier steps, each a position further back than the next.
+        earlier = [(step - own, own) for own in range(1, step + 1)]
+        for back, own in earlier:
+            same = (query * self._keys[own].roll(back, dims=2)).sum(-1, keepdim=True).float() * self._scale
             parts.append(same)
         weights = torch.cat(parts, -1).softmax(-1).to(value.dtype)
         context = weights[..., :n] @ self._values[0]
-        for column, (back, own) in enumerate(self._own_steps(self._values)):
-            context = context + weights[..., n + column, None] * own.roll(back, dims=2)
+        for column, (back, own) in enumerate(earlier, n):
+            context = context + weights[..., column, None] * self._values[own].roll(back, dims=2)
         return context
 
-    @staticmethod
-    def _own_steps(tensors: list[Tensor]) -> Iterator[tuple[int, Tensor]]:
-        """Yield the tensors of each earlier step, and the distance to the position that a query continues."""
-        for step in range(1, len(tensors)):
-            yield len(tensors) - 1 - step, tensors[step]
 
-
-def pad(batch: Sequence[LabelledSequence], device: torch.device) -> Tensor:
+def padded_ids(batch: Sequence[LabelledSequence], device: torch.device) -> Tensor:
     """Return the ids [batch, longest], padded on the right, where causal attention does not read them."""
-    width = max(len(item.ids) for item in batch)
-    ids = torch.zeros(len(batch), width, dtype=torch.long)
-    for row, item in enumerate(batch):
-        ids[row, : len(item.ids)] = item.ids
-    return ids.to(device)
+    return pad_sequence([item.ids.long() for item in batch], batch_first=True).to(device)
 
 
 Student = ModelStudent | FeatureStudent
@@ -170,7 +144,7 @@ def new_student(kind: str, target: PreTrainedModel, layers: int, id_map: Tensor,
     target.set_attn_implementation(ATTENTION)
     torch.manual_seed(seed)
     if kind == FEATURE:
-        return FeatureStudent(_in_fp32(feature_draft_for(target, id_map)), target, UNROLLED_STEPS)
+        return FeatureStudent(_in_fp32(feature_draft_for(target, id_map)))
     depth = target.config.get_text_config().num_hidden_layers
     if layers > depth:
         name = target.config._name_or_path
@@ -191,25 +165,19 @@ def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
     try:
         student: Student
         if kind == FEATURE:
-            student = FeatureStudent(_in_fp32(load_feature_draft(folder, target)), target, UNROLLED_STEPS)
+            student = FeatureStudent(_in_fp32(load_feature_draft(folder, target)))
         else:
             student = ModelStudent(_in_fp32(load_draft(folder, target, ATTENTION)))
-        _require_fitting(student, target)
+        text, config = target.config.get_text_config(), student.module.config
+        taps = getattr(config, "taps", None)
+        if config.hidden_size != text.hidden_size or taps not in (None, default_taps(text.num_hidden_layers)):
+            raise ValueError(f"made for a target of width {config.hidden_size} with taps {taps}")
     except (OSError, ValueError, KeyError, IndexError, TypeError, RuntimeError, SafetensorError) as error:
         raise UserError(
             f"Cannot continue from {folder}; name a {kind} draft that specdemo train made for this target."
         ) from error
     require_known_ids(student.id_map, target)
     return student
-
-
-def _require_fitting(student: Student, target: PreTrainedModel) -> None:
-    """Raise ``ValueError`` if the draft has another width than ``target``, or reads other layers."""
-    text = target.config.get_text_config()
-    config = student.module.config
-    taps = getattr(config, "taps", None)
-    if config.hidden_size != text.hidden_size or taps not in (None, default_taps(text.num_hidden_layers)):
-        raise ValueError(f"made for a target of width {config.hidden_size} with taps {taps}")
 
 
 def save_student(student: Student, out: Path) -> None:

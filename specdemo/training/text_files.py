@@ -18,19 +18,9 @@ from specdemo.records.limits import UserError
 SUFFIX = ".npz.xz"
 TARGET = "target.json"
 ARRAYS = ("ids", "lengths", "starts", "ended", "counts", "makes")
-UNUSABLE_PATH = frozenset(
-    {
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOENT,
-        errno.EEXIST,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.ENAMETOOLONG,
-    }
-)
-"""Errors of a path that cannot be written, however much space is free."""
+UNUSABLE_PATH = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
+UNUSABLE_NUMBERS = (errno.EROFS, errno.ENAMETOOLONG)
+"""Errors of a path that cannot be written even if there is free space."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +30,12 @@ class WrittenText:
     Attributes:
         ids: Prompt and output.
         start: Index of the first token that the target wrote.
+        ended: Whether the target ended it.
     """
 
     ids: NDArray
     start: int
+    ended: bool = False
 
     @property
     def own(self) -> NDArray:
@@ -58,17 +50,15 @@ class TextGroup:
     Attributes:
         kind: ``pool``, ``proposed``, ``second turn``, …
         texts: Conversations or raw texts; the last message of each is the target's own.
-        ended: For each text, whether the target ended it.
     """
 
     kind: str
     texts: list[WrittenText]
-    ended: list[bool]
 
     @property
     def ended_texts(self) -> list[WrittenText]:
         """Return the texts that the target ended."""
-        return [text for text, ended in zip(self.texts, self.ended, strict=True) if ended]
+        return [text for text in self.texts if text.ended]
 
 
 def save_groups(groups: Sequence[TextGroup], path: Path) -> None:
@@ -85,7 +75,7 @@ def save_groups(groups: Sequence[TextGroup], path: Path) -> None:
         ids=ids.astype(np.uint16 if ids.max(initial=0) < 2**16 else np.uint32),
         lengths=np.array([len(text.ids) for text in texts], np.int32),
         starts=np.array([text.start for text in texts], np.int32),
-        ended=np.array([ended for group in groups for ended in group.ended], bool),
+        ended=np.array([text.ended for text in texts], bool),
         counts=np.array([len(group.texts) for group in groups], np.int32),
         makes=np.array([group.kind for group in groups], np.str_),
     )
@@ -106,10 +96,11 @@ def load_groups(path: Path) -> list[TextGroup]:
         with np.load(BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False) as held:
             ids, lengths, starts, ended, counts, kinds = (held[name] for name in ARRAYS)
         parts = np.split(ids.astype(np.int32), np.cumsum(lengths)[:-1]) if len(lengths) else []
-        texts = [WrittenText(part, int(start)) for part, start in zip(parts, starts, strict=True)]
+        rows = zip(parts, starts.tolist(), ended.tolist(), strict=True)
+        texts = [WrittenText(part, start, end) for part, start, end in rows]
         ends = np.cumsum(counts).tolist()
         return [
-            TextGroup(str(kind), texts[end - count : end], ended[end - count : end].tolist())
+            TextGroup(str(kind), texts[end - count : end])
             for kind, count, end in zip(kinds, counts.tolist(), ends, strict=True)
         ]
     except (OSError, EOFError, lzma.LZMAError, ValueError, KeyError) as error:
@@ -193,7 +184,7 @@ def file_error(path: Path, error: Exception, retry: str = "run the same command 
     reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0][:200]
     if disk_is_full(error) or isinstance(error, RuntimeError):
         to_do = f"free some space and {retry}"
-    elif getattr(error, "errno", None) in UNUSABLE_PATH:
+    elif isinstance(error, UNUSABLE_PATH) or getattr(error, "errno", None) in UNUSABLE_NUMBERS:
         to_do = "choose another --out"
     else:
         to_do = f"solve that and {retry}"

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from specdemo.pairs.pair import encode_prompt
 from specdemo.records.trace import Mode
 
 TOPICS_FILE = Path(__file__).parent / "topics.txt"
@@ -77,6 +78,11 @@ def prompt_pool(count: int, seed: int) -> list[PoolPrompt]:
 def mode_for(tokenizer: Any, prompt: PoolPrompt) -> Mode:
     """Return the prompt's mode, or raw if the tokenizer has no chat template."""
     return prompt.mode if tokenizer.chat_template else Mode.RAW
+
+
+def pool_ids(tokenizer: Any, prompt: PoolPrompt) -> list[int]:
+    """Return the token ids of a prompt of the pool."""
+    return encode_prompt(tokenizer, prompt.prompt, mode_for(tokenizer, prompt))
 
 
 @cache

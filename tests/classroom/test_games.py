@@ -1,9 +1,9 @@
-"""The class as the draft model: which drafts are accepted until when, who judges, and what everybody sees."""
+"""The class as the draft model: deadlines of drafts, the judge, and the results that everybody sees."""
 
 import asyncio
 
 import pytest
-from helpers.rooms import in_loop, post
+from helpers.rooms import in_loop, on_loop, post
 from helpers.stand_in import StandIn
 
 from specdemo.classroom import games as games_module
@@ -17,7 +17,7 @@ GAME = {"text": "Please answer", "seconds": 5}
 
 
 async def judge(request, _stop):
-    """The verdicts of the stand-in service."""
+    """Return the verdicts of the stand-in service."""
     [event] = StandIn().events(JobKind.CLASS, request, lambda: False)
     return event
 
@@ -28,12 +28,12 @@ def draft(text=" as soon", game=1, **more):
 
 @pytest.fixture
 def short(monkeypatch):
-    """Games that end at once."""
+    """Make games end at once."""
     monkeypatch.setattr(games_module, "GRACE_S", -4.9)
 
 
 def played(*drafts, judge=judge, **settings):
-    """The games of a class after a game with these drafts, ``(student, message)``."""
+    """Return the games of a class after a game with these drafts, ``(student, message)``."""
 
     async def work():
         games = Games(Log(), judge)
@@ -152,64 +152,58 @@ def test_a_game_that_cannot_be_judged_says_why(short):
     assert "Nobody has written" in played().current.error
 
 
-def test_one_game_is_on_at_a_time_and_none_without_a_judge():
-    async def work():
-        games = Games(Log(), judge)
-        assert games.time_left() is None
+@on_loop
+async def test_one_game_is_on_at_a_time_and_none_without_a_judge():
+    games = Games(Log(), judge)
+    assert games.time_left() is None
+    games.start(GAME)
+    with pytest.raises(UserError, match="A game is on"):
         games.start(GAME)
-        with pytest.raises(UserError, match="A game is on"):
-            games.start(GAME)
-        games.dismiss()
-        games.start(GAME)
-        assert games.current.number == 2
-        await asyncio.sleep(0.2)
-        assert games.time_left()["game"] == 2 and 4 < games.time_left()["left"] < 4.9
-        games.stop()
-        with pytest.raises(UserError, match="Games are off"):
-            Games(Log(), None).start(GAME)
-
-    in_loop(work)
+    games.dismiss()
+    games.start(GAME)
+    assert games.current.number == 2
+    await asyncio.sleep(0.2)
+    assert games.time_left()["game"] == 2 and 4 < games.time_left()["left"] < 4.9
+    games.stop()
+    with pytest.raises(UserError, match="Games are off"):
+        Games(Log(), None).start(GAME)
 
 
-def test_a_dismissed_game_is_not_judged_and_its_judge_is_stopped(short):
-    async def work():
-        stops = []
+@on_loop
+async def test_a_dismissed_game_is_not_judged_and_its_judge_is_stopped(short):
+    stops = []
 
-        async def slow(_request, stop):
-            stops.append(stop)
-            await asyncio.sleep(20)
+    async def slow(_request, stop):
+        stops.append(stop)
+        await asyncio.sleep(20)
 
-        games = Games(Log(), slow)
-        games.start(GAME)
-        games.take("a", draft())
-        games.dismiss()
-        await asyncio.sleep(0.3)
-        assert stops == [] and games.current is None
-        games.start(GAME)
-        games.take("a", draft(game=2))
-        while not stops:
-            await asyncio.sleep(0.01)
-        assert not stops[0]()
-        games.dismiss()
-        await asyncio.sleep(0)
-        assert stops[0]()
-
-    in_loop(work)
+    games = Games(Log(), slow)
+    games.start(GAME)
+    games.take("a", draft())
+    games.dismiss()
+    await asyncio.sleep(0.3)
+    assert stops == [] and games.current is None
+    games.start(GAME)
+    games.take("a", draft(game=2))
+    while not stops:
+        await asyncio.sleep(0.01)
+    assert not stops[0]()
+    games.dismiss()
+    await asyncio.sleep(0)
+    assert stops[0]()
 
 
-def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often():
-    async def work():
-        room = Room("BCDFG", judge=judge)
-        room.take(post({"type": "play", **GAME}))
-        token = room.students.join()
-        with pytest.raises(UserError, match="does not know"):
-            room.draft("forged", draft())
-        for _ in range(5):
-            room.draft(token, draft())
-        with pytest.raises(UserError, match="Too many requests"):
-            room.draft(token, draft())
-        assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
-        assert room.take(post())["game"] == {"number": 1, "phase": "open", "count": 1, "error": None}
-        room.end()
-
-    in_loop(work)
+@on_loop
+async def test_a_class_accepts_drafts_of_its_own_students_only_and_not_too_often():
+    room = Room("BCDFG", judge=judge)
+    room.take(post({"type": "play", **GAME}))
+    token = room.students.join()
+    with pytest.raises(UserError, match="does not know"):
+        room.draft("forged", draft())
+    for _ in range(5):
+        room.draft(token, draft())
+    with pytest.raises(UserError, match="Too many requests"):
+        room.draft(token, draft())
+    assert room.known_of(token)["drafted"] == {"game": 1, "draft": " as soon"}
+    assert room.take(post())["game"] == {"number": 1, "phase": "open", "count": 1, "error": None}
+    room.end()

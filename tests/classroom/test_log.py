@@ -1,4 +1,4 @@
-"""What readers of a class get, whenever they come and however slowly they read."""
+"""The messages of a class: readers at any pace get the same."""
 
 import json
 import random
@@ -12,15 +12,6 @@ from specdemo.records.limits import UserError
 
 def contents(frames):
     return [json.loads(frame.data) for frame in frames]
-
-
-def test_a_latecomer_gets_the_whole_run_and_the_latest_states():
-    log = Log()
-    log.begin({"run": 1})
-    log.put("view", {"time": 1})
-    log.extend({"line": 1})
-    log.put("view", {"time": 2})
-    assert contents(log.after(0)) == [{"id": 1, "run": 1}, {"id": 3, "line": 1}, {"id": 4, "time": 2}]
 
 
 def test_a_new_run_replaces_the_one_before_also_for_readers_who_missed_its_beginning():

@@ -1,4 +1,4 @@
-"""Questions to a class: which are accepted, how answers count, and what students see when."""
+"""Questions to a class: checks, counting of answers, and the time at which students see them."""
 
 import pytest
 

@@ -1,12 +1,11 @@
-"""One class: who may control it, which messages are accepted, and how answers reach the teacher."""
+"""One class: permissions, checks of messages, and the way of answers to the teacher."""
 
 import json
 
 import pytest
-from helpers.rooms import ASK, BEGIN, ROUND, Clock, in_loop, part, post
+from helpers.rooms import ASK, BEGIN, ROUND, Clock, on_loop, part, post
 
-from specdemo.classroom.room import OtherWindowError, Room
-from specdemo.classroom.shown import UnknownRunError
+from specdemo.classroom.room import OtherWindowError, Room, UnknownRunError
 from specdemo.records.limits import UserError
 
 
@@ -49,109 +48,95 @@ def test_only_the_secret_makes_a_teacher():
         {"type": "dismiss"},
     ],
 )
-def test_a_bad_message_is_refused_in_a_sentence_and_changes_nothing(message):
-    async def work():
-        room = Room("BCDFG")
-        with pytest.raises(UserError, match=r"\.$"):
-            room.take(post(message))
-        assert room.log.last == 0
-        with pytest.raises(UserError):
-            room.take(post({"type": "view"}, message))
-        assert room.log.last == 1, "the message before it stays processed"
-
-    in_loop(work)
+@on_loop
+async def test_a_bad_message_is_refused_in_a_sentence_and_changes_nothing(message):
+    room = Room("BCDFG")
+    with pytest.raises(UserError, match=r"\.$"):
+        room.take(post(message))
+    assert room.log.last == 0
+    with pytest.raises(UserError):
+        room.take(post({"type": "view"}, message))
+    assert room.log.last == 1, "the message before it stays processed"
 
 
-def test_a_question_goes_from_asking_to_the_summary():
-    async def work():
-        room = Room("BCDFG")
-        room.take(post(ASK))
-        token = room.students.join()
-        with pytest.raises(UserError, match="does not know"):
-            room.answer("forged", {"question": 1, "answer": 0})
+@on_loop
+async def test_a_question_goes_from_asking_to_the_summary():
+    room = Room("BCDFG")
+    room.take(post(ASK))
+    token = room.students.join()
+    with pytest.raises(UserError, match="does not know"):
+        room.answer("forged", {"question": 1, "answer": 0})
+    room.answer(token, {"question": 1, "answer": 0})
+    room.answer(token, {"question": 1, "answer": 1})
+    assert room.known_of(token)["given"] == {"question": 1, "answer": 1}
+    room.take(post({"type": "close"}))
+    assert [bar["count"] for bar in room.take(post())["question"]["bars"]] == [0, 1]
+    room.take(post({"type": "reveal", "right": 1}, {"type": "dismiss"}))
+    assert room.take(post())["question"] is None
+    assert room.known_of(token)["given"] is None
+    with pytest.raises(UserError, match="No question"):
         room.answer(token, {"question": 1, "answer": 0})
-        room.answer(token, {"question": 1, "answer": 1})
-        assert room.known_of(token)["given"] == {"question": 1, "answer": 1}
-        room.take(post({"type": "close"}))
-        assert [bar["count"] for bar in room.take(post())["question"]["bars"]] == [0, 1]
-        room.take(post({"type": "reveal", "right": 1}, {"type": "dismiss"}))
-        assert room.take(post())["question"] is None
-        assert room.known_of(token)["given"] is None
-        with pytest.raises(UserError, match="No question"):
-            room.answer(token, {"question": 1, "answer": 0})
-        [question] = room.summary()["questions"]
-        assert question["right_answers"] == 1
-
-    in_loop(work)
+    [question] = room.summary()["questions"]
+    assert question["right_answers"] == 1
 
 
-def test_a_student_who_answers_too_often_is_refused():
-    async def work():
-        clock = Clock()
-        room = Room("BCDFG", clock)
-        room.take(post(ASK))
-        token, other = room.students.join(), room.students.join()
-        for _ in range(5):
-            room.answer(token, {"question": 1, "answer": 0})
-        with pytest.raises(UserError, match="Too many requests"):
-            room.answer(token, {"question": 1, "answer": 0})
-        room.answer(other, {"question": 1, "answer": 0})
-        clock.now += 1
+@on_loop
+async def test_a_student_who_answers_too_often_is_refused():
+    clock = Clock()
+    room = Room("BCDFG", clock)
+    room.take(post(ASK))
+    token, other = room.students.join(), room.students.join()
+    for _ in range(5):
         room.answer(token, {"question": 1, "answer": 0})
-
-    in_loop(work)
-
-
-def test_nothing_is_accepted_after_the_end():
-    async def work():
-        room = Room("BCDFG")
-        token = room.students.join()
-        room.end()
-        for refused in (
-            lambda: room.take(post(ASK)),
-            lambda: room.answer(token, {}),
-            lambda: room.draft(token, {}),
-        ):
-            with pytest.raises(UserError, match="over"):
-                refused()
-
-    in_loop(work)
+    with pytest.raises(UserError, match="Too many requests"):
+        room.answer(token, {"question": 1, "answer": 0})
+    room.answer(other, {"question": 1, "answer": 0})
+    clock.now += 1
+    room.answer(token, {"question": 1, "answer": 0})
 
 
-def test_a_message_that_is_sent_twice_counts_once():
-    async def work():
-        room = Room("BCDFG")
-        room.take(post(BEGIN, part(0, ROUND, ROUND), {**ASK, "number": 1}))
-        room.take(post(part(0, ROUND, ROUND, {"type": "end"}), {**ASK, "number": 1}))
-        sent = [json.loads(frame.data) for frame in room.log.after(0)]
-        events = [event["type"] for message in sent for event in message.get("events", [])]
-        assert events == ["round", "round", "end"]
-        assert len(room.summary()["questions"]) == 1
+@on_loop
+async def test_nothing_is_accepted_after_the_end():
+    room = Room("BCDFG")
+    token = room.students.join()
+    room.end()
+    for refused in (
+        lambda: room.take(post(ASK)),
+        lambda: room.answer(token, {}),
+        lambda: room.draft(token, {}),
+    ):
+        with pytest.raises(UserError, match="over"):
+            refused()
 
-    in_loop(work)
+
+@on_loop
+async def test_a_message_that_is_sent_twice_counts_once():
+    room = Room("BCDFG")
+    room.take(post(BEGIN, part(0, ROUND, ROUND), {**ASK, "number": 1}))
+    room.take(post(part(0, ROUND, ROUND, {"type": "end"}), {**ASK, "number": 1}))
+    sent = [json.loads(frame.data) for frame in room.log.after(0)]
+    events = [event["type"] for message in sent for event in message.get("events", [])]
+    assert events == ["round", "round", "end"]
+    assert len(room.summary()["questions"]) == 1
 
 
 @pytest.mark.parametrize("message", [part(3, ROUND), part(0, ROUND, run=2)])
-def test_events_without_the_ones_before_are_refused_with_an_error_of_their_own(message):
-    async def work():
-        room = Room("BCDFG")
-        room.take(post(BEGIN, part(0, ROUND)))
-        with pytest.raises(UnknownRunError):
-            room.take(post(message))
-
-    in_loop(work)
+@on_loop
+async def test_events_without_the_ones_before_are_refused_with_an_error_of_their_own(message):
+    room = Room("BCDFG")
+    room.take(post(BEGIN, part(0, ROUND)))
+    with pytest.raises(UnknownRunError):
+        room.take(post(message))
 
 
-def test_the_class_follows_the_latest_of_two_windows():
-    async def work():
-        room = Room("BCDFG")
-        room.take(post(BEGIN))
-        room.take(post(BEGIN, window="two"))
-        with pytest.raises(OtherWindowError):
-            room.take(post(BEGIN, first=False))
-        room.take(post(BEGIN, window="two", first=False))
-        room.take(post(BEGIN))  # reloaded
-        with pytest.raises(OtherWindowError):
-            room.take(post(window="two", first=False))
-
-    in_loop(work)
+@on_loop
+async def test_the_class_follows_the_latest_of_two_windows():
+    room = Room("BCDFG")
+    room.take(post(BEGIN))
+    room.take(post(BEGIN, window="two"))
+    with pytest.raises(OtherWindowError):
+        room.take(post(BEGIN, first=False))
+    room.take(post(BEGIN, window="two", first=False))
+    room.take(post(BEGIN))  # reloaded
+    with pytest.raises(OtherWindowError):
+        room.take(post(window="two", first=False))

@@ -1,7 +1,7 @@
 """All classes of a server: opening, finding by code, joining, ending."""
 
 import pytest
-from helpers.rooms import Clock, in_loop, post
+from helpers.rooms import Clock, on_loop, post
 
 from specdemo.classroom.room import IDLE_S
 from specdemo.classroom.rooms import (
@@ -51,7 +51,7 @@ def test_codes_are_easy_to_read():
 
 
 def tries(rooms, code, address):
-    """How often a code can be tried before the limit."""
+    """Return the number of tries of a code before the limit."""
     for count in range(1_000):
         try:
             rooms.find(code, address)
@@ -81,22 +81,20 @@ def test_an_address_that_tries_too_many_codes_is_refused_right_ones_too():
     assert tries(rooms, "ZZZZZ", "guesser") == 10 * MISSES_PER_S
 
 
-def test_a_thousand_joins_per_second_are_refused_and_known_students_are_not():
-    async def work():
-        clock = Clock()
-        rooms = Rooms(clock)
-        room = rooms.open("teacher")
-        token = rooms.join(room, "school")
-        joined = 1
-        for _ in range(1000):
-            clock.now += 0.001
-            try:
-                rooms.join(room, "school")
-                joined += 1
-            except UserError as error:
-                assert "Too many students are joining" in str(error)
-        assert JOIN_BURST <= joined <= JOIN_BURST + 21
-        assert room.students.knows(token)
-        rooms.join(room, "another school")
-
-    in_loop(work)
+@on_loop
+async def test_a_thousand_joins_per_second_are_refused_and_known_students_are_not():
+    clock = Clock()
+    rooms = Rooms(clock)
+    room = rooms.open("teacher")
+    token = rooms.join(room, "school")
+    joined = 1
+    for _ in range(1000):
+        clock.now += 0.001
+        try:
+            rooms.join(room, "school")
+            joined += 1
+        except UserError as error:
+            assert "Too many students are joining" in str(error)
+    assert JOIN_BURST <= joined <= JOIN_BURST + 21
+    assert room.students.knows(token)
+    rooms.join(room, "another school")

@@ -49,12 +49,12 @@ def test_decoding_leaves_the_stored_weights_unchanged(draft):
 def test_decoding_steps_equal_the_unrolled_steps_of_training(target, draft):
     ids = torch.randint(VOCAB, (14,), generator=torch.Generator().manual_seed(0))
     nothing = torch.zeros(13, 1)
-    item = LabelledSequence(ids.int(), 0, nothing.int(), nothing)
     with torch.inference_mode():
-        unrolled = list(FeatureStudent(draft, target, steps=3).predict([item]))
         host, runtime = tapped(target, draft), FeatureRuntime(draft)
         host.begin(256)
         host.prefill(ids)
+        item = LabelledSequence(ids.int(), 0, nothing.int(), nothing, host.features(0, 13))
+        unrolled = list(FeatureStudent(draft, steps=3).predict([item]))
         runtime.begin(256)
         for known in range(2, 11):
             # The target has seen ids[:known]; pairs of true states reach to known - 1.
@@ -64,9 +64,9 @@ def test_decoding_steps_equal_the_unrolled_steps_of_training(target, draft):
                 if step:
                     state = runtime.append(state, ids[known + step : known + step + 1])
                 expected = draft.logits(state).log_softmax(-1)[0]
-                found = unrolled[step]
-                row = (found.rows == known + step).nonzero()[0, 0]
-                torch.testing.assert_close(found.log_q[row], expected, atol=1e-4, rtol=1e-4)
+                log_q, rows = unrolled[step]
+                row = (rows == known + step).nonzero()[0, 0]
+                torch.testing.assert_close(log_q[row], expected, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("rule", list(Rule))

@@ -100,7 +100,7 @@ def test_one_context_has_the_same_hash_as_in_a_batch():
 
 def test_a_small_table_keeps_the_most_useful_entries():
     texts = written(*[[1, 2]] * 50, *[[3, 4]] * 2, *[[5, 6]] * 20)
-    table = count_n_grams(texts, VOCAB, most_bytes=2 * ENTRY_BYTES)
+    table = count_n_grams(texts, VOCAB, max_bytes=2 * ENTRY_BYTES)
     assert len(table) == 2
     assert table.after([1]).token == 2 and table.after([5]).token == 6 and table.after([3]) is None
 

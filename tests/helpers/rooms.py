@@ -1,6 +1,7 @@
 """A class without HTTP, for the tests: an event loop, a clock set by hand, and posts of a teacher's page."""
 
 import asyncio
+from functools import wraps
 
 BEGIN = {"type": "begin", "run": 1}
 ROUND = {"type": "round"}
@@ -22,11 +23,21 @@ def in_loop(work):
     return asyncio.run(asyncio.wait_for(work(), 20))
 
 
+def on_loop(test):
+    """Make a test of an async function."""
+
+    @wraps(test)
+    def run(*args, **kwargs):
+        in_loop(lambda: test(*args, **kwargs))
+
+    return run
+
+
 def post(*messages, window="one", first=True):
-    """A post of a teacher's page."""
+    """Return a post of a teacher's page."""
     return {"window": window, "first": first, "messages": list(messages)}
 
 
 def part(first, *events, run=1):
-    """Events of a run, the first of which has that number."""
+    """Return a message with events of a run, the first of which has that number."""
     return {"type": "events", "run": run, "from": first, "events": list(events)}

@@ -21,7 +21,7 @@ from specdemo.lab.lab_events import lab_events
 from specdemo.lab.lab_request import LabRequest
 from specdemo.pairs.live import calibration_events
 from specdemo.pairs.pair import Pair
-from specdemo.play.class_drafts import ClassRequest, ClassResults
+from specdemo.play.class_drafts import ClassRequest, class_judged
 from specdemo.play.game import MODEL, ONE, TurnEvents, TurnRequest
 from specdemo.proof.proof_request import Proof, ProofRequest
 from specdemo.quiz.judging import Outcome
@@ -204,14 +204,14 @@ class StandIn:
         if self.fault:
             raise UserError(self.fault)
         distinct = list(dict.fromkeys(request.drafts))
-        results = ClassResults(
-            drafts=[distinct.index(draft) for draft in request.drafts],
-            rounds=[edited_by_target(draft[:MAX_K], 0) for draft in distinct],
-            cuts=[draft[MAX_K:] for draft in distinct],
-            model=edited_by_target(GAME_GUESS[:MAX_K], 0),
-            drafter="draft-model",
+        yield class_judged(
+            [distinct.index(draft) for draft in request.drafts],
+            [edited_by_target(draft[:MAX_K], 0) for draft in distinct],
+            [draft[MAX_K:] for draft in distinct],
+            edited_by_target(GAME_GUESS[:MAX_K], 0),
+            "draft-model",
+            _LETTERS,
         )
-        yield results.event(_LETTERS)
 
     def _quiz(self, number: int, stop: Stop) -> Iterator[Event]:
         """Yield the events of a question as if its sides had come out as ``outcomes`` has them."""

@@ -5,15 +5,14 @@ import random
 from dataclasses import asdict, replace
 
 import pytest
-import torch
 from helpers.tiny import byte_tokenizer, service_of, tiny_pair
 
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair
-from specdemo.play.class_drafts import ClassResults, judge_class, parse_class
-from specdemo.play.turn import one_round, one_round_config
+from specdemo.play.class_drafts import class_judged, judge_class, parse_class
+from specdemo.play.game import one_round, one_round_config
 from specdemo.records.limits import (
     MAX_CLASS_DRAFTS,
     MAX_DRAFT_CHARS,
@@ -32,7 +31,7 @@ GOOD = {"text": "The capital of France is", "drafts": [" Paris", " a city", " Pa
 TOKENIZER = byte_tokenizer()
 PIECES = PieceTable(TOKENIZER)
 FIRST = 0x4E00
-"""The letter that stands for token 0: these targets seldom write text that anybody could type."""
+"""The letter that stands for token 0: these targets seldom write text that can be typed."""
 
 
 def test_a_request_keeps_every_draft_in_the_order_given():
@@ -72,7 +71,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def fused(pair):
-    """The same pair with the fused target."""
+    """Return the same pair with the fused target."""
     return replace(tiny_pair(), target=FusedLlama(tiny_pair().target, "fp32", "fp32"), costs=pair.costs)
 
 
@@ -92,19 +91,19 @@ def spelling(monkeypatch):
 
 
 def spelled(ids):
-    """A draft of these very tokens."""
+    """Return a draft of exactly these tokens."""
     return "".join(chr(FIRST + token) for token in ids)
 
 
 def own_text(pair, text, tokens):
-    """The ids that the target writes after ``text`` by itself."""
+    """Return the ids that the target writes after ``text`` by itself."""
     config = parse_config({"prompt": text, "mode": "raw", "max_new_tokens": tokens})
     rounds = Lanes(pair).baseline(config, pair.prompt_ids(config))
     return [token for round_ in rounds for token in round_.emitted]
 
 
 def drafts_near(pair, text, count):
-    """Drafts that leave the target's own text at any point, some longer than a draft may be."""
+    """Return drafts that diverge from the target's own text at any point, some longer than the maximum."""
     rng = random.Random(0)
     own = own_text(pair, text, MAX_K + 3)
     drafts = []
@@ -122,7 +121,7 @@ def class_of(pair, text, drafts):
 
 
 def judged_as_alone(pair, text, drafts):
-    """The event about a class; the scripted lane alone must give every draft the same round."""
+    """Return the event about a class after a check of each round against the scripted lane alone."""
     event = class_of(pair, text, drafts)
     for draft, index in dict(zip(drafts, event["drafts"], strict=True)).items():
         tokens = max(1, len(pair.script_ids(draft)))
@@ -165,7 +164,7 @@ def test_the_target_reads_the_prompt_once_and_makes_one_pass_per_different_draft
 
 @pytest.fixture
 def ending(pair):
-    """A token of the target's own text that ends every text."""
+    """Make a token of the target's own text end every text, and return it."""
     token = own_text(pair, TEXT, 3)[-1]
     before = pair.target.generation_config.eos_token_id
     pair.target.generation_config.eos_token_id = token
@@ -215,29 +214,18 @@ def test_stop_ends_a_class_before_the_next_draft(pair, asked):
     assert [event["type"] for event in events] == ["progress"] * asked
 
 
-def test_logits_that_are_not_numbers_end_the_class(pair):
-    target = tiny_pair().target
-    with torch.no_grad():
-        target.lm_head.weight.fill_(float("nan"))
-    with pytest.raises(FloatingPointError):
-        class_of(replace(pair, target=target), TEXT, ["a", "b"])
-
-
 def test_the_pairs_drafter_plays_along_as_in_play(pair):
     event = class_of(pair, TEXT, ["ab", "abcd"])
     config = one_round_config(TEXT, 4, drafter="draft-model")
     wanted = one_round(pair, config, pair.prompt_ids(config))
     assert [token["id"] for token in event["model"]["drafted"]] == [token.id for token in wanted.drafted]
     assert event["target"] == own_text(pair, TEXT, len(event["target"]))
-    assert class_of(replace(tiny_pair(), draft=None), TEXT, ["ab"])["model_name"] == "Prompt lookup"
 
 
-def test_the_service_judges_a_class_and_refuses_bad_drafts(pair):
+def test_the_service_judges_a_class(pair):
     service = service_of(pair)
     *_, event = service.events(JobKind.CLASS, {"text": "abc", "drafts": ["x", "y"]}, lambda: False)
     assert event["type"] == "class-judged" and event["drafts"] == [0, 1]
-    with pytest.raises(UserError, match="Draft 2: The draft is empty"):
-        list(service.events(JobKind.CLASS, {"text": "abc", "drafts": ["x", ""]}, lambda: False))
 
 
 @pytest.mark.slow
@@ -258,7 +246,7 @@ def id_of(letter: str) -> int:
 
 
 def round_of(draft: str, target: str) -> Round:
-    """The round of a draft of letters by a target that writes ``target``, which is longer than the draft."""
+    """Return the round of a draft of letters by a target that writes ``target``, a longer text."""
     differing = [i for i, pair in enumerate(zip(draft, target, strict=False)) if pair[0] != pair[1]]
     kept = min(differing, default=len(draft))
     tokens = [
@@ -278,16 +266,16 @@ def round_of(draft: str, target: str) -> Round:
 
 
 def results(drafts: list[str], target: str, model: str = "x", cut: str = ""):
-    """The event about a class with these drafts, by a target that writes ``target``."""
+    """Return the event about a class with these drafts, by a target that writes ``target``."""
     distinct = list(dict.fromkeys(drafts))
-    judgement = ClassResults(
-        drafts=[distinct.index(draft) for draft in drafts],
-        rounds=[round_of(draft, target) for draft in distinct],
-        cuts=[cut] * len(distinct),
-        model=round_of(model, target),
-        drafter="draft-model",
+    return class_judged(
+        [distinct.index(draft) for draft in drafts],
+        [round_of(draft, target) for draft in distinct],
+        [cut] * len(distinct),
+        round_of(model, target),
+        "draft-model",
+        PIECES,
     )
-    return judgement.event(PIECES)
 
 
 def agreed(drafts: list[str], target: str = "zzzzzzzz") -> list[tuple[str, int]]:

@@ -14,12 +14,12 @@ GOOD = {"text": "The capital of France is", "draft": " Paris"}
 COUNTS = asdict(Score(rounds=1, compared=2, accepted=1, tokens=2, streak=0, best=1))
 
 
-def round_of(kept: str, fallen: str = "", own: str = "", finish: Finish = Finish.STOPPED) -> Round:
-    """A round whose tokens are letters: the first of ``fallen`` is rejected, ``own`` is the target's."""
+def round_of(kept: str, discarded: str = "", own: str = "", finish: Finish = Finish.STOPPED) -> Round:
+    """Return a round of letters; the first of ``discarded`` is rejected, ``own`` is the target's."""
     tokens = [Token(ord(letter), 1.0, 1.0, Status.ACCEPTED, True, False) for letter in kept]
-    for place, letter in enumerate(fallen):
+    for place, letter in enumerate(discarded):
         tokens.append(Token(ord(letter), 1.0, 0.0, Status.DISCARDED, place == 0 < len(own), place == 0))
-    status = Status.CORRECTED if fallen else Status.BONUS
+    status = Status.CORRECTED if discarded else Status.BONUS
     emission = Emission(ord(own), status, prob=1.0) if own else None
     return Round(0, 5, tuple(tokens), emission, 0.0, 0.0, 0.0, finish=finish)
 

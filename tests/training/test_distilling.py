@@ -36,7 +36,7 @@ from specdemo.training.students import FeatureStudent, ModelStudent
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 RECIPE = Recipe(steps=80, batch_tokens=512, learning_rate=1e-2, warmup_steps=10, held_out=0.2)
-LONG = {"steps": 500}
+LONG = replace(RECIPE, steps=500)
 
 
 def model_student(target, text):
@@ -48,32 +48,17 @@ def model_student(target, text):
 
 def feature_student(target, text):
     torch.manual_seed(0)
-    return FeatureStudent(feature_draft_for(target, frequent_ids(text, 40)), target, steps=2)
+    return FeatureStudent(feature_draft_for(target, frequent_ids(text, 40)), steps=2)
 
 
 def test_tokens_outside_the_head_have_no_share_in_the_labels(target, text):
     student = model_student(target, text)
     columns, p = head_labels(text[:8], head_columns(student))
     ids = torch.cat([item.top_ids for item in text[:8]]).long()
-    said = torch.isin(ids, student.id_map)
-    assert said.any() and not said.all()
-    assert torch.equal(student.id_map[columns[said]], ids[said])
-    assert (columns[~said] == -1).all() and (p[~said] == 0).all() and (p[said] > 0).any()
-
-
-@pytest.mark.parametrize(
-    ("changes", "agreement", "overlap"),
-    [({}, 2.0, 1.6), pytest.param(LONG, 3.0, 2.0, marks=pytest.mark.slow)],
-    ids=["brief", "long"],
-)
-def test_training_raises_agreement_far_above_the_untrained_draft(
-    target, text, tmp_path, changes, agreement, overlap
-):
-    student = model_student(target, text)
-    before = measure(student, text[:32])
-    after = distil(student, text, replace(RECIPE, **changes), tmp_path)
-    assert after.agreement[0] > agreement * before.agreement[0]
-    assert after.overlap[0] > overlap * before.overlap[0]
+    known = torch.isin(ids, student.id_map)
+    assert known.any() and not known.all()
+    assert torch.equal(student.id_map[columns[known]], ids[known])
+    assert (columns[~known] == -1).all() and (p[~known] == 0).all() and (p[known] > 0).any()
 
 
 def alpha(make_lane):
@@ -83,31 +68,23 @@ def alpha(make_lane):
     return sum(r.accepted for r in rounds) / sum(r.compared for r in rounds)
 
 
-@pytest.mark.parametrize(
-    ("changes", "times", "least"),
-    [({}, 2.0, 0.0), pytest.param(LONG, 3.0, 0.2, marks=pytest.mark.slow)],
-    ids=["brief", "long"],
-)
-def test_the_acceptance_rate_of_a_trained_draft_model_rises(target, text, tmp_path, changes, times, least):
+def test_training_raises_agreement_overlap_and_acceptance_rate_of_a_draft_model(target, text, tmp_path):
     student = model_student(target, text)
     draft = student.module
-    draft.model.set_attn_implementation(ATTENTION)
 
     def lane(prompt, config):
+        draft.model.set_attn_implementation(ATTENTION)
         drafter = DraftModelDrafter(ModelRuntime(draft, id_map=draft.id_map))
         return speculate(ModelRuntime(target), drafter, prompt, config)
 
-    before = alpha(lane)
-    distil(student, text, replace(RECIPE, **changes), tmp_path)
-    assert alpha(lane) > max(least, times * before)
+    before, quality = alpha(lane), measure(student, text[:32])
+    after = distil(student, text, LONG, tmp_path)
+    assert after.agreement[0] > 3.0 * quality.agreement[0]
+    assert after.overlap[0] > 2.0 * quality.overlap[0]
+    assert alpha(lane) > max(0.2, 3.0 * before)
 
 
-@pytest.mark.parametrize(
-    ("changes", "times", "least"),
-    [({"steps": 120}, 1.3, 0.0), pytest.param(LONG, 1.8, 0.2, marks=pytest.mark.slow)],
-    ids=["brief", "long"],
-)
-def test_the_acceptance_rate_of_a_trained_feature_draft_rises(target, text, tmp_path, changes, times, least):
+def test_training_raises_the_acceptance_rate_of_a_feature_draft(target, text, tmp_path):
     student = feature_student(target, text)
 
     def lane(prompt, config):
@@ -115,17 +92,9 @@ def test_the_acceptance_rate_of_a_trained_feature_draft_rises(target, text, tmp_
         return speculate(host, FeatureDrafter(FeatureRuntime(student.module), host), prompt, config)
 
     before = alpha(lane)
-    quality = distil(student, text, replace(RECIPE, **changes), tmp_path)
+    quality = distil(student, text, LONG, tmp_path)
     assert len(quality.agreement) == 2, "one figure per unrolled step"
-    assert alpha(lane) > max(least, times * before)
-
-
-def test_computed_states_equal_stored_ones(target, text):
-    student = feature_student(target, text)
-    batch = text[:6]
-    bare = [LabelledSequence(i.ids, i.start, i.top_ids, i.top_probs) for i in batch]
-    for kept, made in zip(student.predict(batch), student.predict(bare), strict=True):
-        torch.testing.assert_close(kept.log_q, made.log_q, atol=2e-2, rtol=2e-2)  # stored in bf16
+    assert alpha(lane) > max(0.2, 1.8 * before)
 
 
 @pytest.mark.parametrize("make", [model_student, feature_student])
@@ -152,7 +121,7 @@ def test_int4_weights_are_those_that_run_and_the_full_ones_are_restored(target, 
 def test_texts_that_no_step_reaches_change_nothing(target, text):
     student = feature_student(target, text)
     first = text[0]
-    short = LabelledSequence(first.ids[:2], 0, first.top_ids[:1], first.top_probs[:1])
+    short = LabelledSequence(first.ids[:2], 0, first.top_ids[:1], first.top_probs[:1], first.states[:1])
     weights = trainable_parameters(student)
     before = [weight.clone() for weight in weights]
     optimiser, columns = torch.optim.SGD(weights, lr=1.0), head_columns(student)

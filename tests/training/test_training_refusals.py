@@ -39,8 +39,8 @@ def test_an_error_of_the_system_becomes_a_sentence_that_helps(tmp_path, capsys, 
 def test_a_file_in_place_of_the_folder_is_not_reported_as_a_full_disk(tmp_path, capsys):
     (tmp_path / "taken").write_text("")
     assert train("any", tmp_path / "taken") == 2
-    said = capsys.readouterr().err
-    assert "Not a directory; choose another place" in said and "space" not in said
+    error = capsys.readouterr().err
+    assert "Not a directory; choose another place" in error and "space" not in error
 
 
 def test_a_damaged_embedded_target_is_made_again(tmp_path, capsys, monkeypatch):

@@ -11,7 +11,6 @@ from helpers.tiny_training import EOS, TAPS, random_prompts
 
 from specdemo.models.attention import ATTENTION
 from specdemo.models.layer_views import decoder_layers, hidden_states
-from specdemo.records.limits import UserError
 from specdemo.training import batched as batched_module
 from specdemo.training import budget
 from specdemo.training import labelled_text as labelled_text_module
@@ -105,12 +104,3 @@ def test_prompts_of_many_lengths_are_read_in_parts_and_continue_as_each_would_al
             torch.testing.assert_close(states[row, -len(prompt) :], expected, atol=1e-4, rtol=1e-3)
         ids = torch.tensor([[*prompts[4], 5, 8]])
         torch.testing.assert_close(kept[1], target(ids, use_cache=False).logits[0, -1], atol=1e-4, rtol=1e-3)
-
-
-def test_a_full_disk_gets_one_sentence(target, tmp_path, monkeypatch):
-    def no_space(content, path):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", no_space)
-    with pytest.raises(UserError, match="free some space and run the same command with --resume"):
-        write_text(target, random_prompts(2), EOS, tmp_path, 4, seed=0)

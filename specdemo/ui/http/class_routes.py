@@ -19,9 +19,8 @@ from starlette.routing import BaseRoute, Route
 
 from specdemo.charts.palette import css_variables
 from specdemo.classroom.games import Judge
-from specdemo.classroom.room import OtherWindowError, Room
+from specdemo.classroom.room import OtherWindowError, Room, UnknownRunError
 from specdemo.classroom.rooms import NoClassError, Rooms
-from specdemo.classroom.shown import UnknownRunError
 from specdemo.classroom.students import TooOftenError
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import dump
