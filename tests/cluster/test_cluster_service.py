@@ -53,7 +53,7 @@ def driver(monkeypatch):
 
 @pytest.fixture
 def service(driver):
-    queue = JobQueue(Bounds(most_waiting=3), devices={"embedded": 2})
+    queue = JobQueue(Bounds(max_waiting=3), devices={"embedded": 2})
 
     def on_status(status: ClusterStatus) -> None:
         queue.set_present("embedded", status.running.get("embedded", 0))

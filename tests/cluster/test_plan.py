@@ -52,7 +52,7 @@ def test_other_values_of_replicas_are_refused_in_a_sentence(text, sentence):
 
 
 def test_a_plan_has_the_sources_and_bounds_of_its_host():
-    hosting = Hosting(device="cpu", precision="fp32", recalibrate=True, bounds=Bounds(most_seconds=40))
+    hosting = Hosting(device="cpu", precision="fp32", recalibrate=True, bounds=Bounds(max_seconds=40))
     plan, offer = plan_for(hosting, "auto", "embedded=1..2,gpt2-xl=1", 2, 0.0)
     assert plan.replicas == {"embedded": ReplicaRange(1, 2), "gpt2-xl": ReplicaRange(1, 1)}
     assert plan.max_replicas == 3

@@ -76,7 +76,7 @@ def served(address: str, waiting: int = 100, **replicas: ReplicaRange) -> Iterat
     sources = dict.fromkeys(replicas, Sources(device="cpu"))
     plan = Plan(address, replicas, sources, cpus=1)
     offered = OfferedPairs("embedded", dict.fromkeys(replicas, "Embedded"))
-    service, link = cluster_service(plan, offered, Bounds(most_waiting=waiting))
+    service, link = cluster_service(plan, offered, Bounds(max_waiting=waiting))
     service.load()
     try:
         for name, counts in replicas.items():

@@ -66,7 +66,7 @@ def test_a_visitor_who_leaves_stops_the_job(line):
 
 def test_a_job_that_the_time_limit_ends_is_stopped(line):
     with pytest.raises(UserError, match="time limit"):
-        read(service(most_seconds=1e-6), max_new_tokens=500)
+        read(service(max_seconds=1e-6), max_new_tokens=500)
     assert line()[2] == "stopped"
 
 

@@ -50,6 +50,13 @@ def borrow(pool: PairPool, name: str, stop: Any = never) -> Any:
     return finished(pool.borrow(name, stop))
 
 
+def visit(pool: PairPool, name: str) -> Any:
+    """Borrow and give back."""
+    pair = borrow(pool, name)
+    pool.give_back(name)
+    return pair
+
+
 def finished(waiting: Any) -> Any:
     """What waiting came to."""
     while True:
@@ -66,10 +73,9 @@ def texts(waiting: Any, count: int) -> list[str]:
 def test_the_pair_at_home_is_loaded_once_and_stays(pool, models):
     pool.begin()
     first, second = borrow(pool, HOME), borrow(pool, HOME)
-    assert first.pair is second.pair
-    first.give_back(), second.give_back()
-    borrow(pool, "guest").give_back()
-    assert borrow(pool, HOME).pair is first.pair and models.loaded == [HOME, "guest"]
+    assert first is second
+    visit(pool, "guest")
+    assert borrow(pool, HOME) is first and models.loaded == [HOME, "guest"]
 
 
 def test_progress_is_told_while_loading(pool, models):
@@ -77,24 +83,22 @@ def test_progress_is_told_while_loading(pool, models):
     waiting = pool.borrow(HOME, never)
     assert texts(waiting, 2)[-1] == f"Loading {HOME}"
     models.gate.set()
-    assert borrow(pool, HOME).pair
+    assert borrow(pool, HOME)
 
 
 def test_a_guest_stays_for_the_next_who_asks_for_it(pool, models):
-    borrow(pool, "a").give_back()
+    visit(pool, "a")
     again = borrow(pool, "a")
-    assert models.loaded == ["a"]
-    both = borrow(pool, "a")
-    assert both.pair is again.pair
+    assert models.loaded == ["a"] and borrow(pool, "a") is again
 
 
 def test_another_guest_waits_until_nobody_uses_the_first(pool, models):
-    using = borrow(pool, "a")
+    borrow(pool, "a")
     waiting = pool.borrow("b", never)
     assert "Other visitors still use other models" in texts(waiting, 2)
     assert models.loaded == ["a"]
-    using.give_back()
-    assert finished(waiting).pair[0] == "b" and models.loaded == ["a", "b"]
+    pool.give_back("a")
+    assert finished(waiting)[0] == "b" and models.loaded == ["a", "b"]
 
 
 def test_guests_are_served_in_order_of_arrival_even_if_a_later_one_is_there(pool, models):
@@ -103,19 +107,19 @@ def test_guests_are_served_in_order_of_arrival_even_if_a_later_one_is_there(pool
     next(other)
     again = pool.borrow("a", never)
     assert texts(again, 1) == ["Other visitors still use other models"]
-    assert borrow(pool, HOME).pair  # home is never in the way
+    assert borrow(pool, HOME)  # home is never in the way
     other.close()
-    assert finished(again).pair is using.pair
+    assert finished(again) is using
 
 
 def test_stop_ends_waiting_and_leaves_no_user_behind(pool, models):
-    using = borrow(pool, "a")
+    borrow(pool, "a")
     assert borrow(pool, "b", lambda: True) is None
-    using.give_back()
+    pool.give_back("a")
     models.gate.clear()
     assert borrow(pool, "b", lambda: True) is None
     models.gate.set()
-    assert borrow(pool, "c").pair[0] == "c"
+    assert borrow(pool, "c")[0] == "c"
 
 
 def test_a_guest_that_is_still_being_loaded_is_not_put_away(pool, models):
@@ -126,7 +130,7 @@ def test_a_guest_that_is_still_being_loaded_is_not_put_away(pool, models):
     waiting = pool.borrow("b", never)
     next(waiting)
     models.gate.set()
-    assert finished(waiting).pair[0] == "b" and models.loaded == ["a", "b"]
+    assert finished(waiting)[0] == "b" and models.loaded == ["a", "b"]
 
 
 def test_a_failed_load_is_told_and_tried_again(pool, models):
@@ -134,9 +138,7 @@ def test_a_failed_load_is_told_and_tried_again(pool, models):
     for name in ("a", HOME):
         with pytest.raises(UserError, match=f"{name} is not there"):
             borrow(pool, name)
-        loan = borrow(pool, name)
-        assert loan.pair[0] == name
-        loan.give_back()
+        assert visit(pool, name)[0] == name
     asked = iter([False] * 8)
     assert borrow(pool, "b", lambda: next(asked, True)), "nobody is left that uses the other guest"
 
@@ -201,13 +203,12 @@ def test_of_a_failed_load_only_the_sentence_is_kept():
 
 
 def test_after_a_device_is_lost_everything_on_it_is_loaded_anew(pool, models):
-    first, guest = borrow(pool, HOME), borrow(pool, "guest")
-    guest.give_back()
-    pool.forget(first.pair)
+    first, guest = borrow(pool, HOME), visit(pool, "guest")
+    pool.forget(first)
     second = borrow(pool, HOME)
-    assert second.pair != first.pair and borrow(pool, "guest").pair != guest.pair
-    pool.forget(first.pair)
-    assert borrow(pool, HOME).pair is second.pair
+    assert second != first and borrow(pool, "guest") != guest
+    pool.forget(first)
+    assert borrow(pool, HOME) is second
 
 
 def test_who_waits_while_a_pair_is_forgotten_waits_for_the_new_one(pool, models):
@@ -217,7 +218,7 @@ def test_who_waits_while_a_pair_is_forgotten_waits_for_the_new_one(pool, models)
     models.gate.set()
     first = borrow(pool, HOME)
     models.gate.clear()
-    pool.forget(first.pair)
+    pool.forget(first)
     assert len(texts(waiting, 3)) == 3
     models.gate.set()
-    assert finished(waiting).pair != first.pair
+    assert finished(waiting) != first

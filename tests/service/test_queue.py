@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -19,14 +18,10 @@ def never() -> bool:
 
 def events(queue: JobQueue, kind: str, job: Any, stop: Any, who: Any = None) -> Iterator[Any]:
     """One visit: a place, the wait, the job."""
-
-    def work(tell: Any, stop: Any) -> None:
-        with closing(job(stop)) as told:
-            for event in told:
-                tell(event)
-
     with queue.place(kind, who) as place:
-        yield from queue.turn(place, work, stop)
+        for event in queue.turn(place, job, stop):
+            if event.get("text") != "Preparing the run":
+                yield event
 
 
 class Visitor:
@@ -85,7 +80,7 @@ def iter_one() -> Iterator[Any]:
 
 def until_idle(queue: JobQueue) -> None:
     """Wait until the device's thread has finished with the last job."""
-    queue.first("check", lambda: None)
+    queue.first(lambda: None)
 
 
 def expected_s(queue: JobQueue, kind: str) -> int:
@@ -218,7 +213,7 @@ def test_the_expected_wait_is_not_learned_from_jobs_that_ended_early(way):
 
 
 def test_a_full_line_refuses_at_once_and_says_when_to_come_back():
-    queue = JobQueue(Bounds(most_waiting=2))
+    queue = JobQueue(Bounds(max_waiting=2))
     gate = Gate()
     held = [Visitor(queue, gate)]
     gate.begun.wait(5)
@@ -303,7 +298,7 @@ def test_a_visitor_lost_without_a_word_does_not_keep_the_device(monkeypatch):
 
 
 def test_the_time_limit_ends_a_job_keeps_what_it_did_and_says_so():
-    queue = JobQueue(Bounds(most_seconds=0.1))
+    queue = JobQueue(Bounds(max_seconds=0.1))
     told = []
     with pytest.raises(UserError, match=r"time limit of 0\.1 s ended this, what was done until then is kept"):
         for event in events(queue, "run", Gate(), never):
@@ -336,7 +331,7 @@ def test_a_line_that_closes_lets_the_job_under_way_finish_and_refuses_the_rest()
     with pytest.raises(UserError, match=r"^Closed\.$"):
         next(events(queue, "run", unwanted, never))
     with pytest.raises(UserError, match=r"^Closed\.$"):
-        queue.first("check", lambda: None)
+        queue.first(lambda: None)
     gate.open.set()
     closing.join(5)
     assert not closing.is_alive()
@@ -377,7 +372,7 @@ def test_the_program_s_own_work_comes_first_on_the_device_s_thread():
     until(lambda: visitors[1].events)
     done: list[Any] = []
     own = threading.Thread(
-        target=lambda: done.append(queue.first("own", lambda: (gate.begun.is_set(), threading.get_ident())))
+        target=lambda: done.append(queue.first(lambda: (gate.begun.is_set(), threading.get_ident())))
     )
     own.start()
     until(lambda: visitors[1].events[-1]["ahead"] == 2)
@@ -391,5 +386,5 @@ def test_the_program_s_own_work_comes_first_on_the_device_s_thread():
 def test_own_work_that_fails_is_told_to_who_wanted_it():
     queue = JobQueue()
     with pytest.raises(ZeroDivisionError):
-        queue.first("own", lambda: 1 / 0)
-    assert queue.first("own", lambda: 7) == 7 and free(queue)
+        queue.first(lambda: 1 / 0)
+    assert queue.first(lambda: 7) == 7 and free(queue)

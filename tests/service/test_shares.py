@@ -12,7 +12,7 @@ from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.service import Service, local_service
-from specdemo.service.shares import MOST_EACH, Visitor
+from specdemo.service.shares import MAX_EACH, Visitor
 
 KINDS = ("run", "play", "class", "quiz", "prove", "measure")
 SHARE = (
@@ -41,7 +41,7 @@ def held() -> Iterator[ExitStack]:
 )
 def test_a_visitor_has_one_job_of_a_kind_and_three_in_all(held, who, whose):
     queue = JobQueue()
-    for kind in KINDS[:MOST_EACH]:
+    for kind in KINDS[:MAX_EACH]:
         held.enter_context(queue.place(kind, who))
         with pytest.raises(UserError, match=SHARE.format(whose)):
             held.enter_context(queue.place(kind, who))
@@ -63,7 +63,7 @@ def test_a_place_is_free_again_when_its_visitor_leaves():
 
 
 def test_an_address_with_over_half_of_a_full_line_makes_room_for_others(held):
-    queue = JobQueue(Bounds(most_waiting=6))
+    queue = JobQueue(Bounds(max_waiting=6))
     greedy = [held.enter_context(queue.place("run", page(number))) for number in range(6)]
     with pytest.raises(UserError, match="queue is full: 6 are waiting"):
         held.enter_context(queue.place("run", page(7)))
@@ -79,11 +79,12 @@ def test_an_address_with_over_half_of_a_full_line_makes_room_for_others(held):
 
 
 def test_who_loses_their_place_while_waiting_is_told(held):
-    queue, begun, release = JobQueue(Bounds(most_waiting=2)), threading.Event(), threading.Event()
+    queue, begun, release = JobQueue(Bounds(max_waiting=2)), threading.Event(), threading.Event()
 
-    def job(_tell: Any, _stop: Any) -> None:
+    def job(_stop: Any) -> Iterator[Any]:
         begun.set()
         release.wait(5)
+        yield from ()
 
     def visit() -> None:
         with queue.place("run", page(0)) as place:
@@ -119,7 +120,7 @@ def gated_service(bounds: Bounds, gate: threading.Event) -> Service:
 @pytest.mark.parametrize("pair", ["home", "a"])
 def test_who_waits_for_models_has_a_place_as_well(pair):
     gate = threading.Event()
-    service = gated_service(Bounds(most_waiting=3), gate)
+    service = gated_service(Bounds(max_waiting=3), gate)
     waiting = [service.events(JobKind.RUN, RUN, never, pair, page(number)) for number in range(3)]
     for one in waiting:
         assert next(one)["type"] == "progress"
@@ -134,7 +135,7 @@ def test_who_waits_for_models_has_a_place_as_well(pair):
 
 def test_a_place_lost_while_waiting_for_models_is_told_and_leaves_no_user_behind():
     gate = threading.Event()
-    service = gated_service(Bounds(most_waiting=2), gate)
+    service = gated_service(Bounds(max_waiting=2), gate)
     first, second = (service.events(JobKind.RUN, RUN, never, "a", page(number)) for number in range(2))
     next(first), next(second)
     other = service.events(JobKind.RUN, RUN, never, "b", page(2, "10.0.1.1"))

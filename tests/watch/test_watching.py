@@ -12,15 +12,16 @@ from specdemo.records.trace import Finish
 from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
+from specdemo.service.service import RUNS_ONLY
 from specdemo.service.shares import Visitor
 from specdemo.watch.servers import Server
-from specdemo.watch.service import RUNS_ONLY, with_servers
+from specdemo.watch.service import with_servers
 
 
 def test_a_time_limit_keeps_what_came_and_says_so(opened):
     slow = replayed("llama-ngram-chat-numbers", pause_s=0.1)
     server = opened.enter_context(stand_in("llama-models.json", slow))
-    box = watching(Server("Box", server.url), bounds=Bounds(most_seconds=1.0))
+    box = watching(Server("Box", server.url), bounds=Bounds(max_seconds=1.0))
     events = []
     with pytest.raises(UserError, match="time limit of 1 s ended this, what was done until then is kept"):
         for event in box.events(JobKind.RUN, RAW, lambda: False, "watch:Box"):
