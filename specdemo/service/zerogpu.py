@@ -114,7 +114,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
                         keep_going.unlink(missing_ok=True)  # closing the call waits until it has ended
             except Exception as error:
                 if refusal is None:
-                    # The lender's words: no GPU is free, a visitor's quota is used up, or the call was cut off.
+                    # No GPU is free, the visitor's quota is used up, or the call was cut off.
                     words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
                     sentence = f"The GPU could not be used ({words[:200]}); please try again later."
                     raise UserError(sentence) from error
