@@ -97,18 +97,11 @@ class Link:
     Args:
         plan: The replicas.
         on_status: Called with each new status, on a thread of the link's.
-        start: :func:`start_driver`, or a stand-in for tests.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        on_status: Callable[[ClusterStatus], None],
-        start: Callable[[int], Callable[[], int]] = start_driver,
-    ):
+    def __init__(self, plan: Plan, on_status: Callable[[ClusterStatus], None]):
         self._plan = plan
         self._on_status = on_status
-        self._start = start
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
         self._jobs: dict[int, queue.SimpleQueue[Any]] = {}
@@ -235,7 +228,7 @@ class Link:
         """Start a driver and receive its messages until it ends; its jobs are lost then."""
         ours, theirs = socket.socketpair()
         with theirs:
-            wait_for_end = self._start(theirs.fileno())
+            wait_for_end = start_driver(theirs.fileno())
         with Connection(ours.detach()) as connection:
             try:
                 with self._changed:
