@@ -1,4 +1,4 @@
-"""Pairs in memory: the one at home stays, guests take turns, failures are told and tried again."""
+"""Pairs in memory: the one at home stays, guests take turns, a failed load is reported and tried again."""
 
 import threading
 import weakref
@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 
+from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
 from specdemo.service.pair_pool import IN_THE_LOG, PairPool, without_folders
 
 HOME = "home"
 
 
-def never() -> bool:
-    return False
-
-
 class Models:
-    """A loader of stand-in pairs that remembers what it loaded."""
+    """A loader of stand-in pairs that records the names it loaded."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
@@ -46,7 +43,7 @@ def pool(models: Models) -> PairPool:
 
 
 def borrow(pool: PairPool, name: str, stop: Any = never) -> Any:
-    """Borrow to the end of waiting."""
+    """Return the pair when it is there."""
     return finished(pool.borrow(name, stop))
 
 
@@ -58,7 +55,7 @@ def visit(pool: PairPool, name: str) -> Any:
 
 
 def finished(waiting: Any) -> Any:
-    """What waiting came to."""
+    """Return the result of waiting."""
     while True:
         try:
             next(waiting)
@@ -78,7 +75,7 @@ def test_the_pair_at_home_is_loaded_once_and_stays(pool, models):
     assert borrow(pool, HOME) is first and models.loaded == [HOME, "guest"]
 
 
-def test_progress_is_told_while_loading(pool, models):
+def test_progress_is_shown_while_loading(pool, models):
     models.gate.clear()
     waiting = pool.borrow(HOME, never)
     assert texts(waiting, 2)[-1] == f"Loading {HOME}"
@@ -86,7 +83,7 @@ def test_progress_is_told_while_loading(pool, models):
     assert borrow(pool, HOME)
 
 
-def test_a_guest_stays_for_the_next_who_asks_for_it(pool, models):
+def test_a_guest_stays_for_the_next_visitor_who_asks_for_it(pool, models):
     visit(pool, "a")
     again = borrow(pool, "a")
     assert models.loaded == ["a"] and borrow(pool, "a") is again
@@ -122,7 +119,7 @@ def test_stop_ends_waiting_and_leaves_no_user_behind(pool, models):
     assert borrow(pool, "c")[0] == "c"
 
 
-def test_a_guest_that_is_still_being_loaded_is_not_put_away(pool, models):
+def test_a_guest_that_is_still_being_loaded_is_not_replaced(pool, models):
     models.gate.clear()
     gone = pool.borrow("a", never)
     next(gone)
@@ -133,18 +130,18 @@ def test_a_guest_that_is_still_being_loaded_is_not_put_away(pool, models):
     assert finished(waiting)[0] == "b" and models.loaded == ["a", "b"]
 
 
-def test_a_failed_load_is_told_and_tried_again(pool, models):
+def test_a_failed_load_is_reported_and_tried_again(pool, models):
     models.failing = ["a", HOME]
     for name in ("a", HOME):
         with pytest.raises(UserError, match=f"{name} is not there"):
             borrow(pool, name)
         assert visit(pool, name)[0] == name
     asked = iter([False] * 8)
-    assert borrow(pool, "b", lambda: next(asked, True)), "nobody is left that uses the other guest"
+    assert borrow(pool, "b", lambda: next(asked, True)), "nobody still uses the other guest"
 
 
 class Panic(BaseException):
-    """What libraries in other languages raise where they give up."""
+    """The kind of error that libraries in other languages raise."""
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError("of all\nthings"), Panic("of all\nthings")])
@@ -167,13 +164,13 @@ def test_an_unforeseen_failure_while_loading_is_a_sentence_too(failure):
         OSError("[Errno 30] Read-only file system: '/srv/x'"),
     ],
 )
-def test_folders_of_the_server_are_named_in_its_log_only(failure, caplog):
+def test_folders_of_the_server_appear_in_its_log_only(failure, caplog):
     def loader(name: str, progress: Any) -> Any:
         raise failure
 
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as raised:
         borrow(PairPool(loader, HOME), HOME)
-    assert str(told.value) == IN_THE_LOG and str(failure) in caplog.text
+    assert str(raised.value) == IN_THE_LOG and str(failure) in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -184,11 +181,11 @@ def test_folders_of_the_server_are_named_in_its_log_only(failure, caplog):
         "It writes 5 tokens/s; choose another.",
     ],
 )
-def test_a_load_that_failed_for_another_reason_tells_it(sentence):
+def test_other_reasons_of_a_failed_load_are_shown(sentence):
     assert without_folders(sentence) == sentence
 
 
-def test_of_a_failed_load_only_the_sentence_is_kept():
+def test_a_failed_load_keeps_only_its_sentence():
     kept: list[Any] = []
 
     def loader(name: str, progress: Any) -> Any:
@@ -202,7 +199,7 @@ def test_of_a_failed_load_only_the_sentence_is_kept():
     assert kept[0]() is None
 
 
-def test_after_a_device_is_lost_everything_on_it_is_loaded_anew(pool, models):
+def test_after_a_device_is_lost_all_its_pairs_are_loaded_again(pool, models):
     first, guest = borrow(pool, HOME), visit(pool, "guest")
     pool.forget(first)
     second = borrow(pool, HOME)
@@ -211,7 +208,7 @@ def test_after_a_device_is_lost_everything_on_it_is_loaded_anew(pool, models):
     assert borrow(pool, HOME) is second
 
 
-def test_who_waits_while_a_pair_is_forgotten_waits_for_the_new_one(pool, models):
+def test_a_visitor_who_waits_while_a_pair_is_lost_gets_the_new_one(pool, models):
     models.gate.clear()
     waiting = pool.borrow(HOME, never)
     next(waiting)
