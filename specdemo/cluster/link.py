@@ -30,7 +30,7 @@ RETRY_S = 3.0
 """The time between the end of a driver and the start of the next one."""
 ATTEMPTS = 3
 """The replicas that a job may lose, one after the other, before it has shown anything."""
-LOST = "The replica that did this was lost; what it showed is kept, please run it again."
+LOST = "The replica of this run was lost. Its results so far are kept; run it again."
 REFUSED = "refused"
 """The type of the event that ends a refused or failed job; ``message`` is the sentence for the visitor."""
 _log = logging.getLogger(__name__)

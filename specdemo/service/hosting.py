@@ -1,4 +1,4 @@
-"""From a host's settings to the service behind the page: the pairs that it offers and how they are loaded."""
+"""From a host's settings to the service behind the page: the pairs that it offers and loads."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

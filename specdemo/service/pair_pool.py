@@ -126,7 +126,7 @@ class PairPool(Lender):
                 self._changed.notify_all()
 
     def forget(self, models: Pair) -> None:
-        """Load again what a lost device held: this pair, and with it all others.
+        """Load this pair and all others again, because their device was lost.
 
         Do nothing if another visitor has reported the loss already, so that the pool has a new pair.
         """
@@ -209,7 +209,7 @@ class _PooledPair:
         if failure is not None:
             _log.error("Loading %s failed: %s", self.name, failure)
             failure = without_folders(failure)
-            drop_unused()  # after the handlers, because a traceback keeps what had been loaded by then
+            drop_unused()  # after the handlers, because a traceback keeps loaded weights
         with self._lock:
             self.pair, self._failure, self._thread = pair, failure, None
 

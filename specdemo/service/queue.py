@@ -28,7 +28,7 @@ ONLY = ""
 OWN_WORK = "own work"
 """The kind of the program's own jobs."""
 POLL_S = 1.0
-"""The time between two updates for those who wait; each update slows the running decoder a little."""
+"""The time between two updates for a waiting visitor; each update slows the running decoder a little."""
 CUT_S = 5.0
 """The time that a job has to end after a closing queue has cut it short."""
 ABANDONED_S = 60.0
@@ -212,7 +212,7 @@ class JobQueue:
             self._present[group] = devices
 
     def first(self, work: Callable[[], T]) -> T:
-        """Do the program's own ``work`` on the device's thread before everybody who waits.
+        """Do the program's own ``work`` on the device's thread before all waiting jobs.
 
         Returns:
             The result of ``work``; blocks until then.
@@ -258,7 +258,7 @@ class JobQueue:
         with self._changed:
             if not self._changed.wait_for(lambda: not self._taken, within_s):
                 for place in self._running:
-                    place.cut = f"This was ended, what was done until then is kept. {sentence}"
+                    place.cut = f"This job was ended; its results so far are kept. {sentence}"
             if not self._changed.wait_for(lambda: not self._taken, CUT_S):
                 # A job that never calls ``stop`` keeps the device, but its visitor gets the reason.
                 for place in self._running:
@@ -383,7 +383,7 @@ class JobQueue:
             limit = self.bounds.max_seconds
             if place.cut is None and place.begun is not None and self._clock() - place.begun > limit:
                 place.cut = (
-                    f"The time limit of {limit:g} s ended this, what was done until then is kept; "
+                    f"The time limit of {limit:g} s ended this job. Its results so far are kept; "
                     "ask for less at once."
                 )
             gone = place.left or place.refused is not None

@@ -1,6 +1,6 @@
 """Readers of the streams of llama.cpp's server, vLLM, and any other server with OpenAI's API.
 
-A reader turns the events of one run into rounds, as far as the server reports them.
+A reader turns the events of one run into rounds, or into pieces of text if the server reports no rounds.
 """
 
 import math
@@ -20,7 +20,7 @@ MAX_COUNT = 10**9
 
 
 class ServerToken(NamedTuple):
-    """One token, as far as the server reports it.
+    """One token of a server.
 
     Attributes:
         text: Its bytes; empty if they came with a later token.
@@ -90,7 +90,7 @@ class Reader:
         "The server does not report its rounds, so the text is shown in the pieces in which it came.",
         "It reports no probabilities, and times are those of arrival here.",
     )
-    """Sentences about what the server does not report."""
+    """Sentences that name the values missing in the server's reports."""
     has_rounds: ClassVar[bool | None] = False
     """True if events are rounds, None if only the end of the stream answers that."""
 

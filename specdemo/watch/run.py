@@ -57,7 +57,7 @@ class FoundServer(NamedTuple):
 
 
 def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
-    """Ask a server what it is and return it with its first model, or None if ``stop`` ended the wait.
+    """Ask a server for its kind and its first model; return None if ``stop`` ended the wait.
 
     Raises:
         UserError: The server cannot be reached, or serves no model.

@@ -114,7 +114,7 @@ def test_a_replica_lost_in_the_middle_is_one_sentence_and_the_next_visitor_is_se
     assert one.wait().types == ["start", "end"]
 
 
-def test_closing_lets_what_runs_end_and_refuses_the_rest(driver, service):
+def test_closing_lets_running_jobs_end_and_refuses_all_others(driver, service):
     running, number = begun(driver, service, "a")
     threading.Timer(0.2, lambda: driver.say(JobEnded(number))).start()
     service.close(5)
@@ -123,7 +123,7 @@ def test_closing_lets_what_runs_end_and_refuses_the_rest(driver, service):
         list(service.events(JobKind.RUN, {"prompt": "x"}, lambda: False))
 
 
-def test_what_is_refused_needs_no_replica(driver, service):
+def test_a_bad_request_is_refused_without_a_replica(driver, service):
     with pytest.raises(UserError, match="Unknown pair"):
         list(service.events(JobKind.RUN, {"prompt": "x"}, lambda: False, "nowhere"))
     with pytest.raises(UserError, match="k must be"):

@@ -74,7 +74,7 @@ def test_a_stop_is_passed_on_and_the_remaining_events_are_read(driver, link):
     assert reader.wait().types == ["round", "end"]
 
 
-def test_who_leaves_ends_the_job(driver, link):
+def test_a_visitor_who_leaves_ends_the_job(driver, link):
     events = link.perform("embedded", REQUEST, never)
     threading.Timer(0.1, lambda: driver.tell(driver.next_begun().number, "round")).start()
     assert next(events)["type"] == "round"
@@ -82,7 +82,7 @@ def test_who_leaves_ends_the_job(driver, link):
     assert isinstance(driver.heard.get(timeout=5), StopJob)
 
 
-def test_a_run_that_had_shown_nothing_is_done_again(driver, link):
+def test_a_lost_run_that_had_shown_nothing_is_done_again(driver, link):
     reader = reading(link)
     number = driver.next_begun().number
     driver.tell(number, "progress")
@@ -92,7 +92,7 @@ def test_a_run_that_had_shown_nothing_is_done_again(driver, link):
     assert [event["type"] for event in reader.events] == ["progress", "progress", "start", "end"]
 
 
-def test_a_run_that_had_shown_something_ends_with_a_sentence(driver, link):
+def test_a_lost_run_that_had_shown_something_ends_with_a_sentence(driver, link):
     reader = reading(link)
     number = driver.next_begun().number
     driver.tell(number, "start", "round")
@@ -107,7 +107,7 @@ def test_a_job_does_not_lose_replicas_for_ever(driver, link):
     assert str(reader.wait().failure) == LOST
 
 
-def test_a_driver_that_ends_is_started_again_and_what_waited_goes_on(driver, link):
+def test_a_driver_that_ends_is_started_again_and_waiting_jobs_go_on(driver, link):
     reader = reading(link)
     driver.next_begun()
     driver.die()

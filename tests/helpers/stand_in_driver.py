@@ -1,4 +1,4 @@
-"""A driver without a cluster, which sends what a test wants."""
+"""A driver without a cluster, which sends the messages of a test."""
 
 import os
 import socket

@@ -230,7 +230,7 @@ def test_a_visitor_who_vanishes_does_not_keep_the_device(monkeypatch):
 def test_the_time_limit_ends_a_job_keeps_its_events_and_says_so():
     queue = JobQueue(Bounds(max_seconds=0.1))
     visitor = running(queue, Gate()).wait()
-    sentence = "The time limit of 0.1 s ended this, what was done until then is kept; ask for less at once."
+    sentence = "The time limit of 0.1 s ended this job. Its results so far are kept; ask for less at once."
     assert isinstance(visitor.failure, UserError) and str(visitor.failure) == sentence
     assert visitor.events == [{"type": "first"}, {"type": "last", "stopped": True}] and is_free(queue)
 
@@ -266,7 +266,7 @@ def test_a_job_that_outlasts_a_closing_queue_is_ended_and_keeps_its_events():
     queue, gate = JobQueue(), Gate()
     current = running(queue, gate)
     queue.close("Closed.", 0.05)
-    assert str(current.wait().failure) == "This was ended, what was done until then is kept. Closed."
+    assert str(current.wait().failure) == "This job was ended; its results so far are kept. Closed."
     assert current.events[-1] == {"type": "last", "stopped": True} and gate.ended
 
 
@@ -282,7 +282,7 @@ def test_the_visitor_of_a_job_that_never_checks_for_a_stop_reads_why_the_queue_c
     visitor = Reading(visit(queue, deaf))
     stuck.wait(5)
     queue.close("Closed.", 0.05)
-    assert str(visitor.wait().failure) == "This was ended, what was done until then is kept. Closed."
+    assert str(visitor.wait().failure) == "This job was ended; its results so far are kept. Closed."
     gate.set()
 
 
