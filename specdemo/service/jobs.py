@@ -40,7 +40,15 @@ class JobKind(StrEnum):
 
 
 class FailedError(UserError):
-    """A job failed, or its models could not be loaded; the visitor did nothing wrong."""
+    """A job failed, or its models could not be loaded; the visitor did nothing wrong.
+
+    Attributes:
+        device_lost: Whether a device is lost for the rest of this process.
+    """
+
+    def __init__(self, sentence: str, device_lost: bool = False):
+        super().__init__(sentence)
+        self.device_lost = device_lost
 
 
 class LostDeviceError(FailedError):
@@ -122,7 +130,8 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
             )
         elif isinstance(error, torch.AcceleratorError) or "CUDA error" in str(error):
             reason = str(error).splitlines()[0][:120]
-            failure = LostDeviceError(f"The device failed ({reason}); please try again in a minute.")
+            sentence = f"The device failed ({reason}); please try again in a minute."
+            failure = LostDeviceError(sentence, device_lost=not devices_answer())
         else:
             raise
     # After the handlers, because a traceback keeps the very tensors that have to be freed.

@@ -14,7 +14,7 @@ from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import FailedError, drop_unused
+from specdemo.service.jobs import FailedError, devices_answer, drop_unused
 from specdemo.service.queue import Stop
 
 POLL_S = 0.25
@@ -164,6 +164,7 @@ class _PooledPair:
         self._thread: threading.Thread | None = None
         self._progress = ("Starting", 0.0)
         self._failure: str | None = None
+        self._device_lost = False
 
     @property
     def loading(self) -> bool:
@@ -190,7 +191,7 @@ class _PooledPair:
             if thread is not None:
                 thread.join(POLL_S)
             if self._failure is not None:
-                raise FailedError(self._failure)
+                raise FailedError(self._failure, self._device_lost)
             self.begin()  # it may have been forgotten meanwhile
             text, fraction = self._progress
             yield {"type": "progress", "text": text, "fraction": fraction}
@@ -210,6 +211,7 @@ class _PooledPair:
             _log.error("Loading %s failed: %s", self.name, failure)
             failure = without_folders(failure)
             drop_unused()  # after the handlers, because a traceback keeps loaded weights
+            self._device_lost = not devices_answer()
         with self._lock:
             self.pair, self._failure, self._thread = pair, failure, None
 

@@ -16,7 +16,6 @@ from specdemo.service.jobs import (
     LostDeviceError,
     Request,
     checked,
-    devices_answer,
     perform,
 )
 from specdemo.service.offered_pairs import OfferedPairs
@@ -175,9 +174,8 @@ class Service:
             raise
         except FailedError as error:
             outcome = "failed"
-            # Before the next load or job, which would fail as well if the device is lost for this process.
-            self._lost = self._lost or not devices_answer()
-            if self._lost:
+            if error.device_lost:
+                self._lost = True
                 self._queue.refuse(RESTARTING)
             elif isinstance(error, LostDeviceError):
                 self._lender.forget(models)

@@ -197,7 +197,7 @@ def test_a_device_that_no_longer_answers_is_probed_once_and_ends_the_service(mon
     failing_allocator(monkeypatch, 0, gone)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", give_back)
-    monkeypatch.setattr("specdemo.service.service.devices_answer", lambda: bool(probes.append(1)))
+    monkeypatch.setattr("specdemo.service.jobs.devices_answer", lambda: bool(probes.append(1)))
     assert "device failed (CUDA error: " in refusal(service)
     assert service.lost and service.state == "lost"
     assert refusal(service) == RESTARTING and len(loaded) == len(probes) == 1
@@ -209,7 +209,7 @@ def test_a_load_that_fails_on_a_lost_device_ends_the_service_as_well(monkeypatch
 
     service = local_service(load)
     assert "could not be loaded (AcceleratorError" in refusal(service) and not service.lost
-    monkeypatch.setattr("specdemo.service.service.devices_answer", lambda: False)
+    monkeypatch.setattr("specdemo.service.pair_pool.devices_answer", lambda: False)
     refusal(service)
     assert service.lost
 
