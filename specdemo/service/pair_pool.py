@@ -18,7 +18,7 @@ from specdemo.service.jobs import FailedError, devices_answer, drop_unused
 from specdemo.service.queue import Stop
 
 POLL_S = 0.25
-IN_THE_LOG = "The models could not be loaded; whoever runs this page finds the reason in its log."
+IN_THE_LOG = "The models could not be loaded; the host of this page finds the reason in its log."
 _FOLDER = re.compile(r"(?<![\w:/])[~.]*/[\w.]")
 """The beginning of a folder of this machine; a hub id or an address does not match."""
 _log = logging.getLogger(__name__)

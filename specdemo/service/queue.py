@@ -60,7 +60,10 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if not (0 <= self.max_waiting <= 1_000 and 0 < self.max_seconds < float("inf")):
-            raise UserError("Up to 1,000 jobs may wait, and one may take any number of seconds above 0.")
+            raise UserError(
+                "--max-waiting must be between 0 and 1,000 and --max-seconds above 0, "
+                f"got {self.max_waiting} and {self.max_seconds}."
+            )
 
 
 @dataclass(eq=False)
@@ -394,7 +397,7 @@ class JobQueue:
         with closing(place.job(ended)) as events:
             while True:
                 if not place.next_wanted.acquire(timeout=ABANDONED_S):
-                    raise UserError("Nobody read this for a minute, so it was ended; run it again.")
+                    raise UserError("Nobody read this job for a minute, so it was ended; run it again.")
                 if place.left or (event := next(events, None)) is None:
                     return not (asked or place.left)
                 self._begin(place)

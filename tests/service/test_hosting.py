@@ -95,7 +95,7 @@ def test_an_unknown_device_or_precision_is_refused_at_the_start(wrong, words):
 
 @pytest.mark.parametrize("bounds", [(-1, 1.0), (10**6, 1.0), (1, 0.0), (1, float("nan")), (1, float("inf"))])
 def test_bounds_have_bounds(bounds):
-    with pytest.raises(UserError, match="may wait"):
+    with pytest.raises(UserError, match="--max-waiting must be between"):
         Bounds(*bounds)
 
 
