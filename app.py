@@ -100,13 +100,13 @@ def settings_parser() -> argparse.ArgumentParser:
     add(
         "--max-waiting",
         type=int,
-        default=Bounds.most_waiting,
+        default=Bounds.max_waiting,
         help="visitors who may wait for the device (default: %(default)s)",
     )
     add(
         "--max-seconds",
         type=float,
-        default=Bounds.most_seconds,
+        default=Bounds.max_seconds,
         help="seconds one job may hold the device (default: %(default)s)",
     )
     add("--only-pair", action="store_true", help="offer visitors no other models")

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     settings.check(prompts)
     require_writable(options.out)
     from specdemo.bench.bench import Bench
-    from specdemo.watch.rows import facts_of, watched_rows
+    from specdemo.watch.run import facts_of, watched_rows
 
     bench = Bench(prompts, settings, options.out)
     facts = facts_of(server)

@@ -20,7 +20,7 @@ from specdemo.cluster.plan import Plan
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import Request
-from specdemo.service.queue import Stop as AskedToStop
+from specdemo.service.queue import Events, Stop
 
 POLL_S = 0.05
 """The time between two looks at whether a waiting job is to stop."""
@@ -29,8 +29,8 @@ CLOSE_S = 12.0
 RETRY_S = 3.0
 """The time between the end of a driver and the start of the next one."""
 ATTEMPTS = 3
-"""The replicas that a job may lose before it has shown anything."""
-LOST = "The replica that did this was lost; what it showed is kept, please run it again."
+"""The replicas that a job may lose, one after the other, before it has shown anything."""
+LOST = "The replica of this run was lost. Its results so far are kept; run it again."
 REFUSED = "refused"
 """The type of the event that ends a refused or failed job; ``message`` is the sentence for the visitor."""
 _log = logging.getLogger(__name__)
@@ -97,18 +97,11 @@ class Link:
     Args:
         plan: The replicas.
         on_status: Called with each new status, on a thread of the link's.
-        start: :func:`start_driver`, or a stand-in for tests.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        on_status: Callable[[ClusterStatus], None],
-        start: Callable[[int], Callable[[], int]] = start_driver,
-    ):
+    def __init__(self, plan: Plan, on_status: Callable[[ClusterStatus], None]):
         self._plan = plan
         self._on_status = on_status
-        self._start = start
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
         self._jobs: dict[int, queue.SimpleQueue[Any]] = {}
@@ -154,7 +147,7 @@ class Link:
         with self._changed:
             return self._changed.wait_for(lambda: self.running(pair), seconds) > 0
 
-    def perform(self, pair: str, request: Request, stop: AskedToStop) -> Generator[Event, None, None]:
+    def perform(self, pair: str, request: Request, stop: Stop) -> Events:
         """Have a replica do a job.
 
         Args:
@@ -168,32 +161,26 @@ class Link:
         Raises:
             UserError: The job was refused, failed, or its replica was lost in the middle.
         """
-        lost = 0
-        while lost < ATTEMPTS:
+        for attempt in range(ATTEMPTS):
             while not self.wait(pair, POLL_S):
                 if stop():
                     return
-                if lost:
+                if attempt:
                     # A visitor who has left is noticed only when an event is sent.
                     yield {"type": "progress", "text": "Waiting for another replica", "fraction": 0.0}
-            end = yield from self._attempt(pair, request, stop)
-            if isinstance(end, JobEnded):
+            if (yield from self._attempt(pair, request, stop)):
                 return
-            if isinstance(end, JobLost):
-                lost += 1
-                _log.warning("A job lost its replica.")
+            _log.warning("A job lost its replica.")
         raise UserError(LOST)
 
-    def _attempt(
-        self, pair: str, request: Request, stop: AskedToStop
-    ) -> Generator[Event, None, JobEnded | JobLost | None]:
-        """Yield the events of one attempt and return its end, or None if there is no driver now."""
+    def _attempt(self, pair: str, request: Request, stop: Stop) -> Generator[Event, None, bool]:
+        """Yield the events of one attempt; return False if its replica was lost before it showed anything."""
         number = next(self._numbers)
         received = self._jobs[number] = queue.SimpleQueue()
         stopping = shown = False
         try:
             if not self._send(StartJob(number, pair, request)):
-                return None
+                return False
             while True:
                 if not stopping and stop():
                     stopping = True
@@ -205,7 +192,7 @@ class Link:
                 if isinstance(message, JobLost) and shown:
                     raise UserError(LOST)
                 if isinstance(message, JobEnded | JobLost):
-                    return message
+                    return isinstance(message, JobEnded)
                 for event in message.events:
                     if event["type"] == REFUSED:
                         raise UserError(event["message"])
@@ -235,7 +222,7 @@ class Link:
         """Start a driver and receive its messages until it ends; its jobs are lost then."""
         ours, theirs = socket.socketpair()
         with theirs:
-            wait_for_end = self._start(theirs.fileno())
+            wait_for_end = start_driver(theirs.fileno())
         with Connection(ours.detach()) as connection:
             try:
                 with self._changed:

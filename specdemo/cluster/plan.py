@@ -100,5 +100,5 @@ def require_ray() -> None:
         raise UserError("--cluster needs Ray; install it with: pip install '.[cluster]'.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if (Path.home() / ".ray" / "auth_token").is_file():
-        # ``ray start`` asks for a token if there is one, but those who join do not bring it by default.
+        # ``ray start`` asks for a token if there is one, which a process that joins sends only with this.
         os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -144,7 +144,7 @@ class Worker:
         self._sources, self._recalibrate = sources, recalibrate
 
     def facts(self) -> dict[str, Any]:
-        """Load the pair; return what measures and on how many threads."""
+        """Load the pair; return the device, versions and threads that measure."""
         import torch
 
         self._pair = load_sources(self._sources, progress=printing(), recalibrate=self._recalibrate)

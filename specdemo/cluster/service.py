@@ -1,7 +1,6 @@
 """The service of a page whose pairs are on a cluster: the page's queue, with a device for each replica."""
 
 from collections.abc import Generator
-from typing import Any
 
 from specdemo.cluster.link import ClusterStatus, Link
 from specdemo.cluster.plan import NOT_WITH_CLUSTER, Plan, parse_replicas, require_ray, require_shares
@@ -10,7 +9,7 @@ from specdemo.records.events import Event
 from specdemo.records.limits import UserError
 from specdemo.service.hosting import Hosting
 from specdemo.service.offered_pairs import OfferedPairs
-from specdemo.service.pair_pool import Loan
+from specdemo.service.pair_pool import Lender
 from specdemo.service.queue import Bounds, JobQueue, Stop
 from specdemo.service.service import Service
 from specdemo.service.startup import ZERO_GPU
@@ -18,35 +17,32 @@ from specdemo.service.startup import ZERO_GPU
 POLL_S = 0.25
 
 
-class ReplicaLender:
-    """A ``service.Lender`` of pairs on a cluster: it lends their names."""
+class ReplicaLender(Lender):
+    """Lends the names of pairs on a cluster, which replaces a replica that has lost its device."""
 
     def __init__(self, link: Link, home: str):
         self._link = link
         self._home = home
-        self.begin = link.begin
+
+    def begin(self) -> None:
+        self._link.begin()
 
     @property
     def ready(self) -> bool:
-        """True if a replica of the home pair can take jobs."""
         return self._link.running(self._home) > 0
 
     @property
     def loading(self) -> bool:
-        """True if there is no replica yet, or none again: the link goes on trying."""
         return not self.ready
 
-    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Loan | None]:
-        """Wait until a replica of that pair can take jobs, as ``PairPool.borrow`` waits for a pair."""
+    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, str | None]:
+        """Wait until a replica of that pair can take jobs, see ``Lender.borrow``."""
         while not self._link.wait(name, POLL_S):
             if stop():
                 return None
             again = " again" if self._link.error else ""
             yield {"type": "progress", "text": f"The models are being started{again}", "fraction": 0.0}
-        return Loan(name, lambda: None)
-
-    def forget(self, pair: Any) -> None:
-        """Do nothing: the cluster replaces a replica that has lost its device."""
+        return name
 
 
 def plan_for(
@@ -70,7 +66,7 @@ def plan_for(
     counts = parse_replicas(replicas, home)
     titles = {name: title if name == home else preset_named(name).title for name in counts}
     sources = {name: hosting.sources_of(name) for name in counts}
-    max_seconds = hosting.bounds.most_seconds
+    max_seconds = hosting.bounds.max_seconds
     plan = Plan(address, counts, sources, cpus, gpus, max_seconds, recalibrate=hosting.recalibrate)
     return plan, OfferedPairs(home, titles)
 

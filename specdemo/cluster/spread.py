@@ -58,11 +58,11 @@ class Team:
         ray.shutdown()
 
     def one(self, work: Work[T]) -> T:
-        """Return what one replica makes of ``work``."""
+        """Return the result of ``work`` on one replica."""
         return _result_of(self._workers[0].do.remote(work))
 
     def all(self, works: Sequence[Work[T]]) -> Iterator[T]:
-        """Yield what the replicas make of ``works``, in their order.
+        """Yield the results of ``works`` on the replicas, in their order.
 
         Raises:
             UserError: A piece of work was refused, or a replica was lost.
@@ -78,7 +78,7 @@ def _result_of(reference: Any) -> Any:
 
 
 def _translate_errors(get: Callable[[], T]) -> T:
-    """Return what ``get`` returns; raise every error of a replica as ``UserError``."""
+    """Return the result of ``get``; raise every error of a replica as ``UserError``."""
     try:
         return get()
     except RayTaskError as error:

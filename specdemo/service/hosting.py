@@ -1,4 +1,4 @@
-"""From a host's settings to the service behind the page: the pairs that it offers and how they are loaded."""
+"""From a host's settings to the service behind the page: the pairs that it offers and loads."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,19 +23,19 @@ from specdemo.shipped import EMBEDDED
 
 
 class Learner:
-    """What the table of n-grams of the pair at home learned from runs, in memory, while the program runs.
+    """The table of n-grams of the pair at home, which learns from runs, in memory alone.
 
-    Only drafts change by it. They are shown, rejected ones too, so a visitor can read again what was written
-    for somebody else; the help of ``--learn`` says so.
+    Only drafts change by it. The page shows them, rejected ones too, so a visitor may read text that was
+    written for another one.
     """
 
     def __init__(self) -> None:
         self._table: LearningTable | None = None
 
     def pupil(self, pair: Pair) -> Pair:
-        """Return ``pair`` with a table that learns: its own, or an empty one if it has none.
+        """Return ``pair`` with a learning table: its own, or an empty one if it has none.
 
-        The same pair, loaded again, goes on with what was learned.
+        The same pair, loaded again, keeps the table that has learned.
         """
         if self._table is None:
             assert not isinstance(pair.n_gram, LearningTable)
@@ -44,12 +44,12 @@ class Learner:
 
     @property
     def visits(self) -> list[Visit]:
-        """The latest runs, the oldest first."""
+        """The latest runs, oldest first."""
         return self._table.visits if self._table else []
 
     @property
     def contexts(self) -> int:
-        """The number of contexts that were learned and are kept."""
+        """The number of learned contexts in the table."""
         return len(self._table) if self._table else 0
 
 
@@ -58,13 +58,13 @@ class Hosting:
     """The settings of a host.
 
     Attributes:
-        pair: Name of the preset that is always there.
+        pair: The name of the preset at home, which is always there.
         target, draft, feature_draft, n_gram: Models in its place, as for ``load_pair``.
-        device, precision, recalibrate: Of all pairs, as for ``load_sources``.
+        device, precision, recalibrate: Settings of all pairs, as for ``load_sources``.
         any_model: Whether visitors may name any two models of the hub.
-        only_home: Whether no other pair is offered at all.
-        bounds: How much of the device visitors can have.
-        learner: Of the pair at home, where it is to learn while it serves.
+        only_home: Whether no other pair is offered.
+        bounds: The limits of the queue and of each job.
+        learner: The learner of the pair at home; None if it does not learn.
     """
 
     pair: str = EMBEDDED
@@ -82,9 +82,8 @@ class Hosting:
 
     @property
     def home(self) -> tuple[str, str]:
-        """Name and title of the pair at home."""
-        preset = self._preset
-        if preset is not None:
+        """The name and title of the pair at home."""
+        if preset := self._preset:
             return preset.name, preset.title
         return OWN, " with ".join(Path(name).name for name in (self.sources.target, self.sources.draft))
 
@@ -101,19 +100,19 @@ class Hosting:
 
     @property
     def _preset(self) -> Preset | None:
-        """The preset at home, None where the host has models of its own there."""
+        """The preset at home; None if the host has its own models there."""
         return preset_named(self.pair) if self.target is None and self.draft is None else None
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """The drafter kinds of the pair at home; whoever learns has a table."""
+        """The drafter kinds of the pair at home."""
         learned = () if self.learner is None else (N_GRAM_TABLE,)
         return drafters_with(*self.sources.parts, *learned)
 
     def offered_pairs(self) -> OfferedPairs:
-        """Return the pair at home, and the presets that fit the device next to it.
+        """Return the pair at home, and the presets that fit on the device next to it.
 
-        With models of the host's own there are no presets: the memory that those leave is not known yet.
+        Next to the host's own models there are no presets, because the memory that those need is unknown.
 
         Raises:
             UserError: There is no such device or precision.
@@ -124,7 +123,7 @@ class Hosting:
         titles, home = {name: title}, self._preset
         if home is not None and not (self.only_home or ZERO_GPU):
             place = chosen_device(self.device)
-            # On a GPU that is bf16, or fp32 where the GPU is too old for large models anyway.
+            # On a GPU that is bf16, or fp32 on one that is too old for large models anyway.
             counted = "bf16" if self.precision == AUTO_PRECISION and place.type != "cpu" else self.precision
             free = free_memory(str(place)) - home.needed_bytes(counted)
             titles |= {preset.name: preset.title for preset in fitting(free, counted)}
@@ -133,18 +132,24 @@ class Hosting:
     def service(self, offered: OfferedPairs) -> Service:
         """Return the service around the offered pairs.
 
-        Nothing is loaded yet, except if the GPU is lent by the call: then the models are placed first.
+        It loads nothing yet, except if the GPU is lent by the call: then it places the models.
 
         Raises:
-            UserError: The models could not be placed, or are to learn although nothing is kept between calls.
+            UserError: The models could not be placed, or cannot learn because nothing is kept between calls.
         """
         if ZERO_GPU and self.learner is not None:
-            raise UserError("Nothing is kept from call to call on this hardware; start without --learn.")
+            raise UserError("This hardware keeps nothing between calls; start without --learn.")
         if ZERO_GPU:
-            return self._service_on_calls(offered)
+            import spaces  # pyright: ignore[reportMissingImports]
+
+            # In the main thread, before the page is up: the host packs the content of the GPU then.
+            sources = replace(self.sources, device="cuda")
+            pair = assemble_pair(sources, progress=printing(), checked_on="cpu")
+            performer = on_calls(pair, perform, spaces.GPU)
+            return local_service(lambda _name, _progress: pair, offered, self.bounds, performer)
 
         def load(name: str, progress: Progress) -> Pair:
-            # Beside a run of another pair nothing can be measured: a guest's first job does that.
+            # Next to a run of another pair nothing can be measured, so a guest's first job does that.
             sources = self.sources_of(name)
             if name != offered.home:
                 return assemble_pair(sources, progress=progress)
@@ -154,12 +159,8 @@ class Hosting:
         service = local_service(load, offered, self.bounds)
         return service
 
-    def _placed(self, sources: Sources) -> Sources:
-        """``sources`` as this host runs all pairs."""
-        return replace(sources, device=self.device, precision=self.precision)
-
     def sources_of(self, name: str) -> Sources:
-        """Return the sources of a pair that is offered.
+        """Return the sources of an offered pair.
 
         Raises:
             UserError: There is no such pair, or a folder has the name of one of its models.
@@ -172,10 +173,6 @@ class Hosting:
             return self._placed(Sources(*found))
         return self._placed(preset_named(name).sources)
 
-    def _service_on_calls(self, offered: OfferedPairs) -> Service:
-        import spaces  # pyright: ignore[reportMissingImports]
-
-        # In the main thread, before the page is up: the host packs what is on the GPU by then.
-        pair = assemble_pair(replace(self.sources, device="cuda"), progress=printing(), checked_on="cpu")
-        performer = on_calls(pair, perform, spaces.GPU)
-        return local_service(lambda _name, _progress: pair, offered, self.bounds, performer)
+    def _placed(self, sources: Sources) -> Sources:
+        """Return ``sources`` with this host's device and precision."""
+        return replace(sources, device=self.device, precision=self.precision)

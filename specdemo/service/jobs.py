@@ -1,7 +1,7 @@
 """The kinds of job that visitors may ask for, and doing one on a pair: device faults become sentences."""
 
 import gc
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -20,12 +20,10 @@ from specdemo.quiz.questions import QUESTIONS
 from specdemo.quiz.quiz import number_in, quiz_events
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError, parse_config
-from specdemo.service.queue import Stop
+from specdemo.service.queue import Events, Stop
 
-Events = Generator[Event, None, None]
-"""The events of one job; reading them may raise ``UserError``, closing them ends the job."""
 FREQUENT = frozenset({"round", "progress"})
-"""Types of events that a job may yield as often as once a round; any other is worth sending at once."""
+"""Types of events that a job may yield once a round; any other is sent at once."""
 
 
 class JobKind(StrEnum):
@@ -41,7 +39,15 @@ class JobKind(StrEnum):
 
 
 class FailedError(UserError):
-    """A job failed, or the models it needs could not be loaded; not the visitor's fault."""
+    """A job failed, or its models could not be loaded; the visitor did nothing wrong.
+
+    Attributes:
+        device_lost: Whether a device is lost for the rest of this process.
+    """
+
+    def __init__(self, sentence: str, device_lost: bool = False):
+        super().__init__(sentence)
+        self.device_lost = device_lost
 
 
 class LostDeviceError(FailedError):
@@ -49,12 +55,12 @@ class LostDeviceError(FailedError):
 
 
 class Request(NamedTuple):
-    """The request for one job: plain data, which may be sent to another process.
+    """A checked request for one job: plain data, which may be sent to another process.
 
     Attributes:
         kind: The kind of job.
         raw: Its settings as they came.
-        parsed: The same, checked by the kind's ``parse``.
+        parsed: The result of the kind's ``parse``.
     """
 
     kind: JobKind
@@ -67,7 +73,7 @@ class Kind(NamedTuple):
 
     Attributes:
         parse: Checks untrusted settings; raises ``UserError``.
-        events: Does on a pair what ``parse`` returned, calling ``stop`` once a round.
+        events: Does the job of a pair and the result of ``parse``, calling ``stop`` once a round.
     """
 
     parse: Callable[[Mapping[str, Any]], Any]
@@ -89,19 +95,15 @@ KINDS: dict[JobKind, Kind] = {
 
 
 def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:
-    """Check an untrusted request.
-
-    Raises:
-        UserError: It is refused.
-    """
+    """Check an untrusted request; raise ``UserError`` if it is refused."""
     return Request(kind, dict(raw), KINDS[kind].parse(raw))
 
 
 def perform(pair: Pair, request: Request, stop: Stop) -> Events:
-    """Do one job on the current thread; after a fault the device is fit for the next job if possible.
+    """Do one job on the current thread; after a fault free the device for the next job.
 
     Args:
-        pair: The models; keeps what is measured on the way.
+        pair: The models; they keep pass costs measured on the way.
         request: A checked request.
         stop: Called once a round; True ends the job.
 
@@ -109,8 +111,8 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
         The events of the job's kind.
 
     Raises:
-        UserError: The job was refused, or memory or numbers gave out.
-        LostDeviceError: The device failed; the pair is of no more use.
+        UserError: The job was refused, memory ran out, or logits were NaN or infinite.
+        LostDeviceError: The device failed, and the pair's weights are lost.
         Exception: Anything else that a job raises is a bug.
     """
     failure: UserError
@@ -127,10 +129,11 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
             )
         elif isinstance(error, torch.AcceleratorError) or "CUDA error" in str(error):
             reason = str(error).splitlines()[0][:120]
-            failure = LostDeviceError(f"The device failed ({reason}); please try again in a minute.")
+            sentence = f"The device failed ({reason}); please try again in a minute."
+            failure = LostDeviceError(sentence, device_lost=not devices_answer())
         else:
             raise
-    # After the handlers: a traceback holds on to the very tensors that have to go.
+    # After the handlers, because a traceback keeps the very tensors that have to be freed.
     pair.drop_recordings()
     drop_unused()
     raise failure
@@ -140,17 +143,16 @@ def drop_unused() -> None:
     """Give memory that nothing refers to back to its device."""
     gc.collect()
     if torch.cuda.is_available():
-        with suppress(torch.AcceleratorError):  # a lost device gives nothing back
+        with suppress(torch.AcceleratorError):  # the device is lost
             torch.cuda.empty_cache()
 
 
 def devices_answer() -> bool:
-    """Ask each GPU in use for one number: after some errors none answers until the process ends."""
+    """Return whether each GPU in use still computes; after some errors none does until the process ends."""
     if not torch.cuda.is_initialized():
         return True
     try:
-        everywhere = range(torch.cuda.device_count())
-        used = [index for index in everywhere if torch.cuda.memory_reserved(index)]
+        used = [index for index in range(torch.cuda.device_count()) if torch.cuda.memory_reserved(index)]
         for index in used or [torch.cuda.current_device()]:
             torch.ones(1, device=f"cuda:{index}").item()
     except torch.OutOfMemoryError:

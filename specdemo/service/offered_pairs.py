@@ -1,7 +1,4 @@
-"""The pairs of models that visitors may ask for by name.
-
-Loads nothing and knows no device.
-"""
+"""The pairs of models that visitors may ask for by name. Loads nothing."""
 
 import re
 from collections.abc import Mapping
@@ -13,9 +10,9 @@ from specdemo.shipped import EMBEDDED
 
 HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 ANY_PAIR = re.compile(rf"({HUB_ID}), ?({HUB_ID})", re.ASCII)
-"""How a pair of any two models is named: target and draft by hub id, never a folder of the server's."""
+"""The name of a pair of any two models: the hub ids of target and draft, never a folder of the server."""
 OWN = "own"
-"""Name of a home pair that is no preset; which models it is of is the host's to tell."""
+"""The name of a home pair that is no preset."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +20,10 @@ class OfferedPairs:
     """The pairs that one app offers.
 
     Attributes:
-        home: The name of the pair that is always there, and that is used where none is asked for.
-        titles: What the page calls each pair that may be asked for, the one at home included.
+        home: The name of the pair that is always there, and the default.
+        titles: The page's title of each pair by its name, the one at home included.
         any_model: Whether a request may name any two models of the hub.
-        watched: Those among the titles that are servers to watch, which nothing but a run can be asked of.
+        watched: The names among them that are watched servers, which only do runs.
     """
 
     home: str = EMBEDDED
@@ -38,7 +35,7 @@ class OfferedPairs:
         """Return the name of the pair that a request asks for.
 
         Args:
-            asked: The untrusted name; None and the empty text mean the pair at home.
+            asked: The untrusted name; None and the empty string mean the pair at home.
 
         Raises:
             UserError: It is not offered.
@@ -55,6 +52,6 @@ class OfferedPairs:
 
 
 def two_models(name: str) -> tuple[str, str] | None:
-    """Return target and draft of a pair that is named by both, else None."""
+    """Return the target and draft that a name consists of, or None if it is no such name."""
     found = ANY_PAIR.fullmatch(name)
     return found and (found[1], found[2])

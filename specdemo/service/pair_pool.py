@@ -1,7 +1,6 @@
 """The pairs in memory: one at home, which stays, and room for one guest at a time.
 
-A guest stays while anybody uses it; requests for another one wait in order of arrival. Pairs are loaded on
-threads of their own, so that nobody else waits for a download.
+A guest stays while it is used; requests for another one wait in order of arrival.
 """
 
 import logging
@@ -9,31 +8,69 @@ import re
 import threading
 import traceback
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple
+from typing import Any
 
 from specdemo.pairs.embedded import Progress, printing
 from specdemo.pairs.pair import Pair
 from specdemo.records.events import Event
 from specdemo.records.limits import UserError
-from specdemo.service.jobs import FailedError, drop_unused
+from specdemo.service.jobs import FailedError, devices_answer, drop_unused
 from specdemo.service.queue import Stop
 
 POLL_S = 0.25
-IN_THE_LOG = "The models could not be loaded; whoever runs this page finds the reason in its log."
+IN_THE_LOG = "The models could not be loaded; the host of this page finds the reason in its log."
 _FOLDER = re.compile(r"(?<![\w:/])[~.]*/[\w.]")
-"""Where the name of a folder of this machine begins; a hub id or an address has none."""
+"""The beginning of a folder of this machine; a hub id or an address does not match."""
 _log = logging.getLogger(__name__)
 
 Loader = Callable[[str, Progress], Pair]
-"""Loads the pair of a name, telling progress (a text, and how much of it is done from 0 to 1); raises
-``UserError``."""
+"""Loads the pair of a name, reporting progress; raises ``UserError``."""
 
 
-class PairPool:
+class Lender:
+    """A source of models by name. This one lends the names of models elsewhere that are always there."""
+
+    ready = True
+    """Whether a job on the models at home could begin now."""
+    loading = False
+    """Whether the models at home are being loaded."""
+
+    def begin(self) -> None:
+        """Begin loading the models at home, unless they are loaded or being loaded."""
+
+    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Any]:
+        """Wait until the models of that name are loaded.
+
+        Args:
+            name: The name of an offered pair.
+            stop: Called several times a second while waiting.
+
+        Yields:
+            ``progress`` events meanwhile.
+
+        Returns:
+            The models, which the caller has to give back, or None if ``stop`` returned True.
+
+        Raises:
+            UserError: The models could not be loaded.
+        """
+        del stop
+        yield from ()
+        return name
+
+    def give_back(self, name: str) -> None:
+        """Return borrowed models."""
+
+    def forget(self, models: Any) -> None:
+        """Load borrowed models again whose device was lost."""
+
+
+class PairPool(Lender):
     """Lends pairs by name; its methods may be called on any thread.
 
     Args:
-        loader: Called in a thread of its own, and again on the next request if it failed.
+        loader: Called on a thread of its own, so that a download delays nobody else, and again on the next
+            request if it failed.
         home: The name of the pair that stays.
     """
 
@@ -45,79 +82,61 @@ class PairPool:
         self._asking: list[object] = []
 
     def begin(self) -> None:
-        """Begin loading the pair at home, unless it is loaded or under way."""
         self._home.begin()
 
     @property
     def ready(self) -> bool:
-        """Whether the pair at home is loaded."""
         return self._home.pair is not None
 
     @property
     def loading(self) -> bool:
-        """Whether the pair at home is under way."""
         return self._home.loading
 
-    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, "Loan | None"]:
-        """Wait until the pair of that name is loaded.
-
-        Args:
-            name: Of an offered pair.
-            stop: Asked every ``POLL_S`` while waiting.
-
-        Yields:
-            ``progress`` events (``text``, ``fraction``) meanwhile.
-
-        Returns:
-            The loan, which its user has to give back, or None where ``stop`` said True.
-
-        Raises:
-            UserError: The pair could not be loaded.
-        """
-        pooled = yield from self._reserved(name, stop)
-        if pooled is None:
-            return None
+    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Pair | None]:
+        """Wait until the pair of that name is loaded, see :meth:`Lender.borrow`."""
+        # 1. Wait until the pool has room for a guest.
+        pooled, ticket = self._home, object()
+        if name != self._home.name:
+            with self._changed:
+                self._asking.append(ticket)
+            try:
+                while (pooled := self._use_guest(ticket, name)) is None:
+                    if stop():
+                        return None
+                    text = "Other visitors still use other models"
+                    yield {"type": "progress", "text": text, "fraction": 0.0}
+                    with self._changed:
+                        self._changed.wait(POLL_S)
+            finally:
+                with self._changed:
+                    self._asking.remove(ticket)
+        # 2. Wait until the pair is loaded.
         pair = None
         try:
             pair = yield from pooled.loaded(stop)
         finally:
             if pair is None:
-                self._release(pooled)
-        return None if pair is None else Loan(pair, lambda: self._release(pooled))
+                self.give_back(name)
+        return pair
 
-    def forget(self, pair: Pair) -> None:
-        """Load anew what the device has lost: this pair, and with it whatever else was there.
+    def give_back(self, name: str) -> None:
+        with self._changed:
+            if self._guest is not None and self._guest.name == name:
+                self._guest.users -= 1
+                self._changed.notify_all()
 
-        Nothing is done where ``pair`` is in the pool no more: somebody else has said so already.
+    def forget(self, models: Pair) -> None:
+        """Load this pair and all others again, because their device was lost.
+
+        Do nothing if another visitor has reported the loss already, so that the pool has a new pair.
         """
         pooled = [one for one in (self._home, self._guest) if one is not None]
-        if any(one.pair is pair for one in pooled):
+        if any(one.pair is models for one in pooled):
             for one in pooled:
                 one.pair = None
             self.begin()
 
-    def _reserved(self, name: str, stop: Stop) -> Generator[Event, None, "_PooledPair | None"]:
-        """Wait until the pool has room for the pair of that name; it has one more user then, or is None."""
-        if name == self._home.name:
-            with self._changed:
-                self._home.users += 1
-            return self._home
-        ticket = object()
-        with self._changed:
-            self._asking.append(ticket)
-        try:
-            while (pooled := self._reserve(ticket, name)) is None:
-                if stop():
-                    return None
-                yield {"type": "progress", "text": "Other visitors still use other models", "fraction": 0.0}
-                with self._changed:
-                    self._changed.wait(POLL_S)
-            return pooled
-        finally:
-            with self._changed:
-                self._asking.remove(ticket)
-
-    def _reserve(self, ticket: object, name: str) -> "_PooledPair | None":
+    def _use_guest(self, ticket: object, name: str) -> "_PooledPair | None":
         """Return the guest of that name with one more user, if it is this ticket's turn and there is room."""
         with self._changed:
             if self._asking[0] is not ticket:
@@ -130,18 +149,6 @@ class PairPool:
                 self._guest = _PooledPair(name, self._loader)
             self._guest.users += 1
             return self._guest
-
-    def _release(self, pooled: "_PooledPair") -> None:
-        with self._changed:
-            pooled.users -= 1
-            self._changed.notify_all()
-
-
-class Loan(NamedTuple):
-    """A pair, or what stands for one, while somebody uses it, and the way to say that they do no more."""
-
-    pair: Any
-    give_back: Callable[[], None]
 
 
 class _PooledPair:
@@ -157,14 +164,13 @@ class _PooledPair:
         self._thread: threading.Thread | None = None
         self._progress = ("Starting", 0.0)
         self._failure: str | None = None
+        self._device_lost = False
 
     @property
     def loading(self) -> bool:
-        """Whether a thread is at it."""
         return self._thread is not None
 
     def begin(self) -> None:
-        """Load it, unless it is loaded or under way."""
         with self._lock:
             if self.pair is None and not self.loading:
                 self._failure = None
@@ -172,10 +178,10 @@ class _PooledPair:
                 self._thread.start()
 
     def loaded(self, stop: Stop) -> Generator[Event, None, Pair | None]:
-        """Wait for the pair, yielding ``progress`` events; None where ``stop`` said True.
+        """Wait for the pair, yielding ``progress`` events; return None if ``stop`` returned True.
 
         Raises:
-            UserError: It could not be loaded.
+            FailedError: It could not be loaded.
         """
         self.begin()
         while (pair := self.pair) is None:
@@ -185,7 +191,7 @@ class _PooledPair:
             if thread is not None:
                 thread.join(POLL_S)
             if self._failure is not None:
-                raise FailedError(self._failure)
+                raise FailedError(self._failure, self._device_lost)
             self.begin()  # it may have been forgotten meanwhile
             text, fraction = self._progress
             yield {"type": "progress", "text": text, "fraction": fraction}
@@ -204,7 +210,8 @@ class _PooledPair:
         if failure is not None:
             _log.error("Loading %s failed: %s", self.name, failure)
             failure = without_folders(failure)
-            drop_unused()  # only the sentence is kept: a traceback holds on to what had been loaded by then
+            drop_unused()  # after the handlers, because a traceback keeps loaded weights
+            self._device_lost = not devices_answer()
         with self._lock:
             self.pair, self._failure, self._thread = pair, failure, None
 
@@ -214,5 +221,5 @@ class _PooledPair:
 
 
 def without_folders(sentence: str) -> str:
-    """Return the sentence on a failed load for visitors, which names no folder of this machine."""
+    """Return the sentence on a failed load for visitors, without any folder of this machine."""
     return IN_THE_LOG if _FOLDER.search(sentence) else sentence

@@ -1,14 +1,11 @@
-"""Each visitor's share of the queue: one job of a kind, three in all; an address with most of it makes room.
-
-These are pure rules over the places that are taken.
-"""
+"""A visitor's share of the queue: one job of a kind, three in all. An address with most of it makes room."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-MOST_EACH = 3
-"""Jobs that one visitor may have, those that wait and the one under way."""
+MAX_EACH = 3
+"""The maximum number of jobs of one visitor, waiting and running ones together."""
 
 
 class Visitor(NamedTuple):
@@ -23,53 +20,44 @@ class Visitor(NamedTuple):
         return ("session", self.session) if self.session else ("address", self.address)
 
 
-class TakenPlace(Protocol):
-    """A place in the queue: of a visitor who waits, or whose job is running."""
-
-    kind: str
-    visitor: Visitor | None
-
-
-Place = TypeVar("Place", bound=TakenPlace)
-
-
-def refusal(kind: str, visitor: Visitor | None, taken: Sequence[TakenPlace]) -> str | None:
-    """Return why this visitor gets no place for a job of this kind; None if they get one.
+def refusal(kind: str, visitor: Visitor | None, taken: Iterable[tuple[Visitor | None, str]]) -> str | None:
+    """Return why this visitor gets no place for a job of this kind, or None if they get one.
 
     Args:
-        kind: Of the job.
-        visitor: Who asks; the program itself, None, is never refused.
-        taken: All places that are taken.
+        kind: The kind of job.
+        visitor: The visitor; the program itself, None, is never refused.
+        taken: Visitor and kind of job of all places that are taken.
     """
     if visitor is None:
         return None
-    own = [place.kind for place in taken if place.visitor is not None and place.visitor.name == visitor.name]
-    if kind not in own and len(own) < MOST_EACH:
+    own = [its_kind for owner, its_kind in taken if owner is not None and owner.name == visitor.name]
+    if kind not in own and len(own) < MAX_EACH:
         return None
     whose = "page" if visitor.session else "address"
     return (
-        f"One job of a kind and {MOST_EACH} in all may wait or run for each {whose}; wait for one to end, "
+        f"One job of a kind and {MAX_EACH} in all may wait or run for each {whose}; wait for one to end, "
         "or stop it first."
     )
 
 
-def making_room(visitor: Visitor | None, waiting: Sequence[Place]) -> Place | None:
-    """Return the place in a full queue that this visitor gets: the newest of an address with over half of it.
+def making_room(visitor: Visitor | None, waiting: Sequence[Visitor | None]) -> int | None:
+    """Return which place in a full queue this visitor gets: the newest of an address with over half of it.
 
     New sessions cost nothing, addresses do. If all visitors have one address (a school, an unknown proxy) the
     queue stays first come, first served.
 
     Args:
-        visitor: Who asks; the program itself, None, takes nobody's place.
-        waiting: The places of those whose job has not begun, in order of arrival.
+        visitor: The visitor; the program itself, None, takes nobody's place.
+        waiting: The visitors whose job has not begun, in order of arrival.
 
     Returns:
-        None if nobody has to make room.
+        An index of ``waiting``, or None if nobody has to make room.
     """
-    places = Counter(place.visitor.address for place in waiting if place.visitor is not None)
-    if visitor is None or not places:
+    addresses = [one.address if one is not None else None for one in waiting]
+    counts = Counter(address for address in addresses if address is not None)
+    if visitor is None or not counts:
         return None
-    address, most = places.most_common(1)[0]
-    if address == visitor.address or most <= len(waiting) // 2:
+    address, places = counts.most_common(1)[0]
+    if address == visitor.address or places <= len(waiting) // 2:
         return None
-    return [place for place in waiting if place.visitor is not None and place.visitor.address == address][-1]
+    return len(addresses) - 1 - addresses[::-1].index(address)

@@ -1,8 +1,4 @@
-"""Settings that must be made before other libraries are imported; an app imports this first.
-
-No library reports on visitors; the package of a host that lends its GPU by the call (ZeroGPU
-Spaces) has to be imported before torch.
-"""
+"""Settings that other libraries read on import, so an app imports this first: no reports on visitors."""
 
 import os
 
@@ -10,7 +6,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 ZERO_GPU = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
-"""True if this host's GPU is there only inside a call."""
+"""True on ZeroGPU Spaces, which lend the GPU by the call."""
 
-if ZERO_GPU:
+if ZERO_GPU:  # before torch
     import spaces  # noqa: F401  # pyright: ignore[reportMissingImports]

@@ -1,6 +1,6 @@
-"""A GPU that is there only inside a call, as on ZeroGPU Spaces.
+"""Jobs on a GPU that is lent by the call, as on ZeroGPU Spaces.
 
-Another process, forked for the call, computes with the weights as they were placed at the start.
+For each call a forked process computes with the weights that were placed at the start.
 """
 
 import math
@@ -20,11 +20,11 @@ from specdemo.service.queue import Stop
 from specdemo.service.service import Perform
 
 REFUSED = "refused"
-"""Type of the event with a ``UserError``'s sentence: of an exception only the name would arrive."""
+"""The type of the event with an error's sentence; the lender passes on only the name of an error's class."""
 COSTS = "costs"
-"""Type of the last event of a call that ends well: the pass costs that are known then."""
+"""The type of the last event of a completed call: the pass costs that it knows."""
 MEASURING_S, STARTING_S = 20, 5
-"""Seconds before a job begins: the first one measures the pass costs, later ones are given them."""
+"""Seconds before a job begins: the first call measures the pass costs, later ones get them."""
 JOB_S = {
     JobKind.PLAY: 10,
     JobKind.CALIBRATE: 15,
@@ -35,18 +35,18 @@ JOB_S = {
 }
 """Seconds of the kinds of job whose length does not follow from the request."""
 TOKENS_PER_S = 30
-"""The rate of all lanes together on the slowest GPU that is to be expected there."""
+"""The rate of all lanes together on the slowest GPU expected there."""
 MIN_S, MAX_S = 10, 120
 
 Costs = Mapping[str, Mapping[Any, Calibration]]
-"""What ``PassCosts.known`` holds, by the GPU's name."""
+"""``PassCosts.known`` by the GPU's name."""
 
 
 def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False) -> int:
-    """Return the seconds of the GPU that a job is given: a visitor's quota must have as many left.
+    """Return the seconds of the GPU that a job gets; a visitor's quota must have as many left.
 
     Args:
-        kind, raw: The request; settings that are missing or odd count as the largest.
+        kind, raw: The request; missing or invalid settings count as the largest.
         costs_known: Whether an earlier call has measured the pass costs.
     """
     work_s: float = JOB_S.get(kind, 0)
@@ -61,14 +61,14 @@ def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False
 
 
 def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
-    """Return ``perform`` with the work done inside calls that have the GPU; only for this pair.
+    """Return a function that does jobs on this pair inside calls that have the GPU.
 
-    Requests and events travel between the processes as plain data, the request to stop as a file that is no
-    longer there. The pass costs that a call measured are given to the next one.
+    Requests and events travel between the processes as plain data. A stop request is a deleted file. Each
+    call gets the pass costs that earlier ones measured.
 
     Args:
-        pair: The models, placed on the GPU; nothing is measured.
-        perform: Runs in the other process.
+        pair: The models, placed on the GPU and not measured.
+        perform: Does a job in the other process.
         lend: ``spaces.GPU``: called with ``duration``, it decorates a generator function.
     """
     measured: defaultdict[str, dict[Any, Calibration]] = defaultdict(dict)
@@ -87,7 +87,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
         except UserError as error:
             yield {"type": REFUSED, "message": str(error)}
             if isinstance(error, LostDeviceError):
-                raise  # so that this process is not used again
+                raise  # so that the lender does not use this process again
         except Exception as error:
             yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
             raise
@@ -105,7 +105,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
                             if stop():
                                 keep_going.unlink(missing_ok=True)
                             if event["type"] == REFUSED:
-                                refusal = event["message"]  # the rest decides what becomes of the process
+                                refusal = event["message"]  # read on: the process has to end
                             elif event["type"] == COSTS:
                                 measured[event["gpu"]].update(event["costs"])
                             else:
@@ -114,7 +114,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
                         keep_going.unlink(missing_ok=True)  # closing the call waits until it has ended
             except Exception as error:
                 if refusal is None:
-                    # The host's own words: no GPU free, a visitor's quota used up, or the call cut off.
+                    # No GPU is free, the visitor's quota is used up, or the call was cut off.
                     words = " ".join(str(getattr(error, "message", "") or type(error).__name__).split())
                     sentence = f"The GPU could not be used ({words[:200]}); please try again later."
                     raise UserError(sentence) from error

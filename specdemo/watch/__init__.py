@@ -1,1 +1,1 @@
-"""Runs of servers that are already running elsewhere, seen through what they stream. See README.md."""
+"""Runs of model servers that are already running elsewhere, read from their streams. See README.md."""

@@ -1,6 +1,6 @@
 """Readers of the streams of llama.cpp's server, vLLM, and any other server with OpenAI's API.
 
-A reader turns the events of one run into rounds, as far as the server reports them.
+A reader turns the events of one run into rounds, or into pieces of text if the server reports no rounds.
 """
 
 import math
@@ -20,7 +20,7 @@ MAX_COUNT = 10**9
 
 
 class ServerToken(NamedTuple):
-    """One token, as far as the server reports it.
+    """One token of a server.
 
     Attributes:
         text: Its bytes; empty if they came with a later token.
@@ -90,7 +90,7 @@ class Reader:
         "The server does not report its rounds, so the text is shown in the pieces in which it came.",
         "It reports no probabilities, and times are those of arrival here.",
     )
-    """Sentences about what the server does not report."""
+    """Sentences that name the values missing in the server's reports."""
     has_rounds: ClassVar[bool | None] = False
     """True if events are rounds, None if only the end of the stream answers that."""
 
@@ -331,19 +331,13 @@ def assign_drafts(sizes: Sequence[int], drafts: Sequence[tuple[int, int]]) -> li
     Returns:
         None if the events cannot be single passes: vLLM puts several into one event when it is read late.
     """
-    found = _assign(sizes, drafts)
-    if found is None and sizes and drafts and sizes[-1] <= drafts[-1][1]:
-        # The last pass accepted more than was still wanted.
-        before = _assign(sizes[:-1], drafts[:-1])
-        found = None if before is None else [*before, (drafts[-1][0], sizes[-1])]
-    return found
-
-
-def _assign(sizes: Sequence[int], drafts: Sequence[tuple[int, int]]) -> list[tuple[int, int]] | None:
     found, left = [], deque(drafts)
-    for size in sizes:
-        if left and left[0][1] + 1 == size:
-            found.append(left.popleft())
+    for index, size in enumerate(sizes, 1):
+        # The last pass may have accepted more than was still wanted.
+        cut = index == len(sizes) and len(left) == 1 and size <= left[0][1]
+        if left and (cut or left[0][1] + 1 == size):
+            drafted, accepted = left.popleft()
+            found.append((drafted, min(accepted, size)))
         elif size == 1:
             found.append((0, 0))
         else:

@@ -1,4 +1,4 @@
-"""A run of a watched server as the events of any run, while it is being written."""
+"""Runs of watched servers: as the events of any run while they are written, and as rows for ``bench``."""
 
 import base64
 from collections.abc import Generator, Iterable, Iterator
@@ -8,8 +8,12 @@ from datetime import UTC, datetime
 from pathlib import PureWindowsPath
 from typing import Any, NamedTuple
 
+from specdemo.bench.measuring import Row, medians, row_of
+from specdemo.bench.prompts import Prompt, Settings
+from specdemo.engine.speculate import never
 from specdemo.records.drafter_kinds import SERVER
 from specdemo.records.events import Event, RunLog, race
+from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import (
     AUTO,
@@ -35,6 +39,7 @@ from specdemo.watch.servers import Server
 from specdemo.watch.stream import fetch_json, stream_chunks
 
 STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
+NO_ROUNDS = "This server does not report its rounds, so there is nothing to put in a table."
 NO_RACE = "The server cannot be asked to write without drafts, so there is no race."
 UNKNOWN_TOKEN = "▢".encode()
 END_ID = 1
@@ -51,7 +56,7 @@ class FoundServer(NamedTuple):
 
 
 def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
-    """Ask a server what it is and return it with its first model, or None if ``stop`` ended the wait.
+    """Ask a server for its kind and its first model; return None if ``stop`` ended the wait.
 
     Raises:
         UserError: The server cannot be reached, or serves no model.
@@ -195,6 +200,43 @@ class WatchedRun:
         return self._log.start()
 
 
+def facts_of(server: Server) -> dict[str, Any]:
+    """Return the facts that ``bench`` records with its measurements, as ``measuring.environment`` does.
+
+    Raises:
+        UserError: The server cannot be reached.
+    """
+    found = find_server(server.url, server.name, never)
+    assert found is not None
+    return {
+        "device": "a server elsewhere",
+        "precision": "unknown",
+        "pair": {"target": shown_name(found.model), "draft": "the server's own"},
+        "versions": {"engine": found.reader.title},
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature: float) -> list[Row]:
+    """Return a row of the table of ``bench`` for one prompt at one temperature, with medians over repeats.
+
+    Raises:
+        UserError: As for ``WatchedRun.events``, or the server does not report its rounds.
+    """
+    [config] = settings.configs(prompt, temperature)
+    totals, engine = [], ""
+    for _ in range(settings.repeats):
+        watched = WatchedRun(server, config, never)
+        for _event in watched.events():
+            pass
+        run = watched.run
+        if run.watched is None or not run.watched.rounds:
+            raise UserError(NO_ROUNDS)
+        engine = run.watched.engine
+        totals.append(fold({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, None))
+    return [row_of(engine, "unknown", prompt, run.config, medians(totals), None)]
+
+
 class _Lane:
     """One text that a server writes, as rounds of a trace.
 
@@ -255,15 +297,21 @@ class _Lane:
         accepted, drafted = one.accepted, one.drafted
         own = one.tokens[accepted] if len(one.tokens) > accepted else None
         rejected = own is not None and accepted < drafted
-        tokens = [self._accepted(token) for token in one.tokens[:accepted]]
+        tokens, emission = [], None
+        for token in one.tokens[:accepted]:
+            id_, top, status = self._pieces.id_of(token), self._top(token), Status.ACCEPTED
+            tokens.append(Token(id_, None, None, status, True, False, raw_p=token.p, target_top=top))
         for place in range(accepted, drafted):
             first = rejected and place == accepted
             tokens.append(Token(UNKNOWN_ID, None, None, Status.DISCARDED, compared=first, rejected=first))
+        if own is not None:
+            status = Status.CORRECTED if rejected else Status.BONUS
+            emission = Emission(self._pieces.id_of(own), status, None, raw_prob=own.p, top=self._top(own))
         made = Round(
             index=self._index,
             position=self._position,
             drafted=tuple(tokens),
-            emission=None if own is None else self._emission(own, rejected),
+            emission=emission,
             draft_s=0.0,
             verify_s=0.0,
             other_s=round(one.seconds, 9),
@@ -276,15 +324,6 @@ class _Lane:
         if self._position > self._end:
             raise inconsistent_counts_error(self._name, "more tokens than were asked for")
         return made
-
-    def _accepted(self, token: ServerToken) -> Token:
-        id_, top = self._pieces.id_of(token), self._top(token)
-        status = Status.ACCEPTED
-        return Token(id_, None, None, status, compared=True, rejected=False, raw_p=token.p, target_top=top)
-
-    def _emission(self, token: ServerToken, rejected: bool) -> Emission:
-        status = Status.CORRECTED if rejected else Status.BONUS
-        return Emission(self._pieces.id_of(token), status, None, raw_prob=token.p, top=self._top(token))
 
     def _top(self, token: ServerToken) -> tuple[Alternative, ...]:
         return tuple(Alternative(self._pieces.id_of(ServerToken(text)), p) for text, p in token.top)

@@ -1,22 +1,18 @@
 """Watched servers next to the page's own models, with a queue for each server."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Thread
 from typing import Any
 
-from specdemo.records.events import Event
-from specdemo.records.limits import UserError
-from specdemo.service.jobs import Events, JobKind, Request
+from specdemo.service.jobs import JobKind, Request
 from specdemo.service.offered_pairs import OfferedPairs
-from specdemo.service.pair_pool import Loan
-from specdemo.service.queue import Bounds, JobQueue, Stop
+from specdemo.service.pair_pool import Lender
+from specdemo.service.queue import Bounds, Events, JobQueue, Stop
 from specdemo.service.service import EventSource, Service
 from specdemo.service.shares import Visitor
 from specdemo.watch.run import WatchedRun
 from specdemo.watch.servers import Server
-
-RUNS_ONLY = "A watched server can only do runs; choose other models under Settings for this."
 
 
 class Watching:
@@ -31,9 +27,10 @@ class Watching:
     def __init__(self, own: EventSource, servers: Sequence[Server], bounds: Bounds):
         self._own = own
         self._servers = {server.pair: server for server in servers}
-        offered = OfferedPairs(next(iter(self._servers)), dict.fromkeys(self._servers, ""))
+        titles = dict.fromkeys(self._servers, "")
+        offered = OfferedPairs(next(iter(titles)), titles, watched=frozenset(titles))
         queue = JobQueue(bounds, devices=dict.fromkeys(self._servers, 1))
-        self._watched = Service(_Servers(self._servers), offered, queue, _perform)
+        self._watched = Service(Lender(), offered, queue, self._perform)
 
     @property
     def lost(self) -> bool:
@@ -55,41 +52,14 @@ class Watching:
         pair: Any = None,
         visitor: Visitor | None = None,
     ) -> Events:
-        """Yield the events of a job, see ``service.Service.events``.
-
-        Raises:
-            UserError: Also if a watched server is asked for anything but a run.
-        """
+        """Return the events of a job, see ``service.Service.events``."""
         watched = isinstance(pair, str) and pair in self._servers
-        if watched and kind is not JobKind.RUN:
-            raise UserError(RUNS_ONLY)
-        yield from (self._watched if watched else self._own).events(kind, raw, stop, pair, visitor)
+        return (self._watched if watched else self._own).events(kind, raw, stop, pair, visitor)
 
-
-class _Servers:
-    """A ``service.Lender`` of servers, which need no loading: a run finds out whether they answer."""
-
-    ready = True
-    loading = False
-
-    def __init__(self, servers: Mapping[str, Server]):
-        self._servers = servers
-
-    def begin(self) -> None:
-        pass
-
-    def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Loan | None]:
-        del stop
-        yield from ()
-        return Loan(self._servers[name], lambda: None)
-
-    def forget(self, pair: Any) -> None:
-        pass
-
-
-def _perform(server: Server, request: Request, stop: Stop) -> Generator[Event, None, None]:
-    yield {"type": "progress", "text": f"Asking {server.name}", "fraction": 0.0}
-    yield from WatchedRun(server, request.parsed, stop).events()
+    def _perform(self, name: str, request: Request, stop: Stop) -> Events:
+        server = self._servers[name]
+        yield {"type": "progress", "text": f"Asking {server.name}", "fraction": 0.0}
+        yield from WatchedRun(server, request.parsed, stop).events()
 
 
 def with_servers(offered: OfferedPairs, servers: Sequence[Server]) -> OfferedPairs:

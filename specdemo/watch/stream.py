@@ -205,7 +205,7 @@ def _require_success(response: httpx.Response, name: str) -> None:
 def _require_event_stream(response: httpx.Response, name: str) -> None:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != EVENT_STREAM:
-        _log.warning("%s answers with %r where a stream was expected", name, kind[:80])
+        _log.warning("%s answers with %r instead of a stream", name, kind[:80])
         found = "a web page" if "html" in kind else "no stream of events"
         raise UserError(f"{name} answers with {found}; its host has to give the address of the model server.")
 

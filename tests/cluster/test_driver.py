@@ -119,7 +119,7 @@ def test_a_job_without_a_replica_ends_at_once_and_one_with_a_replica_ends_itself
         assert page.silent()
 
 
-def test_a_restart_that_fails_leaves_what_is_there(monkeypatch, caplog):
+def test_a_restart_that_fails_keeps_the_replicas(monkeypatch, caplog):
     deployed = []
 
     def fails(_driver: Driver) -> None:

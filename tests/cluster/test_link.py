@@ -5,7 +5,8 @@ import time
 from typing import Any
 
 import pytest
-from helpers.stand_in_driver import PLAN, StandInDriver, linked
+from helpers.reading import Reading, until
+from helpers.stand_in_driver import PLAN, linked
 
 from specdemo.cluster import link as link_module
 from specdemo.cluster.link import (
@@ -19,64 +20,33 @@ from specdemo.cluster.link import (
     RestartReplicas,
     StopJob,
 )
+from specdemo.engine.speculate import never
 from specdemo.service.jobs import JobKind, checked
 
 REQUEST = checked(JobKind.RUN, {"prompt": "x"})
 
 
-def never() -> bool:
-    return False
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch):
-    monkeypatch.setattr(link_module, "RETRY_S", 0.05)
-
-
-@pytest.fixture
-def driver():
-    return StandInDriver()
-
-
 @pytest.fixture
 def link(driver):
-    link = linked(driver)
+    link = linked()
     yield link
     link.close()
 
 
-class Reader:
-    """Reads a job's events on a thread of its own."""
-
-    def __init__(self, link: Link, stop: Any = never):
-        self.types: list[str] = []
-        self.failure: Exception | None = None
-        self._source = link.perform("embedded", REQUEST, stop)
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def _read(self) -> None:
-        try:
-            for event in self._source:
-                self.types.append(event["type"])
-        except Exception as error:
-            self.failure = error
-
-    def wait(self) -> "Reader":
-        self._thread.join(10)
-        assert not self._thread.is_alive()
-        return self
+def reading(link: Link, stop: Any = never) -> Reading:
+    """A job whose events are read on a thread of its own."""
+    return Reading(link.perform("embedded", REQUEST, stop))
 
 
 def test_a_job_yields_the_events_of_the_driver(driver, link):
-    reader = Reader(link)
+    reader = reading(link)
     assert driver.answer("progress", "start", "round", "end").request == REQUEST
-    assert reader.wait().types == ["progress", "start", "round", "end"] and reader.failure is None
+    assert reader.wait().types == ["start", "round", "end"] and reader.failure is None
     assert link.running("embedded") == 2 and link.running("other") == 0
 
 
 def test_two_jobs_are_kept_apart(driver, link):
-    first, second = Reader(link), Reader(link)
+    first, second = reading(link), reading(link)
     numbers = [driver.next_begun().number, driver.next_begun().number]
     assert len(set(numbers)) == 2
     for number, kind in zip(numbers, ("a", "b"), strict=True):
@@ -86,7 +56,7 @@ def test_two_jobs_are_kept_apart(driver, link):
 
 
 def test_a_refusal_is_the_visitors_sentence(driver, link):
-    reader = Reader(link)
+    reader = reading(link)
     number = driver.next_begun().number
     driver.say(JobEvents(number, [{"type": REFUSED, "message": "The prompt is too long."}]), JobEnded(number))
     assert str(reader.wait().failure) == "The prompt is too long."
@@ -94,7 +64,7 @@ def test_a_refusal_is_the_visitors_sentence(driver, link):
 
 def test_a_stop_is_passed_on_and_the_remaining_events_are_read(driver, link):
     stop = threading.Event()
-    reader = Reader(link, stop.is_set)
+    reader = reading(link, stop.is_set)
     number = driver.next_begun().number
     driver.tell(number, "round")
     stop.set()
@@ -104,7 +74,7 @@ def test_a_stop_is_passed_on_and_the_remaining_events_are_read(driver, link):
     assert reader.wait().types == ["round", "end"]
 
 
-def test_who_leaves_ends_the_job(driver, link):
+def test_a_visitor_who_leaves_ends_the_job(driver, link):
     events = link.perform("embedded", REQUEST, never)
     threading.Timer(0.1, lambda: driver.tell(driver.next_begun().number, "round")).start()
     assert next(events)["type"] == "round"
@@ -112,17 +82,18 @@ def test_who_leaves_ends_the_job(driver, link):
     assert isinstance(driver.heard.get(timeout=5), StopJob)
 
 
-def test_a_run_that_had_shown_nothing_is_done_again(driver, link):
-    reader = Reader(link)
+def test_a_lost_run_that_had_shown_nothing_is_done_again(driver, link):
+    reader = reading(link)
     number = driver.next_begun().number
     driver.tell(number, "progress")
     driver.say(JobLost(number))
     assert driver.answer("progress", "start", "end").number != number
-    assert reader.wait().types == ["progress", "progress", "start", "end"] and reader.failure is None
+    assert reader.wait().types == ["start", "end"] and reader.failure is None
+    assert [event["type"] for event in reader.events] == ["progress", "progress", "start", "end"]
 
 
-def test_a_run_that_had_shown_something_ends_with_a_sentence(driver, link):
-    reader = Reader(link)
+def test_a_lost_run_that_had_shown_something_ends_with_a_sentence(driver, link):
+    reader = reading(link)
     number = driver.next_begun().number
     driver.tell(number, "start", "round")
     driver.say(JobLost(number))
@@ -130,41 +101,39 @@ def test_a_run_that_had_shown_something_ends_with_a_sentence(driver, link):
 
 
 def test_a_job_does_not_lose_replicas_for_ever(driver, link):
-    reader = Reader(link)
+    reader = reading(link)
     for _ in range(link_module.ATTEMPTS):
         driver.say(JobLost(driver.next_begun().number))
     assert str(reader.wait().failure) == LOST
 
 
-def test_a_driver_that_ends_is_started_again_and_what_waited_goes_on(driver, link):
-    reader = Reader(link)
+def test_a_driver_that_ends_is_started_again_and_waiting_jobs_go_on(driver, link):
+    reader = reading(link)
     driver.next_begun()
     driver.die()
     assert driver.answer("start", "end")  # of the next driver
-    assert [kind for kind in reader.wait().types if kind != "progress"] == ["start", "end"]
-    assert reader.failure is None
+    assert reader.wait().types == ["start", "end"] and reader.failure is None
     assert driver.starts == 2
 
 
 def test_while_there_is_no_replica_jobs_wait_and_can_be_stopped(driver):
     driver.replicas = 0
-    link, stop = linked(driver), threading.Event()
-    reader = Reader(link, stop.is_set)
+    link, stop = linked(), threading.Event()
+    reader = reading(link, stop.is_set)
     time.sleep(0.2)
     assert driver.heard.empty() and link.running("embedded") == 0
     stop.set()
-    assert reader.wait().types == [] and reader.failure is None
+    assert reader.wait().events == [] and reader.failure is None
     link.close()
 
 
 def test_a_status_is_passed_on_and_its_error_is_logged(driver, caplog):
     heard: list[ClusterStatus] = []
-    link = Link(PLAN, heard.append, driver.start)
+    link = Link(PLAN, heard.append)
     link.begin()
     assert link.wait("embedded", 5)
     driver.say(ClusterStatus({"embedded": 0}, "no such model"))
-    while link.running("embedded"):
-        time.sleep(0.01)
+    until(lambda: not link.running("embedded"))
     assert heard == [ClusterStatus({"embedded": 2}, ""), ClusterStatus({"embedded": 0}, "no such model")]
     assert "no such model" in caplog.text and link.error == "no such model"
     link.close()
@@ -179,9 +148,7 @@ def test_restarting_is_asked_of_the_driver(driver, link):
 def test_a_closed_link_starts_no_driver_any_more(driver, link):
     assert link.wait("embedded", 5)
     link.close()
-    deadline = time.monotonic() + 5
-    while link.running("embedded") and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not link.running("embedded"))
     time.sleep(0.2)
     assert driver.starts == 1
     with pytest.raises(StopIteration):

@@ -52,7 +52,7 @@ def test_other_values_of_replicas_are_refused_in_a_sentence(text, sentence):
 
 
 def test_a_plan_has_the_sources_and_bounds_of_its_host():
-    hosting = Hosting(device="cpu", precision="fp32", recalibrate=True, bounds=Bounds(most_seconds=40))
+    hosting = Hosting(device="cpu", precision="fp32", recalibrate=True, bounds=Bounds(max_seconds=40))
     plan, offer = plan_for(hosting, "auto", "embedded=1..2,gpt2-xl=1", 2, 0.0)
     assert plan.replicas == {"embedded": ReplicaRange(1, 2), "gpt2-xl": ReplicaRange(1, 1)}
     assert plan.max_replicas == 3
@@ -74,7 +74,7 @@ def test_settings_that_a_cluster_cannot_have_are_refused(changes):
 
 
 @pytest.mark.parametrize("cpus, gpus", [(0, 0), (-1, 0), (1, -1)])
-def test_replicas_of_nothing_are_refused(cpus, gpus):
+def test_replicas_without_cores_or_with_negative_gpus_are_refused(cpus, gpus):
     with pytest.raises(UserError, match="--replica-cpus takes a number above 0"):
         plan_for(Hosting(), "auto", "1", cpus, gpus)
 
@@ -84,15 +84,15 @@ def test_an_unknown_pair_is_refused_by_name():
         plan_for(Hosting(), "auto", "embedded=1,nowhere=1", None, 0.0)
 
 
-def test_without_ray_a_host_reads_what_to_install(monkeypatch):
+def test_without_ray_a_host_reads_how_to_install_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[cluster\]'"):
         app.service_for(app.parse_settings(["--cluster", "auto"]), Hosting())
 
 
 @pytest.mark.timeout(300)
-def test_nothing_of_ray_is_imported_without_a_cluster():
-    """Nor with one, in the page's own process: another one speaks with Ray."""
+def test_the_page_s_process_never_imports_ray():
+    """With a cluster only the driver, another process, imports Ray."""
     code = (
         "import sys, app, specdemo.cli.main, specdemo.cluster.service, specdemo.cli.bench;"
         "from specdemo.service.hosting import Hosting;"

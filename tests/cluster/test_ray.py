@@ -87,15 +87,15 @@ def healthy(url: str) -> bool:
 
 def replica_of(visitor: HttpVisitor) -> int:
     """The process that did a run for this visitor."""
-    session, told = uuid.uuid4().hex, ""
+    session, output = uuid.uuid4().hex, ""
     visitor.join("run", settings(), session)
     with closing(visitor.messages(session)) as messages:
         for message in messages:
-            told += str(message.get("output"))
+            output += str(message.get("output"))
             if message["msg"] == "process_completed":
                 assert message["success"], message
                 break
-    return int(re.findall(r"replica (\d+)", told)[0])
+    return int(re.findall(r"replica (\d+)", output)[0])
 
 
 def alive(process: int) -> bool:
@@ -118,7 +118,7 @@ def test_a_storm_of_visitors_is_served_right_or_refused_clearly(pair_of_replicas
     )
     by_replica = [sum(visit.replica == one for visit in done) for one in {visit.replica for visit in done}]
     assert len(by_replica) == 2 and min(by_replica) >= len(done) // 3
-    # How much faster that is hangs on the machine; that both work all the time does not.
+    # The speedup depends on the machine; that both replicas work all the time does not.
     assert sum(visit.held_s for visit in done) >= 1.7 * seconds
 
 
@@ -175,7 +175,7 @@ def test_the_page_finds_its_cluster_again_after_the_head_was_restarted(running, 
 
 
 def test_a_bench_spread_over_replicas_has_the_rows_of_one(address, pair_of_replicas, tmp_path):
-    """Behind all that ask the page's replicas: it needs their cores, as those after it do."""
+    """After the tests of the page's replicas, because this one and those after it need their cores."""
     _, link = pair_of_replicas
     link.close()
     time.sleep(5)
@@ -194,11 +194,11 @@ def test_a_bench_spread_over_replicas_has_the_rows_of_one(address, pair_of_repli
         "1",
     ]
     quiet = {**os.environ, "RAY_AUTH_MODE": "token"}
-    told = subprocess.run(
+    ended = subprocess.run(
         [*command, "--out", str(out)], cwd=ROOT, env=quiet, capture_output=True, text=True, check=False
     )
-    assert told.returncode == 0, told.stderr
-    assert "4 of 4" in told.stdout and '"replicas":2' in out.read_text(encoding="utf-8").replace(" ", "")
+    assert ended.returncode == 0, ended.stderr
+    assert "4 of 4" in ended.stdout and '"replicas":2' in out.read_text(encoding="utf-8").replace(" ", "")
 
 
 def test_a_second_replica_is_started_when_visitors_wait(address):
@@ -226,7 +226,7 @@ def test_each_pair_has_replicas_and_a_queue_of_its_own(address):
         assert len({tuple(visit.ids) for visit in (*visits, one)}) == 1
 
 
-def test_the_app_restarts_its_replicas_when_told_and_ends_with_them(address):
+def test_the_app_restarts_its_replicas_on_sighup_and_ends_with_them(address):
     with app_on(address, port=7871) as (app, url):
         visitor = HttpVisitor(url)
         before = replica_of(visitor)

@@ -64,7 +64,7 @@ def test_a_replica_yields_the_very_events_of_the_page(replica):
     first, *there = events_of(replica, RAW)
     assert first["text"].startswith("Preparing the run on replica")
     assert (there[0]["type"], there[-1]["type"]) == ("start", "end")
-    for lane in (SPECULATIVE, BASELINE):  # which of them comes first hangs on measured times
+    for lane in (SPECULATIVE, BASELINE):  # their order depends on measured times
         assert rounds_of(there, lane) == rounds_of(here, lane) != []
 
 
@@ -75,8 +75,8 @@ def test_a_stop_request_ends_the_job_with_its_last_events(replica, monkeypatch):
     assert len(events) < 30
 
 
-def test_no_listener_is_left_behind_by_jobs_that_are_over(monkeypatch):
-    """An actor answers a thousand calls at once and then no more."""
+def test_a_completed_job_leaves_no_listener(monkeypatch):
+    """An actor answers at most a thousand calls at once."""
     monkeypatch.setattr(replica_module, "LISTEN_S", 60.0)
 
     async def many() -> None:

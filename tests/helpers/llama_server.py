@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 Mode = Literal["none", "ngram", "draft"]
-"""Who drafts: nobody, a search in the text so far, or a model."""
+"""The drafter: none, a search in the text so far, or a model."""
 CONTEXT = 2048
-"""Most tokens of prompt and text of the one slot."""
+"""The maximum number of tokens of prompt and text."""
 N_GRAM = {"size_n": 3, "size_m": 8}
-"""Tokens that must recur, and most tokens copied after them; the server's own 12 and 48 suit long texts."""
+"""Tokens that must recur, and the maximum copied after them; the server's own 12 and 48 suit long texts."""
 DRAFT = {"n_max": 4, "n_min": 0, "p_min": 0.0}
-"""Most and fewest tokens of a model's draft, and how probable its tokens must at least be."""
+"""The maximum and minimum length of a model's draft, and the minimum probability of its tokens."""
 VERBOSITY = 4
-"""Logs what a request's drafts came to, with the acceptance by position; 3 leaves the positions out."""
+"""Logs the accepted draft tokens of each request by position; 3 logs only their sum."""
 TAIL = 2000
 """Characters of a log that are shown when a server does not start."""
 

@@ -1,6 +1,6 @@
-"""A real Ray cluster on this machine, and what its replicas do.
+"""A real Ray cluster on this machine, and visitors of its replicas.
 
-By hand ``python -m helpers.ray_cluster`` measures what a second replica gives.
+In ``tests``, ``python -m helpers.ray_cluster`` measures the speedup of a second replica.
 """
 
 import argparse
@@ -76,7 +76,7 @@ def served(address: str, waiting: int = 100, **replicas: ReplicaRange) -> Iterat
     sources = dict.fromkeys(replicas, Sources(device="cpu"))
     plan = Plan(address, replicas, sources, cpus=1)
     offered = OfferedPairs("embedded", dict.fromkeys(replicas, "Embedded"))
-    service, link = cluster_service(plan, offered, Bounds(most_waiting=waiting))
+    service, link = cluster_service(plan, offered, Bounds(max_waiting=waiting))
     service.load()
     try:
         for name, counts in replicas.items():
@@ -151,19 +151,19 @@ def settings(**changes: Any) -> dict[str, Any]:
 
 
 def storm(service: Service, visitors: int, **changes: Any) -> tuple[list[Visit], float]:
-    """So many visitors at once; what they saw, and in how many seconds all were served."""
+    """Return the visits of so many visitors at once, and the seconds until all were served."""
     began = time.monotonic()
     visits = [Visit(service, str(number), settings(**changes)) for number in range(visitors)]
     return [visit.wait() for visit in visits], time.monotonic() - began
 
 
 def kill(replica: int) -> None:
-    """As the system does when memory is out."""
+    """Kill a replica, as the system does when memory runs out."""
     os.kill(replica, signal.SIGKILL)
 
 
 def measure(visitors: int) -> None:
-    """Print what one and two replicas with one thread each get done."""
+    """Print the times of one and two replicas with one thread each."""
     with head(6391) as running:
         took: dict[int, float] = {}
         for count in (1, 2, 1, 2):

@@ -1,4 +1,4 @@
-"""Streams of real servers, kept in files, and what a reader makes of them."""
+"""Recorded streams of real servers, and the rounds that a reader makes of them."""
 
 import json
 from collections.abc import Iterable
@@ -46,7 +46,7 @@ class Read(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The text, without tokens that have none of their own."""
+        """The text, without control tokens."""
         tokens = [token for one in self.rounds for token in one.tokens]
         return b"".join(token.text for token in tokens if not token.special).decode()
 

@@ -1,4 +1,4 @@
-"""A driver without a cluster, which sends what a test wants."""
+"""A driver without a cluster, which sends the messages of a test."""
 
 import os
 import socket
@@ -27,7 +27,7 @@ class StandInDriver:
         self.connection: Connection
 
     def start(self, descriptor: int) -> Callable[[], int]:
-        """For ``Link``'s ``start``."""
+        """Stand in for ``link.start_driver``."""
         self.starts += 1
         self.connection = Connection(os.dup(descriptor))
         ended = self._ended = threading.Event()
@@ -71,8 +71,8 @@ class StandInDriver:
         self._ended.set()
 
 
-def linked(driver: StandInDriver) -> Link:
+def linked() -> Link:
     """A link to the stand-in, begun."""
-    link = Link(PLAN, lambda _status: None, driver.start)
+    link = Link(PLAN, lambda _status: None)
     link.begin()
     return link

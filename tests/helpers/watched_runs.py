@@ -53,7 +53,7 @@ class Own:
 
 
 def watching(*servers: Server, own: Own | None = None, bounds: Bounds | None = None) -> Watching:
-    """Servers beside the page's own models."""
+    """Servers next to the page's own models."""
     return Watching(own or Own(), servers, bounds or Bounds())
 
 

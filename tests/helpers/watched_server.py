@@ -1,4 +1,4 @@
-"""A stand-in for an inference server: answers over real HTTP with what it is given, well or badly."""
+"""A stand-in for an inference server, which gives a test's answers over real HTTP, good and bad ones."""
 
 import select
 import threading
@@ -44,7 +44,7 @@ class Answer:
 
 
 CLOSED = Answer(status=0)
-"""The connection is closed without a word."""
+"""Close the connection without an answer."""
 
 
 def replayed(name: str, size: int = 0, **more: Any) -> Answer:

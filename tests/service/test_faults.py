@@ -1,4 +1,4 @@
-"""What can go wrong on a device: said in one sentence, nothing held on to, and the next run is a good one."""
+"""Faults of a device: each ends in one sentence, keeps no memory, and the next run is a good one."""
 
 import gc
 import re
@@ -13,7 +13,7 @@ from helpers.tiny import TableRuntime, config_for, service_of, tiny_pair
 from torch import Tensor
 
 from specdemo.drafters.draft_model import DraftModelDrafter
-from specdemo.engine.speculate import speculate
+from specdemo.engine.speculate import never, speculate
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule
@@ -31,12 +31,8 @@ def pair() -> Pair:
     return tiny_pair()
 
 
-def never() -> bool:
-    return False
-
-
 def ids(events: Any) -> list[int]:
-    """What the speculative lane of a run emitted."""
+    """Return the ids that the speculative lane of a run emitted."""
     rounds = [event["round"] for event in events if event.get("lane") == "speculative"]
     assert rounds[-1]["finish"] == "length"
     kept = [[token["id"] for token in r["drafted"] if token["status"] == "accepted"] for r in rounds]
@@ -44,8 +40,12 @@ def ids(events: Any) -> list[int]:
     return [token for drafted, last in zip(kept, own, strict=True) for token in (*drafted, *last)]
 
 
+def run_ids(service: Service, **changes: Any) -> list[int]:
+    return ids(service.events(JobKind.RUN, REQUEST | changes, never))
+
+
 def refusal(service: Service, **changes: Any) -> str:
-    """The one sentence a run is refused or ended with."""
+    """Return the one sentence that refuses or ends a run."""
     with pytest.raises(UserError) as refused:
         list(service.events(JobKind.RUN, {**REQUEST, **changes}, never))
     sentence = str(refused.value)
@@ -54,7 +54,7 @@ def refusal(service: Service, **changes: Any) -> str:
 
 
 class Failing:
-    """An operation of torch's that fails the ``nth`` time it is used, and every time after until mended."""
+    """An operation of torch that fails at its ``nth`` use and every later one until it is mended."""
 
     def __init__(self, operation: Any, nth: int, error: Exception):
         self._operation, self._left, self._error = operation, nth, error
@@ -68,7 +68,7 @@ class Failing:
 
 
 def failing_allocator(monkeypatch: Any, nth: int, error: Exception) -> Failing:
-    """From the ``nth`` cache buffer on there is no memory."""
+    """Leave no memory for the ``nth`` cache buffer and later ones."""
     failing = Failing(Tensor.new_zeros, nth, error)
     # A plain function, since only that is bound to the tensor it is called on.
     monkeypatch.setattr(Tensor, "new_zeros", lambda *args, **kwargs: failing(*args, **kwargs))
@@ -87,14 +87,14 @@ def failing_allocator(monkeypatch: Any, nth: int, error: Exception) -> Failing:
 )
 def test_without_memory_the_run_ends_in_a_sentence_and_the_next_one_works(pair, monkeypatch, nth, error):
     service = service_of(pair)
-    expected = ids(service.events(JobKind.RUN, REQUEST, never))
+    expected = run_ids(service)
     allocator = failing_allocator(monkeypatch, nth, error)
     assert re.search(LACKS_MEMORY, refusal(service))
     allocator.mended = True
-    assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected
+    assert run_ids(service) == expected
 
 
-def test_a_failed_run_holds_on_to_no_memory(pair, monkeypatch):
+def test_a_failed_run_keeps_no_memory(pair, monkeypatch):
     service = service_of(pair)
     list(service.events(JobKind.RUN, REQUEST, never))
     made: list[Any] = []
@@ -108,7 +108,7 @@ def test_a_failed_run_holds_on_to_no_memory(pair, monkeypatch):
         return buffer
 
     monkeypatch.setattr(Tensor, "new_zeros", noted)
-    gc.disable()  # what is dropped is dropped at once, not when Python happens to look
+    gc.disable()  # so that only reference counts free memory
     try:
         with pytest.raises(UserError, match=LACKS_MEMORY) as refused:
             list(service.events(JobKind.RUN, REQUEST, never))
@@ -125,7 +125,7 @@ def test_a_failed_run_holds_on_to_no_memory(pair, monkeypatch):
 @pytest.mark.parametrize(("drafter", "k"), [("draft-model", 3), ("lookup+model", 3), ("draft-model", "auto")])
 def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, drafter, k, rule, model, bad):
     service = service_of(pair)
-    expected = ids(service.events(JobKind.RUN, REQUEST, never))
+    expected = run_ids(service)
     passes = 0
 
     def spoil(_module: Any, _inputs: Any, logits: Tensor) -> Tensor:
@@ -143,12 +143,12 @@ def test_logits_that_are_no_numbers_end_the_run_before_anything_is_drawn(pair, d
     hook.remove()
     shown = [event["round"]["emission"]["prob"] for event in events if event["type"] == "round"]
     assert all(0 <= prob <= 1 for prob in shown)
-    assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected
+    assert run_ids(service) == expected
 
 
 @pytest.mark.parametrize("rule", Rule)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_a_draft_with_a_head_of_its_own_that_scores_nothing_is_told_not_looked_up(rule, bad):
+def test_invalid_logits_of_a_draft_with_a_reduced_head_end_the_run(rule, bad):
     vocab, kept = 5, torch.tensor([0, 2, 4])
     target = TableRuntime(defaultdict(lambda: torch.zeros(vocab)))
     draft = TableRuntime(defaultdict(lambda: torch.full((len(kept),), bad)))
@@ -158,20 +158,25 @@ def test_a_draft_with_a_head_of_its_own_that_scores_nothing_is_told_not_looked_u
         list(speculate(target, DraftModelDrafter(draft), [1, 2], config))
 
 
-def test_after_a_device_is_lost_the_models_are_loaded_anew(monkeypatch):
+def reloading() -> tuple[Service, list[Pair]]:
+    """A service, and the pairs that it has loaded."""
     loaded = []
 
     def load(_name: str, _progress: Any) -> Pair:
         loaded.append(tiny_pair())
         return loaded[-1]
 
-    service = local_service(load)
-    expected = ids(service.events(JobKind.RUN, REQUEST, never))
+    return local_service(load), loaded
+
+
+def test_after_a_device_is_lost_the_models_are_loaded_again(monkeypatch):
+    service, loaded = reloading()
+    expected = run_ids(service)
     gone = torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nMore.")
     allocator = failing_allocator(monkeypatch, 0, gone)
     assert "device failed (CUDA error: an illegal memory access was encountered)" in refusal(service)
     allocator.mended = True
-    assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected and len(loaded) == 2
+    assert run_ids(service) == expected and len(loaded) == 2
 
 
 LOST = [
@@ -181,22 +186,18 @@ LOST = [
 
 
 @pytest.mark.parametrize("gone", LOST, ids=["accelerator", "library"])
-def test_a_device_that_answers_no_more_is_probed_once_and_ends_the_service(monkeypatch, gone):
-    loaded, probes = [], []
-
-    def load(_name: str, _progress: Any) -> Pair:
-        loaded.append(tiny_pair())
-        return loaded[-1]
+def test_a_device_that_no_longer_answers_is_probed_once_and_ends_the_service(monkeypatch, gone):
+    probes = []
 
     def give_back() -> None:
         raise torch.AcceleratorError("CUDA error: device-side assert triggered")
 
-    service = local_service(load)
-    ids(service.events(JobKind.RUN, REQUEST, never))
+    service, loaded = reloading()
+    run_ids(service)
     failing_allocator(monkeypatch, 0, gone)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", give_back)
-    monkeypatch.setattr("specdemo.service.service.devices_answer", lambda: bool(probes.append(1)))
+    monkeypatch.setattr("specdemo.service.jobs.devices_answer", lambda: bool(probes.append(1)))
     assert "device failed (CUDA error: " in refusal(service)
     assert service.lost and service.state == "lost"
     assert refusal(service) == RESTARTING and len(loaded) == len(probes) == 1
@@ -208,7 +209,7 @@ def test_a_load_that_fails_on_a_lost_device_ends_the_service_as_well(monkeypatch
 
     service = local_service(load)
     assert "could not be loaded (AcceleratorError" in refusal(service) and not service.lost
-    monkeypatch.setattr("specdemo.service.service.devices_answer", lambda: False)
+    monkeypatch.setattr("specdemo.service.pair_pool.devices_answer", lambda: False)
     refusal(service)
     assert service.lost
 
@@ -235,7 +236,7 @@ def test_each_gpu_in_use_is_asked_for_a_number(monkeypatch, failure, answers):
     assert devices_answer() is answers and asked == ["cuda:1", "cuda:2"]
 
 
-def test_the_state_is_told_from_load_to_end():
+def test_the_state_follows_the_service_from_load_to_end():
     gate, failing = threading.Event(), [True]
 
     def load(_name: str, _progress: Any) -> Pair:
@@ -250,20 +251,20 @@ def test_the_state_is_told_from_load_to_end():
     gate.set()
     assert refusal(service) == "Not there; put it there." and service.state == "failed"
     failing.clear()
-    assert ids(service.events(JobKind.RUN, REQUEST, never)) and service.state == "ready"
+    assert run_ids(service) and service.state == "ready"
     service.close(0)
     assert refusal(service) == RESTARTING and service.state == "closing"
 
 
-def test_a_fault_inside_the_program_reaches_who_asked_and_nobody_else(pair, monkeypatch):
+def test_a_fault_inside_the_program_reaches_its_visitor_and_nobody_else(pair, monkeypatch):
     service = service_of(pair)
-    expected = ids(service.events(JobKind.RUN, REQUEST, never))
+    expected = run_ids(service)
     allocator = failing_allocator(monkeypatch, 0, RuntimeError("something else"))
-    with pytest.raises(UserError, match=r"failed inside the program \(RuntimeError\)") as told:
+    with pytest.raises(UserError, match=r"failed inside the program \(RuntimeError\)") as raised:
         list(service.events(JobKind.RUN, REQUEST, never))
-    assert str(told.value.__cause__) == "something else"
+    assert str(raised.value.__cause__) == "something else"
     allocator.mended = True
-    assert ids(service.events(JobKind.RUN, REQUEST, never)) == expected
+    assert run_ids(service) == expected
 
 
 def test_a_pair_that_is_not_offered_is_refused_in_a_sentence(pair):
@@ -286,7 +287,7 @@ def test_each_visitor_gets_the_pair_they_asked_for():
     pairs = {"embedded": tiny_pair(), "second": tiny_pair(seed=3)}
     offer = OfferedPairs(titles={"embedded": "One", "second": "Other"})
     service = local_service(lambda name, _progress: pairs[name], offer)
-    alone = {name: ids(service_of(pair).events(JobKind.RUN, REQUEST, never)) for name, pair in pairs.items()}
+    alone = {name: run_ids(service_of(pair)) for name, pair in pairs.items()}
     assert alone["embedded"] != alone["second"]
     for name in ("second", "embedded", "second"):
         assert ids(service.events(JobKind.RUN, REQUEST, never, name)) == alone[name]
@@ -294,14 +295,13 @@ def test_each_visitor_gets_the_pair_they_asked_for():
 
 def test_visitors_at_once_get_what_each_would_get_alone(pair):
     service = service_of(pair)
-    sampled = {**REQUEST, "temperature": 1.0, "rule": "rejection", "max_new_tokens": 24}
-    requests = [{**sampled, "seed": seed} for seed in range(6)]
-    alone = [ids(service.events(JobKind.RUN, request, never)) for request in requests]
+    sampled = {"temperature": 1.0, "rule": "rejection", "max_new_tokens": 24}
+    alone = [run_ids(service, **sampled, seed=seed) for seed in range(6)]
     assert len(set(map(tuple, alone))) == len(alone)
     together: dict[int, list[int]] = {}
 
     def visit(seed: int) -> None:
-        together[seed] = ids(service.events(JobKind.RUN, requests[seed], never))
+        together[seed] = run_ids(service, **sampled, seed=seed)
 
     visitors = [threading.Thread(target=visit, args=(seed,)) for seed in range(6)]
     for visitor in visitors:

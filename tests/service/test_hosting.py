@@ -1,4 +1,4 @@
-"""A host's settings: which pairs are there, which are offered, and what a request may name."""
+"""A host's settings: the pairs that are loaded and offered, and the names that a request may use."""
 
 import subprocess
 import sys
@@ -11,6 +11,7 @@ from helpers.lent_gpu import Lender
 from helpers.tiny import tiny_pair
 
 import app
+from specdemo.engine.speculate import never
 from specdemo.pairs.presets import PRESETS, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import UserError
@@ -23,6 +24,7 @@ from specdemo.service.queue import Bounds
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 GIB = 2**30
 ROOT = Path(app.__file__).parent
+RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
 
 
 @pytest.fixture
@@ -38,8 +40,13 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
     monkeypatch.setenv("SPECDEMO_ALLOW_ANY_MODEL", "1")
     monkeypatch.setenv("SPECDEMO_MCP", "0")
     monkeypatch.setenv("SPECDEMO_PAIR", "gpt2-xl")
-    told = app.parse_settings(["--pair", "gpt2-large"])
-    assert (told.max_seconds, told.allow_any_model, told.mcp, told.pair) == (45.0, True, False, "gpt2-large")
+    settings = app.parse_settings(["--pair", "gpt2-large"])
+    assert (settings.max_seconds, settings.allow_any_model, settings.mcp, settings.pair) == (
+        45.0,
+        True,
+        False,
+        "gpt2-large",
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +54,7 @@ def test_settings_come_from_the_command_line_then_the_environment_then_defaults(
     [(one, True) for one in ("1", "true", "YES", "On")]
     + [(one, False) for one in ("", "0", "False", "no", "OFF", " ")],
 )
-def test_a_switch_of_the_environment_is_said_in_words(monkeypatch, value, on):
+def test_a_switch_of_the_environment_is_a_word(monkeypatch, value, on):
     switches = [name for name, default in vars(app.parse_settings([])).items() if default is False]
     assert {"learn", "mcp", "only_pair", "allow_any_model"} <= {*switches}
     for name in switches:
@@ -56,7 +63,7 @@ def test_a_switch_of_the_environment_is_said_in_words(monkeypatch, value, on):
     assert [settings[name] for name in switches] == [on] * len(switches)
 
 
-def test_presets_are_offered_as_far_as_they_fit_beside_the_pair_at_home(monkeypatch, roomy):
+def test_presets_are_offered_if_they_fit_next_to_the_pair_at_home(monkeypatch, roomy):
     everything = Hosting(device="cpu").offered_pairs()
     assert list(everything.titles) == [preset.name for preset in PRESETS]
     home = preset_named("embedded").needed_bytes("auto")
@@ -81,14 +88,14 @@ def test_a_host_may_offer_nothing_else_or_another_pair_at_home(roomy):
 @pytest.mark.parametrize(
     ("wrong", "words"), [({"device": "cuda:9"}, "cannot be used here"), ({"precision": "x"}, "Unknown")]
 )
-def test_a_device_or_precision_that_is_not_there_is_refused_at_the_start(wrong, words):
+def test_an_unknown_device_or_precision_is_refused_at_the_start(wrong, words):
     with pytest.raises(UserError, match=words):
         Hosting(**wrong).offered_pairs()
 
 
 @pytest.mark.parametrize("bounds", [(-1, 1.0), (10**6, 1.0), (1, 0.0), (1, float("nan")), (1, float("inf"))])
 def test_bounds_have_bounds(bounds):
-    with pytest.raises(UserError, match="may wait"):
+    with pytest.raises(UserError, match="--max-waiting must be between"):
         Bounds(*bounds)
 
 
@@ -117,11 +124,10 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     monkeypatch.chdir(ROOT)
     host = Hosting(device="cpu", any_model=True)
     service = host.service(host.offered_pairs())
-    request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
     for name in (None, "smollm2-1.7b", "some/target, some/draft"):
-        assert list(service.events(JobKind.RUN, request, lambda: False, name))[-1]["type"] == "end"
+        assert list(service.events(JobKind.RUN, RUN, never, name))[-1]["type"] == "end"
     with pytest.raises(UserError, match="a folder of this machine has that name"):
-        list(service.events(JobKind.RUN, request, lambda: False, "assets/draft, assets/draft"))
+        list(service.events(JobKind.RUN, RUN, never, "assets/draft, assets/draft"))
     assert [sources.target for sources in loaded] == [
         "embedded",
         "HuggingFaceTB/SmolLM2-1.7B-Instruct",
@@ -131,7 +137,7 @@ def test_a_request_loads_the_pair_it_names(monkeypatch, roomy):
     assert {sources.device for sources in loaded} == {"cpu"}
 
 
-def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monkeypatch, roomy):
+def test_the_pair_at_home_is_not_measured_during_a_guest_s_job(monkeypatch, roomy):
     measuring, measured = threading.Event(), []
 
     def load_home(_sources: Sources, alone: Any, **_options: Any) -> Any:
@@ -143,14 +149,13 @@ def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monk
     monkeypatch.setattr(hosting, "assemble_pair", lambda *_sources, **_options: tiny_pair())
     host = Hosting(device="cpu")
     service = host.service(host.offered_pairs())
-    request = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
-    guest = service.events(JobKind.RUN, request, lambda: False, "gpt2-large")
+    guest = service.events(JobKind.RUN, RUN, never, "gpt2-large")
     while next(guest)["type"] != "round":
         pass
     service.load()
     assert measuring.wait(5) and not measured
     assert list(guest)[-1]["type"] == "end"
-    assert list(service.events(JobKind.RUN, request, lambda: False))[-1]["type"] == "end"
+    assert list(service.events(JobKind.RUN, RUN, never))[-1]["type"] == "end"
     assert measured == ["device"]
 
 
@@ -173,14 +178,14 @@ def test_the_pair_at_home_is_measured_in_the_queue_not_beside_a_guest_s_job(monk
         {"home": 1},
     ],
 )
-def test_what_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name):
+def test_a_pair_that_is_not_offered_is_refused_whether_or_not_any_model_is_allowed(name):
     for any_model in (False, True):
         with pytest.raises(UserError, match=r"^Unknown pair .*; choose one of: embedded") as refused:
             OfferedPairs(any_model=any_model).named(name)
         assert "\n" not in str(refused.value)
 
 
-def test_any_two_models_may_be_named_only_where_the_host_allows_it():
+def test_any_two_models_may_be_named_only_if_the_host_allows_it():
     name = "some/target, some/draft"
     assert OfferedPairs(any_model=True).named(name) == name
     assert OfferedPairs(any_model=True).named("some/target,some/draft") == name
@@ -192,7 +197,7 @@ def test_any_two_models_may_be_named_only_where_the_host_allows_it():
     }
 
 
-def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(monkeypatch, roomy):
+def test_if_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(monkeypatch, roomy):
     lender, assembled = Lender(), []
 
     def assemble(sources: Sources, checked_on: str, **_options: Any) -> Any:
@@ -207,14 +212,12 @@ def test_where_the_gpu_is_lent_by_the_call_the_weights_are_placed_at_the_start(m
     assert list(offer.titles) == ["embedded"] and not offer.any_model
     service = host.service(offer)
     assert assembled == [("cuda", "cpu")]
-    events = list(
-        service.events(JobKind.RUN, {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}, lambda: False)
-    )
+    events = list(service.events(JobKind.RUN, RUN, never))
     assert events[-1]["type"] == "end" and len(lender.processes) == 1
 
 
 @pytest.mark.slow
-def test_the_lender_s_package_comes_before_torch_and_nobody_is_told_of_visitors(tmp_path):
+def test_the_lender_s_package_is_imported_before_torch_and_nobody_gets_reports_on_visitors(tmp_path):
     (tmp_path / "spaces.py").write_text("import sys\nassert 'torch' not in sys.modules\nGPU = None\n")
     code = (
         "import os, app; from specdemo.service.startup import ZERO_GPU; assert ZERO_GPU;"

@@ -1,4 +1,4 @@
-"""Learning while serving: the same text, drafts that are right more often, nothing kept elsewhere."""
+"""Learning while serving: the same text, and more draft tokens accepted."""
 
 from collections import Counter
 from dataclasses import replace
@@ -56,7 +56,7 @@ def test_a_second_run_is_drafted_from_the_first_and_writes_the_same(pair, learne
     assert learner.contexts > 0
 
 
-def test_every_drafter_teaches_and_a_run_that_was_stopped_does(pair, learner):
+def test_the_table_learns_from_every_drafter_and_from_a_stopped_run(pair, learner):
     rounds(pair, drafter="draft-model")
     assert len(learner.visits) == 1
     request = jobs.checked(JobKind.RUN, RUN)
@@ -65,8 +65,8 @@ def test_every_drafter_teaches_and_a_run_that_was_stopped_does(pair, learner):
     assert 0 < learner.visits[-1].tokens < learner.visits[0].tokens
 
 
-def test_a_seed_used_again_is_drawn_with_other_numbers(pair):
-    """Else the table would know what the coins of the second run say, and the text be another's."""
+def test_a_seed_used_again_gives_other_draws(pair):
+    """Otherwise the table would know the draws of the second run, and the text would not be the target's."""
     asked = {
         "temperature": 1.0,
         "top_k": 3,
@@ -82,16 +82,16 @@ def test_a_seed_used_again_is_drawn_with_other_numbers(pair):
             counts[written(rounds(pupil, seed=seed, **asked))[0]] += 1
     assert len(once) == 3 and once.total() == twice.total() == 200
     apart = sum(abs(once[token] - twice[token]) for token in once | twice) / 400
-    assert apart < 0.15, "total variation; chance makes 0.05 of it, the same numbers 0.24"
+    assert apart < 0.15, "total variation: 0.05 by chance, 0.24 with the same draws"
 
 
-def test_a_pair_that_does_not_learn_is_as_it_was():
+def test_a_pair_that_does_not_learn_gets_no_table():
     pair = tiny_pair()
     rounds(pair, drafter="draft-model")
     assert pair.n_gram is None
 
 
-def test_a_pair_that_is_loaded_once_more_goes_on_with_what_was_learned(pair, learner):
+def test_a_pair_that_is_loaded_again_keeps_its_learned_table(pair, learner):
     rounds(pair)
     again = learner.pupil(tiny_pair())
     assert again.n_gram is pair.n_gram and learner.contexts > 0
@@ -108,10 +108,10 @@ def test_a_host_may_have_the_pair_at_home_learn(monkeypatch, learner):
     service = host.service(OfferedPairs("gpt2-large", {"gpt2-large": "", "gpt2-xl": ""}))
     for name, visits in (("gpt2-large", 1), ("gpt2-xl", 1), ("gpt2-large", 2)):
         list(service.events(JobKind.RUN, RUN | {"drafter": "draft-model"}, lambda: False, name))
-        assert len(learner.visits) == visits, "guests come and go, and teach nobody"
+        assert len(learner.visits) == visits, "only the pair at home learns"
 
 
-def test_where_each_call_has_a_process_of_its_own_nothing_could_be_kept(monkeypatch, learner):
+def test_a_gpu_lent_by_the_call_cannot_learn(monkeypatch, learner):
     monkeypatch.setattr(hosting, "ZERO_GPU", True)
     with pytest.raises(UserError, match="start without --learn"):
         Hosting(learner=learner).service(OfferedPairs())

@@ -1,4 +1,4 @@
-"""Pairs in memory: the one at home stays, guests take turns, failures are told and tried again."""
+"""Pairs in memory: the one at home stays, guests take turns, a failed load is reported and tried again."""
 
 import threading
 import weakref
@@ -6,18 +6,15 @@ from typing import Any
 
 import pytest
 
+from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
 from specdemo.service.pair_pool import IN_THE_LOG, PairPool, without_folders
 
 HOME = "home"
 
 
-def never() -> bool:
-    return False
-
-
 class Models:
-    """A loader of stand-in pairs that remembers what it loaded."""
+    """A loader of stand-in pairs that records the names it loaded."""
 
     def __init__(self) -> None:
         self.loaded: list[str] = []
@@ -46,12 +43,19 @@ def pool(models: Models) -> PairPool:
 
 
 def borrow(pool: PairPool, name: str, stop: Any = never) -> Any:
-    """Borrow to the end of waiting."""
+    """Return the pair when it is there."""
     return finished(pool.borrow(name, stop))
 
 
+def visit(pool: PairPool, name: str) -> Any:
+    """Borrow and give back."""
+    pair = borrow(pool, name)
+    pool.give_back(name)
+    return pair
+
+
 def finished(waiting: Any) -> Any:
-    """What waiting came to."""
+    """Return the result of waiting."""
     while True:
         try:
             next(waiting)
@@ -66,35 +70,32 @@ def texts(waiting: Any, count: int) -> list[str]:
 def test_the_pair_at_home_is_loaded_once_and_stays(pool, models):
     pool.begin()
     first, second = borrow(pool, HOME), borrow(pool, HOME)
-    assert first.pair is second.pair
-    first.give_back(), second.give_back()
-    borrow(pool, "guest").give_back()
-    assert borrow(pool, HOME).pair is first.pair and models.loaded == [HOME, "guest"]
+    assert first is second
+    visit(pool, "guest")
+    assert borrow(pool, HOME) is first and models.loaded == [HOME, "guest"]
 
 
-def test_progress_is_told_while_loading(pool, models):
+def test_progress_is_shown_while_loading(pool, models):
     models.gate.clear()
     waiting = pool.borrow(HOME, never)
     assert texts(waiting, 2)[-1] == f"Loading {HOME}"
     models.gate.set()
-    assert borrow(pool, HOME).pair
+    assert borrow(pool, HOME)
 
 
-def test_a_guest_stays_for_the_next_who_asks_for_it(pool, models):
-    borrow(pool, "a").give_back()
+def test_a_guest_stays_for_the_next_visitor_who_asks_for_it(pool, models):
+    visit(pool, "a")
     again = borrow(pool, "a")
-    assert models.loaded == ["a"]
-    both = borrow(pool, "a")
-    assert both.pair is again.pair
+    assert models.loaded == ["a"] and borrow(pool, "a") is again
 
 
 def test_another_guest_waits_until_nobody_uses_the_first(pool, models):
-    using = borrow(pool, "a")
+    borrow(pool, "a")
     waiting = pool.borrow("b", never)
     assert "Other visitors still use other models" in texts(waiting, 2)
     assert models.loaded == ["a"]
-    using.give_back()
-    assert finished(waiting).pair[0] == "b" and models.loaded == ["a", "b"]
+    pool.give_back("a")
+    assert finished(waiting)[0] == "b" and models.loaded == ["a", "b"]
 
 
 def test_guests_are_served_in_order_of_arrival_even_if_a_later_one_is_there(pool, models):
@@ -103,22 +104,22 @@ def test_guests_are_served_in_order_of_arrival_even_if_a_later_one_is_there(pool
     next(other)
     again = pool.borrow("a", never)
     assert texts(again, 1) == ["Other visitors still use other models"]
-    assert borrow(pool, HOME).pair  # home is never in the way
+    assert borrow(pool, HOME)  # home is never in the way
     other.close()
-    assert finished(again).pair is using.pair
+    assert finished(again) is using
 
 
 def test_stop_ends_waiting_and_leaves_no_user_behind(pool, models):
-    using = borrow(pool, "a")
+    borrow(pool, "a")
     assert borrow(pool, "b", lambda: True) is None
-    using.give_back()
+    pool.give_back("a")
     models.gate.clear()
     assert borrow(pool, "b", lambda: True) is None
     models.gate.set()
-    assert borrow(pool, "c").pair[0] == "c"
+    assert borrow(pool, "c")[0] == "c"
 
 
-def test_a_guest_that_is_still_being_loaded_is_not_put_away(pool, models):
+def test_a_guest_that_is_still_being_loaded_is_not_replaced(pool, models):
     models.gate.clear()
     gone = pool.borrow("a", never)
     next(gone)
@@ -126,23 +127,21 @@ def test_a_guest_that_is_still_being_loaded_is_not_put_away(pool, models):
     waiting = pool.borrow("b", never)
     next(waiting)
     models.gate.set()
-    assert finished(waiting).pair[0] == "b" and models.loaded == ["a", "b"]
+    assert finished(waiting)[0] == "b" and models.loaded == ["a", "b"]
 
 
-def test_a_failed_load_is_told_and_tried_again(pool, models):
+def test_a_failed_load_is_reported_and_tried_again(pool, models):
     models.failing = ["a", HOME]
     for name in ("a", HOME):
         with pytest.raises(UserError, match=f"{name} is not there"):
             borrow(pool, name)
-        loan = borrow(pool, name)
-        assert loan.pair[0] == name
-        loan.give_back()
+        assert visit(pool, name)[0] == name
     asked = iter([False] * 8)
-    assert borrow(pool, "b", lambda: next(asked, True)), "nobody is left that uses the other guest"
+    assert borrow(pool, "b", lambda: next(asked, True)), "nobody still uses the other guest"
 
 
 class Panic(BaseException):
-    """What libraries in other languages raise where they give up."""
+    """The kind of error that libraries in other languages raise."""
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError("of all\nthings"), Panic("of all\nthings")])
@@ -165,13 +164,13 @@ def test_an_unforeseen_failure_while_loading_is_a_sentence_too(failure):
         OSError("[Errno 30] Read-only file system: '/srv/x'"),
     ],
 )
-def test_folders_of_the_server_are_named_in_its_log_only(failure, caplog):
+def test_folders_of_the_server_appear_in_its_log_only(failure, caplog):
     def loader(name: str, progress: Any) -> Any:
         raise failure
 
-    with pytest.raises(UserError) as told:
+    with pytest.raises(UserError) as raised:
         borrow(PairPool(loader, HOME), HOME)
-    assert str(told.value) == IN_THE_LOG and str(failure) in caplog.text
+    assert str(raised.value) == IN_THE_LOG and str(failure) in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -182,11 +181,11 @@ def test_folders_of_the_server_are_named_in_its_log_only(failure, caplog):
         "It writes 5 tokens/s; choose another.",
     ],
 )
-def test_a_load_that_failed_for_another_reason_tells_it(sentence):
+def test_other_reasons_of_a_failed_load_are_shown(sentence):
     assert without_folders(sentence) == sentence
 
 
-def test_of_a_failed_load_only_the_sentence_is_kept():
+def test_a_failed_load_keeps_only_its_sentence():
     kept: list[Any] = []
 
     def loader(name: str, progress: Any) -> Any:
@@ -200,24 +199,23 @@ def test_of_a_failed_load_only_the_sentence_is_kept():
     assert kept[0]() is None
 
 
-def test_after_a_device_is_lost_everything_on_it_is_loaded_anew(pool, models):
-    first, guest = borrow(pool, HOME), borrow(pool, "guest")
-    guest.give_back()
-    pool.forget(first.pair)
+def test_after_a_device_is_lost_all_its_pairs_are_loaded_again(pool, models):
+    first, guest = borrow(pool, HOME), visit(pool, "guest")
+    pool.forget(first)
     second = borrow(pool, HOME)
-    assert second.pair != first.pair and borrow(pool, "guest").pair != guest.pair
-    pool.forget(first.pair)
-    assert borrow(pool, HOME).pair is second.pair
+    assert second != first and borrow(pool, "guest") != guest
+    pool.forget(first)
+    assert borrow(pool, HOME) is second
 
 
-def test_who_waits_while_a_pair_is_forgotten_waits_for_the_new_one(pool, models):
+def test_a_visitor_who_waits_while_a_pair_is_lost_gets_the_new_one(pool, models):
     models.gate.clear()
     waiting = pool.borrow(HOME, never)
     next(waiting)
     models.gate.set()
     first = borrow(pool, HOME)
     models.gate.clear()
-    pool.forget(first.pair)
+    pool.forget(first)
     assert len(texts(waiting, 3)) == 3
     models.gate.set()
-    assert finished(waiting).pair != first.pair
+    assert finished(waiting) != first

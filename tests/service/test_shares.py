@@ -1,4 +1,4 @@
-"""What one visitor can have of a queue: a share, and no more than half of it where others want some."""
+"""A visitor's share of the queue: three jobs, and not more than half of a full queue if others wait."""
 
 import threading
 from collections.abc import Iterator
@@ -6,23 +6,21 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from helpers.reading import Reading, until
 
+from specdemo.engine.speculate import never
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds, JobQueue
 from specdemo.service.service import Service, local_service
-from specdemo.service.shares import MOST_EACH, Visitor
+from specdemo.service.shares import MAX_EACH, Visitor
 
 KINDS = ("run", "play", "class", "quiz", "prove", "measure")
 SHARE = (
     r"^One job of a kind and 3 in all may wait or run for each {}; wait for one to end, or stop it first\.$"
 )
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
-
-
-def never() -> bool:
-    return False
 
 
 def page(number: int, address: str = "10.0.0.1") -> Visitor:
@@ -41,7 +39,7 @@ def held() -> Iterator[ExitStack]:
 )
 def test_a_visitor_has_one_job_of_a_kind_and_three_in_all(held, who, whose):
     queue = JobQueue()
-    for kind in KINDS[:MOST_EACH]:
+    for kind in KINDS[:MAX_EACH]:
         held.enter_context(queue.place(kind, who))
         with pytest.raises(UserError, match=SHARE.format(whose)):
             held.enter_context(queue.place(kind, who))
@@ -49,21 +47,12 @@ def test_a_visitor_has_one_job_of_a_kind_and_three_in_all(held, who, whose):
         held.enter_context(queue.place(KINDS[-1], who))
     for other in (page(2), Visitor("10.0.0.2"), None, None):
         held.enter_context(queue.place("run", other))
+    held.close()
+    held.enter_context(queue.place("run", who))
 
 
-def test_a_place_is_free_again_when_its_visitor_leaves():
-    queue = JobQueue()
-    for _ in range(3):
-        with queue.place("run", page(1)):
-            pass
-    with pytest.raises(ZeroDivisionError), queue.place("run", page(1)):
-        _ = 1 / 0
-    with queue.place("run", page(1)):
-        pass
-
-
-def test_an_address_with_over_half_of_a_full_line_makes_room_for_others(held):
-    queue = JobQueue(Bounds(most_waiting=6))
+def test_an_address_with_over_half_of_a_full_queue_makes_room_for_others(held):
+    queue = JobQueue(Bounds(max_waiting=6))
     greedy = [held.enter_context(queue.place("run", page(number))) for number in range(6)]
     with pytest.raises(UserError, match="queue is full: 6 are waiting"):
         held.enter_context(queue.place("run", page(7)))
@@ -78,48 +67,33 @@ def test_an_address_with_over_half_of_a_full_line_makes_room_for_others(held):
     assert all(place.refused is None for place in others)
 
 
-def test_who_loses_their_place_while_waiting_is_told(held):
-    queue, begun, release = JobQueue(Bounds(most_waiting=2)), threading.Event(), threading.Event()
-
-    def job(_tell: Any, _stop: Any) -> None:
-        begun.set()
-        release.wait(5)
-
-    def visit() -> None:
-        with queue.place("run", page(0)) as place:
-            list(queue.turn(place, job, never))
-
-    running = threading.Thread(target=visit)
-    running.start()
-    begun.wait(5)
-    held.enter_context(queue.place("run", page(1)))
-    place = held.enter_context(queue.place("run", page(2)))
-    waiting = queue.turn(place, job, never)
-    assert next(waiting)["ahead"] == 1
-    held.enter_context(queue.place("run", page(3, "10.0.1.3")))
-    with pytest.raises(UserError, match="more than half"):
-        list(waiting)
-    release.set()
-    running.join(5)
-
-
-def gated_service(bounds: Bounds, gate: threading.Event) -> Service:
-    """Models that are there when the gate opens, and jobs that do nothing."""
+def gated_service(bounds: Bounds, models: threading.Event, device: threading.Event) -> Service:
+    """Models that are loaded and jobs that end when the events are set."""
 
     def load(name: str, _progress: Any) -> Any:
-        assert gate.wait(10)
+        assert models.wait(10)
         return name
 
     def perform(_pair: Any, _request: Any, _stop: Any) -> Iterator[Any]:
+        device.wait(10)
         yield {"type": "done"}
 
     return local_service(load, OfferedPairs("home", {"home": "", "a": "", "b": ""}), bounds, perform)
 
 
+@pytest.fixture
+def models() -> threading.Event:
+    return threading.Event()
+
+
+@pytest.fixture
+def device() -> threading.Event:
+    return threading.Event()
+
+
 @pytest.mark.parametrize("pair", ["home", "a"])
-def test_who_waits_for_models_has_a_place_as_well(pair):
-    gate = threading.Event()
-    service = gated_service(Bounds(most_waiting=3), gate)
+def test_a_visitor_who_waits_for_models_has_a_place_as_well(models, device, pair):
+    service = gated_service(Bounds(max_waiting=3), models, device)
     waiting = [service.events(JobKind.RUN, RUN, never, pair, page(number)) for number in range(3)]
     for one in waiting:
         assert next(one)["type"] == "progress"
@@ -127,20 +101,31 @@ def test_who_waits_for_models_has_a_place_as_well(pair):
         next(service.events(JobKind.RUN, RUN, never, "b", page(3)))
     with pytest.raises(UserError, match=SHARE.format("page")):
         next(service.events(JobKind.RUN, RUN, never, "b", page(0)))
-    gate.set()
+    models.set(), device.set()
     assert [list(one)[-1]["type"] for one in waiting] == ["done"] * 3
     assert list(service.events(JobKind.RUN, RUN, never, "b", page(0)))[-1]["type"] == "done"
 
 
-def test_a_place_lost_while_waiting_for_models_is_told_and_leaves_no_user_behind():
-    gate = threading.Event()
-    service = gated_service(Bounds(most_waiting=2), gate)
+def test_a_place_lost_while_waiting_for_models_is_reported_and_leaves_no_user_behind(models, device):
+    service = gated_service(Bounds(max_waiting=2), models, device)
     first, second = (service.events(JobKind.RUN, RUN, never, "a", page(number)) for number in range(2))
     next(first), next(second)
     other = service.events(JobKind.RUN, RUN, never, "b", page(2, "10.0.1.1"))
     next(other)
     with pytest.raises(UserError, match="more than half"):
         list(second)
-    gate.set()
+    models.set(), device.set()
     assert list(first)[-1]["type"] == "done" and list(other)[-1]["type"] == "done"
     assert list(service.events(JobKind.RUN, RUN, never, "a", page(1)))[-1]["type"] == "done"
+
+
+def test_a_place_lost_while_waiting_for_the_device_is_reported(models, device):
+    models.set()
+    service = gated_service(Bounds(max_waiting=2), models, device)
+    readings = []
+    for visitor in (page(0), page(1), page(2), page(3, "10.0.1.3")):
+        readings.append(Reading(service.events(JobKind.RUN, RUN, never, "home", visitor)))
+        until(lambda: readings[-1].events)
+    device.set()
+    failures = [str(one.wait().failure or "") for one in readings]
+    assert "more than half" in failures[2] and failures[:2] == ["", ""] and failures[3] == ""

@@ -1,4 +1,4 @@
-"""Jobs on a GPU lent by the call: another process computes, and stops when it is told to."""
+"""Jobs on a GPU that is lent by the call: another process computes, and a stop reaches it."""
 
 import os
 import time
@@ -9,6 +9,7 @@ from helpers.lent_gpu import CONTEXT, Lender
 from helpers.tiny import service_of, tiny_pair
 
 import specdemo.pairs.calibrate
+from specdemo.engine.speculate import never
 from specdemo.pairs.pair import Pair
 from specdemo.records.limits import UserError
 from specdemo.service.jobs import KINDS, JobKind, LostDeviceError, checked, perform
@@ -19,10 +20,6 @@ REQUEST = {"prompt": "abc", "mode": "raw", "max_new_tokens": 12}
 LONG = {**REQUEST, "max_new_tokens": 300}
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
-
-
-def never() -> bool:
-    return False
 
 
 @pytest.fixture
@@ -44,14 +41,14 @@ def emitted(events: Any) -> list[Any]:
     return [event["round"]["emission"] for event in events if event.get("lane") == "speculative"]
 
 
-def test_a_call_gives_what_this_process_would_and_computes_elsewhere(service, lender, pair):
+def test_a_call_computes_in_another_process_and_gives_the_same_events(service, lender, pair):
     here = emitted(service_of(pair).events(JobKind.RUN, REQUEST, never))
     pair.costs.known.clear()
     events = list(service.events(JobKind.RUN, REQUEST, never))
     assert [event["type"] for event in events if event["type"] != "progress"][-1] == "end"
     assert emitted(events) == here
     assert lender.processes and os.getpid() not in lender.processes
-    assert not pair.costs.known, "what is measured is measured inside the call"
+    assert not pair.costs.known, "only the call measures"
 
 
 def test_every_kind_of_job_is_done_inside_calls(service, lender):
@@ -77,7 +74,7 @@ def test_stop_reaches_the_other_process(service):
     assert len(emitted(events)) < 100
 
 
-def test_who_leaves_ends_the_call_and_the_next_visitor_is_served(service, lender):
+def test_a_visitor_who_leaves_ends_the_call_and_the_next_one_is_served(service, lender):
     source = service.events(JobKind.RUN, LONG, never)
     while next(source)["type"] != "round":
         pass
@@ -96,7 +93,7 @@ def test_a_refusal_inside_the_call_keeps_its_sentence(service, pair):
     assert list(service.events(JobKind.RUN, REQUEST, never))[-1]["type"] == "end"
 
 
-def test_a_gpu_that_cannot_be_had_is_told_in_the_host_s_words(service, lender):
+def test_a_gpu_that_is_not_lent_is_reported_in_the_lender_s_words(service, lender):
     lender.refusal = RuntimeError()
     lender.refusal.message = "You have exceeded\nyour quota"  # type: ignore[attr-defined]
     with pytest.raises(UserError, match=r"could not be used \(You have exceeded your quota\); please try"):
@@ -132,12 +129,12 @@ def test_the_time_of_a_run_follows_from_its_lanes_and_tokens(raw, seconds):
     assert seconds_for(JobKind.RUN, raw, costs_known=True) == max(MIN_S, seconds - 15)
 
 
-def test_every_other_kind_of_job_has_a_time_of_its_own():
+def test_every_kind_of_job_has_a_time():
     assert {*JOB_S, JobKind.RUN} == {*JobKind}
     assert all(MIN_S <= seconds_for(kind, {}) <= MAX_S for kind in JobKind)
 
 
-def test_what_a_call_measured_is_not_measured_again_by_the_next_one(service, pair, lender, monkeypatch):
+def test_pass_costs_of_one_call_are_not_measured_again_by_the_next(service, pair, lender, monkeypatch):
     pair.costs.known.clear()
     measured = CONTEXT.Value("i", 0)
     find = specdemo.pairs.calibrate.find_batch_invariant_rows

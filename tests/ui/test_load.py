@@ -17,7 +17,7 @@ from specdemo.service.queue import Bounds
 from specdemo.service.service import Service, local_service
 from specdemo.ui.page import build_page, launch_options
 
-BOUNDS = Bounds(most_waiting=8, most_seconds=5.0)
+BOUNDS = Bounds(max_waiting=8, max_seconds=5.0)
 FULL = re.compile(r"The queue is full: 8 are waiting already; please try again in about \d+ s\.")
 
 DISPLACED = re.compile(
@@ -58,7 +58,7 @@ def test_fifty_visitors_at_once_each_get_a_right_run_or_a_clear_refusal(url, vis
     outcomes = storm(url, requests)
     right = [o for o, ids in zip(outcomes, alone, strict=True) if o.ids == ids]
     refused = [o for o in outcomes if o.refusal]
-    assert len(right) + len(refused) == len(requests) and len(right) >= 1 + BOUNDS.most_waiting
+    assert len(right) + len(refused) == len(requests) and len(right) >= 1 + BOUNDS.max_waiting
     assert all(FULL.fullmatch(str(o.refusal)) for o in refused)
     assert visit(visitor, **requests[0]).ids == alone[0]
 
@@ -89,14 +89,14 @@ def test_a_greedy_client_takes_no_more_than_half_of_the_places_from_fifty_visito
     requests = requests_of(49, tokens=16)
     alone = [visit(visitor, **request).ids for request in requests]
     with greedy_client(url, visitor) as asked:
-        while len(service._queue._taken) < 1 + BOUNDS.most_waiting:
+        while len(service._queue._taken) < 1 + BOUNDS.max_waiting:
             time.sleep(0.01)
         outcomes = storm(url, requests)
-        assert len(asked) > BOUNDS.most_waiting
+        assert len(asked) > BOUNDS.max_waiting
     right = [o for o, ids in zip(outcomes, alone, strict=True) if o.ids == ids]
     refused = [o for o in outcomes if o.refusal]
     assert len(right) + len(refused) == len(requests)
-    assert len(right) >= BOUNDS.most_waiting // 2
+    assert len(right) >= BOUNDS.max_waiting // 2
     said = [str(o.refusal) for o in refused]
     assert [words for words in said if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
     while service._queue._taken:
@@ -131,7 +131,7 @@ def test_who_disconnects_frees_the_device_and_nothing_more_is_done_for_them(url,
 
 def test_a_run_that_takes_too_long_is_ended_and_keeps_what_it_wrote(service, visitor, monkeypatch):
     session = uuid.uuid4().hex
-    monkeypatch.setattr(service._queue, "bounds", Bounds(most_waiting=8, most_seconds=0.3))
+    monkeypatch.setattr(service._queue, "bounds", Bounds(max_waiting=8, max_seconds=0.3))
     visitor.join("run", {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}, session)
     texts: list[str] = []
     for message in visitor.messages(session):

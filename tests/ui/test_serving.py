@@ -134,7 +134,7 @@ from types import SimpleNamespace
 sys.path[:0] = ["tests"]
 import torch
 from helpers.tiny import tiny_pair
-from specdemo.service import hosting, service
+from specdemo.service import hosting, jobs, service
 
 flag, lost, new_zeros = Path(sys.argv.pop()), [], torch.Tensor.new_zeros
 
@@ -148,7 +148,7 @@ def allocated(*args, **options):
 
 torch.set_num_threads(1)
 torch.Tensor.new_zeros = allocated
-service.devices_answer = lambda: not lost
+jobs.devices_answer = lambda: not lost
 local = service.local_service
 hosting.Hosting.service = lambda self, offer: local(lambda *_: tiny_pair(), offer, self.bounds)
 runpy.run_path("app.py", run_name="__main__")

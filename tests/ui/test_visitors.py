@@ -34,9 +34,7 @@ class Hall:
     """Jobs that hold the device until the test lets them go."""
 
     def __init__(self) -> None:
-        self.service = local_service(
-            lambda name, _progress: name, None, Bounds(most_waiting=8), self._perform
-        )  # type: ignore[arg-type, return-value]
+        self.service = local_service(lambda name, _progress: name, None, Bounds(max_waiting=8), self._perform)  # type: ignore[arg-type, return-value]
         self.open = threading.Event()
         self.payload = ""
 

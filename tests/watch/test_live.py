@@ -105,7 +105,7 @@ def test_the_request_has_the_visitors_settings(opened):
 
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang", "lm-studio"])
-def test_no_server_is_asked_for_what_another_one_understands(opened, kind):
+def test_each_request_has_only_fields_that_its_server_knows(opened, kind):
     models, name, *_ = SERVERS[kind]
     server = opened.enter_context(stand_in(models, replayed(name)))
     seen(server)
@@ -124,7 +124,7 @@ def test_a_server_of_an_unknown_kind_is_shown_in_pieces(opened, owner):
 
 
 @pytest.mark.parametrize("kind", ["llama", "vllm", "sglang", "lm-studio"])
-def test_a_stop_in_the_middle_ends_the_run_and_keeps_what_came(opened, kind):
+def test_a_stop_in_the_middle_ends_the_run_and_keeps_its_tokens(opened, kind):
     models, name, *_ = SERVERS[kind]
     server = opened.enter_context(stand_in(models, replayed(name, pause_s=0.1)))
     stopped_at: list[float] = []

@@ -128,7 +128,7 @@ def test_a_stopped_run_frees_the_server(drafting):
     assert run_on(drafting.url, PROMPTS["paris"]).lanes["speculative"].finish is not Finish.STOPPED
 
 
-def test_who_leaves_while_the_prompt_is_read_frees_the_server(drafting):
+def test_a_stop_while_the_prompt_is_read_frees_the_server(drafting):
     config = parse_config({"prompt": "word " * 1500, "baseline": False})
     began: list[float] = []
     watched = WatchedRun(

@@ -58,7 +58,7 @@ def test_a_server_without_drafts_that_is_gone_is_reported_before_the_other_write
     assert not server.asked
 
 
-def test_a_race_stopped_while_it_drafts_keeps_what_was_written(opened):
+def test_a_race_stopped_while_it_drafts_keeps_its_tokens(opened):
     name = "llama-ngram-chat-numbers"
     server = opened.enter_context(stand_in("llama-models.json", replayed(name, pause_s=0.1)))
     alone = opened.enter_context(stand_in("llama-models.json", undrafted(name)))
@@ -79,7 +79,7 @@ def test_a_race_stopped_before_it_drafts_asks_the_server_for_nothing(opened):
 
 
 def test_a_race_of_pieces_claims_no_sameness(opened):
-    """Pieces are cut as they come, so two lanes differ in them where their texts do not."""
+    """Pieces are cut at random, so the pieces of two equal texts may differ."""
     whole = [{"choices": [{"delta": {"content": part}}]} for part in ("One, two", ", three.")]
     parts = [{"choices": [{"delta": {"content": part}}]} for part in ("One,", " two,", " three.")]
     server = opened.enter_context(stand_in("lmstudio-models.json", streamed(*whole)))

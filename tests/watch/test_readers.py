@@ -48,7 +48,7 @@ def vllm_events(*sizes: int, **metrics) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", LLAMA)
-def test_rounds_of_llama_cpp_add_up_to_what_it_counts_and_logs(name):
+def test_rounds_of_llama_cpp_add_up_to_its_counts_and_its_log(name):
     made = read(LlamaServerReader("it"), events_of(name))
     last = events_of(name)[-1]["timings"]
     drafted, accepted = last.get("draft_n", 0), last.get("draft_n_accepted", 0)
@@ -289,7 +289,7 @@ def test_a_vllm_that_contradicts_itself_is_refused(events, what):
 
 @pytest.mark.parametrize("name", DETAILED)
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_a_stopped_run_of_vllm_is_read_as_far_as_it_came(name, count):
+def test_a_stopped_run_of_vllm_keeps_its_text(name, count):
     made = read(VllmReader("it"), events_of(name)[:count])
     assert text_sent(name).startswith(made.text) and not made.end.has_rounds
 

@@ -1,4 +1,4 @@
-"""Over real HTTP: whatever a server does, a visitor gets one harmless sentence, and soon."""
+"""Hostile and broken servers over real HTTP: a visitor soon gets one harmless sentence."""
 
 import gzip
 import threading
@@ -37,7 +37,7 @@ def _short_patience(monkeypatch):
 
 @pytest.fixture
 def server() -> Iterator[StandIn]:
-    """A llama.cpp server that does well, until a test changes its answers."""
+    """A llama.cpp server with good answers, until a test changes them."""
     with stand_in("llama-models.json", replayed(GOOD)) as one:
         yield one
 
@@ -49,7 +49,7 @@ def run_on(server: StandIn, stop=lambda: False) -> tuple[WatchedRun, list[dict]]
 
 
 def refusal(server: StandIn, most_s: float = 5.0) -> str:
-    """The one sentence that a run ends with, without addresses; a good server runs afterwards."""
+    """Return the one sentence that ends a run, without addresses; then check a run of a good server."""
     began = time.monotonic()
     with pytest.raises(UserError) as raised:
         run_on(server)
@@ -177,7 +177,7 @@ def test_the_words_of_vllm_reach_the_visitor(server):
     ],
     ids=range(14),
 )
-def test_a_list_of_models_that_is_none_is_refused_in_one_sentence(server, models, words):
+def test_an_invalid_list_of_models_is_refused_in_one_sentence(server, models, words):
     server.models = models
     assert words in refusal(server)
 
@@ -237,7 +237,7 @@ NUMBERS = "9" * 5000
     ],
     ids=range(26),
 )
-def test_a_stream_that_is_none_is_refused_in_one_sentence(server, answer, words):
+def test_an_invalid_stream_is_refused_in_one_sentence(server, answer, words):
     server.stream = answer
     assert words in refusal(server)
 
@@ -265,7 +265,7 @@ def test_an_endless_stream_is_ended_before_it_fills_the_memory(server, answer, w
     finally:
         tracemalloc.stop()
     assert peak < 40_000_000
-    assert server.left.wait(5) and server.sent < most_sent, "the server saw that nobody listens any more"
+    assert server.left.wait(5) and server.sent < most_sent, "the server notices that its client has gone"
     server.stream = replayed(GOOD)
     assert run_on(server)[1][-1]["type"] == "end"
 
@@ -282,10 +282,10 @@ def test_a_stop_ends_any_wait_at_once_and_frees_the_server(monkeypatch, server, 
     _, events = run_on(server, stop.is_set)
     assert 0.25 < time.monotonic() - began < 1.3
     assert events[-1] == {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
-    assert server.left.wait(1), "the server saw that nobody waits any more"
+    assert server.left.wait(1), "the server notices that its client has gone"
 
 
-def test_who_leaves_frees_the_server(monkeypatch, server):
+def test_a_visitor_who_leaves_frees_the_server(monkeypatch, server):
     monkeypatch.setattr(stream, "SILENT_S", 30.0)
     server.stream = Answer(list(replayed("llama-ngram-chat-numbers"))[:8], ends="never")
     events = WatchedRun(Server("Box", server.url), CONFIG, lambda: False).events()
@@ -363,6 +363,6 @@ def test_a_model_is_called_by_its_name_without_its_folder(server, model, shown):
     assert trace_file.load(run.run.to_json().encode()).pair["target"] == shown
 
 
-def test_the_end_of_a_stream_is_where_it_says_so(server):
+def test_a_stream_ends_with_its_done_event(server):
     server.stream = Answer([*replayed(GOOD), DONE, b"data: {"], ends="cut")
     assert run_on(server)[1][-1]["totals"]["tokens"] == 6

@@ -1,4 +1,4 @@
-"""Traces of watched runs: what they may hold that own ones may not, and damaged ones."""
+"""Traces of watched runs: their differences from own ones, and damaged ones."""
 
 import copy
 
@@ -13,7 +13,7 @@ from specdemo.records.trace import dump
 
 @pytest.fixture
 def trace(opened) -> dict:
-    """A good trace of a watched run, to be spoilt."""
+    """A good trace of a watched run."""
     server = opened.enter_context(stand_in("vllm-models.json", replayed("vllm-chat-mixed-logprobs")))
     made = saved(seen(server))
     trace_file.load(dump(made))
@@ -40,7 +40,7 @@ def with_probabilities(trace: dict) -> None:
 
 
 def long_draft(trace: dict, length: int) -> None:
-    """The first draft with so many tokens; the rest of the run goes."""
+    """Give the first draft this many tokens, and end the run there."""
     rounds = trace["lanes"]["speculative"]["rounds"]
     place = rounds.index(drafting(trace))
     drafted = rounds[place]["drafted"]

@@ -1,4 +1,4 @@
-"""Watched servers beside the page's own models: who is asked, in which order, for how long."""
+"""Watched servers next to the page's own models: each request goes to its server, one at a time."""
 
 import threading
 import time
@@ -12,17 +12,18 @@ from specdemo.records.trace import Finish
 from specdemo.service.jobs import JobKind
 from specdemo.service.offered_pairs import OfferedPairs
 from specdemo.service.queue import Bounds
+from specdemo.service.service import RUNS_ONLY
 from specdemo.service.shares import Visitor
 from specdemo.watch.servers import Server
-from specdemo.watch.service import RUNS_ONLY, with_servers
+from specdemo.watch.service import with_servers
 
 
-def test_a_time_limit_keeps_what_came_and_says_so(opened):
+def test_a_time_limit_keeps_the_tokens_and_says_so(opened):
     slow = replayed("llama-ngram-chat-numbers", pause_s=0.1)
     server = opened.enter_context(stand_in("llama-models.json", slow))
-    box = watching(Server("Box", server.url), bounds=Bounds(most_seconds=1.0))
+    box = watching(Server("Box", server.url), bounds=Bounds(max_seconds=1.0))
     events = []
-    with pytest.raises(UserError, match="time limit of 1 s ended this, what was done until then is kept"):
+    with pytest.raises(UserError, match=r"time limit of 1 s ended this job\. Its results so far are kept"):
         for event in box.events(JobKind.RUN, RAW, lambda: False, "watch:Box"):
             events.append(event)
     assert events[-1]["finish"] == Finish.STOPPED and server.left.wait(1)
@@ -40,7 +41,7 @@ def test_a_watched_server_is_asked_for_runs_alone(kind):
 @pytest.mark.parametrize(
     "pair", [None, "embedded", "watch:Other", 7, ["watch:Box"], "Box", "http://127.0.0.1:1"]
 )
-def test_whoever_names_no_watched_server_gets_the_page_s_own_models(pair):
+def test_a_request_without_a_watched_server_gets_the_page_s_own_models(pair):
     own = Own()
     events = watching(Server("Box", "http://127.0.0.1:1"), own=own).events(
         JobKind.QUIZ, {}, lambda: False, pair
@@ -56,7 +57,7 @@ def test_settings_are_checked_before_a_server_is_asked(opened, key, value):
     assert not server.keys
 
 
-def test_servers_are_offered_beside_the_page_s_own_models():
+def test_servers_are_offered_next_to_the_page_s_own_models():
     offered = with_servers(OfferedPairs("embedded", {"embedded": "Small"}), [Server("Box", "http://x")])
     assert dict(offered.titles) == {"embedded": "Small", "watch:Box": "Box (watched)"}
     assert offered.watched == {"watch:Box"} and offered.home == "embedded"
