@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 import { acceptedCount, readingOrder, verdictSpan } from "./play_board.js";
-import { LETTERS } from "./quiz_words.js";
+import { LETTERS } from "./quiz_cards.js";
 import { Pieces, tokenSpan } from "./tokens.js";
 
 const MAX_BEST = 12;

@@ -1,4 +1,4 @@
-// The two things everyone who builds a piece of page needs. Text always becomes a text node.
+// Helpers for every part of the page: elements, forms, and what the browser stores. Text always becomes a text node.
 
 /** Up to this width a page is laid out for a phone, as in the style sheets. */
 export const PHONE_PX = 900;
@@ -44,4 +44,45 @@ export function replaceParts(root, first, ...others) {
 /** Have `node` say these words; where it says them already nothing is laid out anew, or read out again. */
 export function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
+}
+
+export function recall(key) {
+  return tried(() => localStorage.getItem(key));
+}
+
+export function remember(key, value) {
+  tried(() => localStorage.setItem(key, value));
+}
+
+export function forget(key) {
+  tried(() => localStorage.removeItem(key));
+}
+
+/** What this tab has kept, as it was given; null where there is nothing. */
+export function recallInTab(key) {
+  return tried(() => JSON.parse(sessionStorage.getItem(key)));
+}
+
+export function rememberInTab(key, value) {
+  tried(() => sessionStorage.setItem(key, JSON.stringify(value)));
+}
+
+export function forgetInTab(key) {
+  tried(() => sessionStorage.removeItem(key));
+}
+
+function tried(act) {
+  try {
+    return act();
+  } catch {
+    return null;
+  }
+}
+
+/** An empty bar that says to listeners what `label` names; its `value` goes from 0 to 1. */
+export function progressBar(label) {
+  const bar = element("progress", "sd-progress-bar");
+  bar.value = 0;
+  bar.setAttribute("aria-label", label);
+  return bar;
 }

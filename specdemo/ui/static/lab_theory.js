@@ -1,12 +1,10 @@
-// Theory: the surface that sliders move about in, and what an all-knowing drafter would have made of the last run.
+// The lab's answers without a job: the theory, the best draft lengths of the last run, and what the page has learned.
 
 import { rolesOf } from "./dom.js";
-import { Chart } from "./single_chart.js";
-import { answerOf, NO_RUN } from "./lab_run.js";
-import { runWords, shownAs, sliderWords, slidersOf } from "./lab_words.js";
-import { pageTheme } from "./plotly_setup.js";
+import { Chart, pageTheme } from "./plotly_chart.js";
+import { stageOfPage } from "./stage.js";
 
-const PATH = "../specdemo-lab/theory";
+const THEORY_PATH = "../specdemo-lab/theory";
 
 export class TheorySection {
   constructor(node, base, run) {
@@ -70,7 +68,7 @@ export class TheorySection {
   }
 
   question(theme) {
-    const url = new URL(PATH, this.base);
+    const url = new URL(THEORY_PATH, this.base);
     const asked = { theme, ...Object.fromEntries([...this.sliders].map(([name, { value }]) => [name, value])) };
     if (this.point) Object.assign(asked, { run_alpha: this.point.alpha, run_k: this.point.k });
     url.search = new URLSearchParams(asked);
@@ -113,4 +111,114 @@ export class OracleSection {
       return (roles["oracle-told"].textContent = error.message);
     }
   }
+}
+
+const RUN_PATH = "../specdemo-lab/run";
+export const NO_RUN = "There is no finished run on the page yet: make one under Run, or play a recorded one there.";
+
+export class RunOnStage {
+  constructor(base) {
+    this.url = new URL(RUN_PATH, base);
+    this.trace = null;
+  }
+
+  /** `{ point, oracle }` of the finished run on the stage; null where there is none. Throws the server's sentence. */
+  async look() {
+    const trace = stageOfPage()?.trace;
+    if (!trace?.end) return null;
+    if (trace !== this.trace) {
+      this.trace = trace;
+      this.answer = askAboutRun(this.url, trace.file());
+    }
+    return this.answer;
+  }
+}
+
+async function askAboutRun(url, file) {
+  return answerOf(await fetch(url, { method: "POST", body: JSON.stringify(file) }));
+}
+
+/** The JSON of a response, or its sentence thrown. */
+export async function answerOf(response) {
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.error ?? `The server could not be asked (status ${response.status}).`);
+  return answer;
+}
+
+const LEARNED_PATH = "../specdemo-lab/learned";
+
+export class LearnedSection {
+  /** Stays hidden where the page does not learn. */
+  constructor(node, base, learns) {
+    node.hidden = !learns;
+    if (!learns) return;
+    this.roles = rolesOf(node);
+    this.url = new URL(LEARNED_PATH, base);
+    this.chart = new Chart(this.roles["learned-chart"], base);
+    this.roles["ask-learned"].addEventListener("click", () => this.ask());
+    new IntersectionObserver((changes) => changes.some(({ isIntersecting }) => isIntersecting) && this.ask()).observe(node);
+  }
+
+  async ask() {
+    const { roles } = this;
+    try {
+      const { before, after, sentence, chart } = await answerOf(await fetch(this.url));
+      roles["learned-told"].textContent = sentence;
+      roles["learned-before"].textContent = shownAs.share(before);
+      roles["learned-after"].textContent = shownAs.share(after);
+      roles["learned-chart"].hidden = !chart;
+      return chart && this.chart.show(chart);
+    } catch (error) {
+      return (roles["learned-told"].textContent = error.message);
+    }
+  }
+}
+
+/** A figure as text, "–" where it is not defined. */
+export const shownAs = {
+  times: (value) => (value === null ? "–" : `${value.toFixed(2)}×`),
+  share: (value) => (value === null ? "–" : `${Math.round(100 * value)}%`),
+  two: (value) => (value === null ? "–" : value.toFixed(2)),
+  one: (value) => (value === null ? "–" : value.toFixed(1)),
+};
+
+/** A slider's value in words. */
+export const sliderWords = {
+  alpha: shownAs.share,
+  k: (value) => String(value),
+  c: (value) => String(Number(value.toFixed(3))),
+  growth: (value) => `+${Number((100 * value).toFixed(1))}%`,
+};
+
+/** The sliders of a run's point, each within its slider's reach (`[min, max]` by name). */
+export function slidersOf({ alpha, k, c, growth }, reach) {
+  const values = { alpha, k: Math.round(k), c, growth };
+  const within = ([name, value]) => [name, Math.min(Math.max(value, reach[name][0]), reach[name][1])];
+  return Object.fromEntries(Object.entries(values).map(within));
+}
+
+/** A run beside its theory, in one sentence. */
+export function runWords({ alpha, k, c, speedup, s_theory: theory }) {
+  const measured = speedup === null ? "" : `${shownAs.times(speedup)} measured, `;
+  return `The last run (α ${shownAs.share(alpha)}, k ${Number(k.toFixed(1))}, c ${Number(c.toFixed(3))}): ${measured}${shownAs.times(theory)} in theory.`;
+}
+
+/** The cells of a measured point, in the order of the table's columns. */
+export function cellsOf({ label, speedup, s_theory: theory, alpha, tau, tokens_per_s: rate, baseline_tokens_per_s: alone }) {
+  return [label, shownAs.times(speedup), shownAs.times(theory), shownAs.share(alpha), shownAs.two(tau), shownAs.one(rate), shownAs.one(alone)];
+}
+
+/** What one side of a condition is, and the figures under its speedup. */
+export function sideWords({ label, alpha, tau, c }) {
+  const cost = c === null ? "–" : Number(c.toPrecision(2));
+  const pairs = [["α", shownAs.share(alpha)], ["τ", shownAs.two(tau)], ["c", cost]];
+  return [label, pairs.map((pair) => pair.join("\u00a0")).join(" · ")];
+}
+
+const NUMBER_FIELDS = ["max_new_tokens", "prompts", "k", "temperature"];
+
+/** A form's fields, all texts, as a request; what is not a number goes as it is, for the server to refuse. */
+export function requestOf(fields) {
+  const value = ([name, text]) => [name, NUMBER_FIELDS.includes(name) && text.trim() && !Number.isNaN(Number(text)) ? Number(text) : text];
+  return Object.fromEntries(Object.entries(fields).map(value));
 }

@@ -1,5 +1,4 @@
-// All lanes scroll together: at the end of the text while it grows, else where the visitor has scrolled one of them.
-// Lanes are held at the same token, not the same pixel, since the front of a long text may not be in the page.
+// Which rounds of a lane are in the page, and where the lanes are scrolled to.
 
 const NEAR_END_PX = 48;
 
@@ -94,4 +93,123 @@ export class LaneScroll {
 /** Where a lane is scrolled to when its last row is the lowest in sight. */
 function bottomOf({ height, box }) {
   return Math.max(0, height - box.clientHeight);
+}
+
+const WINDOW_TOKENS = 360;
+const REST_MS = 250;
+const EDGE_PX = 1;
+
+export class RoundFlow {
+  constructor(box) {
+    this.box = box;
+    this.clear();
+  }
+
+  clear() {
+    clearTimeout(this.timer);
+    this.box.replaceChildren();
+    this.nodes = [];
+    this.first = 0; // the rounds in the page are nodes[first] .. nodes[shown - 1]
+    this.shown = 0;
+    this.forgetLines();
+  }
+
+  /** What stands before the first round. */
+  setHead(head) {
+    this.head = head;
+    this.box.prepend(head);
+  }
+
+  /** Lines may break elsewhere from now on. */
+  forgetLines() {
+    this.starts = new Map(); // round -> px by which its hanging space has to be pulled out of the line
+    this.measured = 0;
+  }
+
+  /** Have the rounds before `wanted` in the page, or as many of the last as can be seen if `moving`. */
+  show(nodes, wanted, moving) {
+    this.nodes = nodes;
+    if (moving && wanted > this.first) this.cut(this.frontFor(wanted));
+    else this.cut(0);
+    while (this.shown > Math.max(wanted, this.first)) this.nodes[--this.shown].element.remove();
+    if (this.shown < wanted) this.box.append(fragmentOf(nodes, this.shown, wanted));
+    this.shown = wanted;
+    clearTimeout(this.timer);
+    if (this.first || this.measured < this.steady) this.timer = setTimeout(() => this.rest(), REST_MS);
+  }
+
+  /** All of the text, and where its lines begin, for the next time it moves. */
+  rest() {
+    const fromEnd = this.box.scrollHeight - this.box.scrollTop;
+    this.cut(0);
+    this.box.scrollTop = this.box.scrollHeight - fromEnd;
+    this.measure();
+  }
+
+  /** The round the page should begin with: a known line start far enough before `wanted`. */
+  frontFor(wanted) {
+    const perRound = tokensPerRound(this.nodes, wanted);
+    const span = Math.ceil(WINDOW_TOKENS / perRound);
+    const kept = wanted - this.first;
+    if (kept >= span / 2 && kept <= 2 * span) return this.first;
+    let front = Math.max(0, wanted - span);
+    while (front > 0 && !this.starts.has(front)) front -= 1;
+    return front;
+  }
+
+  cut(front) {
+    if (front === this.first) return;
+    if (front < this.first) {
+      const added = fragmentOf(this.nodes, front, Math.min(this.first, this.shown));
+      this.nodes[this.first].element.style.marginLeft = "";
+      if (this.nodes[this.first].element.isConnected) this.nodes[this.first].element.before(added);
+      else this.box.append(added);
+    } else {
+      for (let index = this.first; index < Math.min(front, this.shown); index += 1) this.nodes[index].element.remove();
+      this.nodes[this.first].element.style.marginLeft = "";
+    }
+    this.first = front;
+    this.shown = Math.max(this.shown, front);
+    if (this.head) this.head.hidden = front > 0;
+    if (front > 0) this.nodes[front].element.style.marginLeft = `${-this.starts.get(front)}px`;
+  }
+
+  /** So many rounds begin where they will stay; those after them still have discarded tokens before them. */
+  get steady() {
+    let count = this.shown;
+    while (count > 0 && !this.nodes[count - 1].element.hasAttribute("data-folded")) count -= 1;
+    return count;
+  }
+
+  measure() {
+    const edge = this.box.getBoundingClientRect().left + parseFloat(getComputedStyle(this.box).paddingLeft);
+    const steady = this.steady;
+    for (let index = this.measured; index < steady; index += 1) {
+      const hanging = hangingSpace(this.nodes[index].kept[0], edge);
+      if (hanging !== null) this.starts.set(index, hanging);
+    }
+    this.measured = Math.max(this.measured, steady);
+  }
+}
+
+/** Width of the space that a token at the start of a line left hanging on the line before; null where no line starts. */
+function hangingSpace(token, edge) {
+  const rects = token?.getClientRects() ?? [];
+  if (!rects.length) return null;
+  if (Math.abs(rects[0].left - edge) <= EDGE_PX) return 0;
+  const wraps = rects.length === 2 && Math.abs(rects[1].left - edge) <= EDGE_PX;
+  return wraps && token.textContent.startsWith(" ") ? rects[0].width : null;
+}
+
+function tokensPerRound(nodes, count) {
+  let tokens = 0;
+  const sample = Math.min(count, 50);
+  for (let index = 0; index < sample; index += 1) tokens += nodes[index].element.childElementCount;
+  return Math.max(1, tokens / Math.max(1, sample));
+}
+
+function fragmentOf(nodes, from, to) {
+  const fragment = document.createDocumentFragment();
+  for (let index = from; index < to; index += 1) fragment.append(nodes[index].element);
+  return fragment;
 }

@@ -1,10 +1,9 @@
 // One decoder's text at any moment of a trace: rounds are built once, then put in, taken out and flipped.
 
 import { element } from "./dom.js";
-import { RoundFlow } from "./flow.js";
-import { sharesProcessor } from "./processor.js";
-import { RoundNode } from "./round_node.js";
-import { Sweep } from "./sweep.js";
+import { RoundFlow } from "./lane_scroll.js";
+import { sharesProcessor } from "./player.js";
+import { RoundNode, Sweep } from "./round_node.js";
 import { fill } from "./tokens.js";
 
 const KEPT_OPEN = 2; // so many of the last settled rounds show their discarded tokens in full

@@ -1,9 +1,7 @@
-// The lessons: one page at a time, each with buttons that have the stage show a recording or a run. The last is
-// the quiz, which has a place of its own (quiz.js).
+// The lessons: one at a time, each with buttons that show a recording or start a run. quiz.js has the quiz after them.
 
-import { element } from "./dom.js";
-import { Tasks } from "./lesson_tasks.js";
-import { recall, remember } from "./memory.js";
+import { element, recall, remember } from "./dom.js";
+import { classLink } from "./share.js";
 import { stageOfPage } from "./stage.js";
 
 const SEEN_KEY = "specdemo-lessons";
@@ -125,4 +123,65 @@ function noteInAddress(name) {
   url.searchParams.set("lesson", name);
   url.searchParams.delete("question");
   history.replaceState(history.state, "", url);
+}
+
+/**
+ * Lesson -> how many different steps it takes, and `step(moment)`: the step that a moment of the stage completes,
+ * if any. A moment tells the `recording` that is shown, its lane in `focus`, whether it has `ended`, how many rounds
+ * are `settled`, the `round` that is open, and whether the lanes stand at the `departure` of the draft alone.
+ */
+const TASKS = {
+  1: { steps: 1, step: ({ recording, focus, ended }) => recording === "five" && focus === "baseline" && ended },
+  2: { steps: 1, step: ({ recording, focus, settled }) => recording === "five" && focus !== "baseline" && settled > 0 },
+  3: { steps: 1, step: ({ recording, round }) => recording === "editor" && round !== null },
+  4: { steps: 1, step: ({ recording, round }) => recording === "story-sampled" && round?.drafted.some(isLuckyGuess) },
+  5: { steps: 2, step: ({ recording, ended }) => ["email", "too-long"].includes(recording) && ended && recording },
+  6: { steps: 1, step: ({ departure }) => departure },
+};
+
+function isLuckyGuess({ status, accept_prob: chance }) {
+  return status === "accepted" && chance < 1;
+}
+
+/** Which tasks are done; `done` are the lessons whose were, at another visit. */
+export class Tasks {
+  constructor(done) {
+    this.done = new Set(done);
+    this.taken = new Map(); // lesson -> steps that have been completed
+  }
+
+  /** Take in a moment of the stage while `lesson` is read; whether its task is done by it. */
+  take(lesson, moment) {
+    const task = TASKS[lesson];
+    const step = task?.step(moment);
+    if (!step || this.done.has(lesson)) return false;
+    const taken = this.taken.get(lesson) ?? new Set();
+    this.taken.set(lesson, taken.add(step));
+    if (taken.size < task.steps) return false;
+    this.done.add(lesson);
+    return true;
+  }
+}
+
+/** Copy it; `names` and `values` are those of the page's widgets. */
+export async function copyClassLink(names, values) {
+  const lesson = document.querySelector(".sd-learn").dataset.at;
+  const question = lesson === "quiz" ? document.querySelector(".sd-quiz").dataset.at : null;
+  const recording = question ? null : stageOfPage()?.recording;
+  const link = classLink(location.href, { lesson, question }, settingsOf(names, values), recording);
+  const told = document.querySelector("[data-role=class-told]");
+  try {
+    await navigator.clipboard.writeText(link);
+    told.textContent = "Link copied.";
+  } catch {
+    history.replaceState(history.state, "", link);
+    told.textContent = "Copy it from the address bar.";
+  }
+}
+
+/** The settings of a run that widgets of these names hold; an emptied number box holds none. */
+export function settingsOf(names, values) {
+  const held = names.map((name, index) => [name, values[index]]).filter(([, value]) => value !== null);
+  const { auto, ...settings } = Object.fromEntries(held);
+  return auto ? { ...settings, k: "auto" } : settings;
 }

@@ -1,9 +1,8 @@
 // One round under the microscope: every drafted token with q, p, the coin, both models' top five, the verdict.
 
 import { element } from "./dom.js";
-import { percent } from "./percent.js";
 import { fillLabel } from "./tokens.js";
-import { decimal, emissionWords, isCopied, ownStatus, roundWords, RULE_NAMES, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
+import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, RULE_NAMES, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
 
 const GREEDY_FIGURES = "p and q are the models' own probabilities (temperature 1); greedy takes the likeliest token";
 

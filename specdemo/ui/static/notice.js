@@ -1,7 +1,7 @@
-// The one notice above the lanes: a hint, how far a wait is, what went wrong, or the closing sentence.
+// What the page says about a run: the notice above the lanes, and what a screen reader hears.
 
-import { progressBar } from "./progress_bar.js";
-import { tabOpener } from "./tabs.js";
+import { progressBar } from "./dom.js";
+import { tabOpener } from "./page.js";
 import { named } from "./tokens.js";
 import { BASELINE } from "./trace.js";
 import { settingWords } from "./words.js";
@@ -74,4 +74,52 @@ export class Notice {
     // No comparison of tokens can show that; the proof of distributions can.
     roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
   }
+}
+
+const GAP_MS = 2000;
+
+export class Speaker {
+  /** `node` is a polite live region; `clock` stands in for the browser's in tests. */
+  constructor(node, clock = browserClock()) {
+    this.node = node;
+    this.clock = clock;
+    this.last = -Infinity;
+    this.next = null;
+    this.timer = null;
+  }
+
+  /** Say it as soon as the gap allows; of several that wait the latest is said. */
+  say(words) {
+    this.next = words;
+    const wait = this.last + GAP_MS - this.clock.now();
+    if (wait <= 0) this.sayNow(words);
+    else this.timer ??= this.clock.after(wait, () => this.sayNow(this.next));
+  }
+
+  /** Say what was asked for, or ends a run; what waits is not said any more. */
+  sayNow(words) {
+    this.cancel();
+    this.last = this.clock.now();
+    if (this.node.textContent !== words) this.node.textContent = words;
+  }
+
+  /** Nothing to say: another run begins. */
+  silence() {
+    this.cancel();
+    this.node.textContent = "";
+  }
+
+  cancel() {
+    if (this.timer !== null) this.clock.cancel(this.timer);
+    this.timer = null;
+    this.next = null;
+  }
+}
+
+function browserClock() {
+  return {
+    now: () => performance.now(),
+    after: (delay, callback) => setTimeout(callback, delay),
+    cancel: (timer) => clearTimeout(timer),
+  };
 }

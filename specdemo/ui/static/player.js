@@ -1,6 +1,6 @@
-// The virtual clock: plays, pauses, seeks and steps through a trace at a pace, never past what has arrived. No DOM.
+// Playing a run: the clock, its controls, and the keys of the page.
 
-import { sharesProcessor } from "./processor.js";
+import { element, recall, remember } from "./dom.js";
 
 const LONGEST_FRAME_S = 0.1; // a tab that was hidden resumes where it was instead of jumping
 const LIVE_FRAME_MS = 100; // while the models run
@@ -151,4 +151,170 @@ function browserFrames() {
       clearTimeout(handle?.timer);
     },
   };
+}
+
+const PACE_KEY = "specdemo-pace";
+const PACE_WORDS = {
+  tokens: "shown at 10 tokens a second",
+  0.05: "shown at 1/20 of real speed",
+  0.25: "shown at 1/4 of real speed",
+  1: "shown at real speed",
+};
+const NAMED_PACES = ["fit", "tokens"]; // the others are shares of real speed
+const CONTROLS = ["to-start", "round-back", "phase-back", "play", "phase-on", "round-on", "to-end", "scrub"];
+
+export class Transport {
+  /** `stage` has the run at hand: trace, player, roles. */
+  constructor(stage) {
+    this.stage = stage;
+    this.roles = stage.roles;
+    this.paces = [...stage.root.querySelectorAll("input[name=sd-pace]")];
+    this.wire();
+    const isRemembered = (radio) => radio.value === recall(PACE_KEY);
+    this.takePace(this.paces.find(isRemembered) ?? this.paces.find((radio) => radio.checked));
+  }
+
+  wire() {
+    const { stage, roles } = this;
+    const on = (role, act) => roles[role].addEventListener("click", () => act(stage.player, stage.trace));
+    on("play", (player) => player.toggle());
+    on("to-start", (player) => player.seek(0));
+    on("to-end", (player) => player.seekEnd());
+    on("round-back", (player, trace) => player.step(trace.roundStops(), -1));
+    on("round-on", (player, trace) => player.step(trace.roundStops(), 1));
+    on("phase-back", (player, trace) => player.step(trace.phaseStops(), -1));
+    on("phase-on", (player, trace) => player.step(trace.phaseStops(), 1));
+    roles.scrub.addEventListener("input", () => {
+      stage.player.pause();
+      stage.player.seek(Number(roles.scrub.value));
+    });
+    for (const radio of this.paces) {
+      radio.addEventListener("change", () => {
+        this.setPace(radio.value);
+        remember(PACE_KEY, radio.value);
+      });
+    }
+  }
+
+  /** `value` is that of a pace button; not remembered. */
+  setPace(value) {
+    this.takePace(this.paces.find((radio) => radio.value === value));
+    this.stage.player.pace = this.pace;
+    this.showState();
+  }
+
+  takePace(radio) {
+    radio.checked = true;
+    this.pace = NAMED_PACES.includes(radio.value) ? radio.value : Number(radio.value);
+  }
+
+  /** Where the clock stands. */
+  showTime() {
+    const { scrub, clock } = this.roles;
+    const { player, trace } = this.stage;
+    const frontier = trace.frontier();
+    if (scrub.max !== String(frontier)) scrub.max = frontier;
+    scrub.value = player.time;
+    clock.textContent = `${player.time.toFixed(2)} s`;
+    scrub.setAttribute("aria-valuetext", `${clock.textContent} of ${frontier.toFixed(2)}`);
+  }
+
+  /** Whether it runs, and at which pace. */
+  showState() {
+    const { roles } = this;
+    const { player, trace } = this.stage;
+    roles.play.setAttribute("aria-label", player.playing ? "Pause" : "Play");
+    roles.play.title = player.playing ? "pause" : "play";
+    roles["pace-text"].textContent = player.stalled ? "waiting for the models" : paceWords(player);
+    for (const name of CONTROLS) roles[name].disabled = !trace.start;
+  }
+}
+
+function paceWords({ pace, slowness }) {
+  if (pace !== "fit") return PACE_WORDS[pace];
+  return slowness === 1 ? PACE_WORDS[1] : `shown at 1/${slowness} of real speed`;
+}
+
+const LIST = [
+  ["Space", "play or pause"],
+  ["← →", "one phase back or on: draft, verify, verdict"],
+  ["Shift + ← →", "one round back or on"],
+  ["Home, End", "to the start, to the end"],
+  ["Tab", "to the next lane or control; in a lane ← → walk its tokens, on the strip its rounds"],
+  ["Enter", "in a lane, pin a token's story; on the strip, open the round"],
+  ["Esc", "close what is open"],
+  ["?", "this list"],
+];
+const COMMANDS = { " ": "play", ArrowLeft: "phase-back", ArrowRight: "phase-on", Home: "to-start", End: "to-end", "?": "help" };
+const SHIFTED = { ArrowLeft: "round-back", ArrowRight: "round-on", "?": "help" };
+
+const PLAIN_INPUTS = ":not([type=checkbox], [type=radio], [type=range], [type=button], [type=submit])";
+const WRITTEN_IN = `textarea, select, input${PLAIN_INPUTS}, [contenteditable]:not([contenteditable=false]), dialog`;
+const PRESSED = "button, summary, a[href], input[type=checkbox], input[type=radio]:not(:checked), [role=button], [role=tab], [role=option]";
+const WALKED = "input[type=range]:not([data-role=scrub]), input[type=radio], [role=slider], [role=tab], [role=listbox], .sd-text, .sd-cards";
+
+/** What a key press asks of the run; undefined where it asks nothing, or means something else where it fell. */
+export function commandOf({ key, shiftKey, ctrlKey, altKey, metaKey, target }) {
+  if (ctrlKey || altKey || metaKey) return undefined;
+  const command = (shiftKey ? SHIFTED : COMMANDS)[key];
+  const taken = { play: PRESSED, help: null }[command];
+  const native = taken === undefined ? WALKED : taken;
+  const isTaken = [WRITTEN_IN, native].some((places) => places && target.closest?.(places));
+  return isTaken ? undefined : command;
+}
+
+export class PageKeys {
+  /** `stage` has the run at hand: root, roles, trace, selection. */
+  constructor(stage) {
+    this.stage = stage;
+    document.addEventListener("keydown", (event) => this.key(event));
+    stage.roles.help.addEventListener("click", () => this.showList());
+  }
+
+  key(event) {
+    const { root, trace } = this.stage;
+    const command = event.defaultPrevented ? undefined : commandOf(event);
+    const isSeen = root.getClientRects().length > 0; // some tabs are about other things
+    if (!command || !isSeen || (command !== "help" && !trace.start)) return;
+    event.preventDefault();
+    if (command === "help") this.showList();
+    else this.obey(command);
+  }
+
+  obey(command) {
+    const { roles, selection } = this.stage;
+    const direction = { "phase-back": -1, "round-back": -1, "phase-on": 1, "round-on": 1 }[command];
+    // Under the microscope lies one round; a step puts the next one there.
+    if (direction && selection.microscope.open) selection.openNeighbour(direction);
+    else roles[command].click();
+  }
+
+  showList() {
+    this.list ??= this.makeList();
+    this.list.showModal();
+  }
+
+  makeList() {
+    const rows = LIST.map(([keys, words]) => element("div", "", element("dt", "", element("kbd", "", keys)), element("dd", "", words)));
+    const close = element("button", "sd-button", "Close");
+    close.type = "button";
+    const list = element("dialog", "sd-keys", element("h2", "", "Keys"), element("dl", "", ...rows), close);
+    list.setAttribute("aria-label", "Keys");
+    close.addEventListener("click", () => list.close());
+    this.stage.root.append(list);
+    return list;
+  }
+}
+
+const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
+let running = false;
+
+/** Say whether models run now. */
+export function setModelsRun(value) {
+  running = value;
+}
+
+/** Whether they do, and the page comes from this very machine. */
+export function sharesProcessor() {
+  return running && LOOPBACK.test(location.hostname);
 }

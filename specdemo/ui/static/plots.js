@@ -1,12 +1,10 @@
-// The six charts: Python's skeletons filled with what has been played so far, on chart nodes that stay.
-// Only charts in sight are drawn; two of them keep pace with the run by a layer of their own.
+// The six charts on the page and when each is drawn. Only charts in sight are drawn.
 
-import { sharesProcessor } from "./processor.js";
-import { LiveCharts } from "./live_charts.js";
+import { BY_ROUND } from "./charts.js";
+import { LiveLayer } from "./live_layer.js";
+import { sharesProcessor } from "./player.js";
 import { LIVE, PlotContents } from "./plot_contents.js";
-import { PlotPacer } from "./plot_pacer.js";
-import { BY_ROUND } from "./plot_points.js";
-import { drawFigure, loadPlotly, pageTheme } from "./plotly_setup.js";
+import { drawFigure, loadPlotly, pageTheme } from "./plotly_chart.js";
 
 const NEAR = "400px";
 const IN_SIGHT = 0.2; // a chart of which less is seen need not follow the run
@@ -178,3 +176,117 @@ export class Plots {
     return { ...axes, x: { ...axes.x, range: xaxis.range }, y: { ...axes.y, range: yaxis.range } };
   }
 }
+
+const QUIET_MS = 300;
+const QUIET_PLAYING_MS = 1000;
+
+export class LiveCharts {
+  /**
+   * `nodes` by chart; `sceneOf(name)` is what its layer has to show, or null while nobody sees it; `isPlaying()`
+   * tells whether a run goes on.
+   */
+  constructor(nodes, sceneOf, isPlaying) {
+    this.isPlaying = isPlaying;
+    this.layers = new Map(LIVE.map((name) => [name, new LiveLayer(nodes.get(name), () => sceneOf(name))]));
+    this.changedAt = new Map();
+  }
+
+  /** The chart has another size or theme; `layout` is Plotly's. */
+  dress(name, layout) {
+    this.layers.get(name)?.dress(layout);
+  }
+
+  /** What the chart shows has changed, at `now`. */
+  change(name, now) {
+    this.changedAt.set(name, now);
+    this.layers.get(name)?.request();
+  }
+
+  /** The chart has come into sight. */
+  look(name) {
+    this.layers.get(name)?.request();
+  }
+
+  /** When Plotly may draw a chart at the earliest: at once for a new size or theme and for charts without a layer. */
+  notBefore(name) {
+    const layer = this.layers.get(name);
+    if (!layer || layer.alone) return 0;
+    return this.changedAt.get(name) + (this.isPlaying() ? QUIET_PLAYING_MS : QUIET_MS);
+  }
+
+  /** Plotly has drawn a chart; `same` where nothing has changed meanwhile. */
+  settle(name, same) {
+    this.layers.get(name)?.settle(same);
+  }
+}
+
+const GAP_MS = 250;
+const REST = 12; // drawing for t is followed by a rest of 12 t at least
+
+/**
+ * Draws what is due, one piece a task, and rests after: 250 ms at least, and 12 times as long as it redrew.
+ * `due()` lists what is to be drawn; `notBefore(name)` is when it may be at the earliest, by `now` of the clock;
+ * `draw(name)` draws it, takes it off the list, and resolves to whether that was a redrawing: the first one takes
+ * several times as long and comes but once.
+ */
+export class PlotPacer {
+  constructor({ due, draw, notBefore = () => 0, clock = browserClock }) {
+    this.due = due;
+    this.draw = draw;
+    this.notBefore = notBefore;
+    this.clock = clock;
+    this.busy = false;
+    this.drawnAt = -GAP_MS;
+    this.restedAt = 0;
+    this.plan = null;
+  }
+
+  /** Something may be due. */
+  wake() {
+    if (this.busy) return;
+    const names = this.due();
+    if (!names.length) return;
+    this.busy = true;
+    const from = Math.max(this.restedAt, Math.min(...names.map((name) => this.notBefore(name))));
+    this.plan = this.clock.after(Math.max(0, from - this.clock.now()), () => this.run());
+  }
+
+  /** Something is due of which a part cannot be seen until it is drawn: no rest but the least one. */
+  hurry() {
+    this.restedAt = Math.min(this.restedAt, this.drawnAt + GAP_MS);
+    if (this.plan !== null) {
+      this.clock.cancel(this.plan);
+      this.plan = null;
+      this.busy = false;
+    }
+    this.wake();
+  }
+
+  async run() {
+    this.plan = null;
+    const ready = this.due().filter((name) => this.notBefore(name) <= this.clock.now());
+    let took = 0;
+    try {
+      for (const name of ready) {
+        const from = this.clock.now();
+        const again = await this.draw(name);
+        if (again) took += this.clock.now() - from;
+        await this.clock.turn();
+      }
+    } finally {
+      if (ready.length) {
+        this.drawnAt = this.clock.now();
+        this.restedAt = this.drawnAt + Math.max(GAP_MS, REST * took);
+      }
+      this.busy = false;
+      this.wake();
+    }
+  }
+}
+
+const browserClock = {
+  now: () => performance.now(),
+  after: (delay, callback) => setTimeout(callback, delay),
+  cancel: (plan) => clearTimeout(plan),
+  turn: () => new Promise((resolve) => setTimeout(resolve)),
+};

@@ -1,12 +1,10 @@
 // The tab "Is it the same?": shows the events of one proof. Every figure is the server's, only formatted here.
 
-import { Chart, plotText } from "./single_chart.js";
-import { element, rolesOf } from "./dom.js";
+import { element, progressBar, rolesOf } from "./dom.js";
 import { GrowingLines } from "./ndjson.js";
-import { progressBar } from "./progress_bar.js";
-import { timeLeft } from "./time_left.js";
+import { Chart, plotText } from "./plotly_chart.js";
 import { BASELINE, SPECULATIVE } from "./trace.js";
-import { percent } from "./percent.js";
+import { percent, timeLeft } from "./words.js";
 
 const LEAST_P = 1e-99;
 const LABEL_LETTERS = 28;

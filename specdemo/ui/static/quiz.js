@@ -1,11 +1,8 @@
-// The quiz: predict, then run. Which option is right comes with a run's events; nothing here knows an answer.
+// The quiz: predict, then run. A run's events say which option is right.
 
-import { element, rolesOf } from "./dom.js";
-import { Answers } from "./quiz_answers.js";
-import { QuestionCard } from "./quiz_question.js";
-import { ResultCard } from "./quiz_result.js";
-import { QuizRun } from "./quiz_run.js";
-import { scoreWords, verdictWords } from "./quiz_words.js";
+import { element, recall, remember, rolesOf } from "./dom.js";
+import { GrowingLines } from "./ndjson.js";
+import { QuestionCard, ResultCard, scoreWords, verdictWords } from "./quiz_cards.js";
 
 const parts = {};
 
@@ -176,4 +173,107 @@ function noteInAddress(number) {
   url.searchParams.set("lesson", "quiz");
   url.searchParams.set("question", number);
   history.replaceState(history.state, "", url);
+}
+
+/** What a run has told so far, from its events. */
+export function resultOf(events) {
+  const result = { question: null, place: "", progress: null, error: null, sides: [], verdict: null };
+  for (const event of events) {
+    if (event.type === "progress") result.progress = event;
+    else if (event.type === "error") result.error = event.message;
+    else if (event.type === "question") Object.assign(result, { question: event.question, place: event.place });
+    else if (event.type === "side") result.sides[event.index] = { label: event.label, figures: event.figures };
+    else if (event.type === "verdict") result.verdict = { option: event.option, why: event.why };
+  }
+  return result;
+}
+
+/** One run after the other; `index` is the question (from 0) of the one under way, null between two. */
+export class QuizRun {
+  constructor() {
+    this.lines = new GrowingLines();
+    this.index = null;
+    this.events = [];
+  }
+
+  begin(index) {
+    this.index = index;
+    this.lines.renew();
+    this.events = [];
+  }
+
+  /** What has come of the run by now (see `resultOf`); null where `value` has nothing new or none is under way. */
+  read(value) {
+    const { events } = this.lines.read(value);
+    if (this.index === null || !events.length) return null;
+    this.events.push(...events);
+    return resultOf(this.events);
+  }
+
+  /** It is over: whether it came to a verdict or a fault, rather than being stopped. */
+  end() {
+    this.index = null;
+    const { verdict, error } = resultOf(this.events);
+    return Boolean(verdict || error);
+  }
+}
+
+const KEY = "specdemo-quiz";
+
+/** What became of a prediction: right, wrong or too close to call. */
+export function judge({ picked, verdict }) {
+  if (verdict.option === null) return "close";
+  return verdict.option === picked ? "right" : "wrong";
+}
+
+/** The answers `{ picked, place, sides, verdict }` to `questions`, those of earlier visits included. */
+export class Answers {
+  constructor(questions) {
+    this.byName = restored(recall(KEY), questions);
+  }
+
+  /** The answer to a question, or undefined. */
+  of({ name }) {
+    return this.byName.get(name);
+  }
+
+  all() {
+    return [...this.byName.values()];
+  }
+
+  keep({ name }, answer) {
+    this.byName.set(name, answer);
+    this.store();
+  }
+
+  clear() {
+    this.byName.clear();
+    this.store();
+  }
+
+  store() {
+    remember(KEY, JSON.stringify(Object.fromEntries(this.byName)));
+  }
+}
+
+/** Answers of earlier visits by the questions' names; whatever does not fit the questions is left out. */
+export function restored(text, questions) {
+  let kept = {};
+  try {
+    kept = JSON.parse(text ?? "{}") ?? {};
+  } catch {
+    // Somebody else's.
+  }
+  const found = questions.map(({ name, options }) => [name, kept[name], options.length]);
+  return new Map(found.filter(([, answer, count]) => fits(answer, count)).map(([name, answer]) => [name, answer]));
+}
+
+function fits(answer, count) {
+  const isOption = (index) => Number.isInteger(index) && index >= 0 && index < count;
+  const { picked, place, sides, verdict } = answer ?? {};
+  const isSide = (side) => typeof side?.label === "string" && Array.isArray(side.figures) && side.figures.every(isFigure);
+  const isFigure = (figure) => typeof figure?.label === "string" && typeof figure.text === "string";
+  const judged = verdict && (verdict.option === null || isOption(verdict.option)) && typeof verdict.why === "string";
+  const measured = Array.isArray(sides) && sides.length === 2 && sides.every(isSide);
+  return Boolean(isOption(picked) && typeof place === "string" && judged && measured);
 }

@@ -1,12 +1,12 @@
-// One round is selected at a time, and text, strip, charts and microscope all show which.
+// Pointing at tokens and selecting rounds: tooltip, strip, charts and microscope show the same one.
 
-import { PHONE_PX } from "./dom.js";
-import { TokenInspector } from "./inspect.js";
+import { element, PHONE_PX } from "./dom.js";
+import { scrollToShow } from "./lanes.js";
 import { Microscope } from "./microscope.js";
 import { RoundStrip } from "./strip.js";
-import { Tip } from "./tip.js";
+import { fillLabel } from "./tokens.js";
 import { SPECULATIVE } from "./trace.js";
-import { roundWords } from "./words.js";
+import { emissionWords, ownStatus, roundWords, statusName, tokenFigures, verdictWords } from "./words.js";
 
 export class Selection {
   /** `stage` has the run at hand: trace, player, pieces, rule, lanes, plots, roles. */
@@ -112,4 +112,178 @@ export class Selection {
     if (!this.tip.node.hidden) this.inspector.clear();
     else if (this.microscope.open) this.closeMicroscope();
   }
+}
+
+const TICK = ".sd-tick";
+const SPOTS = `.sd-token, ${TICK}`;
+
+export class TokenInspector {
+  /**
+   * `views`: lane views by name. `describe(span, facts)` shows the tooltip, `choose(facts)` selects the token's round,
+   * `unfold(view, tick)` shows or shrinks what a tick stands for.
+   */
+  constructor(views, tip, { describe, choose, unfold }) {
+    this.tip = tip;
+    this.describe = describe;
+    this.choose = choose;
+    this.unfold = unfold;
+    this.current = null;
+    this.walkedTo = null;
+    for (const view of Object.values(views)) this.watch(view);
+  }
+
+  watch(view) {
+    const { box } = view;
+    const tokenAt = (event) => event.target.closest?.(SPOTS);
+    box.addEventListener("pointerover", (event) => {
+      const span = tokenAt(event);
+      if (span && !this.tip.pinned && event.pointerType !== "touch") this.point(view, span);
+    });
+    box.addEventListener("pointerleave", () => this.leave());
+    box.addEventListener("blur", () => this.leave());
+    box.addEventListener("scroll", () => this.scrolled(box), { passive: true });
+    box.addEventListener("click", (event) => {
+      const span = tokenAt(event);
+      if (span) this.press(view, span);
+    });
+    box.addEventListener("keydown", (event) => this.key(view, event));
+  }
+
+  point(view, span) {
+    const facts = view.factsOf(span);
+    if (!facts) return;
+    this.current?.removeAttribute("data-pointed");
+    this.current = span;
+    span.setAttribute("data-pointed", "");
+    this.describe(span, facts);
+  }
+
+  press(view, span) {
+    if (!span.matches(TICK)) return this.pin(view, span);
+    this.clear();
+    this.unfold(view, span);
+  }
+
+  // Choosing first: a token that was still pending gets its verdict by it.
+  pin(view, span) {
+    this.tip.hide();
+    const facts = view.factsOf(span);
+    if (facts) this.choose(facts);
+    this.point(view, span);
+    this.tip.pin();
+  }
+
+  // Walking by keys scrolls as well, and must not lose its place by it.
+  scrolled(box) {
+    if (box.contains(this.current) && box.scrollTop !== this.walkedTo) this.leave();
+  }
+
+  leave() {
+    if (!this.tip.pinned) this.clear();
+  }
+
+  clear() {
+    this.tip.hide();
+    this.current?.removeAttribute("data-pointed");
+    this.current = null;
+  }
+
+  key(view, event) {
+    const direction = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (event.key === "Enter" && this.current) return this.press(view, this.current);
+    if (!direction) return;
+    event.preventDefault();
+    const tokens = [...view.box.querySelectorAll(SPOTS)].filter((token) => token.getClientRects().length);
+    if (!tokens.length) return;
+    const at = tokens.indexOf(this.current);
+    const next = at < 0 ? tokens.at(direction > 0 ? 0 : -1) : tokens[at + direction];
+    if (!next) return;
+    this.tip.hide();
+    scrollToShow(view.box, next);
+    this.walkedTo = view.box.scrollTop;
+    this.point(view, next);
+  }
+}
+
+export class Tip {
+  constructor(node, root) {
+    this.node = node;
+    this.root = root;
+    this.pinned = false;
+  }
+
+  /** Beside `span`: what became of the token `facts` (`{ entry, token, place }`) speaks of. */
+  showToken(span, facts, rule, pieces, onOpen) {
+    const { round } = facts.entry;
+    const pending = span.dataset.status === "pending";
+    const own = facts.place === null;
+    const label = element("b", "sd-card-token");
+    fillLabel(label, facts.token.id, pieces);
+    const status = pending ? "pending" : own ? ownStatus(round) || "target's own" : statusName(facts.token);
+    const lane = facts.entry.lane === "speculative" ? `${status} · round ${round.index + 1}` : `token ${round.index + 1}`;
+    const words = own ? emissionWords(facts.token, round, rule) : verdictWords(facts.token, round, rule);
+    const body = pending ? [element("p", "", "Drafted; the target has not looked at it yet.")] : [element("p", "", words)];
+    const figures = own || pending ? [] : tokenFigures(facts.token, round, rule);
+    if (figures.length) body.push(element("p", "sd-tip-figures", figureLine(figures)));
+    const more = element("button", "sd-button", `Open round ${round.index + 1}`);
+    more.type = "button";
+    more.addEventListener("click", onOpen);
+    if (facts.entry.lane === "speculative") body.push(more);
+    this.node.replaceChildren(element("p", "sd-tip-head", label, element("span", "", lane)), ...body);
+    this.node.dataset.kind = "token";
+    this.placeBy(span.getClientRects()[0] ?? span.getBoundingClientRect());
+  }
+
+  /** Beside a tick: the discarded tokens of `round` it stands for. */
+  showDiscards(tick, round, pieces) {
+    const discarded = round.drafted.filter(({ status }) => status === "discarded");
+    const words = discarded.map(({ id, rejected }) => {
+      const label = element("b", "sd-card-token");
+      fillLabel(label, id, pieces);
+      label.dataset.status = "discarded";
+      if (rejected) label.dataset.rejected = "true";
+      return label;
+    });
+    const open = tick.parentElement.hasAttribute("data-opened");
+    const hint = element("p", "", open ? "A click shrinks them again." : "A click shows them in the text.");
+    const head = element("p", "sd-tip-head", element("span", "", `${discarded.length} discarded · round ${round.index + 1}`));
+    this.node.replaceChildren(head, element("p", "sd-tip-discards", ...words), hint);
+    this.node.dataset.kind = "discards";
+    this.placeBy(tick.getBoundingClientRect());
+  }
+
+  /** A plain sentence at the pointer. */
+  showWords(words, { clientX, clientY }) {
+    this.node.replaceChildren(element("p", "", words));
+    this.node.dataset.kind = "words";
+    this.placeBy({ left: clientX, right: clientX, top: clientY - 12, bottom: clientY + 12 });
+  }
+
+  pin() {
+    this.pinned = true;
+    this.node.dataset.pinned = "true";
+  }
+
+  hide() {
+    this.pinned = false;
+    delete this.node.dataset.pinned;
+    this.node.hidden = true;
+  }
+
+  // Below the token where there is room, else above; never beyond the stage's edges.
+  placeBy(rect) {
+    const { node } = this;
+    node.hidden = false;
+    const frame = this.root.getBoundingClientRect();
+    const left = Math.min(Math.max(rect.left, frame.left), frame.right - node.offsetWidth);
+    const below = rect.bottom + 6;
+    const above = rect.top - node.offsetHeight - 6;
+    const top = below + node.offsetHeight <= window.innerHeight || above < 0 ? below : above;
+    node.style.left = `${Math.max(0, left - frame.left)}px`;
+    node.style.top = `${top - frame.top}px`;
+  }
+}
+
+function figureLine(figures) {
+  return figures.map(([name, value]) => `${name} ${value}`).join(" · ");
 }

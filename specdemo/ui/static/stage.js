@@ -1,31 +1,22 @@
-// The conductor: takes in a run's events, keeps the clock, and has every view draw the moment it shows.
-// Every figure comes with the events; none is computed here.
+// The stage: receives the events of a run, keeps the clock, and has every view draw the current moment.
+// All figures come with the events; the browser computes none.
 
-import { Arrival } from "./arrival.js";
-import { learnDrafters } from "./drafters.js";
 import { PHONE_PX, rolesOf } from "./dom.js";
-import { setModelsRun } from "./processor.js";
-import { Figures } from "./figures.js";
+import { Figures, PassBlocks } from "./figures.js";
 import { Helps } from "./helps.js";
-import { PageKeys } from "./keys.js";
 import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
-import { keepRun, LastRun } from "./last_run.js";
 import { GrowingLines, parseEvents } from "./ndjson.js";
-import { Notice } from "./notice.js";
-import { PassBlocks } from "./pass_blocks.js";
-import { Player } from "./player.js";
+import { Notice, Speaker } from "./notice.js";
+import { keepTabInAddress } from "./page.js";
+import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
 import { Plots } from "./plots.js";
-import { Reuse } from "./reuse.js";
+import { Arrival, keepRun, LastRun, Reuse } from "./recordings.js";
 import { Selection } from "./selection.js";
-import { Speaker } from "./speech.js";
-import { keepTabInAddress } from "./tabs.js";
 import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
-import { Topic } from "./topic.js";
 import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
-import { Transport } from "./transport.js";
-import { roundWords } from "./words.js";
+import { learnDrafters, roundWords } from "./words.js";
 
 let mounted = null;
 
@@ -308,5 +299,37 @@ class Stage {
     if (settled === this.spoken) return;
     this.spoken = settled;
     if (settled) this.speaker.say(roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round));
+  }
+}
+
+export class Topic {
+  constructor(root) {
+    this.root = root;
+    this.next = {};
+    this.current = {}; // of the run that is shown
+  }
+
+  /**
+   * Let the run that begins next be shown for this: `focus` leaves one lane in sight, `figures` those of the
+   * headline, and of the charts the one that `charts` names ("none": none).
+   */
+  expect(topic) {
+    this.next = topic;
+  }
+
+  /** Another run is shown now, in full where nothing else was expected. */
+  begin() {
+    const { focus, figures, charts } = (this.current = this.next);
+    this.next = {};
+    const { dataset } = this.root;
+    for (const [name, value] of Object.entries({ focus, charts })) {
+      if (value) dataset[name] = value;
+      else delete dataset[name];
+    }
+    this.root.toggleAttribute("data-topic", Boolean(figures));
+    for (const figure of this.root.querySelectorAll(".sd-figure")) {
+      figure.hidden = Boolean(figures) && !figures.includes(figure.querySelector("[data-figure]").dataset.figure);
+    }
+    this.root.querySelector(".sd-figures").hidden = figures?.length === 0;
   }
 }

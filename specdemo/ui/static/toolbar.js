@@ -1,7 +1,6 @@
 // What can be done with a run besides watching it: open a recorded one, save it, share it; and the projector switch.
 
-import { element } from "./dom.js";
-import { recall, remember } from "./memory.js";
+import { element, recall, remember } from "./dom.js";
 import { runWords } from "./notice.js";
 import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
 import { fileStem, linkTo, offlinePage, pictureOf, saveFile } from "./share.js";

@@ -1,8 +1,4 @@
-// What happened to a token, in words and figures, for tooltips and the microscope. Pure; no DOM.
-
-import { sourceOf, whoDrafts } from "./drafters.js";
-import { percent } from "./percent.js";
-import { isPiece, isWatched, serverWords, watchedEmission, watchedFigures, watchedVerdict } from "./watched.js";
+// What happened to a token, a round or a run, in words and figures. No DOM.
 
 export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
 
@@ -140,4 +136,82 @@ export function settingWords(run) {
 /** Who runs where, in a sentence. */
 export function pairWords({ pair, precision, device, config }) {
   return `Target ${pair.target}, drafts by ${whoDrafts(config.drafter, pair.draft)}; ${precision} on ${device}.`;
+}
+
+const SERVER = "server"; // the drafter of such runs in Python's table
+
+/** True for a round that a watched server reported. */
+export function isWatched(round) {
+  return round.drafted_by === SERVER && round.drafted.length > 0;
+}
+
+/** True for a round of which only the piece of text is known. */
+export function isPiece(round) {
+  return round.drafted_by === SERVER && !round.drafted.length;
+}
+
+/** Why a draft token was accepted or discarded, as far as a server reports it. */
+export function watchedVerdict(token) {
+  if (token.status === "accepted") return `Drafted, and the server's target accepted it.${odds(token.raw_p)}`;
+  const which = "the server does not report which token it was";
+  return token.rejected ? `The first rejected token; ${which}.` : `Discarded after the rejected token; ${which}.`;
+}
+
+/** Where the target's own token came from, as far as a server reports it. */
+export function watchedEmission(emission, round) {
+  const corrected = "The target's own choice in place of the rejected token.";
+  const bonus = `All ${round.drafted.length} draft tokens were accepted; the same pass gave one more.`;
+  const plain = isPiece(round) ? "A piece of the text; the server does not report which of its tokens were drafted." : "One pass without a draft, one token.";
+  return (!round.drafted.length ? plain : emission.status === "bonus" ? bonus : corrected) + odds(emission.raw_prob);
+}
+
+/** A token's probabilities as `tokenFigures` has them, if the server reports them. */
+export function watchedFigures(token) {
+  return token.raw_p === null ? [] : [["p", percent(token.raw_p), "target's probability (temperature 1)"]];
+}
+
+/** The server that wrote a run, in a sentence. */
+export function serverWords({ watched, pair, config }) {
+  return `Watching ${watched.server}: ${watched.engine} with ${pair.target}, temperature ${config.temperature}. It drafts and verifies by rules of its own.`;
+}
+
+function odds(p) {
+  return p === null ? "" : ` The target gave it ${percent(p)}.`;
+}
+
+let kinds = {};
+
+/** Take in the table, once, before anything is shown: { name: { who, source } }. */
+export function learnDrafters(table) {
+  kinds = table;
+}
+
+/** Where the tokens of a kind that only copies come from, as a clause; undefined for one that computes. */
+export function sourceOf(kind) {
+  return kinds[kind]?.source || undefined;
+}
+
+/** Who drafts, within a sentence; `draft` is what the draft model is called. */
+export function whoDrafts(kind, draft) {
+  return (kinds[kind]?.who ?? "{draft}").replace("{draft}", `the ${draft}`);
+}
+
+/** Never rounded to a wrong certainty. */
+export function percent(value) {
+  if (value === null || value === undefined) return "unknown";
+  if (value > 0 && value < 0.001) return "<0.1%";
+  if (value < 1 && value >= 0.9995) return ">99.9%";
+  const digits = value < 0.1 || (value > 0.995 && value < 1) ? 1 : 0;
+  return `${(100 * value).toFixed(digits)}%`;
+}
+
+const LEAST_SHARE = 0.05; // less tells nothing yet
+const COARSE_S = 20; // longer waits are told in steps of five seconds
+
+/** Behind what is told of a job `elapsed` seconds after its beginning: ", about 12 s left"; "" while that cannot be told. */
+export function timeLeft(fraction, elapsed) {
+  if (fraction < LEAST_SHARE || fraction >= 1) return "";
+  const seconds = (elapsed * (1 - fraction)) / fraction;
+  const told = seconds > COARSE_S ? 5 * Math.round(seconds / 5) : Math.max(1, Math.round(seconds));
+  return `, about ${told} s left`;
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { commandOf } from "../../../specdemo/ui/static/keys.js";
+import { commandOf } from "../../../specdemo/ui/static/player.js";
 
 const PLAIN = { shiftKey: false, ctrlKey: false, altKey: false, metaKey: false };
 

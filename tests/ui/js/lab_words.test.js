@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { pointsDone } from "../../../specdemo/ui/static/lab_job.js";
-import { cellsOf, requestOf, runWords, shownAs, sideWords, sliderWords, slidersOf } from "../../../specdemo/ui/static/lab_words.js";
+import { pointsDone } from "../../../specdemo/ui/static/lab.js";
+import { cellsOf, requestOf, runWords, shownAs, sideWords, sliderWords, slidersOf } from "../../../specdemo/ui/static/lab_theory.js";
 
 const POINT = { label: "k = 4", runs: 3, speedup: 1.456, s_theory: null, alpha: 0.655, tau: 2, c: 0.05317, tokens_per_s: 91.26, baseline_tokens_per_s: 48 };
 

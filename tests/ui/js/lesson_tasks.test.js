@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Tasks } from "../../../specdemo/ui/static/lesson_tasks.js";
+import { Tasks } from "../../../specdemo/ui/static/lessons.js";
 
 const MOMENT = { recording: null, focus: undefined, ended: false, settled: 0, round: null, departure: false };
 const lucky = { drafted: [{ status: "discarded", accept_prob: 0.5 }, { status: "accepted", accept_prob: 0.4 }] };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { setModelsRun } from "../../../specdemo/ui/static/processor.js";
+import { setModelsRun } from "../../../specdemo/ui/static/player.js";
 import { FIT_S, Player } from "../../../specdemo/ui/static/player.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, smallTrace, START } from "./made.js";

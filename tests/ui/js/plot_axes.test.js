@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { liveAxes, MOST_BARS, ticksOf } from "../../../specdemo/ui/static/plot_axes.js";
+import { liveAxes, MOST_BARS, ticksOf } from "../../../specdemo/ui/static/plot_contents.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, START } from "./made.js";
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { PlotPacer } from "../../../specdemo/ui/static/plot_pacer.js";
+import { PlotPacer } from "../../../specdemo/ui/static/plots.js";
 import { handClock } from "./hand_clock.js";
 
 function handPacer(cost, again = true) {

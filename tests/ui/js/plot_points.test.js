@@ -10,7 +10,7 @@ import {
   ratePoints,
   speedupPoints,
   timePoints,
-} from "../../../specdemo/ui/static/plot_points.js";
+} from "../../../specdemo/ui/static/charts.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, START, TOTALS } from "./made.js";
 

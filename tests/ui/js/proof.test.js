@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { plotText } from "../../../specdemo/ui/static/single_chart.js";
+import { plotText } from "../../../specdemo/ui/static/plotly_chart.js";
 import { bandOf, figureWords, fillBars, probability, rowWords, startWords } from "../../../specdemo/ui/static/proof.js";
 
 const SAMPLES = {

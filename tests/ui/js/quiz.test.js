@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { settingsOf } from "../../../specdemo/ui/static/classlink.js";
+import { settingsOf } from "../../../specdemo/ui/static/lessons.js";
 import { questionIn } from "../../../specdemo/ui/static/quiz.js";
-import { judge, restored } from "../../../specdemo/ui/static/quiz_answers.js";
-import { resultOf } from "../../../specdemo/ui/static/quiz_run.js";
-import { scoreWords } from "../../../specdemo/ui/static/quiz_words.js";
+import { judge, restored } from "../../../specdemo/ui/static/quiz.js";
+import { resultOf } from "../../../specdemo/ui/static/quiz.js";
+import { scoreWords } from "../../../specdemo/ui/static/quiz_cards.js";
 import { classLink } from "../../../specdemo/ui/static/share.js";
 
 const SIDE = { label: "a", figures: [{ label: "S", value: 1, text: "1.00×" }] };

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { settingsLine } from "../../../specdemo/ui/static/settings_menu.js";
+import { settingsLine } from "../../../specdemo/ui/static/page.js";
 
 test("the line names the drafter as the menu does, or as it is called where the menu does not know it", () => {
   const labels = { "prompt-lookup": "copy from the text" };

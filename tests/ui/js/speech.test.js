@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Speaker } from "../../../specdemo/ui/static/speech.js";
+import { Speaker } from "../../../specdemo/ui/static/notice.js";
 
 /** A live region that notes what it was given, and a clock moved by hand. */
 function listener() {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { tabIn } from "../../../specdemo/ui/static/tabs.js";
+import { tabIn } from "../../../specdemo/ui/static/page.js";
 
 test("the fragment of an address names a tab, or none", () => {
   assert.equal(tabIn("#tab=lab"), "lab");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { timeLeft } from "../../../specdemo/ui/static/time_left.js";
+import { timeLeft } from "../../../specdemo/ui/static/words.js";
 
 test("what is left is told as soon as it can be, coarsely where it is long", () => {
   assert.equal(timeLeft(0, 3), "");

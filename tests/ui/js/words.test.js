@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { learnDrafters } from "../../../specdemo/ui/static/drafters.js";
+import { learnDrafters } from "../../../specdemo/ui/static/words.js";
 import { decimal, emissionWords, ownStatus, pairWords, roundWords, tokenFigures, verdictWords } from "../../../specdemo/ui/static/words.js";
-import { percent } from "../../../specdemo/ui/static/percent.js";
+import { percent } from "../../../specdemo/ui/static/words.js";
 import { own, round, token } from "./made.js";
 
 learnDrafters({

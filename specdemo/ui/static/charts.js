@@ -1,5 +1,4 @@
-// What the six charts show, by the uid of each trace: from the entries played so far (see `LaneTrace`) or the
-// figures. `{}` leaves a trace of the skeleton blank, in the legend all the same. No DOM, no Plotly.
+// The points of the six charts, by the uid of each trace. `{}` leaves a trace of the skeleton blank. No DOM, no Plotly.
 
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 import { ownStatus } from "./words.js";

@@ -1,5 +1,4 @@
-// The tabs of the page: ways from one to another, and their place in the address, so that Back leads to the tab
-// before. A page that carries its run with it has no tabs.
+// The page around the stage: its tabs, their place in the address, and the settings menu.
 
 import { element } from "./dom.js";
 
@@ -66,4 +65,35 @@ export function tabAtHand() {
 
 function buttonOf(name) {
   return document.getElementById(`tab-${name}-button`);
+}
+
+const PANEL = "#more";
+const LINE = "#summary"; // what is in it is replaced with every change
+
+/** Show what the chosen drafter and rule do, and give the line for all of it. */
+export function tellSettings(labels, values) {
+  for (const words of document.querySelectorAll("[data-choice]")) words.hidden = !values.includes(words.dataset.choice);
+  return settingsLine(labels, values);
+}
+
+/** One line: drafter, rule, temperature and length. `labels` are what the menu calls the drafters. */
+export function settingsLine(labels, [drafter, rule, temperature, tokens]) {
+  return `${labels[drafter] ?? drafter} · ${rule} · T ${temperature} · ${tokens} tokens`;
+}
+
+/** Have the line open the panel, and a press elsewhere or Escape close it. */
+export function mountSettings() {
+  const line = document.querySelector(LINE);
+  const button = () => document.querySelector(`${PANEL} > button`);
+  const isOpen = () => Boolean(button()?.classList.contains("open"));
+  line.addEventListener("click", () => button()?.click());
+  document.addEventListener("pointerdown", ({ target }) => {
+    const inside = target.closest(PANEL) || line.contains(target) || target.closest("[role=listbox]");
+    if (isOpen() && !inside) button().click();
+  });
+  document.addEventListener("keydown", ({ key, target }) => {
+    if (key !== "Escape" || !isOpen() || !target.closest(PANEL)) return;
+    button().click();
+    button().focus();
+  });
 }
