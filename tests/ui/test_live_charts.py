@@ -121,7 +121,7 @@ def test_rounds_of_a_long_run_share_bars_and_the_axis_says_so(open_page, service
     run_to_end(page)
     assert layers(page)["acceptance"]["bars"] == str(math.ceil(known / 2))
     page.wait_for_function(SETTLED)
-    assert page.evaluate(AXES, "acceptance")[1:3] == [[0.5, known + 0.5], "round (a bar is the mean of 2)"]
+    assert page.evaluate(AXES, "acceptance")[1:3] == [[0.5, known + 0.5], "round (each bar is the mean of 2)"]
     kept = [
         sum(token["status"] == "accepted" for token in event["round"]["drafted"])
         for event in rounds(service.replayed)

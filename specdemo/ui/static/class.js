@@ -3,7 +3,7 @@
 import { Relay } from "./class_relay.js";
 import { answerBars, gameResults, numberIn, resultWords } from "./class_results.js";
 import { button, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "./dom.js";
-import { openQuestion, openTab, tabAtHand } from "./page.js";
+import { openQuestion, openTab, currentTab } from "./page.js";
 import { LETTERS } from "./quiz_cards.js";
 import { saveFile } from "./share.js";
 import { stageOfPage } from "./stage.js";
@@ -193,10 +193,10 @@ class ClassTab {
 
 /** The open tab and lesson of the page. */
 function placeOfPage() {
-  return { tab: tabAtHand() ?? null, lesson: document.querySelector(".sd-learn")?.dataset.at ?? null };
+  return { tab: currentTab() ?? null, lesson: document.querySelector(".sd-learn")?.dataset.at ?? null };
 }
 
-export class ClassQuestions {
+class ClassQuestions {
   /** `quiz` has the questions of the quiz (`text`, `setup`, `options`); `send` posts a message to the class. */
   constructor(roles, quiz, send) {
     this.roles = roles;
@@ -332,7 +332,7 @@ function answeredWords({ answered }) {
 
 const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "The time is over; the target is judging the drafts…" };
 
-export class ClassGames {
+class ClassGames {
   /** `send` posts a message to the class, `fetchGame()` resolves to the game as everybody sees it. */
   constructor({ "game-form": form, game }, send, fetchGame) {
     this.form = form;

@@ -123,7 +123,7 @@ function stateWords(follows, tab) {
 
 const ROUNDING = 1e-9;
 
-export class Asked {
+class Asked {
   /** `send({ question, answer })` resolves once the server has the answer. */
   constructor(root, send) {
     this.root = root;
@@ -213,7 +213,7 @@ export class Asked {
 const NAME_KEY = "specdemo-nickname";
 const SEND_BEFORE_END_MS = 300;
 
-export class Drafting {
+class Drafting {
   /** `send({ game, draft, name })` resolves once the server has the draft, `ownVerdict()` to the verdict on it. */
   constructor(root, { send, ownVerdict }) {
     this.root = root;

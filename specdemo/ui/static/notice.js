@@ -1,4 +1,4 @@
-// What the page says about a run: the notice above the lanes, and what a screen reader hears.
+// What the page says about a run: the notice above the lanes, and what a screen reader reads.
 
 import { progressBar } from "./dom.js";
 import { tabOpener } from "./page.js";
@@ -6,25 +6,21 @@ import { named } from "./tokens.js";
 import { BASELINE } from "./trace.js";
 import { settingWords } from "./words.js";
 
-/** By which rule a run is verified, and who runs where. */
-export function runWords(run) {
-  return named(settingWords(run));
-}
-
 const ROLES = ["hint", "progress", "error", "closing"];
+const GAP_MS = 2000;
 
+/** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
 export class Notice {
   constructor(roles) {
     this.roles = roles;
-    this.bar = progressBar("Preparing");
+    this.bar = progressBar("Progress");
     roles.progress.append(this.bar);
     this.begin();
   }
 
-  /** Another run: nothing is waited for, nothing has failed. */
   begin() {
     this.isWaiting = false;
-    this.error = null; // what went wrong, in a sentence
+    this.error = null; // a sentence
   }
 
   wait({ text, fraction }) {
@@ -38,31 +34,30 @@ export class Notice {
     this.roles.error.textContent = message;
   }
 
-  /** The run has started: by which rule, and who runs where. */
+  /** The run has started. */
   open(run) {
     const { hint, arithmetic } = this.roles;
     this.isWaiting = false;
-    hint.textContent = runWords(run);
-    // What a watched server does not tell, or why the models compute as they do.
+    hint.textContent = named(settingWords(run));
+    // What a watched server does not report, or why the models compute in their precision.
     const words = run.watched ? run.watched.silent.join(" ") : (run.arithmetic ?? "");
     arithmetic.textContent = named(words);
     arithmetic.hidden = !words;
   }
 
-  /** What the stage is at: idle, waiting, playing, ended or error; `hasBegun` and `hasEnded` say it of the run. */
+  /** The state of the stage: idle, waiting, playing, ended or error. */
   state(hasBegun, hasEnded) {
     if (this.error !== null) return "error";
     if (hasEnded) return "ended";
     return hasBegun ? "playing" : this.isWaiting ? "waiting" : "idle";
   }
 
-  /** Show what a state asks for. */
   show(state) {
     const shown = { error: "error", ended: "closing", waiting: "progress" }[state] ?? "hint";
     for (const role of ROLES) this.roles[role].hidden = role !== shown;
   }
 
-  /** How the run came out; where only the lane in `focus` is seen, what there is to say of that one. */
+  /** Show the result of the run, or of the lane in `focus` alone. */
   close({ sentence, badge, totals }, focus) {
     const { roles } = this;
     const { baseline_tokens: alone } = totals;
@@ -71,15 +66,13 @@ export class Notice {
     roles.badge.dataset.kind = badge?.kind ?? "";
     const words = badge?.text ?? "";
     if (roles.badge.textContent === words) return;
-    // No comparison of tokens can show that; the proof of distributions can.
+    // Only the test of distributions can show that two samples have the same one.
     roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
   }
 }
 
-const GAP_MS = 2000;
-
+/** A live region for screen readers: the latest sentence, at most one in two seconds. */
 export class Speaker {
-  /** `node` is a polite live region; `clock` stands in for the browser's in tests. */
   constructor(node, clock = browserClock()) {
     this.node = node;
     this.clock = clock;
@@ -88,7 +81,7 @@ export class Speaker {
     this.timer = null;
   }
 
-  /** Say it as soon as the gap allows; of several that wait the latest is said. */
+  /** Say the sentence after the gap; the latest replaces those that wait. */
   say(words) {
     this.next = words;
     const wait = this.last + GAP_MS - this.clock.now();
@@ -96,14 +89,13 @@ export class Speaker {
     else this.timer ??= this.clock.after(wait, () => this.sayNow(this.next));
   }
 
-  /** Say what was asked for, or ends a run; what waits is not said any more. */
+  /** Say the sentence now, in place of one that waits. */
   sayNow(words) {
     this.cancel();
     this.last = this.clock.now();
     if (this.node.textContent !== words) this.node.textContent = words;
   }
 
-  /** Nothing to say: another run begins. */
   silence() {
     this.cancel();
     this.node.textContent = "";

@@ -1,41 +1,43 @@
-// The page around the stage: its tabs, their place in the address, and the settings menu.
+// The page around the stage: its tabs and lessons in the address, and the settings menu.
 
-import { element } from "./dom.js";
+import { button } from "./dom.js";
 
 const BUTTON_ID = /^tab-(\w+)-button$/;
 const IN_ADDRESS = /^#tab=(\w+)$/;
+const PANEL = "#more";
+const LINE = "#summary"; // Gradio replaces its content with every change
 
-/** A button with these words that opens the page's tab of that name; the words alone where there is none. */
+/** A button that opens a tab of the page; the words alone on a page without tabs. */
 export function tabOpener(name, words) {
-  const tab = buttonOf(name);
-  if (!tab) return words;
-  const button = element("button", "sd-opener", words);
-  button.type = "button";
-  button.addEventListener("click", () => tab.click());
-  return button;
+  return buttonOf(name) ? button("sd-opener", words, () => openTab(name)) : words;
 }
 
-/** Open the page's tab of that name. */
 export function openTab(name) {
   buttonOf(name)?.click();
 }
 
-/** Open a question of the quiz, from 0: the lessons and the quiz hear of it, or find it in the address. */
+/** Open a question of the quiz, from 0. */
 export function openQuestion(index) {
   openTab("learn");
-  const url = new URL(location.href);
-  url.searchParams.set("lesson", "quiz");
-  url.searchParams.set("question", index + 1);
-  history.replaceState(history.state, "", url);
+  noteLesson("quiz", index + 1);
   document.dispatchEvent(new CustomEvent("sd-question", { detail: { index } }));
 }
 
-/** Open the tab that the address names, now and whenever the visitor goes back or on; note each that is opened. */
+/** Put a lesson, and a question of the quiz, into the address, so that it is always a link to what is shown. */
+export function noteLesson(lesson, question) {
+  const url = new URL(location.href);
+  url.searchParams.set("lesson", lesson);
+  if (question) url.searchParams.set("question", question);
+  else url.searchParams.delete("question");
+  history.replaceState(history.state, "", url);
+}
+
+/** Open the tab that the address names, now and after Back or Forward; put each opened tab into the address. */
 export function keepTabInAddress() {
-  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : tabAtHand(); // where the address names none
+  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : currentTab(); // if the address names none
   const follow = () => {
     const name = tabIn(location.hash) ?? first;
-    if (name !== tabAtHand()) buttonOf(name)?.click();
+    if (name !== currentTab()) openTab(name);
   };
   follow();
   addEventListener("popstate", follow);
@@ -45,7 +47,7 @@ export function keepTabInAddress() {
   });
 }
 
-/** The tab an address's fragment names; null where it names none. */
+/** The tab in an address's fragment, or null. */
 export function tabIn(hash) {
   return hash.match(IN_ADDRESS)?.[1] ?? null;
 }
@@ -53,13 +55,13 @@ export function tabIn(hash) {
 // A lesson in the address opens its own tab.
 function addressOf(name) {
   const url = new URL(location.href);
-  if (name !== "learn") for (const asked of ["lesson", "question"]) url.searchParams.delete(asked);
+  if (name !== "learn") for (const part of ["lesson", "question"]) url.searchParams.delete(part);
   url.hash = `tab=${name}`;
   return url;
 }
 
-/** The tab that is open; undefined where there are none. */
-export function tabAtHand() {
+/** The open tab; undefined on a page without tabs. */
+export function currentTab() {
   return document.querySelector("[role=tab][aria-selected=true]")?.id.match(BUTTON_ID)?.[1];
 }
 
@@ -67,33 +69,29 @@ function buttonOf(name) {
   return document.getElementById(`tab-${name}-button`);
 }
 
-const PANEL = "#more";
-const LINE = "#summary"; // what is in it is replaced with every change
-
-/** Show what the chosen drafter and rule do, and give the line for all of it. */
+/** Show the hints of the chosen settings, and return the line that sums the settings up. */
 export function tellSettings(labels, values) {
   for (const words of document.querySelectorAll("[data-choice]")) words.hidden = !values.includes(words.dataset.choice);
   return settingsLine(labels, values);
 }
 
-/** One line: drafter, rule, temperature and length. `labels` are what the menu calls the drafters. */
 export function settingsLine(labels, [drafter, rule, temperature, tokens]) {
   return `${labels[drafter] ?? drafter} · ${rule} · T ${temperature} · ${tokens} tokens`;
 }
 
-/** Have the line open the panel, and a press elsewhere or Escape close it. */
+/** Open the settings panel from its line; close it by a press elsewhere or Escape. */
 export function mountSettings() {
   const line = document.querySelector(LINE);
-  const button = () => document.querySelector(`${PANEL} > button`);
-  const isOpen = () => Boolean(button()?.classList.contains("open"));
-  line.addEventListener("click", () => button()?.click());
+  const opener = () => document.querySelector(`${PANEL} > button`);
+  const isOpen = () => Boolean(opener()?.classList.contains("open"));
+  line.addEventListener("click", () => opener()?.click());
   document.addEventListener("pointerdown", ({ target }) => {
-    const inside = target.closest(PANEL) || line.contains(target) || target.closest("[role=listbox]");
-    if (isOpen() && !inside) button().click();
+    const isInside = target.closest(PANEL) || line.contains(target) || target.closest("[role=listbox]");
+    if (isOpen() && !isInside) opener().click();
   });
   document.addEventListener("keydown", ({ key, target }) => {
     if (key !== "Escape" || !isOpen() || !target.closest(PANEL)) return;
-    button().click();
-    button().focus();
+    opener().click();
+    opener().focus();
   });
 }

@@ -2,7 +2,7 @@
 
 import { element, onSubmit, rolesOf } from "./dom.js";
 import { GrowingLines } from "./ndjson.js";
-import { Board, DraftBox } from "./play_board.js";
+import { Board, DraftBox, MODEL } from "./play_board.js";
 
 const OWN = "own";
 const WELCOME = [
@@ -213,28 +213,10 @@ class Play {
   }
 }
 
-const ATTACHES = /^[\s.,;:!?…%)\]}’”']/u;
-const HOLDS = /[\s([{“‘/-]$/u;
-
-export const MODEL = "model";
 const PLAYERS = ["one", "two"];
 
-/** Whether `draft` starts with a new word after `text`, which needs a space. */
-export function wantsSpace(text, draft) {
-  return !HOLDS.test(text) && !ATTACHES.test(draft);
-}
-
-/** `draft` as it follows `text`, with a space in front if it wants one and `space` is on. */
-export function joined(text, draft, space) {
-  return space && wantsSpace(text, draft) ? ` ${draft}` : draft;
-}
-
-/** Whether a draft has nothing that could be judged. */
-export function isEmpty(draft) {
-  return !draft.replaceAll(" ", "");
-}
-
-export class Game {
+/** The state of a game: drafts, turns and scores. The server computes all figures. */
+class Game {
   /** `players` is 1 or 2; the game is over after `most` turns, or when the text ends. */
   constructor(opening, players, most) {
     this.opening = opening.replace(/ +$/, ""); // the next word brings its own space

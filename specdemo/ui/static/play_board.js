@@ -1,9 +1,14 @@
 // A game of Play on the page: the draft box, the text so far, the drafts of every turn, and the scores.
 
 import { element } from "./dom.js";
-import { isEmpty, joined, MODEL, wantsSpace } from "./play.js";
 import { fill, Pieces, tokenSpan } from "./tokens.js";
-import { percent } from "./words.js";
+import { percent, share } from "./words.js";
+
+export const MODEL = "model";
+const BORDERS_PX = 2; // not included in scrollHeight
+// Characters that attach to the word before them, and ends of a text that attach to the next word.
+const ATTACHES = /^[\s.,;:!?…%)\]}’”']/u;
+const HOLDS = /[\s([{“‘/-]$/u;
 
 /** The tokens of a round in reading order: accepted, rejected, the target's own, discarded. */
 export function readingOrder({ drafted, emission }) {
@@ -23,6 +28,7 @@ export function verdictSpan(token, end, pieces) {
   return made;
 }
 
+/** The text so far, the drafts of every turn, and the scores. */
 export class Board {
   /** `pending` is the element of the current draft at the end of the text. */
   constructor({ text, past, turns, scores }, pending) {
@@ -85,8 +91,7 @@ export class Board {
     const rows = game.drafters().map(({ player, name, judged }) => {
       const head = element("th", "", name);
       head.scope = "row";
-      const rate = judged && judged.alpha !== null ? `${Math.round(100 * judged.alpha)}%` : "–";
-      const figures = judged ? [rate, judged.tau.toFixed(2), String(judged.score.best)] : ["–", "–", "–"];
+      const figures = judged ? [share(judged.alpha), judged.tau.toFixed(2), String(judged.score.best)] : ["–", "–", "–"];
       const row = element("tr", "", head, ...figures.map((figure) => element("td", "", figure)));
       row.dataset.player = player;
       return row;
@@ -95,8 +100,22 @@ export class Board {
   }
 }
 
-const BORDERS_PX = 2; // which scrollHeight does not include
+/** Whether `draft` starts with a new word after `text`, which needs a space. */
+export function wantsSpace(text, draft) {
+  return !HOLDS.test(text) && !ATTACHES.test(draft);
+}
 
+/** `draft` as it follows `text`, with a space in front if it wants one and `space` is on. */
+export function joined(text, draft, space) {
+  return space && wantsSpace(text, draft) ? ` ${draft}` : draft;
+}
+
+/** Whether a draft has nothing that could be judged. */
+export function isEmpty(draft) {
+  return !draft.replaceAll(" ", "");
+}
+
+/** The text box for a draft, and its preview at the end of the text. */
 export class DraftBox {
   constructor({ draft, space, text }, maxChars, onSubmit) {
     this.draft = draft;

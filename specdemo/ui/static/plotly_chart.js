@@ -2,15 +2,15 @@
 
 import { named } from "./tokens.js";
 
-/** Below this width Python's `narrow` layout holds. */
+/** Below this width charts take Python's `narrow` layout. */
 export const NARROW_PX = 480;
-const MOST_MAGNIFIED = 1.6;
-/** The buttons by name: Plotly's own choice has one that sends the chart to a server. */
+const MAX_MAGNIFIED = 1.6;
+// Plotly's default buttons include one that sends the chart to a server.
 const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
 
 let onItsWay = null;
 
-/** Plotly from our own server, once for all charts of a page. */
+/** Load Plotly from our own server, once per page. */
 export function loadPlotly(base) {
   if (window.Plotly) return Promise.resolve(window.Plotly);
   onItsWay ??= new Promise((resolve, reject) => {
@@ -23,29 +23,29 @@ export function loadPlotly(base) {
   return onItsWay;
 }
 
-/** Draw a figure into `node`, or what has changed of it. */
+/** Draw a figure into `node`, or what has changed since. */
 export async function drawFigure(plotly, node, { data, layout }) {
   await plotly.react(node, data, layout, PLOTLY_CONFIG);
-  // Plotly moves the title of an axis out of the way of labels whose place it at times measures wrongly; ours has room.
+  // Plotly shifts axis titles for labels that it sometimes measures wrongly; our titles have room.
   for (const title of node.querySelectorAll("[class^=g-y][class$=title]")) title.removeAttribute("transform");
 }
 
-/** The page's theme, by which figures are filed. */
+/** The page's theme, the key of its figures. */
 export function pageTheme() {
   return document.body.classList.contains("dark") ? "dark" : "light";
 }
 
-/** Lay a chart out for its room; `narrow` is what Python has changed where that is little. */
+/** Set a layout's size; `narrow` holds Python's changes for a narrow chart. */
 export function fitToRoom(layout, narrow, { width, height }) {
   Object.assign(layout, { width, height });
   if (width < NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
   if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
 }
 
-/** Enlarge fonts and margins of a figure laid out for `design` (`width`, `height`) where it has more room. */
+/** Enlarge the fonts and margins of a figure that is larger than its `design` (`width`, `height`). */
 export function magnify(figure, design) {
   const { width, height } = figure.layout;
-  const by = Math.min(MOST_MAGNIFIED, width / design.width, height / design.height);
+  const by = Math.min(MAX_MAGNIFIED, width / design.width, height / design.height);
   if (by > 1) enlarge(figure, by);
 }
 
@@ -58,8 +58,8 @@ function enlarge(part, by) {
   }
 }
 
+/** A chart of Python's figures on its own node; nothing is loaded before the first `show`. */
 export class Chart {
-  /** Nothing is loaded or drawn before the first `show`. */
   constructor(node, base) {
     this.node = node;
     this.base = base;
@@ -71,22 +71,19 @@ export class Chart {
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
   }
 
-  /**
-   * `figures` come from Python, by theme. `fill(figure, narrow)` may complete a copy of one: its `data` and
-   * `layout` are Plotly's. The zoom stays while the subject does.
-   */
+  /** Show Python's `figures` by theme; `fill({ data, layout }, narrow)` may complete a copy. The zoom stays. */
   show(figures, fill = () => {}) {
     this.figures = figures;
     this.fill = fill;
     return this.draw();
   }
 
-  /** Another subject comes next. */
+  /** Reset the zoom with the next figure. */
   renew() {
     this.subject += 1;
   }
 
-  // While one drawing goes on, at most one more is wanted: of what is latest then.
+  // During one drawing, at most one more waits: of the latest figure.
   async draw() {
     if (!this.figures || !this.room?.width) return;
     this.stale = true;
@@ -102,7 +99,7 @@ export class Chart {
         await this.drawOnce(plotly);
       }
     } catch {
-      this.node.textContent = "The chart could not be drawn.";
+      this.node.textContent = "The chart did not load; reload the page.";
     } finally {
       this.drawing = null;
     }
@@ -110,7 +107,7 @@ export class Chart {
 
   async drawOnce(plotly) {
     const figure = this.figures[pageTheme()];
-    if (!figure) return; // made for the other theme; whoever made it makes another
+    if (!figure) return; // made for the other theme; another follows
     const { data, layout, narrow } = structuredClone(figure);
     layout.uirevision = this.subject;
     fitToRoom(layout, narrow, this.room);
@@ -120,7 +117,7 @@ export class Chart {
   }
 }
 
-/** Text as Plotly is to show it: its own markup is taken literally, line breaks and ends are seen. */
+/** Text for Plotly: markup is taken literally, and line breaks and tabs are visible. */
 export function plotText(text, longest = Infinity) {
   const plain = named(text.replace(/\r\n|\r/g, "\n")).replace(/\n/g, "⏎").replace(/\t/g, "⇥");
   const letters = [...plain];

@@ -1,46 +1,48 @@
-// Runs that were made earlier: shipped recordings, trace files, and the last run that this browser stored.
+// Runs that were made earlier: shipped recordings, trace files, and the last run, which this browser stored.
 
-import { element, forget, recall, remember } from "./dom.js";
+import { button, element, forget, recall, remember } from "./dom.js";
 import { linkTo } from "./share.js";
 
 const PATH = "../specdemo-traces";
-// What the server takes at most; it hangs up on more, and a browser would then not show why.
+// The server's limit. It closes the connection on more, and a browser could not show why.
 const MOST_BYTES = 16_000_000;
+const LAST_RUN_KEY = "specdemo-last-run";
+const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
+const ARRIVAL_WORDS = "Recorded earlier. Press Run for your own.";
+const REUSE_WORDS = "Use its prompt and settings";
 
-/** Shipped recordings: name, title, about, device, pair and figures of each; none where there is no server. */
+/** The shipped recordings: name, title, about, device, pair and figures of each; none without a server. */
 export async function listRecordings(base) {
   const response = await fetch(new URL(PATH, base));
   return response.ok ? response.json() : [];
 }
 
-/** Events of a shipped recording as NDJSON. */
+/** The events of a shipped recording as NDJSON. */
 export async function fetchRecording(base, name) {
   return eventsFrom(await fetch(new URL(`${PATH}/${encodeURIComponent(name)}`, base)));
 }
 
-/** Events of a trace file as NDJSON. */
+/** The events of a trace file as NDJSON; the server checks it. */
 export async function openTrace(base, file) {
-  if (file.size > MOST_BYTES) throw new Error(`The file is too large; a trace has at most ${MAX_TRACE_BYTES.toLocaleString("en")} bytes.`);
+  if (file.size > MOST_BYTES) throw new Error(`The file is too large; a trace has at most ${MOST_BYTES.toLocaleString("en")} bytes.`);
   return eventsFrom(await fetch(new URL(PATH, base), { method: "POST", body: file }));
 }
 
 async function eventsFrom(response) {
   if (response.ok) return response.text();
-  const told = await response.json().catch(() => ({}));
-  throw new Error(told.error ?? `The server could not be asked for the run (status ${response.status}).`);
+  const { error } = await response.json().catch(() => ({}));
+  throw new Error(error ?? `The server did not send the run (status ${response.status}); try again.`);
 }
 
-const ARRIVAL_WORDS = "Recorded earlier. Press Run for your own.";
-
+/** The recording that a visitor without a link or an earlier run sees: a run of the prompt in the widgets. */
 export class Arrival {
-  /** `stage` can play a recording; `name` is that of the one to show. */
   constructor(stage, name) {
     this.stage = stage;
     this.name = name;
     this.notes = ["hint", "closing"].map((role) => [stage.roles[role], element("span", "sd-kept", ARRIVAL_WORDS)]);
   }
 
-  /** Play it, unless the visitor is faster; it waits at its start where people want no movement. */
+  /** Play it, unless the visitor is faster; with reduced motion it waits at its start. */
   async show() {
     const { stage, name } = this;
     if (!(await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name))) return;
@@ -48,35 +50,45 @@ export class Arrival {
     for (const [place, note] of this.notes) place.prepend(note, " ");
   }
 
-  /** Another run is shown. */
   leave() {
     for (const [, note] of this.notes) note.remove();
   }
 }
 
-const LAST_RUN_KEY = "specdemo-last-run";
-// Browsers grant a page about five million characters; a longer run is not kept.
-const MAX_RUN_CHARACTERS = 2_000_000;
+/** A link that puts the prompt and settings of an earlier run into the widgets. */
+export class Reuse {
+  constructor(roles) {
+    this.links = ["hint", "closing"].map((role) => [roles[role], element("a", "sd-reuse", REUSE_WORDS)]);
+  }
 
-/** Keep a finished run's events in place of those of the run before. */
+  offer(run) {
+    for (const [place, link] of this.links) {
+      link.href = linkTo(location.href, run, null);
+      place.append(" ", link);
+    }
+  }
+
+  leave() {
+    for (const [, link] of this.links) link.remove();
+  }
+}
+
+/** Store the events of a finished run in place of the last one's. */
 export function keepRun(events) {
-  forget(LAST_RUN_KEY); // whatever becomes of this one, the one before is not the last any more
+  forget(LAST_RUN_KEY); // even if this run cannot be stored
   const text = events.map((event) => JSON.stringify(event)).join("\n");
   if (text.length <= MAX_RUN_CHARACTERS) remember(LAST_RUN_KEY, text);
 }
 
+/** The last run of this browser, so that a reload does not lose it. */
 export class LastRun {
-  /** `stage` can load a run, or begin without one. */
   constructor(stage) {
     this.stage = stage;
-    const drop = element("button", "sd-opener", "forget it");
-    drop.type = "button";
-    drop.addEventListener("click", () => this.drop());
-    this.note = element("span", "sd-kept", "Your last run (", drop, ")");
-    this.note.title = "kept in this browser only";
+    this.note = element("span", "sd-kept", "Your last run (", button("sd-opener", "delete it", () => this.drop()), ")");
+    this.note.title = "Stored in this browser only";
   }
 
-  /** Show the run that was kept at its end, marked as such; gives whether there is one. */
+  /** Show the stored run at its end; returns whether there is one. */
   show() {
     const text = recall(LAST_RUN_KEY);
     if (!text) return false;
@@ -85,7 +97,7 @@ export class LastRun {
       stage.load(text, null);
       stage.player.seekEnd();
     } catch {
-      this.drop(); // of another version of the page, or spoilt
+      this.drop(); // of another version of the page, or damaged
       return false;
     }
     stage.root.dataset.kept = "true";
@@ -93,7 +105,6 @@ export class LastRun {
     return true;
   }
 
-  /** Another run is shown. */
   leave() {
     delete this.stage.root.dataset.kept;
     this.note.remove();
@@ -102,26 +113,5 @@ export class LastRun {
   drop() {
     forget(LAST_RUN_KEY);
     this.stage.begin();
-  }
-}
-
-const REUSE_WORDS = "Use its prompt and settings";
-
-export class Reuse {
-  constructor(roles) {
-    this.links = ["hint", "closing"].map((role) => [roles[role], element("a", "sd-reuse", REUSE_WORDS)]);
-  }
-
-  /** A finished run is shown that was made elsewhere or earlier. */
-  offer(run) {
-    for (const [place, link] of this.links) {
-      link.href = linkTo(location.href, run, null);
-      place.append(" ", link);
-    }
-  }
-
-  /** Another run is shown. */
-  leave() {
-    for (const [, link] of this.links) link.remove();
   }
 }

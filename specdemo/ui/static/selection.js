@@ -1,6 +1,6 @@
 // Pointing at tokens and selecting rounds: tooltip, strip, charts and microscope show the same one.
 
-import { element, PHONE_PX } from "./dom.js";
+import { button, element, PHONE_PX } from "./dom.js";
 import { scrollToShow } from "./lanes.js";
 import { Microscope } from "./microscope.js";
 import { RoundStrip } from "./strip.js";
@@ -9,7 +9,6 @@ import { SPECULATIVE } from "./trace.js";
 import { emissionWords, ownStatus, roundWords, statusName, tokenFigures, verdictWords } from "./words.js";
 
 export class Selection {
-  /** `stage` has the run at hand: trace, player, pieces, rule, lanes, plots, roles. */
   constructor(stage) {
     this.stage = stage;
     this.index = null;
@@ -39,7 +38,7 @@ export class Selection {
   }
 
   describe(span, facts) {
-    if (this.microscope.open && innerWidth <= PHONE_PX) return this.tip.hide(); // it would cover what says the same
+    if (this.microscope.open && innerWidth <= PHONE_PX) return this.tip.hide(); // it would cover the microscope
     const { rule, pieces } = this.stage;
     if (!facts.token) return this.tip.showDiscards(span, facts.entry.round, pieces);
     const openRound = () => this.open(facts.entry.round.index, facts.place ?? "own");
@@ -52,14 +51,14 @@ export class Selection {
     else this.tip.showWords(roundWords(this.entries[index].round), event);
   }
 
-  /** Select a token's round; what is open follows. */
+  /** Select a token's round; an open microscope shows it. */
   choose({ entry, place }) {
     if (entry.lane !== SPECULATIVE) return;
     if (this.microscope.open) this.open(entry.round.index, place ?? "own");
     else this.select(entry.round.index);
   }
 
-  /** Select a round; one that has not been played yet is played first. Gives its entry, or null if there is none. */
+  /** Select a round, and play up to it if needed; returns its entry, or null. */
   select(index) {
     const entry = this.entries[index];
     if (!entry) return null;
@@ -70,7 +69,7 @@ export class Selection {
     return entry;
   }
 
-  /** Put a round under the microscope, pointing at one of its tokens where `place` says which. */
+  /** Open a round in the microscope, at the token of `place` if it is given. */
   open(index, place) {
     const entry = this.select(index);
     if (!entry) return;
@@ -78,7 +77,7 @@ export class Selection {
     if (place === undefined) this.inspector.clear();
     root.setAttribute("data-inspecting", "");
     this.microscope.show(entry, rule, pieces, place);
-    lanes[SPECULATIVE].select(index); // again: the lane has become lower
+    lanes[SPECULATIVE].select(index); // again, since the lane is lower now
     roles.microscope.scrollIntoView({ block: "nearest" });
     this.stage.tell();
   }
@@ -87,7 +86,6 @@ export class Selection {
     this.open(Math.min(this.entries.length - 1, Math.max(0, this.index + direction)));
   }
 
-  /** Back to the strip it was opened from. */
   closeMicroscope() {
     this.clear();
     this.stage.roles.rounds.focus();
@@ -117,10 +115,14 @@ export class Selection {
 const TICK = ".sd-tick";
 const SPOTS = `.sd-token, ${TICK}`;
 
-export class TokenInspector {
+/**
+ * Pointing at tokens: the pointer or arrow keys show the tooltip, a click or Enter pins it and selects the round. At a
+ * tick, a click or Enter shows its discarded tokens in the text.
+ */
+class TokenInspector {
   /**
    * `views`: lane views by name. `describe(span, facts)` shows the tooltip, `choose(facts)` selects the token's round,
-   * `unfold(view, tick)` shows or shrinks what a tick stands for.
+   * `unfold(view, tick)` shows or hides the tokens of a tick.
    */
   constructor(views, tip, { describe, choose, unfold }) {
     this.tip = tip;
@@ -164,7 +166,7 @@ export class TokenInspector {
     this.unfold(view, span);
   }
 
-  // Choosing first: a token that was still pending gets its verdict by it.
+  // Choose first: it plays up to the verdict of a pending token.
   pin(view, span) {
     this.tip.hide();
     const facts = view.factsOf(span);
@@ -173,7 +175,7 @@ export class TokenInspector {
     this.tip.pin();
   }
 
-  // Walking by keys scrolls as well, and must not lose its place by it.
+  // Arrow keys scroll as well, which must not close the tooltip.
   scrolled(box) {
     if (box.contains(this.current) && box.scrollTop !== this.walkedTo) this.leave();
   }
@@ -205,14 +207,15 @@ export class TokenInspector {
   }
 }
 
-export class Tip {
+/** The tooltip of a token or a round. */
+class Tip {
   constructor(node, root) {
     this.node = node;
     this.root = root;
     this.pinned = false;
   }
 
-  /** Beside `span`: what became of the token `facts` (`{ entry, token, place }`) speaks of. */
+  /** Show next to `span` the verdict of a token, given its `facts` (`{ entry, token, place }`). */
   showToken(span, facts, rule, pieces, onOpen) {
     const { round } = facts.entry;
     const pending = span.dataset.status === "pending";
@@ -222,19 +225,17 @@ export class Tip {
     const status = pending ? "pending" : own ? ownStatus(round) || "target's own" : statusName(facts.token);
     const lane = facts.entry.lane === "speculative" ? `${status} · round ${round.index + 1}` : `token ${round.index + 1}`;
     const words = own ? emissionWords(facts.token, round, rule) : verdictWords(facts.token, round, rule);
-    const body = pending ? [element("p", "", "Drafted; the target has not looked at it yet.")] : [element("p", "", words)];
+    const body = [element("p", "", pending ? "Drafted, not verified yet." : words)];
     const figures = own || pending ? [] : tokenFigures(facts.token, round, rule);
-    if (figures.length) body.push(element("p", "sd-tip-figures", figureLine(figures)));
-    const more = element("button", "sd-button", `Open round ${round.index + 1}`);
-    more.type = "button";
-    more.addEventListener("click", onOpen);
-    if (facts.entry.lane === "speculative") body.push(more);
+    const line = figures.map(([name, value]) => `${name} ${value}`).join(" · ");
+    if (line) body.push(element("p", "sd-tip-figures", line));
+    if (facts.entry.lane === "speculative") body.push(button("sd-button", `Open round ${round.index + 1}`, onOpen));
     this.node.replaceChildren(element("p", "sd-tip-head", label, element("span", "", lane)), ...body);
     this.node.dataset.kind = "token";
     this.placeBy(span.getClientRects()[0] ?? span.getBoundingClientRect());
   }
 
-  /** Beside a tick: the discarded tokens of `round` it stands for. */
+  /** Show the discarded tokens of `round` next to its tick. */
   showDiscards(tick, round, pieces) {
     const discarded = round.drafted.filter(({ status }) => status === "discarded");
     const words = discarded.map(({ id, rejected }) => {
@@ -245,14 +246,14 @@ export class Tip {
       return label;
     });
     const open = tick.parentElement.hasAttribute("data-opened");
-    const hint = element("p", "", open ? "A click shrinks them again." : "A click shows them in the text.");
+    const hint = element("p", "", open ? "Click to hide them." : "Click to show them in the text.");
     const head = element("p", "sd-tip-head", element("span", "", `${discarded.length} discarded · round ${round.index + 1}`));
     this.node.replaceChildren(head, element("p", "sd-tip-discards", ...words), hint);
     this.node.dataset.kind = "discards";
     this.placeBy(tick.getBoundingClientRect());
   }
 
-  /** A plain sentence at the pointer. */
+  /** Show a sentence at the pointer. */
   showWords(words, { clientX, clientY }) {
     this.node.replaceChildren(element("p", "", words));
     this.node.dataset.kind = "words";
@@ -270,7 +271,7 @@ export class Tip {
     this.node.hidden = true;
   }
 
-  // Below the token where there is room, else above; never beyond the stage's edges.
+  // Below the token if it fits, else above; always within the stage.
   placeBy(rect) {
     const { node } = this;
     node.hidden = false;
@@ -282,8 +283,4 @@ export class Tip {
     node.style.left = `${Math.max(0, left - frame.left)}px`;
     node.style.top = `${top - frame.top}px`;
   }
-}
-
-function figureLine(figures) {
-  return figures.map(([name, value]) => `${name} ${value}`).join(" · ");
 }

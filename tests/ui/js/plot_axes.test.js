@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { liveAxes, MOST_BARS, ticksOf } from "../../../specdemo/ui/static/plot_contents.js";
+import { liveAxes, MAX_BARS, ticksOf } from "../../../specdemo/ui/static/plot_contents.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, START } from "./made.js";
 
@@ -11,7 +11,7 @@ function traceOf(count, { ended = false, totals = {}, drafts = [] } = {}) {
   const trace = new Trace();
   trace.take(START);
   for (let i = 0; i < count; i += 1) trace.take(roundEvent("speculative", round(i, drafts), totals));
-  if (ended) trace.close();
+  if (ended) trace.closed = true;
   return trace;
 }
 
@@ -37,11 +37,11 @@ test("beyond fifty rounds so many share a bar that fifty bars hold them, and the
   const bins = (count, name = "acceptance") => liveAxes(name, traceOf(count, { ended: true }), ROOM).bins.bin;
   assert.deepEqual([50, 51, 100, 101, 420].map((count) => bins(count)), [1, 2, 2, 3, 9]);
   for (const count of [51, 73, 420]) {
-    assert.ok(Math.ceil(count / bins(count)) <= MOST_BARS);
+    assert.ok(Math.ceil(count / bins(count)) <= MAX_BARS);
     assert.equal(bins(count), liveAxes("acceptance", traceOf(count), ROOM).bins.bin, "as while it went on");
   }
   const { x } = liveAxes("acceptance", traceOf(73, { ended: true }), ROOM);
-  assert.equal(x.title, "round (a bar is the mean of 2)");
+  assert.equal(x.title, "round (each bar is the mean of 2)");
   assert.equal(bins(73, "speedup"), 1);
 });
 

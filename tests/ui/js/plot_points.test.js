@@ -5,9 +5,9 @@ import {
   acceptancePoints,
   axisReach,
   BAR_GAP,
+  pointsOf,
   positionPoints,
   racePoints,
-  ratePoints,
   speedupPoints,
   timePoints,
 } from "../../../specdemo/ui/static/charts.js";
@@ -41,7 +41,7 @@ test("bars are accepted and discarded tokens; marks stand over the rounds of the
 
 test("lines over rounds are the figures sent with them; null stays a gap", () => {
   const entries = entriesOf(round(0, ["accepted"]), round(1, ["accepted"]));
-  assert.deepEqual(ratePoints(entries), { alpha: { x: [1, 2], y: [0, 0.5] }, tau: { x: [1, 2], y: [1, 2] } });
+  assert.deepEqual(pointsOf("rates", { played: { speculative: entries } }), { alpha: { x: [1, 2], y: [0, 0.5] }, tau: { x: [1, 2], y: [1, 2] } });
   assert.deepEqual(speedupPoints(entries, null), {
     speedup: { x: [1, 2], y: [null, null] },
     theory: { x: [1, 2], y: [2, 2] },
