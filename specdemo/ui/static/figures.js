@@ -23,7 +23,7 @@ const LABELS = {
     if (speedup === null) return alone ? "no speedup before 8 tokens per lane" : "speedup over the target alone";
     return isSlower(speedup) ? "the speed of the target alone: slower" : "the speed of the target alone";
   },
-  passes: ({ passes, tokens }) => `target ${passes === 1 ? "pass" : "passes"} for ${tokens} ${tokens === 1 ? "token" : "tokens"}`,
+  passes: ({ passes }) => (passes === 1 ? "target pass" : "target passes"),
   identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, ended) => {
     if (identical && ended) return tokens === alone ? "identical, token for token" : "identical up to the shorter text's end";
     if (identical) return "identical so far, token for token";

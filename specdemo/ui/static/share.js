@@ -95,7 +95,7 @@ function stageRules() {
   const rules = [];
   for (const sheet of document.styleSheets) {
     if (!sheet.href || sheet.href.startsWith(location.origin)) {
-      for (const rule of sheet.cssRules) if (/\.sd\b|\.sd-|--sd-/.test(rule.cssText)) rules.push(rule.cssText);
+      for (const rule of sheet.cssRules) if (/\bsd\b/.test(rule.cssText)) rules.push(rule.cssText);
     }
   }
   return rules.join("\n");

@@ -104,27 +104,27 @@ export function verdictWords(token, round, rule) {
 
 function greedyVerdict(token, round) {
   const odds = bothOdds(token.raw_p, token.raw_q, round);
-  if (!token.rejected) return `${odds}. It is the target's first choice: accepted.`;
+  if (!token.rejected) return `${odds}: the target's first choice, so accepted.`;
   const first = token.target_top[0];
-  return `${odds}. The target's first choice is another token${first ? ` (${percent(first[1])})` : ""}: rejected.`;
+  return `${odds}: the target's first choice is another token${first ? ` (${percent(first[1])})` : ""}, so rejected.`;
 }
 
 function rejectionVerdict(token, round) {
   const odds = bothOdds(token.p, token.q, round);
-  if (token.accept_prob >= 1) return `${odds}. p is at least q: always accepted.`;
+  if (token.accept_prob >= 1) return `${odds}: p ≥ q, so always accepted.`;
   const verdict = token.rejected ? "rejected" : "accepted";
-  return `${odds}. Acceptance probability ${decimal(token.accept_prob)}, random number ${decimal(token.u)}: ${verdict}.`;
+  return `${odds}: accepted with probability ${decimal(token.accept_prob)}; random number ${decimal(token.u)}, so ${verdict}.`;
 }
 
 function noiseVerdict(token, round) {
   const odds = bothOdds(token.p, token.q, round);
   return token.rejected
-    ? `${odds}. With the same noise the target picks another token: rejected.`
-    : `${odds}. With the same noise the target picks the same token: accepted.`;
+    ? `${odds}: with the same noise the target picks another token, so rejected.`
+    : `${odds}: with the same noise the target picks the same token, so accepted.`;
 }
 
 function bothOdds(p, q, round) {
-  return `Target probability ${percent(p)}; ${sourceOf(round.drafted_by) ?? `draft probability ${percent(q)}`}`;
+  return `Target ${percent(p)}, ${sourceOf(round.drafted_by) ?? `draft ${percent(q)}`}`;
 }
 
 function watchedVerdict(token) {

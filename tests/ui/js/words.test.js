@@ -32,23 +32,23 @@ test("under rejection the verdict has both probabilities and the random number",
   const refused = token(1, "rejected", { p: 0.03, q: 0.61, accept_prob: 0.049, u: 0.2 });
   assert.equal(
     verdictWords(refused, drafted, "rejection"),
-    "Target probability 3.0%; draft probability 61%. Acceptance probability 0.049, random number 0.200: rejected.",
+    "Target 3.0%, draft 61%: accepted with probability 0.049; random number 0.200, so rejected.",
   );
   const kept = token(1, "accepted", { p: 0.3, q: 0.6, accept_prob: 0.5, u: 0.2 });
-  assert.match(verdictWords(kept, drafted, "rejection"), /random number 0\.200: accepted\.$/);
+  assert.match(verdictWords(kept, drafted, "rejection"), /random number 0\.200, so accepted\.$/);
   const certain = token(1, "accepted", { p: 0.8, q: 0.6, accept_prob: 1, u: 0.9 });
   assert.match(verdictWords(certain, drafted, "rejection"), /always accepted/);
 });
 
 test("under greedy the verdict names the target's first choice", () => {
   const facts = { raw_p: 0.03, raw_q: 0.61, target_top: [[7, 0.41]] };
-  assert.match(verdictWords(token(1, "rejected", facts), round(0, []), "greedy"), /another token \(41%\): rejected/);
-  assert.match(verdictWords(token(1, "accepted", facts), round(0, []), "greedy"), /first choice: accepted/);
+  assert.match(verdictWords(token(1, "rejected", facts), round(0, []), "greedy"), /another token \(41%\), so rejected/);
+  assert.match(verdictWords(token(1, "accepted", facts), round(0, []), "greedy"), /first choice, so accepted/);
 });
 
 test("under shared noise the verdict says whether the target picks the same token", () => {
   assert.match(verdictWords(token(1, "rejected"), round(0, []), "shared-noise"), /picks another token/);
-  assert.match(verdictWords(token(1, "accepted"), round(0, []), "shared-noise"), /picks the same token: accepted/);
+  assert.match(verdictWords(token(1, "accepted"), round(0, []), "shared-noise"), /picks the same token, so accepted/);
 });
 
 test("a token that was not compared has the reason", () => {
