@@ -1,6 +1,6 @@
 // What the page says about a run: the notice above the lanes, and what a screen reader reads.
 
-import { progressBar } from "./dom.js";
+import { progressBar, write } from "./dom.js";
 import { tabOpener } from "./page.js";
 import { named } from "./tokens.js";
 import { BASELINE } from "./trace.js";
@@ -73,27 +73,25 @@ export class Notice {
 
 /** A live region for screen readers: the latest sentence, at most one in two seconds. */
 export class Speaker {
-  constructor(node, clock = browserClock()) {
+  constructor(node) {
     this.node = node;
-    this.clock = clock;
     this.last = -Infinity;
-    this.next = null;
     this.timer = null;
   }
 
   /** Say the sentence after the gap; the latest replaces those that wait. */
   say(words) {
     this.next = words;
-    const wait = this.last + GAP_MS - this.clock.now();
+    const wait = this.last + GAP_MS - Date.now();
     if (wait <= 0) this.sayNow(words);
-    else this.timer ??= this.clock.after(wait, () => this.sayNow(this.next));
+    else this.timer ??= setTimeout(() => this.sayNow(this.next), wait);
   }
 
   /** Say the sentence now, in place of one that waits. */
   sayNow(words) {
     this.cancel();
-    this.last = this.clock.now();
-    if (this.node.textContent !== words) this.node.textContent = words;
+    this.last = Date.now();
+    write(this.node, words);
   }
 
   silence() {
@@ -102,16 +100,7 @@ export class Speaker {
   }
 
   cancel() {
-    if (this.timer !== null) this.clock.cancel(this.timer);
+    clearTimeout(this.timer);
     this.timer = null;
-    this.next = null;
   }
-}
-
-function browserClock() {
-  return {
-    now: () => performance.now(),
-    after: (delay, callback) => setTimeout(callback, delay),
-    cancel: (timer) => clearTimeout(timer),
-  };
 }

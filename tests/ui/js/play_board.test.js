@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+
 import { isEmpty, joined, wantsSpace } from "../../../specdemo/ui/static/play_board.js";
 
 test("a space is added where a word begins", () => {

@@ -3,26 +3,16 @@ import { test } from "node:test";
 
 import { Speaker } from "../../../specdemo/ui/static/notice.js";
 
-/** A live region that notes what it was given, and a clock moved by hand. */
-function listener() {
+/** A live region that records its texts, and timers moved by hand. */
+function listener(t) {
   const said = [];
   const node = { set textContent(words) { said.push(words); }, get textContent() { return said.at(-1) ?? ""; } };
-  const waits = new Map();
-  const clock = {
-    time: 0,
-    now: () => clock.time,
-    after: (delay, callback) => waits.set(callback, clock.time + delay) && callback,
-    cancel: (callback) => waits.delete(callback),
-  };
-  const pass = (ms) => {
-    clock.time += ms;
-    for (const [callback, at] of [...waits]) if (at <= clock.time && waits.delete(callback)) callback();
-  };
-  return { said, pass, speaker: new Speaker(node, clock) };
+  t.mock.timers.enable({ apis: ["setTimeout", "Date"] });
+  return { said, pass: (ms) => t.mock.timers.tick(ms), speaker: new Speaker(node) };
 }
 
-test("of many sentences at once the first is said, and the latest two seconds later", () => {
-  const { said, pass, speaker } = listener();
+test("of many sentences at once the first is said, and the latest two seconds later", (t) => {
+  const { said, pass, speaker } = listener(t);
   for (const words of ["one", "two", "three"]) speaker.say(words);
   assert.deepEqual(said, ["one"]);
   pass(1900);
@@ -35,8 +25,8 @@ test("of many sentences at once the first is said, and the latest two seconds la
   assert.deepEqual(said, ["one", "four", "five"]);
 });
 
-test("what ends a run is said at once, and nothing that waited comes after it", () => {
-  const { said, pass, speaker } = listener();
+test("what ends a run is said at once, and nothing that waited comes after it", (t) => {
+  const { said, pass, speaker } = listener(t);
   speaker.say("round 1");
   speaker.say("round 2");
   speaker.sayNow("done");
@@ -46,8 +36,8 @@ test("what ends a run is said at once, and nothing that waited comes after it", 
   assert.deepEqual(said, ["round 1", "done"], "not again");
 });
 
-test("another run begins in silence", () => {
-  const { said, pass, speaker } = listener();
+test("another run begins in silence", (t) => {
+  const { said, pass, speaker } = listener(t);
   speaker.say("round 1");
   speaker.say("round 2");
   speaker.silence();
