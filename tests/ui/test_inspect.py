@@ -130,7 +130,11 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
             ["the target's first choice is another token"],
         ),
         ("rejection", ["always accepted", "so accepted"], ["so rejected"]),
-        ("shared_noise", ["the target picks the same token, so accepted"], ["the target picks another token"]),
+        (
+            "shared_noise",
+            ["the target picks the same token, so accepted"],
+            ["the target picks another token"],
+        ),
     ],
 )
 def test_each_verdict_has_its_words(played, recording, stays, goes):

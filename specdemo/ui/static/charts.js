@@ -131,7 +131,7 @@ export function speedupPoints(entries, totals) {
   return { speedup, theory: line("s_theory"), "speedup-lead": pointsAt(x.slice(-1), y.slice(-1)) };
 }
 
-export function racePoints(played) {
+function racePoints(played) {
   const points = {};
   for (const [lane, [seconds, tokens]] of Object.entries(RACE_KEYS)) {
     const entries = played[lane] ?? [];

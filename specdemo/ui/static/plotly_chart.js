@@ -3,7 +3,7 @@
 import { named } from "./tokens.js";
 
 /** Below this width charts take Python's `narrow` layout. */
-export const NARROW_PX = 480;
+const NARROW_PX = 480;
 const MAX_MAGNIFIED = 1.6;
 // Plotly's default buttons include one that sends the chart to a server.
 const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };

@@ -12,6 +12,7 @@ const IN_SIGHT = 0.2; // a chart with a smaller visible share need not follow th
 const TAP_MS = 400;
 const REST_MS = 250; // minimum time between two drawings
 const REST_FACTOR = 12; // a redrawing of t is followed by a rest of 12 t: the models may need the processor
+const MAX_REST_MS = 3000;
 // Time without a change before Plotly draws what a layer shows; while a run plays, more changes follow soon.
 const QUIET_MS = 300;
 const QUIET_PLAYING_MS = 1000;
@@ -168,7 +169,7 @@ export class Plots {
       }
     } finally {
       if (ready.length) this.drawnAt = performance.now();
-      this.restedAt = this.drawnAt + Math.max(REST_MS, REST_FACTOR * took);
+      this.restedAt = this.drawnAt + Math.min(MAX_REST_MS, Math.max(REST_MS, REST_FACTOR * took));
       this.isDrawing = false;
       this.plan();
     }
