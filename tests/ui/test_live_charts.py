@@ -178,7 +178,7 @@ def test_plotly_waits_while_the_models_use_the_processor_of_the_page(open_page, 
     page.wait_for_function(SETTLED)
     page.wait_for_selector("[data-plot=race].js-plotly-plot")
     page.click("#run")
-    page.wait_for_function(f"({ROUNDS})().every(rounds => rounds > 1)")
+    page.wait_for_function(f"({ROUNDS})().every(rounds => rounds > 0)")
     page.wait_for_selector(".sd-plot[data-old]")
     assert len(drawn(page, "speedup")) != int(layers(page)["speedup"]["rounds"]), (
         "only the layer follows the run"
