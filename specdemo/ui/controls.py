@@ -42,7 +42,7 @@ _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.
 _SWITCHES = {"true": True, "false": False}
 SAMPLING_TEMPERATURE = 0.8
 """The temperature that a sampling rule sets if it was 0."""
-_MODULE = f"import(new URL('{PREFIX}/settings_menu.js', document.baseURI))"
+_MODULE = f"import(new URL('{PREFIX}/page.js', document.baseURI))"
 
 
 class Example(NamedTuple):

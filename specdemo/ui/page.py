@@ -159,7 +159,7 @@ def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
     """Have the lessons' button copy a link with the values of the widgets, which only Gradio knows."""
-    module = f"new URL('{PREFIX}/classlink.js', document.baseURI)"
+    module = f"new URL('{PREFIX}/lessons.js', document.baseURI)"
     names = json.dumps(Controls._fields)
     lessons.copy(
         None,

@@ -17,7 +17,7 @@ from specdemo.ui.component import PREFIX, STATIC, component
 
 ARRIVAL = "arrival"
 """The recording that plays at a plain address: a run of the prompt that the page starts with."""
-STAGE_SHEETS = ("stage", "lanes", "helps")
+STAGE_SHEETS = ("base", "stage", "lanes")
 """The style sheets that the stage needs wherever it is mounted."""
 STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab", "class")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

@@ -19,7 +19,7 @@ FILLED = {
     "time": ["drafting", "verifying", "rest"],
     "position": ["position"],
 }
-"""Chart -> uids of the traces that the browser fills; ``tests/ui/js/plots.test.js`` names the same."""
+"""Chart -> uids of the traces that the browser fills; also in ``tests/ui/js/plot_contents.test.js``."""
 
 LIVE = {"acceptance", "speedup"}
 """The charts whose axes the browser sets."""

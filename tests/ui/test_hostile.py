@@ -166,7 +166,7 @@ def test_a_chart_names_what_would_turn_its_words(open_page):
     page = open_page()
     shown = page.evaluate(
         """async (text) => {
-            const chart = await import(new URL("specdemo-static/single_chart.js", document.baseURI));
+            const chart = await import(new URL("specdemo-static/plotly_chart.js", document.baseURI));
             return chart.plotText(text);
         }""",
         f"<b>{OVERRIDE}\t\r\n",

@@ -67,7 +67,7 @@ def assert_drafted(card: Event, token: Event, rule: str, known: dict[int, bytes]
     raw = "raw_" if rule == "greedy" else ""
     assert says(figures.pop("q"), token[f"{raw}q"]) and says(figures.pop("p"), token[f"{raw}p"])
     if rule == "greedy":
-        asked = "not asked" if not token["compared"] else "no" if token["rejected"] else "yes"
+        asked = "not compared" if not token["compared"] else "no" if token["rejected"] else "yes"
         assert figures.pop("first choice?") == asked
     elif rule == "rejection":
         chance = figures.pop("min(1, p/q)")
@@ -126,11 +126,15 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
     [
         (
             "greedy",
-            ["it is the target's first choice, so it stays"],
-            ["the target's first choice is another"],
+            ["the target's first choice, so accepted"],
+            ["the target's first choice is another token"],
         ),
-        ("rejection", ["so it stays for certain", "said yes"], ["said no"]),
-        ("shared_noise", ["the target picks it too, so it stays"], ["the target picks another token"]),
+        ("rejection", ["always accepted", "so accepted"], ["so rejected"]),
+        (
+            "shared_noise",
+            ["the target picks the same token, so accepted"],
+            ["the target picks another token"],
+        ),
     ],
 )
 def test_each_verdict_has_its_words(played, recording, stays, goes):
@@ -144,7 +148,7 @@ def test_each_verdict_has_its_words(played, recording, stays, goes):
         assert all(any(part in words for part in parts) for words in kinds[verdict])
         assert all(any(part in words for words in kinds[verdict]) for part in parts)
     for words in kinds["discarded"]:
-        assert words == "Drafted after the rejected token, so thrown away without a verdict."
+        assert words == "Drafted after the rejected token, so discarded without comparison."
 
 
 def test_a_click_in_the_strip_opens_its_round_and_the_keys_walk_on(played):
@@ -190,7 +194,7 @@ def test_a_token_tells_its_story_under_the_pointer(played):
     point_at(page, token_of(page, 1, 0))
     assert page.locator(TIP).is_visible()
     told = page.inner_text(TIP)
-    assert "rejected · round 2" in told and "the target's first choice is another" in told
+    assert "rejected · round 2" in told and "the target's first choice is another token" in told
     assert f"q {100 * drafted[0]['raw_q']:.0f}% · p {100 * drafted[0]['raw_p']:.1f}%" in told
     assert page.locator(f"{TIP} button").is_hidden()
     page.mouse.move(0, 0)
@@ -240,8 +244,8 @@ def test_a_pending_token_is_told_of_without_its_verdict(played):
     page = played("greedy")
     press(page, "to-start", "phase-on")
     point_at(page, token_of(page, 0, 0))
-    assert "pending" in page.inner_text(TIP) and "has not looked at it yet" in page.inner_text(TIP)
-    assert "target gave" not in page.inner_text(TIP)
+    assert "pending" in page.inner_text(TIP) and "not verified yet" in page.inner_text(TIP)
+    assert "Target " not in page.inner_text(TIP)
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_a_question_mark_lists_the_keys(played):
     blur(page)
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog", name="Keys")
-    assert dialog.is_visible() and "play or pause" in dialog.inner_text()
+    assert dialog.is_visible() and "Play or pause" in dialog.inner_text()
     at = clock(page)
     page.keyboard.press("Home")
     assert clock(page) == at, "the list has the keys to itself"

@@ -200,7 +200,7 @@ def test_the_last_run_is_a_star_and_sets_the_sliders(open_page, service):
     assert traces(page, "theory-chart")["run"]["visible"] is False
     page.click("[data-role=take-run]")
     page.wait_for_function(
-        "document.querySelector('[data-role=run-told]').textContent.includes('no finished run')"
+        "document.querySelector('[data-role=run-told]').textContent.includes('No finished run')"
     )
     page.click("#tab-run-button")
     receive_run(page)

@@ -96,7 +96,7 @@ def test_the_first_shows_five_passes_for_five_tokens(lesson):
     press(page, "to-end")
     written = "".join(text for text, *_ in tokens(page, "baseline"))
     assert written.replace("↵", "").startswith("```python\ndef fib")
-    assert page.inner_text("[data-role=pace-text]") == "shown at 10 tokens a second"
+    assert page.inner_text("[data-role=pace-text]") == "shown at 10 tokens/s"
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_the_fourth_shows_coin_and_residual_and_a_sampled_text_that_is_identical
     page = lesson(4)
     show(page, 4, 1)
     cards = page.inner_text("[data-role=microscope-cards]")
-    assert "coin" in cards and "residual" in cards
+    assert "random number" in cards and "residual" in cards
     show(page, 4, 2)
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
@@ -155,7 +155,7 @@ def test_the_sixth_shows_where_the_draft_alone_departs(lesson):
     show(page, 6)
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
-    assert page.inner_text("[data-label=departs]").startswith("leaves the target's text at token")
+    assert page.inner_text("[data-label=departs]").startswith("differs from the target at token")
     assert figures(page)["draft_alone_tokens_per_s"] > 3 * figures(page)["baseline_tokens_per_s"]
 
 

@@ -121,7 +121,7 @@ def test_rounds_of_a_long_run_share_bars_and_the_axis_says_so(open_page, service
     run_to_end(page)
     assert layers(page)["acceptance"]["bars"] == str(math.ceil(known / 2))
     page.wait_for_function(SETTLED)
-    assert page.evaluate(AXES, "acceptance")[1:3] == [[0.5, known + 0.5], "round (a bar is the mean of 2)"]
+    assert page.evaluate(AXES, "acceptance")[1:3] == [[0.5, known + 0.5], "round (each bar is the mean of 2)"]
     kept = [
         sum(token["status"] == "accepted" for token in event["round"]["drafted"])
         for event in rounds(service.replayed)
@@ -169,3 +169,24 @@ def test_layer_and_plotly_agree_on_where_things_are(open_page, service):
             chart,
         )
         assert size == {side: margin[side] for side in "lrtb"}
+
+
+def test_plotly_waits_while_the_models_use_the_processor_of_the_page(open_page, service):
+    service.replayed = faster(recorded("shared_noise"), 8)
+    service.gap_s, service.hold_at = 0.02, 40
+    page = open_page(height=TALL, pace=1)
+    page.wait_for_function(SETTLED)
+    page.wait_for_selector("[data-plot=race].js-plotly-plot")
+    page.click("#run")
+    page.wait_for_function(f"({ROUNDS})().every(rounds => rounds > 0)")
+    page.wait_for_selector(".sd-plot[data-old]")
+    assert len(drawn(page, "speedup")) != int(layers(page)["speedup"]["rounds"]), (
+        "only the layer follows the run"
+    )
+    service.go_on()
+    page.wait_for_selector("#run:enabled")
+    press(page, "to-end")
+    page.wait_for_selector(".sd[data-state=ended]")
+    page.wait_for_function("document.querySelectorAll('.sd-plot[data-old]').length === 0")
+    page.wait_for_function(SETTLED)
+    assert len(drawn(page, "speedup")) == len(rounds(service.replayed))

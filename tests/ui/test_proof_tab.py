@@ -88,7 +88,7 @@ def test_a_text_that_parts_is_shown_with_its_gap(proof_page, service):
     page = proof_page()
     prove(page, "greedy")
     parting = page.locator("td[data-same=false]")
-    assert parting.inner_text() == "part at token 7, where the target's top two are <0.1% apart"
+    assert parting.inner_text() == "differ at token 7; the target's top two tokens are <0.1% apart"
     assert page.get_attribute("[data-role=words]", "data-kind") == "different"
     assert page.text_content("[data-role=rows] tr >> nth=1 >> th") == HOSTILE
     assert page.locator("#tab-proof img").count() == 0 and "pwned" not in page.title()

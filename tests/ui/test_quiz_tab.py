@@ -64,7 +64,7 @@ def test_a_right_prediction(open_page, service):
     service.outcomes["cost"] = FALLS
     page = quiz_page(open_page)
     assert not page.locator("#stage").is_visible()
-    assert score(page) == "Nothing answered yet"
+    assert score(page) == "No answers yet"
     predict(page, COST, 2)
     verdict = run_it(page, COST)
     assert verdict.get_attribute("data-kind") == "right"
@@ -98,7 +98,7 @@ def test_a_wrong_prediction(open_page, service):
     verdict = run_it(page, COST)
     assert verdict.get_attribute("data-kind") == "wrong"
     assert verdict.inner_text().startswith("✗ Not as you predicted. Measured: C")
-    assert verdict.inner_text().endswith("You said A.")
+    assert verdict.inner_text().endswith("You chose A.")
     assert (score(page), outcomes(page)[COST - 1]) == ("0 of 1 predicted", "wrong")
 
 
@@ -151,7 +151,7 @@ def test_all_eight_in_turn_and_remembered(open_page, service):
     assert (score(page), outcomes(page)) == (told, found)
     assert page.locator("[data-result='8'] .sd-quiz-verdict").is_visible()
     page.click("[data-role=quiz-restart]")
-    assert (score(page), set(outcomes(page))) == ("Nothing answered yet", {None})
+    assert (score(page), set(outcomes(page))) == ("No answers yet", {None})
     assert page.locator("[data-question='1'] input:enabled").count() == 4
     assert page.locator(".sd-quiz input:checked, .sd-quiz-verdict").count() == 0
 
@@ -171,7 +171,7 @@ def test_a_run_can_be_stopped_and_another_question_read_meanwhile(open_page, ser
     page.wait_for_selector("#quiz-run:enabled")
     page.get_by_role("button", name=f"Question {COST}").click()
     expect(page.locator(f"[data-result='{COST}']")).to_contain_text("Stopped before both runs")
-    assert service.served < 2 and score(page) == "Nothing answered yet"
+    assert service.served < 2 and score(page) == "No answers yet"
     assert page.locator(f"[data-question='{COST}'] input:enabled").count() == 4
     service.go_on()
     run_it(page, COST)
@@ -197,7 +197,7 @@ def test_a_browser_that_remembers_nonsense_starts_anew(open_page):
         page.evaluate("kept => localStorage.setItem('specdemo-quiz', kept)", kept)
         page.reload()
         page.wait_for_selector(f"[data-question='{COST}']:visible")
-        assert score(page) == "Nothing answered yet", kept
+        assert score(page) == "No answers yet", kept
 
 
 @pytest.mark.slow

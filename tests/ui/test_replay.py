@@ -169,7 +169,7 @@ def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, serv
 def test_each_pace_has_its_words_and_its_speed(played):
     page = played("greedy")
     per_token = recorded("greedy")[-1]["totals"]["tokens_per_s"]
-    paces = PACES | {"tokens": (10 / per_token, "shown at 10 tokens a second")}
+    paces = PACES | {"tokens": (10 / per_token, "shown at 10 tokens/s")}
     for value, (speed, words) in paces.items():
         set_pace(page, value)
         assert page.inner_text("[data-role=pace-text]") == words

@@ -47,7 +47,7 @@ def test_an_opened_round_says_what_is_not_reported(open_page, service, llama):
     title = page.inner_text("[data-role=microscope-title]")
     assert title.endswith("ms in all.") and "Rule" not in title
     cards = page.inner_text("[data-role=microscope-cards]")
-    assert "the server does not report which token it was" in cards
+    assert "The server does not report which token it was" in cards
     assert "null" not in cards and "NaN" not in cards and "undefined" not in cards
 
 

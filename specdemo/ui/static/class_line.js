@@ -1,6 +1,6 @@
 // The connection between a student's page and the class: joins, receives messages, posts answers and drafts.
 
-import { recallInTab, rememberInTab } from "./memory.js";
+import { recallInTab, rememberInTab } from "./dom.js";
 
 const KEY = "specdemo-class";
 const SILENT_MS = 6000; // a stream that has not begun by then is held back by a proxy

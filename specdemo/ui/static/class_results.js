@@ -2,8 +2,9 @@
 
 import { element } from "./dom.js";
 import { acceptedCount, readingOrder, verdictSpan } from "./play_board.js";
-import { LETTERS } from "./quiz_words.js";
+import { LETTERS } from "./quiz_cards.js";
 import { Pieces, tokenSpan } from "./tokens.js";
+import { share } from "./words.js";
 
 const MAX_BEST = 12;
 
@@ -61,12 +62,11 @@ export function gameResults(results, own) {
 
 function figuresOf({ alpha, model_alpha: modelAlpha, model_name: name, tau }) {
   const figure = (value, words) => element("div", "", element("b", "", value), element("span", "", words));
-  const rate = (value) => (value === null ? "–" : `${Math.round(100 * value)}%`);
   return element(
     "div",
     "sd-game-figures",
-    figure(rate(alpha), "acceptance rate α of the class"),
-    figure(rate(modelAlpha), `acceptance rate α: ${name.toLowerCase()}`),
+    figure(share(alpha), "acceptance rate α of the class"),
+    figure(share(modelAlpha), `acceptance rate α: ${name.toLowerCase()}`),
     figure(tau === null ? "–" : tau.toFixed(2), "tokens per target pass τ of the class"),
   );
 }

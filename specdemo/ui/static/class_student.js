@@ -1,10 +1,10 @@
-// A student's page: joins the class in its address, shows what the teacher shows, and answers questions.
+// A student's page: joins a class, shows what the teacher shows, answers questions and writes drafts.
 
-import { Asked } from "./class_asked.js";
-import { Drafting } from "./class_draft.js";
 import { ClassLine } from "./class_line.js";
-import { TeachersView } from "./class_view.js";
-import { onSubmit, rolesOf, write } from "./dom.js";
+import { TeachersView } from "./class_relay.js";
+import { answerBars, answerWords, gameResults, numberIn, resultWords } from "./class_results.js";
+import { button, element, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "./dom.js";
+import { LETTERS } from "./quiz_cards.js";
 import { mountFollowing } from "./stage.js";
 
 const TAB_WORDS = { play: "Play", proof: "Is it the same?", lab: "Lab", class: "Class" };
@@ -119,4 +119,197 @@ class StudentPage {
 function stateWords(follows, tab) {
   if (!follows) return "You are looking around on your own.";
   return tab in TAB_WORDS ? `Your teacher is on the tab “${TAB_WORDS[tab]}”; look at the projector.` : "You are following your teacher.";
+}
+
+const ROUNDING = 1e-9;
+
+class Asked {
+  /** `send({ question, answer })` resolves once the server has the answer. */
+  constructor(root, send) {
+    this.root = root;
+    this.send = send;
+    this.question = null;
+    this.picked = null;
+    this.given = null; // `{ question, answer }` from before a reload
+  }
+
+  /** Show `question` as the server sends it; null: there is none. */
+  show(question) {
+    const { number, phase } = this.question ?? {};
+    this.question = question;
+    this.root.hidden = !question;
+    if (!question) return;
+    if (question.number !== number) this.picked = this.given?.question === question.number ? this.given.answer : null;
+    if (question.number !== number || question.phase !== phase) this.rebuild(); // otherwise typed text stays
+    write(this.status, this.statusWords());
+    this.counts.replaceChildren(...(question.bars ? [answerBars(question)] : []));
+    this.root.dataset.outcome = this.outcome ?? "";
+    for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
+  }
+
+  rebuild() {
+    const { text, phase, why } = this.question;
+    this.options = [];
+    this.status = element("p", "sd-asked-told");
+    this.status.setAttribute("role", "status");
+    this.counts = element("div", "");
+    const answer = phase === "open" ? this.form() : element("p", "sd-asked-chosen", this.answerSentence());
+    replaceParts(this.root, element("h2", "", text), answer, this.counts, this.status, ...(why ? [element("p", "", why)] : []));
+  }
+
+  get outcome() {
+    const { phase, right, tolerance } = this.question;
+    if (phase !== "revealed" || right === null || this.picked === null) return null;
+    return Math.abs(this.picked - right) <= tolerance * Math.abs(right) + ROUNDING ? "right" : "wrong";
+  }
+
+  form() {
+    const form = element("form", "sd-asked-form");
+    if (this.question.kind === "choice") {
+      this.options = this.question.options.map((text, index) => {
+        const option = button("sd-asked-option", "", () => this.answer(index));
+        option.append(element("b", "", LETTERS[index]), element("span", "", text));
+        return option;
+      });
+      form.append(...this.options);
+    } else {
+      const input = element("input", "");
+      input.inputMode = "decimal";
+      input.setAttribute("aria-label", "Your number");
+      form.append(input, element("button", "sd-button", "Answer"));
+    }
+    onSubmit(form, () => {
+      const typed = numberIn(form.querySelector("input").value);
+      if (typed === null) write(this.status, "Type a number, such as 1.5.");
+      else this.answer(typed);
+    });
+    return form;
+  }
+
+  async answer(answer) {
+    const { number } = this.question;
+    try {
+      await this.send({ question: number, answer });
+      if (this.question?.number !== number) return; // another question is open already
+      this.picked = answer;
+      this.show(this.question);
+    } catch (error) {
+      write(this.status, error.message);
+    }
+  }
+
+  answerSentence() {
+    return this.picked === null ? "" : `Your answer: ${answerWords(this.question, this.picked)}.`;
+  }
+
+  statusWords() {
+    const { phase, answered } = this.question;
+    if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change it until voting closes.`;
+    if (phase === "closed") return `Voting is closed (${answered} answered). Wait for the result.`;
+    return ({ right: "✓ You were right. ", wrong: "✗ You were wrong. " }[this.outcome] ?? "") + resultWords(this.question);
+  }
+}
+
+const NAME_KEY = "specdemo-nickname";
+const SEND_BEFORE_END_MS = 300;
+
+class Drafting {
+  /** `send({ game, draft, name })` resolves once the server has the draft, `ownVerdict()` to the verdict on it. */
+  constructor(root, { send, ownVerdict }) {
+    this.root = root;
+    this.send = send;
+    this.ownVerdict = ownVerdict;
+    this.game = null;
+    this.known = {};
+  }
+
+  /** Remember the server's `drafted` (`{ game, draft }`) and `writing` (`{ game, left }`, in seconds), both maybe null. */
+  recall({ drafted, writing }) {
+    this.known = { drafted, writing, at: performance.now() };
+  }
+
+  /** Show `game` as the server sends it; null: there is none. */
+  show(game) {
+    const before = this.game;
+    this.game = game;
+    this.root.hidden = !game;
+    if (game && game.number === before?.number && game.phase === before.phase) return;
+    clearInterval(this.timer);
+    if (!game) return;
+    this.status = element("p", "sd-asked-told");
+    this.status.setAttribute("role", "status");
+    const title = element("h2", "", "The class as the draft model");
+    replaceParts(this.root, title, element("p", "sd-game-opening", game.text), this.body(), this.status);
+  }
+
+  body() {
+    const { phase, results, error } = this.game;
+    if (phase === "open") return this.form();
+    if (phase === "judged") return this.results(results);
+    return element("p", "", phase === "failed" ? error : "The time is over; the target is judging the drafts…");
+  }
+
+  results(results) {
+    const place = element("div", "");
+    const show = (own) => place.replaceChildren(gameResults(results, own));
+    show(null);
+    this.ownVerdict().then((own) => own && show(own), () => {}); // without it, the results of the class stay
+    return place;
+  }
+
+  form() {
+    const { drafted } = this.known;
+    const { number, open_drafts: isOpen } = this.game;
+    this.words = element("textarea", "");
+    Object.assign(this.words, { rows: 2, maxLength: 200, placeholder: "the next words", ariaLabel: "The next words" });
+    this.words.value = drafted?.game === number ? drafted.draft.trim() : "";
+    this.name = element("input", "");
+    Object.assign(this.name, { maxLength: 16, placeholder: "nickname (optional)", ariaLabel: "Nickname (optional)" });
+    this.name.value = recallInTab(NAME_KEY) ?? "";
+    this.sent = undefined;
+    this.clock = element("b", "sd-game-clock");
+    const note = isOpen ? "Everybody will see all drafts, and the nicknames of the best." : "Only you will see your draft, unless most of the class writes the same.";
+    const fields = isOpen ? [this.words, this.name] : [this.words];
+    const form = element("form", "sd-game-form", ...fields, element("button", "sd-button", "Send"), this.clock, element("small", "", note));
+    onSubmit(form, () => this.sendDraft());
+    this.words.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      this.sendDraft();
+    });
+    this.startClock();
+    return form;
+  }
+
+  startClock() {
+    const { writing, at } = this.known;
+    const end = writing?.game === this.game.number ? at + 1000 * writing.left : performance.now() + 1000 * this.game.seconds;
+    const tick = () => {
+      const left = end - performance.now();
+      this.clock.textContent = `${Math.max(0, Math.ceil(left / 1000))} s`;
+      if (left > SEND_BEFORE_END_MS) return;
+      clearInterval(this.timer);
+      if (this.words.value.trim() && this.words.value !== this.sent) this.sendDraft();
+    };
+    this.timer = setInterval(tick, 200);
+    tick();
+  }
+
+  async sendDraft() {
+    const { words, status } = this;
+    const written = words.value;
+    if (!written.trim()) return write(status, "Write the next few words first.");
+    const { number, text } = this.game;
+    const name = this.name.value.trim();
+    const draft = /\s$/.test(text) ? written.trimStart() : ` ${written.trim()}`;
+    try {
+      await this.send({ game: number, draft, name });
+      if (this.game?.number !== number || this.game.phase !== "open") return; // the time is over meanwhile
+      this.sent = written;
+      rememberInTab(NAME_KEY, name);
+      write(status, "Sent. You can change it until the time is over.");
+    } catch (error) {
+      write(status, error.message);
+    }
+  }
 }

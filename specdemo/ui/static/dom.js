@@ -1,6 +1,6 @@
-// The two things everyone who builds a piece of page needs. Text always becomes a text node.
+// Helpers for every part of the page: elements, forms, and browser storage. Text always becomes a text node.
 
-/** Up to this width a page is laid out for a phone, as in the style sheets. */
+/** Up to this width the style sheets lay the page out for a phone. */
 export const PHONE_PX = 900;
 
 /** An element with a class and, if given, children or text. */
@@ -19,6 +19,14 @@ export function button(className, words, act) {
   return made;
 }
 
+/** An empty progress bar; its `value` goes from 0 to 1. */
+export function progressBar(label) {
+  const bar = element("progress", "sd-progress-bar");
+  bar.value = 0;
+  bar.setAttribute("aria-label", label);
+  return bar;
+}
+
 /** Call `act` when the form is submitted, and send nothing. */
 export function onSubmit(form, act) {
   form.addEventListener("submit", (event) => {
@@ -27,12 +35,12 @@ export function onSubmit(form, act) {
   });
 }
 
-/** What carries `data-role`, by role. */
+/** The elements with `data-role`, by role. */
 export function rolesOf(root) {
   return Object.fromEntries([...root.querySelectorAll("[data-role]")].map((node) => [node.dataset.role, node]));
 }
 
-/** Put these in the place of all that `root` holds; whoever had the focus in there finds it on the first of them. */
+/** Replace all children of `root`; a focus inside `root` moves to the first new one. */
 export function replaceParts(root, first, ...others) {
   const hadFocus = root.contains(document.activeElement);
   root.replaceChildren(first, ...others);
@@ -41,7 +49,42 @@ export function replaceParts(root, first, ...others) {
   first.focus({ preventScroll: true });
 }
 
-/** Have `node` say these words; where it says them already nothing is laid out anew, or read out again. */
+/** Set the text of `node`; the same text again would cost a layout and be read out twice. */
 export function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
+}
+
+// Storage may be denied, as in private windows; the page works without it.
+
+export function recall(key) {
+  return tried(() => localStorage.getItem(key));
+}
+
+export function remember(key, value) {
+  tried(() => localStorage.setItem(key, value));
+}
+
+export function forget(key) {
+  tried(() => localStorage.removeItem(key));
+}
+
+/** The value that this browser tab stored, or null. */
+export function recallInTab(key) {
+  return tried(() => JSON.parse(sessionStorage.getItem(key)));
+}
+
+export function rememberInTab(key, value) {
+  tried(() => sessionStorage.setItem(key, JSON.stringify(value)));
+}
+
+export function forgetInTab(key) {
+  tried(() => sessionStorage.removeItem(key));
+}
+
+function tried(act) {
+  try {
+    return act();
+  } catch {
+    return null;
+  }
 }

@@ -1,10 +1,13 @@
-// Headline figures: shown as the server computed them, only formatted here.
+// Headline figures and target passes, formatted as the server computed them.
+
+import { write } from "./dom.js";
+import { isSlower, share, times } from "./words.js";
 
 const fixedDigits = (digits) => (value) => value.toFixed(digits);
 const FORMATS = {
-  speedup: (value) => `${value.toFixed(2)}×`,
+  speedup: times,
   tau: fixedDigits(2),
-  alpha_compared: (value) => `${Math.round(value * 100)}%`,
+  alpha_compared: share,
   passes: String,
   passes_saved: String,
   tokens_per_s: fixedDigits(1),
@@ -15,31 +18,26 @@ const FORMATS = {
   draft_alone_seconds: fixedDigits(2),
   identical: (value) => (value ? "=" : "≠"),
 };
-
 const LABELS = {
   speedup: ({ speedup, baseline_tokens: alone }) => {
-    if (speedup === null) return alone ? "no speedup before 8 tokens in each lane" : "speedup over the target alone";
-    return isSlower(speedup) ? "as fast: slower than the target alone" : "as fast as the target alone";
+    if (speedup === null) return alone ? "no speedup before 8 tokens per lane" : "speedup over the target alone";
+    return isSlower(speedup) ? "the speed of the target alone: slower" : "the speed of the target alone";
   },
-  passes: ({ passes, tokens }) => `target ${passes === 1 ? "pass" : "passes"} instead of ${tokens}`,
+  passes: ({ passes }) => (passes === 1 ? "target pass" : "target passes"),
   identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, ended) => {
-    if (identical && ended) return tokens === alone ? "identical, token for token" : "identical as far as both went";
+    if (identical && ended) return tokens === alone ? "identical, token for token" : "identical up to the shorter text's end";
     if (identical) return "identical so far, token for token";
     if (identical === false) return `texts differ from token ${divergence + 1} on`;
     return alone ? "other words, same probabilities" : "same text in both lanes?";
   },
   departs: ({ draft_alone_departs: departs, draft_alone_tokens: tokens }, rule, ended) => {
     if (rule === "rejection") return "another sample, not compared token by token";
-    if (departs !== null) return `leaves the target's text at token ${departs + 1}`;
+    if (departs !== null) return `differs from the target at token ${departs + 1}`;
     if (!tokens) return "";
     return ended ? "no token differs" : "no token differs so far";
   },
 };
-
-// What reads as 1.00× is not called slower; the closing sentence says the same.
-function isSlower(speedup) {
-  return Number(speedup.toFixed(2)) < 1;
-}
+const FULL_ROW = 40; // more pass blocks than this get narrower
 
 export class Figures {
   constructor(root) {
@@ -49,7 +47,7 @@ export class Figures {
     this.clear();
   }
 
-  /** Figures of one moment, or null before the first round; `rule` is the run's, `ended` says that they are its last. */
+  /** Show the figures of a moment, null before the first round; `ended`: they are the run's last. */
   show(totals, rule, ended) {
     if (totals === this.shown) return;
     this.shown = totals;
@@ -57,32 +55,54 @@ export class Figures {
     for (const node of this.figures) {
       const value = totals[node.dataset.figure] ?? null;
       setData(node, "value", value);
-      setText(node, value === null ? unknownFigure(node, totals) : FORMATS[node.dataset.figure](value));
+      write(node, value === null ? unknownFigure(node, totals) : FORMATS[node.dataset.figure](value));
     }
-    for (const [node] of this.labels) setText(node, LABELS[node.dataset.label](totals, rule, ended));
+    for (const [node] of this.labels) write(node, LABELS[node.dataset.label](totals, rule, ended));
     setData(this.root, "slower", totals.speedup !== null && isSlower(totals.speedup));
     setData(this.root, "identical", totals.identical);
     this.root.toggleAttribute("data-departed", totals.draft_alone_departs !== null);
   }
 
-  /** As the page came. */
   clear() {
     this.shown = null;
     for (const node of this.figures) {
       delete node.dataset.value;
-      setText(node, "–");
+      write(node, "–");
     }
-    for (const [node, text] of this.labels) setText(node, text);
+    for (const [node, text] of this.labels) write(node, text);
     delete this.root.dataset.slower;
     delete this.root.dataset.identical;
   }
 }
 
-// Writing the same again would still cost a style or a layout.
-function setText(node, text) {
-  if (node.textContent !== text) node.textContent = text;
+/** The number of target passes of each lane, as blocks of one size in all lanes. */
+export class PassBlocks {
+  constructor(root) {
+    this.rows = new Map();
+    for (const row of root.querySelectorAll("[data-lane] .sd-passes")) {
+      this.rows.set(row.closest("[data-lane]").dataset.lane, { row, count: row.querySelector("b"), shown: null });
+    }
+    this.most = FULL_ROW;
+  }
+
+  /** Take the state of every lane, see `Trace.stateAt`; a round is a pass, counted at its verdict. */
+  show(state) {
+    for (const [lane, entry] of this.rows) {
+      const settled = state[lane]?.settled ?? 0;
+      if (entry.shown === settled) continue;
+      entry.shown = settled;
+      entry.count.textContent = settled;
+      entry.row.style.setProperty("--passes", settled);
+    }
+    const most = Math.max(FULL_ROW, ...[...this.rows.values()].map(({ shown }) => shown));
+    if (most === this.most) return;
+    this.most = most;
+    // Set on each row: on their common parent it would restyle all of it.
+    for (const { row } of this.rows.values()) row.style.setProperty("--most-passes", most);
+  }
 }
 
+// Setting the same value again would cost a style pass.
 function setData(node, name, value) {
   if (node.dataset[name] !== String(value)) node.dataset[name] = String(value);
 }

@@ -1,15 +1,88 @@
-// The "?" beside a figure: a press opens what it means and its numbers in this run; Escape or a press elsewhere closes.
+// The "?" next to a figure or chart: one sentence, the formula, and the numbers of the current run.
 
-import { element } from "./dom.js";
-import { helpOn, termName } from "./help_words.js";
+import { CHART_TERMS, NOT_MEASURED, NOTHING_COMPARED, sum } from "./charts.js";
+import { button, element } from "./dom.js";
+import { share, speedWords } from "./words.js";
 
 const ID = "sd-help";
 const EDGE_PX = 8;
+const COSTS_SHOWN = 6;
+
+/**
+ * Term -> title, sentence, formula, terms that explain it further, and `numbers({ totals, config, calibration })`:
+ * the figures of a run in words, or why there are none.
+ */
+const TERMS = {
+  ...CHART_TERMS,
+  speedup: {
+    title: "Speedup S",
+    sentence: "Decoding speed compared with the target alone, whose passes are timed without row padding.",
+    formula: "S = (baseline seconds ÷ baseline tokens) ÷ (speculative seconds ÷ speculative tokens)",
+    more: ["theory", "c", "v"],
+    numbers: ({ totals, config }) => {
+      if (!config.baseline) return "The target alone did not run, so there is no speedup.";
+      if (totals.speedup === null) return "No speedup before both lanes have 8 tokens.";
+      return `${totals.tokens_per_s.toFixed(1)} ÷ ${totals.baseline_tokens_per_s.toFixed(1)} tok/s = ${speedWords(totals.speedup)}`;
+    },
+  },
+  tau: {
+    title: "Tokens per target pass τ",
+    sentence: "The mean number of tokens that one target pass adds, including the target's own token.",
+    formula: "τ = tokens ÷ target passes",
+    more: ["alpha"],
+    numbers: ({ totals }) => `${totals.tokens} ÷ ${totals.passes} = ${totals.tau.toFixed(2)}`,
+  },
+  alpha: {
+    title: "Acceptance rate α",
+    sentence: "The share of compared draft tokens that the target accepted; tokens after a rejected one are not compared.",
+    formula: "α = accepted ÷ compared",
+    more: ["tau", "theory"],
+    numbers: ({ totals }) => {
+      if (totals.alpha_compared === null) return NOTHING_COMPARED;
+      const [accepted, compared] = [totals.accepted_by_position, totals.compared_by_position].map(sum);
+      return `${accepted} of ${compared} = ${share(totals.alpha_compared)}`;
+    },
+  },
+  colours: {
+    title: "Colours and marks",
+    sentence: "Green is accepted, struck through is rejected or discarded, ▸ is corrected, + is a bonus token, plain had no draft.",
+    formula: "tick in the text = hidden discarded tokens · moving bar = a target pass · ▮ = one pass",
+    more: ["alpha"],
+    numbers: ({ totals }) => {
+      if (totals.alpha_compared === null) return NOTHING_COMPARED;
+      const [accepted, compared] = [totals.accepted_by_position, totals.compared_by_position].map(sum);
+      return `${accepted} accepted, ${compared - accepted} rejected, ${totals.passes} target passes`;
+    },
+  },
+  c: {
+    title: "Cost ratio c",
+    sentence: "The time of one draft step relative to a single-token target pass, measured before the run.",
+    formula: "c = seconds of a draft step ÷ seconds of a target pass",
+    more: ["v", "theory"],
+    numbers: ({ calibration }) => (calibration ? `c = ${calibration.c.toFixed(2)}` : NOT_MEASURED),
+  },
+  v: {
+    title: "Verification cost v(n)",
+    sentence: "The time of a target pass over n tokens relative to one token; 1 means that verification is free.",
+    formula: "v(n) = seconds of a pass over n tokens ÷ seconds of a pass over 1",
+    more: ["c", "theory"],
+    numbers: ({ calibration }) => {
+      if (!calibration) return NOT_MEASURED;
+      return calibration.v.slice(0, COSTS_SHOWN).map((cost, index) => `v(${index + 1}) = ${cost.toFixed(2)}`).join(", ");
+    },
+  },
+};
+
+/** `{ title, sentence, formula, numbers, more }` of a term; `totals` is null before the first round. */
+export function helpOn(term, totals, run) {
+  const { numbers, ...words } = TERMS[term];
+  const known = totals && { totals, config: run.config, calibration: run.calibration };
+  return { ...words, numbers: known ? numbers(known) : "No figures yet." };
+}
 
 export class Helps {
-  /** Every button of `root` with a term in `data-help` opens that term, whenever it came to be there. */
+  /** Buttons of `root` with a term in `data-help` open its help; Escape or a press elsewhere closes it. */
   constructor(root) {
-    this.root = root;
     this.button = null;
     this.totals = null;
     this.run = null;
@@ -17,14 +90,13 @@ export class Helps {
     this.panel.id = ID;
     this.panel.setAttribute("role", "note");
     root.addEventListener("click", (event) => this.press(event.target));
-    document.addEventListener("pointerdown", (event) => this.leave(event.target));
-    document.addEventListener("focusin", (event) => this.leave(event.target));
-    // Ahead of all others whom Escape tells something: one press closes one thing.
+    for (const kind of ["pointerdown", "focusin"]) document.addEventListener(kind, (event) => this.leave(event.target));
+    // Before all other listeners: one press of Escape closes one thing.
     document.addEventListener("keydown", (event) => this.escape(event), true);
     for (const moved of ["scroll", "resize"]) window.addEventListener(moved, () => this.close());
   }
 
-  /** The figures of the moment shown (null before the first round) and the run they are of. */
+  /** Take the current figures (null before the first round) and their run. */
   show(totals, run) {
     if (totals === this.totals && run === this.run) return;
     this.totals = totals;
@@ -33,25 +105,23 @@ export class Helps {
   }
 
   press(target) {
-    const more = target.closest?.("[data-more]");
-    if (more) return this.turnTo(more.dataset.more);
-    const button = target.closest?.("[data-help]");
-    if (!button) return;
-    if (button === this.button) this.close();
-    else this.open(button);
+    const pressed = target.closest?.("[data-help]");
+    if (!pressed) return;
+    if (pressed === this.button) this.close();
+    else this.open(pressed);
   }
 
-  open(button) {
+  open(pressed) {
     this.close();
-    this.button = button;
-    this.term = button.dataset.help;
-    button.setAttribute("aria-expanded", "true");
-    button.setAttribute("aria-controls", ID);
-    button.after(this.panel);
+    this.button = pressed;
+    this.term = pressed.dataset.help;
+    pressed.setAttribute("aria-expanded", "true");
+    pressed.setAttribute("aria-controls", ID);
+    pressed.after(this.panel);
     this.fill();
   }
 
-  /** Another term in the same place. */
+  /** Show another term in the same place. */
   turnTo(term) {
     this.term = term;
     this.fill();
@@ -61,21 +131,24 @@ export class Helps {
   fill() {
     const { title, sentence, formula, numbers, more } = helpOn(this.term, this.totals, this.run);
     const turns = more.map((term) => {
-      const turn = element("button", "sd-opener", termName(term));
-      turn.type = "button";
+      const turn = button("sd-opener", TERMS[term].title, () => this.turnTo(term));
       turn.dataset.more = term;
       return turn;
     });
-    const words = [element("b", "", title), element("p", "", sentence)];
-    const figures = [element("p", "sd-help-formula", formula), element("p", "sd-help-numbers", numbers)];
-    const held = this.panel.contains(document.activeElement) ? document.activeElement.dataset.more : null;
-    this.panel.replaceChildren(...words, ...figures, element("p", "sd-help-more", ...turns));
+    const focused = [...this.panel.querySelectorAll("button")].indexOf(document.activeElement);
+    this.panel.replaceChildren(
+      element("b", "", title),
+      element("p", "", sentence),
+      element("p", "sd-help-formula", formula),
+      element("p", "sd-help-numbers", numbers),
+      element("p", "sd-help-more", ...turns),
+    );
     this.panel.setAttribute("aria-label", title);
-    turns.find((turn) => turn.dataset.more === held)?.focus();
+    turns[focused]?.focus();
     this.place();
   }
 
-  // Below the button where there is room, else above; never beyond the window.
+  // Below the button if it fits, else above; always within the window.
   place() {
     const { panel } = this;
     const from = this.button.getBoundingClientRect();
@@ -101,9 +174,9 @@ export class Helps {
 
   escape(event) {
     if (event.key !== "Escape" || !this.button) return;
-    const { button } = this;
+    const { button: opener } = this;
     this.close();
-    button.focus();
+    opener.focus();
     event.preventDefault();
     event.stopPropagation();
   }

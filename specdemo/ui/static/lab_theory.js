@@ -1,13 +1,50 @@
-// Theory: the surface that sliders move about in, and what an all-knowing drafter would have made of the last run.
+// The lab's sections without a job: the theory, the best draft lengths of the last run, and what the page has learned.
 
 import { rolesOf } from "./dom.js";
-import { Chart } from "./single_chart.js";
-import { answerOf, NO_RUN } from "./lab_run.js";
-import { runWords, shownAs, sliderWords, slidersOf } from "./lab_words.js";
-import { pageTheme } from "./plotly_setup.js";
+import { Chart, pageTheme } from "./plotly_chart.js";
+import { stageOfPage } from "./stage.js";
+import { share, times } from "./words.js";
 
-const PATH = "../specdemo-lab/theory";
+const PATH = "../specdemo-lab";
+const NO_RUN = "No finished run yet. Press Run in the tab Run, or play a recording there.";
+const SLIDER_WORDS = {
+  alpha: share,
+  k: String,
+  c: (value) => String(Number(value.toFixed(3))),
+  growth: (value) => `+${Number((100 * value).toFixed(1))}%`,
+};
 
+/** The finished run on the page's stage, and the server's answer about it: asked once per run. */
+export class RunOnStage {
+  constructor(base) {
+    this.url = new URL(`${PATH}/run`, base);
+    this.trace = null;
+  }
+
+  /** Return `{ point, oracle }`, or null without a finished run; throws the server's sentence. */
+  async look() {
+    const trace = stageOfPage()?.trace;
+    if (!trace?.end) return null;
+    if (trace !== this.trace) {
+      this.trace = trace;
+      this.answer = answerFrom(this.url, { method: "POST", body: JSON.stringify(trace.file()) });
+    }
+    return this.answer;
+  }
+}
+
+async function answerFrom(url, request) {
+  const response = await fetch(url, request);
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Error(answer.error ?? `The server did not answer (status ${response.status}); try again.`);
+  return answer;
+}
+
+function whenSeen(node, act) {
+  new IntersectionObserver((changes) => changes.some(({ isIntersecting }) => isIntersecting) && act()).observe(node);
+}
+
+/** The surface of the theory, with sliders for a point on it. */
 export class TheorySection {
   constructor(node, base, run) {
     this.roles = rolesOf(node);
@@ -18,38 +55,41 @@ export class TheorySection {
     for (const slider of this.sliders.values()) slider.addEventListener("input", () => this.refresh());
     this.roles["take-run"].addEventListener("click", () => this.take());
     new MutationObserver(() => this.theme !== pageTheme() && this.refresh()).observe(document.body, { attributeFilter: ["class"] });
-    // The tab is hidden at first, and there may be another run whenever it is opened again.
-    new IntersectionObserver((changes) => changes.some(({ isIntersecting }) => isIntersecting) && this.look()).observe(node);
+    whenSeen(node, () => this.look()); // there may be another run each time
   }
 
   async look() {
-    await this.mark().catch(() => {}); // whoever asks for the run is told why there is none
+    await this.mark().catch(() => {}); // the button reports errors
     return this.refresh();
   }
 
-  /** Mark the last run; whether there is one. */
+  /** Mark the last run; returns whether there is one. */
   async mark() {
     this.point = (await this.run.look())?.point ?? null;
-    if (this.point) this.roles["run-told"].textContent = runWords(this.point);
+    if (this.point) this.tell(runWords(this.point));
     return Boolean(this.point);
+  }
+
+  tell(words) {
+    this.roles["run-told"].textContent = words;
   }
 
   /** Set the sliders to the last run. */
   async take() {
     try {
-      if (!(await this.mark())) return (this.roles["run-told"].textContent = NO_RUN);
+      if (!(await this.mark())) return this.tell(NO_RUN);
     } catch (error) {
-      return (this.roles["run-told"].textContent = error.message);
+      return this.tell(error.message);
     }
     const reach = Object.fromEntries([...this.sliders].map(([name, { min, max }]) => [name, [Number(min), Number(max)]]));
     for (const [name, value] of Object.entries(slidersOf(this.point, reach))) this.sliders.get(name).value = value;
     return this.refresh();
   }
 
-  /** Ask for the point that the sliders say, one question at a time; the latest is always answered. */
+  /** Show the point of the sliders, with one request at a time; the latest point is always requested. */
   async refresh() {
     for (const [name, slider] of this.sliders) {
-      const words = sliderWords[name](Number(slider.value));
+      const words = SLIDER_WORDS[name](Number(slider.value));
       slider.setAttribute("aria-valuetext", words);
       slider.closest("label").querySelector("output").textContent = words;
     }
@@ -60,17 +100,17 @@ export class TheorySection {
       while (this.due) {
         this.due = false;
         const theme = pageTheme();
-        await this.show(await answerOf(await fetch(this.question(theme))), theme);
+        await this.show(await answerFrom(this.question(theme)), theme);
       }
     } catch (error) {
-      this.roles["run-told"].textContent = error.message;
+      this.tell(error.message);
     } finally {
       this.asking = false;
     }
   }
 
   question(theme) {
-    const url = new URL(PATH, this.base);
+    const url = new URL(`${PATH}/theory`, this.base);
     const asked = { theme, ...Object.fromEntries([...this.sliders].map(([name, { value }]) => [name, value])) };
     if (this.point) Object.assign(asked, { run_alpha: this.point.alpha, run_k: this.point.k });
     url.search = new URLSearchParams(asked);
@@ -79,17 +119,32 @@ export class TheorySection {
 
   show({ speedup, expected_tokens: tokens, round_cost: cost, best_k: best, best_speedup: most, figure }, theme) {
     const { roles } = this;
-    roles["theory-speedup"].textContent = shownAs.times(speedup);
+    roles["theory-speedup"].textContent = times(speedup);
     roles["theory-speedup"].toggleAttribute("data-slower", speedup < 1);
-    roles["theory-tokens"].textContent = shownAs.two(tokens);
-    roles["theory-cost"].textContent = shownAs.two(cost);
+    roles["theory-tokens"].textContent = tokens.toFixed(2);
+    roles["theory-cost"].textContent = cost.toFixed(2);
     roles["theory-best"].textContent = best ? String(best) : "none";
-    roles["theory-best-label"].textContent = best ? `best draft length at this α: ${shownAs.times(most)}` : "no draft pays at this α";
+    roles["theory-best-label"].textContent = best ? `best draft length at this α: ${times(most)} speedup` : "no draft length pays at this α";
     this.theme = theme;
     return this.chart.show({ [theme]: figure });
   }
 }
 
+/** The sliders' values for the point of a run, each within its slider's `[min, max]` in `reach`. */
+export function slidersOf({ alpha, k, c, growth }, reach) {
+  const values = { alpha, k: Math.round(k), c, growth };
+  const within = ([name, value]) => [name, Math.min(Math.max(value, reach[name][0]), reach[name][1])];
+  return Object.fromEntries(Object.entries(values).map(within));
+}
+
+/** A run and its theory in one sentence. */
+export function runWords({ alpha, k, c, speedup, s_theory: theory }) {
+  const measured = speedup === null ? "" : `${times(speedup)} measured, `;
+  const settings = `α ${share(alpha)}, k ${Number(k.toFixed(1))}, c ${Number(c.toFixed(3))}`;
+  return `The last run (${settings}): speedup ${measured}${times(theory)} in theory.`;
+}
+
+/** The last run, had each draft ended where it paid most. */
 export class OracleSection {
   constructor(node, base, run) {
     this.roles = rolesOf(node);
@@ -102,15 +157,41 @@ export class OracleSection {
     const { roles } = this;
     try {
       const answer = await this.run.look();
-      if (!answer) return (roles["oracle-told"].textContent = NO_RUN);
-      const { s_cost: cost, s_oracle: best, sentence, chart } = answer.oracle;
-      roles["oracle-told"].textContent = sentence;
+      roles["oracle-told"].textContent = answer?.oracle.sentence ?? NO_RUN;
+      if (!answer) return;
       roles["oracle-figures"].hidden = false;
-      roles["oracle-cost"].textContent = shownAs.times(cost);
-      roles["oracle-best"].textContent = shownAs.times(best);
-      return this.chart.show(chart);
+      roles["oracle-cost"].textContent = times(answer.oracle.s_cost);
+      roles["oracle-best"].textContent = times(answer.oracle.s_oracle);
+      await this.chart.show(answer.oracle.chart);
     } catch (error) {
-      return (roles["oracle-told"].textContent = error.message);
+      roles["oracle-told"].textContent = error.message;
+    }
+  }
+}
+
+/** What a page that learns has learned; hidden on other pages. */
+export class LearnedSection {
+  constructor(node, base, learns) {
+    node.hidden = !learns;
+    if (!learns) return;
+    this.roles = rolesOf(node);
+    this.url = new URL(`${PATH}/learned`, base);
+    this.chart = new Chart(this.roles["learned-chart"], base);
+    this.roles["ask-learned"].addEventListener("click", () => this.ask());
+    whenSeen(node, () => this.ask());
+  }
+
+  async ask() {
+    const { roles } = this;
+    try {
+      const { before, after, sentence, chart } = await answerFrom(this.url);
+      roles["learned-told"].textContent = sentence;
+      roles["learned-before"].textContent = share(before);
+      roles["learned-after"].textContent = share(after);
+      roles["learned-chart"].hidden = !chart;
+      if (chart) await this.chart.show(chart);
+    } catch (error) {
+      roles["learned-told"].textContent = error.message;
     }
   }
 }

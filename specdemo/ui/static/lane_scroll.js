@@ -1,13 +1,15 @@
-// All lanes scroll together: at the end of the text while it grows, else where the visitor has scrolled one of them.
-// Lanes are held at the same token, not the same pixel, since the front of a long text may not be in the page.
+// Which rounds of a lane are in the page, and where the lanes are scrolled to.
 
 const NEAR_END_PX = 48;
 
+/**
+ * All lanes scroll together: at the end of the text while it grows, else where the visitor scrolled one of them. They
+ * are aligned by token, not by pixel, because the start of a long text may not be in the page.
+ */
 export class LaneScroll {
-  /** `views` are the lanes. */
   constructor(views) {
     this.views = views;
-    this.placed = new Map(); // view -> where it was scrolled to from here
+    this.placed = new Map(); // box -> where this class scrolled it to
     const sizes = new ResizeObserver(() => this.reflow());
     for (const view of views) {
       const { box } = view;
@@ -15,11 +17,6 @@ export class LaneScroll {
       box.addEventListener("scrollend", () => this.wholeRows(view), { passive: true });
       sizes.observe(box);
     }
-    this.begin();
-  }
-
-  /** For another run. */
-  begin() {
     this.setFollowing(true);
   }
 
@@ -28,7 +25,7 @@ export class LaneScroll {
     for (const view of this.views) view.following = following;
   }
 
-  /** Keep the end in sight. Costs a layout: all lanes should have changed before. */
+  /** Keep the end in sight. It costs a layout, so all lanes change first. */
   follow() {
     if (!this.following) return;
     const seen = this.views.filter(({ box }) => box.clientHeight);
@@ -37,7 +34,7 @@ export class LaneScroll {
     this.align(leader, bottomOf(leader), seen);
   }
 
-  /** Bring the token at `position` of the text into sight, in every lane that has it. */
+  /** Scroll to the token at `position` of the text, in every lane that has it. */
   showToken(position) {
     this.setFollowing(false);
     const seen = this.views.filter(({ box }) => box.clientHeight);
@@ -46,15 +43,15 @@ export class LaneScroll {
     if (leader) this.align(leader, Math.min(bottomOf(leader), leader.topOf(position)), seen);
   }
 
-  /** Lines may break elsewhere: another width, another size of letters, more or fewer tokens in sight. */
+  /** Lines may break elsewhere: for another width or font size, or for more or fewer visible tokens. */
   reflow() {
     for (const view of this.views) view.reflow();
     this.follow();
     if (!this.following) for (const view of this.views) this.wholeRows(view);
   }
 
-  // Each of the others shows the leader's topmost token on the same row, or the end of its text where it lacks that.
-  // First everything is read, then everything is written.
+  // Each other lane shows the leader's topmost token on the same row, or the end of its text if it lacks that token.
+  // All reads come before all writes.
   align(leader, top, seen) {
     const anchor = leader.firstTokenFrom(top);
     const tops = seen.map((view) => {
@@ -83,7 +80,7 @@ export class LaneScroll {
     this.align(view, box.scrollTop, this.views.filter((each) => each.box.clientHeight));
   }
 
-  // No line is left half cut.
+  // So that no line is cut.
   wholeRows({ box, row }) {
     const rest = box.scrollTop % row;
     const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 1;
@@ -91,7 +88,131 @@ export class LaneScroll {
   }
 }
 
-/** Where a lane is scrolled to when its last row is the lowest in sight. */
+/** The scroll position at which a lane's last row is the lowest visible one. */
 function bottomOf({ height, box }) {
   return Math.max(0, height - box.clientHeight);
+}
+
+const WINDOW_TOKENS = 360;
+const REST_MS = 250;
+const EDGE_PX = 1;
+
+/**
+ * The rounds of a lane that are in the page: all at rest, the last few hundred tokens while the text moves. Browsers lay
+ * a whole text out again when it grows, which makes long ones too slow. The cut is at the start of a line, so that no
+ * visible line changes.
+ */
+export class RoundFlow {
+  constructor(box) {
+    this.box = box;
+    this.clear();
+  }
+
+  clear() {
+    clearTimeout(this.timer);
+    this.box.replaceChildren();
+    this.nodes = [];
+    this.first = 0; // nodes[first] .. nodes[shown - 1] are in the page
+    this.shown = 0;
+    this.forgetLines();
+  }
+
+  /** Set the prompt before the first round. */
+  setHead(head) {
+    this.head = head;
+    this.box.prepend(head);
+  }
+
+  /** Lines may break elsewhere. */
+  forgetLines() {
+    this.starts = new Map(); // first round of a line -> width in px of the space that hangs on the line before
+    this.measured = 0;
+  }
+
+  /** Have the rounds before `wanted` in the page; while `moving`, only the last that can be seen. */
+  show(nodes, wanted, moving) {
+    this.nodes = nodes;
+    if (moving && wanted > this.first) this.cut(this.frontFor(wanted));
+    else this.cut(0);
+    while (this.shown > Math.max(wanted, this.first)) this.nodes[--this.shown].element.remove();
+    if (this.shown < wanted) this.box.append(fragmentOf(nodes, this.shown, wanted));
+    this.shown = wanted;
+    clearTimeout(this.timer);
+    if (this.first || this.measured < this.steady) this.timer = setTimeout(() => this.rest(), REST_MS);
+  }
+
+  /** Show all of the text, and measure where its lines begin for the next time it moves. */
+  rest() {
+    const fromEnd = this.box.scrollHeight - this.box.scrollTop;
+    this.cut(0);
+    this.box.scrollTop = this.box.scrollHeight - fromEnd;
+    this.measure();
+  }
+
+  /** The first round for the page: a known line start far enough before `wanted`. */
+  frontFor(wanted) {
+    const perRound = tokensPerRound(this.nodes, wanted);
+    const span = Math.ceil(WINDOW_TOKENS / perRound);
+    const kept = wanted - this.first;
+    if (kept >= span / 2 && kept <= 2 * span) return this.first;
+    let front = Math.max(0, wanted - span);
+    while (front > 0 && !this.starts.has(front)) front -= 1;
+    return front;
+  }
+
+  cut(front) {
+    if (front === this.first) return;
+    if (front < this.first) {
+      const added = fragmentOf(this.nodes, front, Math.min(this.first, this.shown));
+      this.nodes[this.first].element.style.marginLeft = "";
+      if (this.nodes[this.first].element.isConnected) this.nodes[this.first].element.before(added);
+      else this.box.append(added);
+    } else {
+      for (let index = this.first; index < Math.min(front, this.shown); index += 1) this.nodes[index].element.remove();
+      this.nodes[this.first].element.style.marginLeft = "";
+    }
+    this.first = front;
+    this.shown = Math.max(this.shown, front);
+    if (this.head) this.head.hidden = front > 0;
+    if (front > 0) this.nodes[front].element.style.marginLeft = `${-this.starts.get(front)}px`;
+  }
+
+  /** The number of rounds that will not move; discarded tokens before the others may still shrink. */
+  get steady() {
+    let count = this.shown;
+    while (count > 0 && !this.nodes[count - 1].element.hasAttribute("data-folded")) count -= 1;
+    return count;
+  }
+
+  measure() {
+    const edge = this.box.getBoundingClientRect().left + parseFloat(getComputedStyle(this.box).paddingLeft);
+    const steady = this.steady;
+    for (let index = this.measured; index < steady; index += 1) {
+      const hanging = hangingSpace(this.nodes[index].kept[0], edge);
+      if (hanging !== null) this.starts.set(index, hanging);
+    }
+    this.measured = Math.max(this.measured, steady);
+  }
+}
+
+/** The width of a token's space that hangs on the line before; null if the token does not start a line. */
+function hangingSpace(token, edge) {
+  const rects = token?.getClientRects() ?? [];
+  if (!rects.length) return null;
+  if (Math.abs(rects[0].left - edge) <= EDGE_PX) return 0;
+  const wraps = rects.length === 2 && Math.abs(rects[1].left - edge) <= EDGE_PX;
+  return wraps && token.textContent.startsWith(" ") ? rects[0].width : null;
+}
+
+function tokensPerRound(nodes, count) {
+  let tokens = 0;
+  const sample = Math.min(count, 50);
+  for (let index = 0; index < sample; index += 1) tokens += nodes[index].element.childElementCount;
+  return Math.max(1, tokens / Math.max(1, sample));
+}
+
+function fragmentOf(nodes, from, to) {
+  const fragment = document.createDocumentFragment();
+  for (let index = from; index < to; index += 1) fragment.append(nodes[index].element);
+  return fragment;
 }

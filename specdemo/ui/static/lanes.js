@@ -1,14 +1,13 @@
-// One decoder's text at any moment of a trace: rounds are built once, then put in, taken out and flipped.
+// The text of one decoder at any moment of a trace: each round is built once, then shown, hidden and changed.
 
 import { element } from "./dom.js";
-import { RoundFlow } from "./flow.js";
-import { sharesProcessor } from "./processor.js";
-import { RoundNode } from "./round_node.js";
-import { Sweep } from "./sweep.js";
+import { RoundFlow } from "./lane_scroll.js";
+import { sharesProcessor } from "./player.js";
+import { RoundNode, Sweep } from "./round_node.js";
 import { fill } from "./tokens.js";
 
-const KEPT_OPEN = 2; // so many of the last settled rounds show their discarded tokens in full
-const SLOWEST_RUSH_MS = 250; // a shorter round is gone before its marks have fallen
+const KEPT_OPEN = 2; // number of latest rounds that show their discarded tokens in full
+const MIN_ANIMATED_MS = 250; // a shorter round is over before its animation
 
 export class LaneView {
   constructor(article, pieces) {
@@ -16,18 +15,17 @@ export class LaneView {
     this.box = article.querySelector(".sd-text");
     this.flow = new RoundFlow(this.box);
     this.sweep = new Sweep();
-    this.following = true; // set by who scrolls the lanes
+    this.following = true; // set by LaneScroll
     this.spare = 0;
     this.clear(pieces);
   }
 
-  /** Empty, for another run. */
   clear(pieces) {
     this.pieces = pieces;
     this.sweep.clear();
     this.flow.clear();
     this.rounds = []; // every RoundNode built so far
-    this.settled = 0; // how many of them have their verdict
+    this.settled = 0; // number of rounds with their verdict
     this.pending = null; // the round that waits for its verdict
     this.departure = null;
     this.selected = null;
@@ -58,7 +56,7 @@ export class LaneView {
     this.settled = settled;
   }
 
-  /** The target pass under way as a bar over its tokens. Apart from `show`, since it reads a layout. */
+  /** Show the current target pass as a bar over its tokens. Not part of `show` because it reads a layout. */
   showPass(player) {
     this.sweep.show(this.verifying ? this.pending : null, this.box, player);
   }
@@ -79,18 +77,18 @@ export class LaneView {
     }
   }
 
-  /** How the text ends after round `index`. */
+  /** The end of the text after round `index`, see `RoundNode`. */
   endOf(index) {
     const node = this.rounds[index];
     return node ? { end: node.end, start: node.start + node.kept.length } : { end: undefined, start: 0 };
   }
 
-  /** Tokens of the text that stand there. */
+  /** The number of tokens in the text. */
   get reach() {
     return this.endOf(this.settled - 1).start;
   }
 
-  /** Lines may break elsewhere from now on. */
+  /** Lines may break elsewhere. */
   reflow() {
     this.rowKnown = null;
     this.sweep.clear();
@@ -98,19 +96,19 @@ export class LaneView {
     this.flow.show(this.rounds, this.flow.shown, false);
   }
 
-  /** All of the text in the page, for whoever looks back. */
+  /** Put all of the text into the page. */
   showAll() {
     this.flow.show(this.rounds, this.flow.shown, false);
   }
 
-  /** From output position `departure` on this lane says something else than the target; null where it does not. */
+  /** Mark the tokens from output position `departure` on, where the lane differs from the target; null: nowhere. */
   markDeparture(departure) {
     if (departure === this.departure) return;
     this.departure = departure;
     for (const node of this.rounds) node.markDeparted(departure);
   }
 
-  /** Outline one round and bring it into view. */
+  /** Outline a round and scroll to it. */
   select(index) {
     this.rounds[this.selected]?.element.removeAttribute("data-selected");
     this.selected = index;
@@ -121,12 +119,12 @@ export class LaneView {
     scrollToShow(this.box, node.element);
   }
 
-  /** `{ entry, token, place }` of a span of this lane, see `RoundNode.factsOf`. */
+  /** The facts of a span, see `RoundNode.factsOf`. */
   factsOf(span) {
     return this.nodeOf(span)?.factsOf(span) ?? null;
   }
 
-  /** Show in the text what a tick stands for, or shrink it again; lines may break elsewhere by it. */
+  /** Show or hide the discarded tokens of a tick. */
   toggleTick(tick) {
     this.nodeOf(tick).element.toggleAttribute("data-opened");
   }
@@ -141,19 +139,19 @@ export class LaneView {
     return this.rowKnown;
   }
 
-  /** Height of the text in px, without the room below it. */
+  /** Height of the text in px, without the space below it. */
   get height() {
     return this.box.scrollHeight - this.spare;
   }
 
-  /** Room below the text, so that it can be scrolled as far as a longer one. */
+  /** Set the space below the text, so that it scrolls as far as a longer one. */
   setSpare(px) {
     if (px === this.spare) return;
     this.spare = px;
     this.box.style.paddingBottom = `${px}px`;
   }
 
-  /** `{ position, top }` of the first token of the text that begins at `top` px or below; null where none does. */
+  /** `{ position, top }` of the first token at `top` px or below, or null. */
   firstTokenFrom(top) {
     let [low, high] = [this.flow.first, this.settled];
     while (low < high) {
@@ -165,7 +163,7 @@ export class LaneView {
     return { position: this.rounds[low].start, top: topIn(this.box, this.rounds[low].kept[0]) };
   }
 
-  /** Where the token at `position` of the text begins, in px; null where it is not in the page. */
+  /** The top of the token at `position` of the text in px; null if it is not in the page. */
   topOf(position) {
     if (position >= this.reach) return null;
     let [low, high] = [0, this.settled - 1];
@@ -178,17 +176,17 @@ export class LaneView {
   }
 }
 
-/** Whether there is time to see a round's verdict fall. */
+/** Whether a round lasts long enough for its animation. */
 function isUnhurried({ from, to }, player) {
-  return player.playing && !sharesProcessor() && ((to - from) * 1000) / player.rate >= SLOWEST_RUSH_MS;
+  return player.playing && !sharesProcessor() && ((to - from) * 1000) / player.rate >= MIN_ANIMATED_MS;
 }
 
-/** How far below the start of what `box` scrolls `inner` begins, in px. */
+/** The top of `inner` within the scrolled content of `box`, in px. */
 function topIn(box, inner) {
   return inner.getBoundingClientRect().top - box.getBoundingClientRect().top + box.scrollTop;
 }
 
-/** Scroll `box` (and nothing else) so that `inner` is seen, by whole rows of text. */
+/** Scroll only `box`, by whole rows, so that `inner` is visible. */
 export function scrollToShow(box, inner) {
   const row = parseFloat(getComputedStyle(box).lineHeight);
   const from = topIn(box, inner);

@@ -1,9 +1,8 @@
-// The lessons: one page at a time, each with buttons that have the stage show a recording or a run. The last is
-// the quiz, which has a place of its own (quiz.js).
+// The lessons: one at a time, each with buttons that show a recording or start a run. quiz.js has the quiz after them.
 
-import { element } from "./dom.js";
-import { Tasks } from "./lesson_tasks.js";
-import { recall, remember } from "./memory.js";
+import { button, element, recall, remember } from "./dom.js";
+import { noteLesson } from "./page.js";
+import { classLink } from "./share.js";
 import { stageOfPage } from "./stage.js";
 
 const SEEN_KEY = "specdemo-lessons";
@@ -26,26 +25,22 @@ class Lessons {
     this.seen = new Set(recallNames(SEEN_KEY));
     this.tasks = new Tasks(recallNames(DONE_KEY));
     this.dots = this.pages.map((page, index) => this.dot(page, index));
-    for (const button of root.querySelectorAll("[data-go]")) {
-      const way = button.dataset.go === "next" ? 1 : -1;
-      button.addEventListener("click", () => this.go(this.current + way));
-    }
-    for (const button of root.querySelectorAll("[data-show]")) {
-      button.addEventListener("click", () => stageOfPage().present(JSON.parse(button.dataset.show), topicOf(button)));
-    }
-    for (const button of root.querySelectorAll("[data-run]")) {
-      button.addEventListener("click", () => {
-        stageOfPage().topic.expect(topicOf(button));
-        run(button.dataset.run);
-      });
-    }
+    const onClick = (selector, act) => {
+      for (const node of root.querySelectorAll(selector)) node.addEventListener("click", () => act(node));
+    };
+    onClick("[data-go]", ({ dataset }) => this.go(this.current + (dataset.go === "next" ? 1 : -1)));
+    onClick("[data-show]", (node) => stageOfPage().present(JSON.parse(node.dataset.show), topicOf(node)));
+    onClick("[data-run]", (node) => {
+      stageOfPage().topic.expect(topicOf(node));
+      run(node.dataset.run);
+    });
     document.addEventListener("sd-moment", ({ detail }) => this.follow(detail));
     document.addEventListener("sd-question", () => this.go(this.names.indexOf(QUIZ)));
     this.tickTasks();
     this.go(lessonIn(location.search, this.names), false);
   }
 
-  /** While a run can be stopped, offer that in place of starting one; `stop` is the page's own button. */
+  /** Show a Stop button while a run can be stopped; `stop` is the page's own. */
   followRuns(stop) {
     const end = this.root.querySelector("[data-role=end-run]");
     const show = () => {
@@ -57,7 +52,6 @@ class Lessons {
     show();
   }
 
-  // What is done on the stage may be what the lesson asks for.
   follow(moment) {
     if (!this.root.checkVisibility() || !this.tasks.take(this.names[this.current], moment)) return;
     remember(DONE_KEY, [...this.tasks.done].join());
@@ -73,13 +67,11 @@ class Lessons {
 
   dot(page, index) {
     const isQuiz = page.dataset.lesson === QUIZ;
-    const button = element("button", "sd-dot", isQuiz ? "Quiz" : String(index + 1));
-    button.type = "button";
-    button.title = page.querySelector("h2").textContent;
-    button.setAttribute("aria-label", isQuiz ? button.title : `Lesson ${index + 1}: ${button.title}`);
-    button.addEventListener("click", () => this.go(index));
-    this.root.querySelector("[data-role=lesson-dots]").append(element("li", "", button));
-    return button;
+    const dot = button("sd-dot", isQuiz ? "Quiz" : String(index + 1), () => this.go(index));
+    dot.title = page.querySelector("h2").textContent;
+    dot.setAttribute("aria-label", isQuiz ? dot.title : `Lesson ${index + 1}: ${dot.title}`);
+    this.root.querySelector("[data-role=lesson-dots]").append(element("li", "", dot));
+    return dot;
   }
 
   go(index, byVisitor = true) {
@@ -92,7 +84,7 @@ class Lessons {
     if (byVisitor) {
       this.seen.add(name);
       remember(SEEN_KEY, [...this.seen].join());
-      noteInAddress(name);
+      noteLesson(name);
     }
     this.dots.forEach((dot, at) => {
       if (at === index) dot.setAttribute("aria-current", "step");
@@ -105,24 +97,76 @@ class Lessons {
 }
 
 // A lesson has a topic; a button may narrow it.
-function topicOf(button) {
-  const { topic } = button.closest("[data-lesson]").dataset;
-  return { ...JSON.parse(topic), ...JSON.parse(button.dataset.topic ?? "{}") };
+function topicOf(node) {
+  const { topic } = node.closest("[data-lesson]").dataset;
+  return { ...JSON.parse(topic), ...JSON.parse(node.dataset.topic ?? "{}") };
 }
 
 function recallNames(key) {
   return (recall(key) ?? "").split(",").filter(Boolean);
 }
 
-/** Which of the lessons of these names an address asks for, from 0; the first where it asks for none. */
+/** The index of the lesson in an address; 0 if it names none of these. */
 export function lessonIn(search, names) {
   return Math.max(0, names.indexOf(new URLSearchParams(search).get("lesson")));
 }
 
-// So that the address at hand is always a link to what is read.
-function noteInAddress(name) {
-  const url = new URL(location.href);
-  url.searchParams.set("lesson", name);
-  url.searchParams.delete("question");
-  history.replaceState(history.state, "", url);
+/**
+ * Lesson -> number of steps of its task, and `step(moment)`: the step that a moment of the stage completes, if any.
+ * A moment is what `Stage.tell` dispatches.
+ */
+const TASKS = {
+  1: { steps: 1, step: ({ recording, focus, ended }) => recording === "five" && focus === "baseline" && ended },
+  2: { steps: 1, step: ({ recording, focus, settled }) => recording === "five" && focus !== "baseline" && settled > 0 },
+  3: { steps: 1, step: ({ recording, round }) => recording === "editor" && round !== null },
+  4: { steps: 1, step: ({ recording, round }) => recording === "story-sampled" && round?.drafted.some(isLucky) },
+  5: { steps: 2, step: ({ recording, ended }) => ["email", "too-long"].includes(recording) && ended && recording },
+  6: { steps: 1, step: ({ departure }) => departure },
+};
+
+function isLucky({ status, accept_prob: chance }) {
+  return status === "accepted" && chance < 1;
+}
+
+/** The tasks that are done; `done` names the lessons of those done on earlier visits. */
+export class Tasks {
+  constructor(done) {
+    this.done = new Set(done);
+    this.taken = new Map(); // lesson -> completed steps
+  }
+
+  /** Take a moment of the stage during `lesson`; returns whether it completes the task. */
+  take(lesson, moment) {
+    const task = TASKS[lesson];
+    const step = task?.step(moment);
+    if (!step || this.done.has(lesson)) return false;
+    const taken = this.taken.get(lesson) ?? new Set();
+    this.taken.set(lesson, taken.add(step));
+    if (taken.size < task.steps) return false;
+    this.done.add(lesson);
+    return true;
+  }
+}
+
+/** Copy a link to the current lesson with the prompt and settings of the page's widgets, for a whole class. */
+export async function copyClassLink(names, values) {
+  const lesson = document.querySelector(".sd-learn").dataset.at;
+  const question = lesson === QUIZ ? document.querySelector(".sd-quiz").dataset.at : null;
+  const recording = question ? null : stageOfPage()?.recording;
+  const link = classLink(location.href, { lesson, question }, settingsOf(names, values), recording);
+  const told = document.querySelector("[data-role=class-told]");
+  try {
+    await navigator.clipboard.writeText(link);
+    told.textContent = "Link copied.";
+  } catch {
+    history.replaceState(history.state, "", link);
+    told.textContent = "Copy it from the address bar.";
+  }
+}
+
+/** The settings in the widgets of these names; an empty number box has none. */
+export function settingsOf(names, values) {
+  const held = names.map((name, index) => [name, values[index]]).filter(([, value]) => value !== null);
+  const { auto, ...settings } = Object.fromEntries(held);
+  return auto ? { ...settings, k: "auto" } : settings;
 }

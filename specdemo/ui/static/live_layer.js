@@ -1,13 +1,12 @@
-// A light picture over a chart of Plotly's, in the same coordinates, which keeps pace with a run where Plotly
-// would take too much of the processor. It covers the axes and all in them; title and legend stay Plotly's.
+// A canvas over a Plotly chart, in the same coordinates. It follows a run at a fraction of Plotly's cost: it covers the
+// axes and everything between them; Plotly draws title and legend.
 
-import { drawBars, drawLines } from "./live_marks.js";
-import { ticksOf } from "./plot_axes.js";
+import { BAR_GAP } from "./charts.js";
+import { ticksOf } from "./plot_contents.js";
 
 const DRAW = { acceptance: drawBars, speedup: drawLines };
-const GRID = { acceptance: ["y"], speedup: ["x", "y"] };
 const COLOURS = ["ink", "muted", "line", "surface", "accent", "accepted", "discarded", "corrected", "bonus"];
-const OVERHANG = 7; // pixels by which marks may stand out of the axes
+const OVERHANG = 7; // pixels by which marks may extend beyond the axes
 // Where Plotly writes, in pixels for letters of height `em`.
 const LABEL_GAP = (em) => 0.2 * em + 1;
 const X_LABEL = (em) => 1.2 * em + 1;
@@ -15,13 +14,18 @@ const X_TITLE = (em) => 2.23 * em + 2.6;
 const Y_TITLE_GAP = (em) => 0.27 * em + 3.8;
 const MIDDLE_EM = 0.35;
 const TITLE_EM = 0.7;
+const LEAD_RADIUS = 6.5; // half of Python's LEAD_SIZE
+const LINE = 4;
+const HATCH_PX = 6;
+const TRIANGLE = [[-2.9, -5.8], [5.8, 0], [-2.9, 5.8]];
+const CROSS = [[2, -6], [2, -2], [6, -2], [6, 2], [2, 2], [2, 6], [-2, 6], [-2, 2], [-6, 2], [-6, -2], [-2, -2], [-2, -6]];
 
 /**
- * The layer of one chart node. What it shows can be read from its canvas: `data-rounds` played, `data-bars` or
- * `data-points` drawn, and `data-last`, the value of the last.
+ * The layer of one chart node. The canvas reports what it shows: `data-rounds` played, `data-bars` or `data-points`
+ * drawn, and `data-last`, the last value.
  */
 export class LiveLayer {
-  /** `scene()` is what there is to show: what `PlotContents.scene` returns, or null: nothing is drawn. */
+  /** `scene()` returns what to draw, as `PlotContents.scene` does, or null for nothing. */
   constructor(node, scene) {
     this.node = node;
     this.name = node.dataset.plot;
@@ -29,40 +33,35 @@ export class LiveLayer {
     this.canvas = document.createElement("canvas");
     this.canvas.className = "sd-live-layer";
     this.canvas.setAttribute("aria-hidden", "true");
-    Object.assign(this.canvas.style, { position: "absolute", pointerEvents: "none", zIndex: 1 });
-    node.style.position = "relative";
     node.append(this.canvas);
   }
 
-  /** Another size or theme: `layout` is Plotly's, made to fit. Until Plotly has followed, the title is drawn here as well. */
+  /** Take another size or theme from Plotly's `layout`. Until Plotly follows, the layer draws the title as well. */
   dress(layout) {
     this.layout = layout;
+    this.em = layout.font.size;
     const style = getComputedStyle(this.node);
     this.colours = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--sd-${name}`).trim()]));
-    // Where Plotly puts its own, whatever frame the node has.
     const { canvas } = this;
-    canvas.style.left = style.paddingLeft;
-    canvas.style.top = style.paddingTop;
-    canvas.style.width = `${layout.width}px`;
-    canvas.style.height = `${layout.height}px`;
+    Object.assign(canvas.style, { left: style.paddingLeft, top: style.paddingTop, width: `${layout.width}px`, height: `${layout.height}px` });
     this.scale = window.devicePixelRatio || 1;
     canvas.width = Math.round(layout.width * this.scale);
     canvas.height = Math.round(layout.height * this.scale);
-    this.hatching = null;
+    this.colours.hatching = hatching(canvas.getContext("2d"), this.colours, this.scale);
     this.look = [layout.width, layout.margin.t, this.em, this.colours.surface].join();
   }
 
-  /** Whether Plotly's title and legend are not there, or for another size or theme. */
-  get alone() {
+  /** Whether Plotly's title and legend are missing, or of another size or theme. */
+  get isAlone() {
     return this.look !== this.lookOfPlotly;
   }
 
-  /** Something has changed: drawn with the next frame, however often it is said. */
+  /** Draw with the next frame. */
   request() {
     this.frame ??= requestAnimationFrame(() => this.draw());
   }
 
-  /** Plotly has drawn the chart; `same` where it shows what the layer does. */
+  /** Plotly has drawn the chart; `same` if it shows what the layer would. */
   settle(same) {
     this.lookOfPlotly = this.look;
     if (!same) return this.request();
@@ -83,17 +82,12 @@ export class LiveLayer {
     pen.beginPath();
     pen.rect(plot.left, plot.top - OVERHANG, plot.right - plot.left + OVERHANG, plot.bottom - plot.top + OVERHANG);
     pen.clip();
-    this.hatching ??= hatching(pen, this.colours, this.scale);
-    const told = DRAW[this.name](pen, plot, scene.points, { ...this.colours, hatching: this.hatching });
+    const drawn = DRAW[this.name](pen, plot, scene.points, this.colours);
     if (scene.band) this.drawBand(pen, plot, scene.band);
     pen.restore();
     if (scene.note) this.write(pen, scene.note, (plot.left + plot.right) / 2, plot.bottom - 0.6 * this.em, "center");
-    this.tell({ rounds: scene.rounds, ...told });
+    Object.assign(this.canvas.dataset, { rounds: scene.rounds, ...drawn });
     this.canvas.hidden = false;
-  }
-
-  get em() {
-    return this.layout.font.size;
   }
 
   plotFor({ x, y }) {
@@ -107,11 +101,11 @@ export class LiveLayer {
     const { layout, colours, em } = this;
     pen.clearRect(0, 0, layout.width, layout.height);
     pen.fillStyle = colours.surface;
-    if (this.alone) pen.fillRect(0, 0, layout.width, layout.height);
-    // The legend stands right above the axes; only labels beside them reach higher.
+    if (this.isAlone) pen.fillRect(0, 0, layout.width, layout.height);
+    // The legend is right above the axes; only labels next to them reach higher.
     pen.fillRect(0, plot.top, layout.width, layout.height - plot.top);
     pen.fillRect(0, plot.top - OVERHANG, plot.left, OVERHANG);
-    if (this.alone) this.writeTitle(pen);
+    if (this.isAlone) this.writeTitle(pen);
     pen.strokeStyle = colours.line;
     pen.lineWidth = 1;
     pen.beginPath();
@@ -126,7 +120,7 @@ export class LiveLayer {
     }
     for (const value of ticksOf(axes.x)) {
       const at = Math.round(plot.x(value)) + 0.5;
-      if (GRID[this.name].includes("x")) {
+      if (this.name === "speedup") {
         pen.moveTo(at, plot.top);
         pen.lineTo(at, plot.bottom);
       }
@@ -162,17 +156,74 @@ export class LiveLayer {
     pen.lineWidth = 2;
     pen.strokeRect(...box);
   }
-
-  tell(facts) {
-    for (const [name, value] of Object.entries(facts)) {
-      if (this.canvas.dataset[name] !== String(value)) this.canvas.dataset[name] = String(value);
-    }
-  }
 }
 
-// Plotly's "/" of 6 px.
+// Each of these draws in a `plot`, which has `x(value)` and `y(value)` in pixels and its edges, as Plotly would, and
+// returns what the canvas reports.
+
+function drawBars(pen, plot, { accepted, discarded, corrected, bonus }, colours) {
+  const { x = [], y: kept = [] } = accepted;
+  x.forEach((at, i) => {
+    const half = (accepted.width?.[i] ?? 1 - BAR_GAP) / 2;
+    const [left, right] = [plot.x(at - half), plot.x(at + half)];
+    const [top, between] = [plot.y(kept[i] + discarded.y[i]), plot.y(kept[i])];
+    pen.fillStyle = colours.accepted;
+    pen.fillRect(left, between, right - left, plot.y(0) - between);
+    pen.fillStyle = colours.hatching;
+    pen.fillRect(left, top, right - left, between - top);
+  });
+  drawMarks(pen, plot, corrected, colours.corrected, TRIANGLE);
+  drawMarks(pen, plot, bonus, colours.bonus, CROSS);
+  return { bars: x.length, last: x.length ? kept.at(-1) : "" };
+}
+
+function drawLines(pen, plot, { speedup, theory, "speedup-lead": lead }, colours) {
+  pen.lineWidth = LINE;
+  drawLine(pen, plot, speedup, colours.accepted, []);
+  drawLine(pen, plot, theory, colours.muted, [LINE, LINE]);
+  pen.lineWidth = 3;
+  pen.strokeStyle = colours.ink;
+  pen.setLineDash([9, 9]);
+  pen.beginPath();
+  pen.moveTo(plot.left, plot.y(1));
+  pen.lineTo(plot.right, plot.y(1));
+  pen.stroke();
+  if (lead.x && lead.y[0] !== null) {
+    pen.fillStyle = colours.accepted;
+    pen.beginPath();
+    pen.arc(plot.x(lead.x[0]), plot.y(lead.y[0]), LEAD_RADIUS, 0, 2 * Math.PI);
+    pen.fill();
+  }
+  pen.setLineDash([]);
+  return { points: speedup.x?.length ?? 0, last: speedup.y?.at(-1) ?? "" };
+}
+
+function drawLine(pen, plot, { x = [], y = [] }, colour, dash) {
+  pen.strokeStyle = colour;
+  pen.setLineDash(dash);
+  pen.beginPath();
+  x.forEach((at, i) => {
+    if (y[i] === null) return;
+    const follows = i > 0 && y[i - 1] !== null;
+    pen[follows ? "lineTo" : "moveTo"](plot.x(at), plot.y(y[i]));
+  });
+  pen.stroke();
+}
+
+function drawMarks(pen, plot, { x = [], y = [] }, colour, outline) {
+  pen.fillStyle = colour;
+  pen.beginPath();
+  x.forEach((at, i) => {
+    const [middle, level] = [plot.x(at), plot.y(y[i])];
+    outline.forEach(([right, down], corner) => pen[corner ? "lineTo" : "moveTo"](middle + right, level + down));
+    pen.closePath();
+  });
+  pen.fill();
+}
+
+// Plotly's "/" pattern.
 function hatching(pen, { discarded, surface }, scale) {
-  const size = Math.round(6 * scale);
+  const size = Math.round(HATCH_PX * scale);
   const tile = document.createElement("canvas");
   tile.width = size;
   tile.height = size;
@@ -188,6 +239,6 @@ function hatching(pen, { discarded, surface }, scale) {
   }
   hand.stroke();
   const pattern = pen.createPattern(tile, "repeat");
-  pattern.setTransform(new DOMMatrix().scale(6 / size));
+  pattern.setTransform(new DOMMatrix().scale(HATCH_PX / size));
   return pattern;
 }

@@ -1,11 +1,10 @@
-// One round under the microscope: every drafted token with q, p, the coin, both models' top five, the verdict.
+// The microscope: every draft token of a round with q, p, the random number, both models' top five, and the verdict.
 
 import { element } from "./dom.js";
-import { percent } from "./percent.js";
 import { fillLabel } from "./tokens.js";
-import { decimal, emissionWords, isCopied, ownStatus, roundWords, RULE_NAMES, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
+import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, RULE_NAMES, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
 
-const GREEDY_FIGURES = "p and q are the models' own probabilities (temperature 1); greedy takes the likeliest token";
+const GREEDY_FIGURES = "p and q are probabilities at temperature 1; greedy takes the most probable token";
 
 export class Microscope {
   constructor(panel, { onClose, onStep }) {
@@ -21,7 +20,7 @@ export class Microscope {
     return !this.panel.hidden;
   }
 
-  /** Show `entry`'s round; `place` is the drafted token to point at, "own" for the target's, or undefined. */
+  /** Show a round; `place` is the draft token to mark, "own" for the target's, or undefined. */
   show(entry, rule, pieces, place) {
     const { round } = entry;
     const by = round.emission?.prob === null ? "" : `Rule: ${RULE_NAMES[rule]}; `;
@@ -61,9 +60,9 @@ function emissionCard(round, rule, pieces) {
   card.dataset.verdict = status || "own";
   const probability = percent(rule === "greedy" || emission.prob === null ? emission.raw_prob : emission.prob);
   const figures = residual
-    ? [["share", probability, "of the residual"], ["mass", decimal(emission.residual_mass), "Σ (p − q)+, of the residual"]]
-    : [["p", probability, "target's probability"]];
-  if (emission.noise !== null) figures.push(["noise g", decimal(emission.noise), "Gumbel noise of this token here"]);
+    ? [["share", probability, "probability in the residual distribution"], ["mass", decimal(emission.residual_mass), "mass of the residual, Σ (p − q)+"]]
+    : [["p", probability, "target probability"]];
+  if (emission.noise !== null) figures.push(["noise g", decimal(emission.noise), "Gumbel noise of this token at this position"]);
   card.append(figureList(figures), element("p", "sd-verdict", emissionWords(emission, round, rule)));
   const heading = residual ? "residual's top five" : "target's top five";
   card.append(element("div", "sd-tops", ...topBars(heading, residual ? "r" : "p", emission.top, emission.id, pieces)));
@@ -88,11 +87,11 @@ function figureList(figures) {
   return list;
 }
 
-/** The chance to be accepted as a filled bar, the coin as a line across it. */
+/** The acceptance probability as a filled bar, the random number as a line across it. */
 function coinBar(token) {
   const bar = element("div", "sd-coin", element("i"));
   bar.setAttribute("role", "img");
-  const drawn = token.u === null ? "no coin drawn" : `the coin fell at ${decimal(token.u)}`;
+  const drawn = token.u === null ? "no random number drawn" : `random number ${decimal(token.u)}`;
   bar.setAttribute("aria-label", `accepted below ${decimal(token.accept_prob)}; ${drawn}`);
   bar.style.setProperty("--share", token.accept_prob);
   if (token.u !== null) {
@@ -102,7 +101,7 @@ function coinBar(token) {
   return bar;
 }
 
-/** Up to five alternatives; the bar behind each runs from 0 to 1. Nothing where none is told. */
+/** Up to five alternatives, each on a bar from 0 to 1; nothing if none is reported. */
 function topBars(heading, symbol, top, chosen, pieces) {
   if (!top.length) return [];
   const rows = top.map(([id, probability]) => {

@@ -1,27 +1,24 @@
-// Events as NDJSON: one JSON object a line. Knows neither what they mean nor where they are shown.
+// Events as NDJSON, one JSON object per line: every tab's component has them as its value.
 
-/** Events of a whole text. */
+/** Parse the events of a whole text. */
 export function parseEvents(text) {
   return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
 }
 
-/** Reads a component's value, which only grows while a job goes on: each event is handed out once. */
+/** Reader of a component's value, which only grows during a job: it returns each event once. */
 export class GrowingLines {
   constructor() {
     this.value = "";
-    this.length = 0; // of the lines that have been read
+    this.length = 0; // of the lines read so far
     this.stale = false;
   }
 
-  /** A job begins: any value but the one at hand, which is of the job before, is read from its first line. */
+  /** A job begins: read the next other value from its first line. */
   renew() {
     this.stale = true;
   }
 
-  /**
-   * `{ anew, events }`: the events of those lines of `value` that are complete and have not been read, and
-   * whether it is the beginning of another job: it is, unless it goes on from the value before.
-   */
+  /** Return `{ anew, events }`: the events of new complete lines, and whether `value` belongs to another job. */
   read(value) {
     if (value === this.value) return { anew: false, events: [] };
     const anew = this.stale || !this.value || !value.startsWith(this.value);

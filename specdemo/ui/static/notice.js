@@ -1,30 +1,26 @@
-// The one notice above the lanes: a hint, how far a wait is, what went wrong, or the closing sentence.
+// What the page says about a run: the notice above the lanes, and what a screen reader reads.
 
-import { progressBar } from "./progress_bar.js";
-import { tabOpener } from "./tabs.js";
+import { progressBar, write } from "./dom.js";
+import { tabOpener } from "./page.js";
 import { named } from "./tokens.js";
 import { BASELINE } from "./trace.js";
 import { settingWords } from "./words.js";
 
-/** By which rule a run is verified, and who runs where. */
-export function runWords(run) {
-  return named(settingWords(run));
-}
-
 const ROLES = ["hint", "progress", "error", "closing"];
+const GAP_MS = 2000;
 
+/** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
 export class Notice {
   constructor(roles) {
     this.roles = roles;
-    this.bar = progressBar("Preparing");
+    this.bar = progressBar("Progress");
     roles.progress.append(this.bar);
     this.begin();
   }
 
-  /** Another run: nothing is waited for, nothing has failed. */
   begin() {
     this.isWaiting = false;
-    this.error = null; // what went wrong, in a sentence
+    this.error = null; // a sentence
   }
 
   wait({ text, fraction }) {
@@ -38,31 +34,30 @@ export class Notice {
     this.roles.error.textContent = message;
   }
 
-  /** The run has started: by which rule, and who runs where. */
+  /** The run has started. */
   open(run) {
     const { hint, arithmetic } = this.roles;
     this.isWaiting = false;
-    hint.textContent = runWords(run);
-    // What a watched server does not tell, or why the models compute as they do.
+    hint.textContent = named(settingWords(run));
+    // What a watched server does not report, or why the models compute in their precision.
     const words = run.watched ? run.watched.silent.join(" ") : (run.arithmetic ?? "");
     arithmetic.textContent = named(words);
     arithmetic.hidden = !words;
   }
 
-  /** What the stage is at: idle, waiting, playing, ended or error; `hasBegun` and `hasEnded` say it of the run. */
+  /** The state of the stage: idle, waiting, playing, ended or error. */
   state(hasBegun, hasEnded) {
     if (this.error !== null) return "error";
     if (hasEnded) return "ended";
     return hasBegun ? "playing" : this.isWaiting ? "waiting" : "idle";
   }
 
-  /** Show what a state asks for. */
   show(state) {
     const shown = { error: "error", ended: "closing", waiting: "progress" }[state] ?? "hint";
     for (const role of ROLES) this.roles[role].hidden = role !== shown;
   }
 
-  /** How the run came out; where only the lane in `focus` is seen, what there is to say of that one. */
+  /** Show the result of the run, or of the lane in `focus` alone. */
   close({ sentence, badge, totals }, focus) {
     const { roles } = this;
     const { baseline_tokens: alone } = totals;
@@ -71,7 +66,41 @@ export class Notice {
     roles.badge.dataset.kind = badge?.kind ?? "";
     const words = badge?.text ?? "";
     if (roles.badge.textContent === words) return;
-    // No comparison of tokens can show that; the proof of distributions can.
+    // Only the test of distributions can show that two samples have the same one.
     roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
+  }
+}
+
+/** A live region for screen readers: the latest sentence, at most one in two seconds. */
+export class Speaker {
+  constructor(node) {
+    this.node = node;
+    this.last = -Infinity;
+    this.timer = null;
+  }
+
+  /** Say the sentence after the gap; the latest replaces those that wait. */
+  say(words) {
+    this.next = words;
+    const wait = this.last + GAP_MS - Date.now();
+    if (wait <= 0) this.sayNow(words);
+    else this.timer ??= setTimeout(() => this.sayNow(this.next), wait);
+  }
+
+  /** Say the sentence now, in place of one that waits. */
+  sayNow(words) {
+    this.cancel();
+    this.last = Date.now();
+    write(this.node, words);
+  }
+
+  silence() {
+    this.cancel();
+    this.node.textContent = "";
+  }
+
+  cancel() {
+    clearTimeout(this.timer);
+    this.timer = null;
   }
 }

@@ -1,9 +1,14 @@
-// A game of Play on the page: the text so far, the drafts of every turn, and the scores.
+// A game of Play on the page: the draft box, the text so far, the drafts of every turn, and the scores.
 
 import { element } from "./dom.js";
-import { MODEL } from "./game.js";
-import { percent } from "./percent.js";
 import { fill, Pieces, tokenSpan } from "./tokens.js";
+import { percent, share } from "./words.js";
+
+export const MODEL = "model";
+const BORDERS_PX = 2; // not included in scrollHeight
+// Characters that attach to the word before them, and ends of a text that attach to the next word.
+const ATTACHES = /^[\s.,;:!?…%)\]}’”']/u;
+const HOLDS = /[\s([{“‘/-]$/u;
 
 /** The tokens of a round in reading order: accepted, rejected, the target's own, discarded. */
 export function readingOrder({ drafted, emission }) {
@@ -23,6 +28,7 @@ export function verdictSpan(token, end, pieces) {
   return made;
 }
 
+/** The text so far, the drafts of every turn, and the scores. */
 export class Board {
   /** `pending` is the element of the current draft at the end of the text. */
   constructor({ text, past, turns, scores }, pending) {
@@ -85,12 +91,102 @@ export class Board {
     const rows = game.drafters().map(({ player, name, judged }) => {
       const head = element("th", "", name);
       head.scope = "row";
-      const rate = judged && judged.alpha !== null ? `${Math.round(100 * judged.alpha)}%` : "–";
-      const figures = judged ? [rate, judged.tau.toFixed(2), String(judged.score.best)] : ["–", "–", "–"];
+      const figures = judged ? [share(judged.alpha), judged.tau.toFixed(2), String(judged.score.best)] : ["–", "–", "–"];
       const row = element("tr", "", head, ...figures.map((figure) => element("td", "", figure)));
       row.dataset.player = player;
       return row;
     });
     this.scores.replaceChildren(...rows);
+  }
+}
+
+/** Whether `draft` starts with a new word after `text`, which needs a space. */
+export function wantsSpace(text, draft) {
+  return !HOLDS.test(text) && !ATTACHES.test(draft);
+}
+
+/** `draft` as it follows `text`, with a space in front if it wants one and `space` is on. */
+export function joined(text, draft, space) {
+  return space && wantsSpace(text, draft) ? ` ${draft}` : draft;
+}
+
+/** Whether a draft has nothing that could be judged. */
+export function isEmpty(draft) {
+  return !draft.replaceAll(" ", "");
+}
+
+/** The text box for a draft, and its preview at the end of the text. */
+export class DraftBox {
+  constructor({ draft, space, text }, maxChars, onSubmit) {
+    this.draft = draft;
+    this.space = space;
+    this.text = text;
+    this.onSubmit = onSubmit;
+    this.pending = element("span", "sd-token");
+    this.before = ""; // the text that the draft continues
+    this.spaced = true;
+    draft.maxLength = maxChars;
+    draft.addEventListener("input", () => this.preview());
+    draft.addEventListener("keydown", (event) => this.key(event));
+    space.addEventListener("click", () => this.setSpaced(!this.spaced));
+  }
+
+  get isEmpty() {
+    return isEmpty(this.draft.value);
+  }
+
+  /** The typed draft, with its leading space. */
+  get words() {
+    return joined(this.before, this.draft.value, this.spaced);
+  }
+
+  /** Continue another text. */
+  follow(text) {
+    this.before = text;
+    this.preview();
+  }
+
+  /** Start with `draft` in the box and a space in front. */
+  open(draft) {
+    this.draft.value = draft;
+    delete this.pending.dataset.verifying;
+    this.setSpaced(true);
+  }
+
+  setSpaced(spaced) {
+    this.spaced = spaced;
+    this.preview();
+  }
+
+  preview() {
+    const { draft, space, text, pending } = this;
+    const canSpace = wantsSpace(this.before, draft.value);
+    space.disabled = !canSpace;
+    space.setAttribute("aria-pressed", String(canSpace && this.spaced));
+    pending.replaceChildren();
+    fill(pending, draft.value && this.words, false);
+    delete pending.dataset.partial;
+    pending.dataset.status = "pending";
+    pending.hidden = !draft.value;
+    draft.style.height = "auto";
+    draft.style.height = `${draft.scrollHeight + BORDERS_PX}px`;
+    text.scrollTop = text.scrollHeight;
+  }
+
+  key(event) {
+    if (event.isComposing) return;
+    if (event.key === "Enter" && !event.shiftKey) {
+      event.preventDefault();
+      this.onSubmit();
+    } else if (event.key === "Backspace" && !this.draft.value) this.setSpaced(false);
+  }
+
+  /** Show a single draft while the target verifies it; hide one of two. */
+  showVerifying(players) {
+    if (players === 1) this.pending.dataset.verifying = "true";
+    else {
+      this.draft.value = "";
+      this.pending.hidden = true;
+    }
   }
 }

@@ -1,21 +1,35 @@
-// The virtual clock: plays, pauses, seeks and steps through a trace at a pace, never past what has arrived. No DOM.
+// Playing a run: the clock, its controls, and the keys of the page.
 
-import { sharesProcessor } from "./processor.js";
+import { button, element, recall, remember } from "./dom.js";
 
-const LONGEST_FRAME_S = 0.1; // a tab that was hidden resumes where it was instead of jumping
+const MAX_FRAME_S = 0.1; // a tab that was hidden resumes where it was instead of jumping
 const LIVE_FRAME_MS = 100; // while the models run
-const SHARED_FRAME_MS = 250; // and that on the processor that draws
+const SHARED_FRAME_MS = 250; // while they run on the processor that draws
 const NEARLY_S = 1e-9;
-export const SLOW_TOKENS_PER_S = 10;
-/** How many seconds a run takes at the pace "fit", if it is not longer by itself. */
+const SLOW_TOKENS_PER_S = 10;
+/** The length of a shorter run at the pace "fit". */
 export const FIT_S = 15;
-const USUAL_SLOWNESS = 4; // of a run whose length cannot be told
+const USUAL_SLOWNESS = 4; // for a run of unknown length
+const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
-/**
- * `onTime(time)` is called after every change of the clock, `onState()` after play, pause, stall or end.
- * `frames` stands in for the browser's clock and animation frames in tests.
- */
+let modelsRun = false;
+
+/** Note whether models run now. */
+export function setModelsRun(value) {
+  modelsRun = value;
+}
+
+/** Whether models run on the processor that draws: then the page draws seldom and nothing moves in between. */
+export function sharesProcessor() {
+  return modelsRun && LOOPBACK.test(location.hostname);
+}
+
+/** The clock: plays, pauses, seeks and steps through a trace, never past what has arrived. No DOM. */
 export class Player {
+  /**
+   * `onTime(time)` is called after every change of the clock, `onState()` after play, pause, stall or end. `frames` is
+   * the source of time and animation frames.
+   */
   constructor({ trace, pace, onTime, onState, frames = browserFrames() }) {
     this.trace = trace;
     this.pace = pace;
@@ -28,10 +42,7 @@ export class Player {
     this.last = 0;
   }
 
-  /**
-   * Virtual seconds per real second; `pace` is a number, "fit" for a whole run in about `FIT_S` seconds, or "tokens"
-   * for a fixed number of tokens a second.
-   */
+  /** Run seconds per real second. `pace` is this number, "fit" for a run in about `FIT_S`, or "tokens" for a fixed rate. */
   get rate() {
     if (this.pace === "fit") return 1 / this.slowness;
     if (this.pace !== "tokens") return this.pace;
@@ -39,7 +50,7 @@ export class Player {
     return perSecond ? SLOW_TOKENS_PER_S / perSecond : 1;
   }
 
-  /** How many times as slow as it was a run is shown to fit: by what its first rounds promise until all have come. */
+  /** How much slower a run is shown at "fit": from its expected length, and once from its true one. */
   get slowness() {
     const { trace } = this;
     const seconds = trace.expectedSeconds();
@@ -54,7 +65,7 @@ export class Player {
     return this.trace.closed && this.time >= this.trace.frontier() - NEARLY_S;
   }
 
-  /** Whether the clock waits for rounds that have not arrived. */
+  /** Whether the clock waits for rounds. */
   get stalled() {
     return this.playing && !this.trace.closed && this.time >= this.trace.frontier() - NEARLY_S;
   }
@@ -78,7 +89,7 @@ export class Player {
     else this.play();
   }
 
-  /** Rounds have arrived, or the last has. */
+  /** Go on after rounds, or the end, have arrived. */
   wake() {
     if (this.frame || !this.playing) return;
     this.last = this.frames.now();
@@ -96,7 +107,7 @@ export class Player {
     this.seek(this.trace.frontier());
   }
 
-  /** To the next (`direction` 1) or previous (-1) of `stops`; pauses. */
+  /** Pause at the next (`direction` 1) or previous (-1) of `stops`. */
   step(stops, direction) {
     this.pause();
     const ahead = (stop) => stop > this.time + NEARLY_S;
@@ -122,7 +133,7 @@ export class Player {
     this.frame = 0;
     if (!this.playing) return;
     const now = this.frames.now();
-    const longest = LONGEST_FRAME_S + (this.trace.closed ? 0 : this.liveFrameMs / 1000);
+    const longest = MAX_FRAME_S + (this.trace.closed ? 0 : this.liveFrameMs / 1000);
     const passed = Math.min(Math.max(0, now - this.last) / 1000, longest);
     this.last = now;
     const frontier = this.trace.frontier();
@@ -134,14 +145,14 @@ export class Player {
   }
 }
 
-// One handle for both waits, so that `cancel` ends whichever is under way.
+// Both waits have the same handle, so that `cancel` ends either.
 function browserFrames() {
   return {
     now: () => performance.now(),
     request: (callback) => ({ animation: requestAnimationFrame(callback) }),
     after: (delay, callback) => {
       const handle = {};
-      // A hidden tab has no frames, so that its run waits to be seen.
+      // A hidden tab has no animation frames: its run waits until it is visible.
       const seen = () => (document.hidden ? (handle.animation = requestAnimationFrame(callback)) : callback());
       handle.timer = setTimeout(seen, delay);
       return handle;
@@ -151,4 +162,154 @@ function browserFrames() {
       clearTimeout(handle?.timer);
     },
   };
+}
+
+const PACE_KEY = "specdemo-pace";
+const PACE_WORDS = {
+  tokens: "shown at 10 tokens/s",
+  0.05: "shown at 1/20 of real speed",
+  0.25: "shown at 1/4 of real speed",
+  1: "shown at real speed",
+};
+const NAMED_PACES = ["fit", "tokens"]; // the others are fractions of real speed
+const CONTROLS = ["to-start", "round-back", "phase-back", "play", "phase-on", "round-on", "to-end", "scrub"];
+
+/** The controls of the clock: buttons, scrub bar, pace. */
+export class Transport {
+  constructor(stage) {
+    this.stage = stage;
+    this.roles = stage.roles;
+    this.paces = [...stage.root.querySelectorAll("input[name=sd-pace]")];
+    this.wire();
+    const remembered = this.paces.find((radio) => radio.value === recall(PACE_KEY));
+    this.takePace(remembered ?? this.paces.find((radio) => radio.checked));
+  }
+
+  wire() {
+    const { stage, roles } = this;
+    const on = (role, act) => roles[role].addEventListener("click", () => act(stage.player, stage.trace));
+    on("play", (player) => player.toggle());
+    on("to-start", (player) => player.seek(0));
+    on("to-end", (player) => player.seekEnd());
+    on("round-back", (player, trace) => player.step(trace.roundStops(), -1));
+    on("round-on", (player, trace) => player.step(trace.roundStops(), 1));
+    on("phase-back", (player, trace) => player.step(trace.phaseStops(), -1));
+    on("phase-on", (player, trace) => player.step(trace.phaseStops(), 1));
+    roles.scrub.addEventListener("input", () => {
+      stage.player.pause();
+      stage.player.seek(Number(roles.scrub.value));
+    });
+    for (const radio of this.paces) {
+      radio.addEventListener("change", () => {
+        this.setPace(radio.value);
+        remember(PACE_KEY, radio.value);
+      });
+    }
+  }
+
+  /** Set the pace to the value of a pace button, without storing it. */
+  setPace(value) {
+    this.takePace(this.paces.find((radio) => radio.value === value));
+    this.stage.player.pace = this.pace;
+    this.showState();
+  }
+
+  takePace(radio) {
+    radio.checked = true;
+    this.pace = NAMED_PACES.includes(radio.value) ? radio.value : Number(radio.value);
+  }
+
+  showTime() {
+    const { scrub, clock } = this.roles;
+    const { player, trace } = this.stage;
+    const frontier = trace.frontier();
+    if (scrub.max !== String(frontier)) scrub.max = frontier;
+    scrub.value = player.time;
+    clock.textContent = `${player.time.toFixed(2)} s`;
+    scrub.setAttribute("aria-valuetext", `${clock.textContent} of ${frontier.toFixed(2)}`);
+  }
+
+  showState() {
+    const { roles } = this;
+    const { player, trace } = this.stage;
+    roles.play.setAttribute("aria-label", player.playing ? "Pause" : "Play");
+    roles.play.title = player.playing ? "Pause" : "Play";
+    roles["pace-text"].textContent = player.stalled ? "waiting for the models" : paceWords(player);
+    for (const name of CONTROLS) roles[name].disabled = !trace.start;
+  }
+}
+
+function paceWords({ pace, slowness }) {
+  if (pace !== "fit") return PACE_WORDS[pace];
+  return slowness === 1 ? PACE_WORDS[1] : `shown at 1/${slowness} of real speed`;
+}
+
+const KEY_LIST = [
+  ["Space", "Play or pause"],
+  ["← →", "Step one phase: draft, verify, verdict"],
+  ["Shift + ← →", "Step one round"],
+  ["Home, End", "Go to the start or the end"],
+  ["Tab", "Go to the next lane or control"],
+  ["← → in a lane", "Go to the next token"],
+  ["← → on the strip", "Go to the next round"],
+  ["Enter", "Pin a token's details, or open a round"],
+  ["Esc", "Close what is open"],
+  ["?", "Show this list"],
+];
+const COMMANDS = { " ": "play", ArrowLeft: "phase-back", ArrowRight: "phase-on", Home: "to-start", End: "to-end", "?": "help" };
+const SHIFTED = { ArrowLeft: "round-back", ArrowRight: "round-on", "?": "help" };
+const STEPS = { "phase-back": -1, "round-back": -1, "phase-on": 1, "round-on": 1 };
+
+const PLAIN_INPUTS = ":not([type=checkbox], [type=radio], [type=range], [type=button], [type=submit])";
+const WRITTEN_IN = `textarea, select, input${PLAIN_INPUTS}, [contenteditable]:not([contenteditable=false]), dialog`;
+const PRESSED = "button, summary, a[href], input[type=checkbox], input[type=radio]:not(:checked), [role=button], [role=tab], [role=option]";
+const WALKED = "input[type=range]:not([data-role=scrub]), input[type=radio], [role=slider], [role=tab], [role=listbox], .sd-text, .sd-cards";
+
+/** The command of a key press; undefined if there is none, or if the focused element uses the key. */
+export function commandOf({ key, shiftKey, ctrlKey, altKey, metaKey, target }) {
+  if (ctrlKey || altKey || metaKey) return undefined;
+  const command = (shiftKey ? SHIFTED : COMMANDS)[key];
+  const native = { play: PRESSED, help: null }[command];
+  const users = [WRITTEN_IN, native === undefined ? WALKED : native];
+  return users.some((places) => places && target.closest?.(places)) ? undefined : command;
+}
+
+/** Keys of the whole page: the run plays, pauses and steps wherever the focus is. */
+export class PageKeys {
+  constructor(stage) {
+    this.stage = stage;
+    document.addEventListener("keydown", (event) => this.key(event));
+    stage.roles.help.addEventListener("click", () => this.showList());
+  }
+
+  key(event) {
+    const { root, trace } = this.stage;
+    const command = event.defaultPrevented ? undefined : commandOf(event);
+    const isSeen = root.getClientRects().length > 0; // some tabs hide the stage
+    if (!command || !isSeen || (command !== "help" && !trace.start)) return;
+    event.preventDefault();
+    if (command === "help") this.showList();
+    else this.obey(command);
+  }
+
+  // With an open microscope a step opens the next round.
+  obey(command) {
+    const { roles, selection } = this.stage;
+    if (STEPS[command] && selection.microscope.open) selection.openNeighbour(STEPS[command]);
+    else roles[command].click();
+  }
+
+  showList() {
+    this.list ??= this.makeList();
+    this.list.showModal();
+  }
+
+  makeList() {
+    const rows = KEY_LIST.map(([keys, words]) => element("div", "", element("dt", "", element("kbd", "", keys)), element("dd", "", words)));
+    const close = button("sd-button", "Close", () => list.close());
+    const list = element("dialog", "sd-keys", element("h2", "", "Keys"), element("dl", "", ...rows), close);
+    list.setAttribute("aria-label", "Keys");
+    this.stage.root.append(list);
+    return list;
+  }
 }

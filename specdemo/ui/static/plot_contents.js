@@ -1,36 +1,35 @@
-// What the six charts show at a moment: Python's figures of the theme, laid out for their rooms and filled with
-// what has been played. No DOM but the page's width of a finger, no drawing.
+// The figures of the six charts at a moment: Python's skeletons, fitted to their size and filled with the rounds played
+// so far. No drawing.
 
-import { liveAxes } from "./plot_axes.js";
-import {
-  acceptancePoints,
-  axisReach,
-  BY_ROUND,
-  positionPoints,
-  racePoints,
-  ratePoints,
-  speedupPoints,
-  timePoints,
-} from "./plot_points.js";
-import { fitToRoom, magnify } from "./plotly_setup.js";
+import { axisReach, BY_ROUND, CHANGED_BY_LANES, CHANGED_BY_ROUND, LIVE, pointsOf } from "./charts.js";
+import { fitToRoom, magnify } from "./plotly_chart.js";
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 
-/** The charts that keep pace with a run, on axes of their own. */
-export const LIVE = ["acceptance", "speedup"];
-const DENSE_PX = { position: 90 }; // of a chart's width for each of its bars
-const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } }; // sizes that Python's fonts are for
+const DENSE_PX = { position: 90 }; // minimum chart width per bar for labels on bars
+const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } }; // the sizes of Python's fonts
 const LANES = [SPECULATIVE, BASELINE, DRAFT];
-const WITH_ROUNDS = [...BY_ROUND, "position"];
-const WITH_CLOCKS = ["race", "time"];
-const LINE_ENDS = ["speedup", "s_theory"]; // figures at which the lines of the speedup end
+const LINE_ENDS = ["speedup", "s_theory"]; // the figures at the ends of the speedup's lines
+
+/** The maximum number of bars; more rounds share bars. */
+export const MAX_BARS = 50;
+const FIRST_REACHES = [12, 24, MAX_BARS]; // in rounds, while a run goes on
+const EDGE = 0.5; // the place of a round extends half a round to either side
+const MIN_DRAFT = 4;
+const MARK_ROOM = 0.9; // tokens above the highest bar, for the mark of the target's own token
+const MIN_SPEEDUP = 1.5;
+const SPEEDUP_STEP = 0.5;
+const HEADROOM = 1.04; // so that the highest point of a line is not cut
+const MARK_PITCH = 9; // pixels per round below which marks would overlap
+const LABEL_EM = { x: 3.2, y: 1.3 }; // length of an axis per label
+const STEPS = [0.5, ...[1, 10, 100, 1000].flatMap((power) => [1, 2, 5].map((step) => step * power))];
 
 export class PlotContents {
-  /** `figures` by theme and name and `markLift` are the server's. */
+  /** `figures` by theme and name, and `markLift`, come from the server. */
   constructor(figures, markLift) {
     this.figures = figures;
     this.markLift = markLift;
-    this.fitted = new Map(); // figures of the theme, laid out for their rooms and not filled
-    this.axes = new Map(); // of the live charts, as `liveAxes` makes them; the same object as long as they stay
+    this.fitted = new Map(); // the theme's figures at their sizes, not filled
+    this.axes = new Map(); // of the live charts, from `liveAxes`; the same object until they change
     this.run = 0;
     this.selected = null;
     this.begin(null);
@@ -45,7 +44,7 @@ export class PlotContents {
     this.follow();
   }
 
-  /** What has been played by now; returns the charts that show it. */
+  /** Take what has been played so far; returns the charts that change. */
   take(state, totals) {
     const settled = (lane, at) => at[lane]?.settled ?? 0;
     const moved = LANES.filter((lane) => settled(lane, state) !== settled(lane, this.state));
@@ -53,21 +52,21 @@ export class PlotContents {
     this.state = state;
     this.totals = totals;
     return [
-      ...(moved.includes(SPECULATIVE) ? WITH_ROUNDS : []),
-      ...(moved.length ? WITH_CLOCKS : []),
+      ...(moved.includes(SPECULATIVE) ? CHANGED_BY_ROUND : []),
+      ...(moved.length ? CHANGED_BY_LANES : []),
       ...(ends ? ["speedup"] : []),
       ...this.follow(),
     ];
   }
 
-  /** Mark this round (from 0), or none with null; returns the charts that show it. */
+  /** Mark a round (from 0), or none with null; returns the charts that change. */
   select(index) {
     if (index === this.selected) return [];
     this.selected = index;
     return BY_ROUND;
   }
 
-  /** Lay a chart out for a theme and a room (`width`, `height`); returns its layout, without anything played. */
+  /** Lay a chart out for a theme and a size; returns its layout. */
   fit(name, theme, room) {
     const figure = structuredClone(this.figures[theme][name]);
     fitToRoom(figure.layout, figure.narrow, room);
@@ -77,12 +76,7 @@ export class PlotContents {
     return figure.layout;
   }
 
-  /** Whether a chart has been laid out. */
-  fits(name) {
-    return this.fitted.has(name);
-  }
-
-  /** The figure of a chart at the moment: `data` and `layout` for Plotly. */
+  /** The current figure of a chart: `data` and `layout` for Plotly. */
   figure(name) {
     const { data, layout, dense } = structuredClone(this.fitted.get(name));
     if (LIVE.includes(name)) setAxes(layout, this.axes.get(name));
@@ -97,7 +91,7 @@ export class PlotContents {
     return { data, layout };
   }
 
-  /** What the layer of a live chart has to draw at the moment, on these axes. */
+  /** What the layer of a live chart draws now, on these axes. */
   scene(name, axes) {
     const note = this.fitted.get(name).layout.annotations?.find(isNamed("no-baseline"));
     return {
@@ -109,12 +103,12 @@ export class PlotContents {
     };
   }
 
-  // Axes for what has arrived; returns the charts whose axes have changed.
+  // Fits the axes to what has arrived; returns the charts whose axes have changed.
   follow() {
     const arrived = this.trace && `${this.run} ${this.trace.arrived.length} ${this.trace.closed}`;
     if (arrived === this.arrived) return [];
     this.arrived = arrived;
-    return LIVE.filter((name) => this.fits(name) && this.chooseAxes(name));
+    return LIVE.filter((name) => this.fitted.has(name) && this.chooseAxes(name));
   }
 
   chooseAxes(name) {
@@ -139,24 +133,71 @@ export class PlotContents {
     for (const lane of this.trace?.lanes.keys() ?? []) {
       played[lane] = this.trace.entries(lane).slice(0, this.state[lane]?.settled ?? 0);
     }
-    const rounds = played[SPECULATIVE] ?? [];
-    if (name === "acceptance") return acceptancePoints(rounds, this.markLift, this.axes.get(name).bins);
-    if (name === "rates") return ratePoints(rounds);
-    if (name === "speedup") return speedupPoints(rounds, this.totals);
-    if (name === "position") return positionPoints(rounds.at(-1)?.totals);
-    if (name === "race") return racePoints(played);
-    return timePoints(this.totals, BASELINE in played);
+    return pointsOf(name, { played, totals: this.totals, markLift: this.markLift, bins: this.axes.get(name)?.bins });
   }
 
-  // From where to where the chosen round is marked, once it has been played.
+  // The range that marks the selected round, once it has been played.
   band() {
     if (this.selected === null || this.selected >= (this.state[SPECULATIVE]?.settled ?? 0)) return null;
-    return [this.selected + 0.5, this.selected + 1.5];
+    return [this.selected + EDGE, this.selected + 1 + EDGE];
   }
 
   lacksBaseline() {
     return Boolean(this.trace?.start) && !this.trace.lanes.has(BASELINE);
   }
+}
+
+/**
+ * The axes of "acceptance" or "speedup" for all rounds that have arrived: `x` and `y` with `range` and label distance
+ * `dtick`, the title of `x`, and `bins`: rounds per bar (`bin`), the `last` round of the axis, and whether rounds are
+ * `marked`. `room`: `width`, `height` and `em` of the plot, in pixels. Plotly and the layer draw on the same axes.
+ */
+export function liveAxes(name, trace, room) {
+  const entries = trace?.entries(SPECULATIVE) ?? [];
+  const ended = Boolean(trace?.closed && entries.length);
+  const last = ended ? entries.length : reachOf(entries.length);
+  const bin = name === "acceptance" ? Math.ceil(last / MAX_BARS) : 1;
+  const marked = bin === 1 && room.width / last >= MARK_PITCH;
+  const top = name === "acceptance" ? topOfDrafts(entries, ended, marked) : topOfSpeedup(entries, trace?.end);
+  return {
+    x: {
+      range: [EDGE, last + EDGE],
+      dtick: stepFor(last, room.width / (LABEL_EM.x * room.em), 1),
+      title: bin > 1 ? `round (each bar is the mean of ${bin})` : "round",
+    },
+    y: {
+      range: [0, top],
+      dtick: stepFor(top, room.height / (LABEL_EM.y * room.em), name === "acceptance" ? 1 : SPEEDUP_STEP),
+    },
+    bins: { bin, last, marked },
+  };
+}
+
+/** Every multiple of the axis' step in its range. */
+export function ticksOf({ range: [from, to], dtick }) {
+  const ticks = [];
+  for (let i = Math.ceil(from / dtick); i * dtick <= to; i += 1) ticks.push(i * dtick);
+  return ticks;
+}
+
+function reachOf(count) {
+  return FIRST_REACHES.find((reach) => reach >= count) ?? Math.ceil(count / MAX_BARS) * MAX_BARS;
+}
+
+function topOfDrafts(entries, ended, marked) {
+  const longest = entries.reduce((most, { round }) => Math.max(most, round.drafted.length), 0);
+  const top = ended ? Math.max(1, longest) : Math.max(MIN_DRAFT, 2 * Math.ceil(longest / 2));
+  return top + (marked ? MARK_ROOM : 0);
+}
+
+function topOfSpeedup(entries, end) {
+  const all = end ? [...entries, end] : entries;
+  const highest = all.reduce((most, { totals }) => Math.max(most, totals.speedup ?? 0, totals.s_theory ?? 0), 0);
+  return Math.max(MIN_SPEEDUP, SPEEDUP_STEP * Math.ceil((highest * HEADROOM) / SPEEDUP_STEP));
+}
+
+function stepFor(length, maxLabels, minStep) {
+  return STEPS.find((step) => step >= minStep && length / step <= maxLabels) ?? STEPS.at(-1);
 }
 
 function isNamed(wanted) {

@@ -1,59 +1,60 @@
-// The six charts: Python's skeletons filled with what has been played so far, on chart nodes that stay.
-// Only charts in sight are drawn; two of them keep pace with the run by a layer of their own.
+// The six charts on the page and when each is drawn. Only charts in sight are drawn; two of them follow the run by a
+// canvas layer, and Plotly draws those when nothing changes.
 
-import { sharesProcessor } from "./processor.js";
-import { LiveCharts } from "./live_charts.js";
-import { LIVE, PlotContents } from "./plot_contents.js";
-import { PlotPacer } from "./plot_pacer.js";
-import { BY_ROUND } from "./plot_points.js";
-import { drawFigure, loadPlotly, pageTheme } from "./plotly_setup.js";
+import { BY_ROUND, LIVE } from "./charts.js";
+import { LiveLayer } from "./live_layer.js";
+import { PlotContents } from "./plot_contents.js";
+import { sharesProcessor } from "./player.js";
+import { drawFigure, loadPlotly, pageTheme } from "./plotly_chart.js";
 
 const NEAR = "400px";
-const IN_SIGHT = 0.2; // a chart of which less is seen need not follow the run
+const IN_SIGHT = 0.2; // a chart with a smaller visible share need not follow the run
 const TAP_MS = 400;
+const REST_MS = 250; // minimum time between two drawings
+const REST_FACTOR = 12; // a redrawing of t is followed by a rest of 12 t: the models may need the processor
+const MAX_REST_MS = 3000;
+// Time without a change before Plotly draws what a layer shows; while a run plays, more changes follow soon.
+const QUIET_MS = 300;
+const QUIET_PLAYING_MS = 1000;
 
-/**
- * The charts of a page: the `[data-plot]` nodes under `root`. `onSelect(index)` is called with the round that
- * was clicked. `figures` and `markLift` come from the server.
- */
 export class Plots {
+  /** The `[data-plot]` nodes under `root`; `onSelect(index)` gets the round that was clicked. */
   constructor(root, { base, figures, markLift }, onSelect) {
     const nodes = [...root.querySelectorAll("[data-plot]")];
+    this.root = root;
     this.nodes = new Map(nodes.map((node) => [node.dataset.plot, node]));
     this.base = base;
     this.contents = new PlotContents(figures, markLift);
     this.onSelect = onSelect;
     this.theme = pageTheme();
     this.stale = new Set();
+    this.changedAt = new Map();
     this.inSight = new Set();
-    this.touched = new Set(); // charts of which any part is seen: drawn once, so that none stands empty
+    this.touched = new Set(); // charts with any visible part: drawn once, so that none stays empty
     this.sizes = new Map();
-    this.drawnOf = new Map(); // the run whose picture Plotly has drawn
-    this.zoomable = new Map(); // the axes Plotly has drawn, which a visitor may have zoomed since
+    this.drawnOf = new Map(); // the run that Plotly has drawn
+    this.zoomable = new Map(); // the axes that Plotly has drawn, which a visitor may have zoomed
+    this.layers = new Map(LIVE.map((name) => [name, new LiveLayer(this.nodes.get(name), () => this.scene(name))]));
+    this.isDrawing = false;
+    this.drawnAt = -REST_MS;
+    this.restedAt = 0;
     this.clickedAt = -TAP_MS;
-    const isPlaying = () => root.hasAttribute("data-running");
-    this.live = new LiveCharts(this.nodes, (name) => this.scene(name), isPlaying);
-    this.pacer = new PlotPacer({
-      due: () => this.due(),
-      draw: (name) => this.draw(name),
-      notBefore: (name) => this.live.notBefore(name),
-    });
     this.setTrace(null);
     this.observe();
   }
 
-  /** A new run begins: empty charts, default zoom. */
+  /** A new run: empty charts, default zoom. */
   setTrace(trace) {
     this.contents.begin(trace);
     this.outdate([...this.nodes.keys()]);
   }
 
-  /** What has been played by now: `Trace.stateAt` and `Trace.totalsAt` of the moment. */
+  /** Show what has been played: `Trace.stateAt` and `Trace.totalsAt` of the moment. */
   show(state, totals) {
     this.outdate(this.contents.take(state, totals));
   }
 
-  /** Mark this round (from 0) in the charts that have one place a round; null: none. */
+  /** Mark a round (from 0) in the charts by round; null: none. */
   select(index) {
     this.outdate(this.contents.select(index));
   }
@@ -62,23 +63,18 @@ export class Plots {
     if (!names.length) return;
     for (const name of names) {
       this.stale.add(name);
-      this.live.change(name, this.pacer.clock.now());
+      this.changedAt.set(name, performance.now());
+      this.layers.get(name)?.request();
     }
-    this.pacer.wake();
+    this.plan();
   }
 
-  /** Plotly may draw again what it has not drawn; while it may not, what it drew of an earlier run is not shown. */
+  /** The models have started or ended; while they share this processor, Plotly's drawings of an earlier run are hidden. */
   wake() {
-    if (!sharesProcessor()) return this.pacer.wake();
+    if (!sharesProcessor()) return this.plan();
     for (const [name, node] of this.nodes) {
       node.toggleAttribute("data-old", this.isDrawn(name) && this.drawnOf.get(name) !== this.contents.trace);
     }
-  }
-
-  due() {
-    if (!this.plotly || document.hidden || sharesProcessor()) return [];
-    const seen = (name) => this.inSight.has(name) || (this.touched.has(name) && !this.isDrawn(name));
-    return [...this.stale].filter((name) => seen(name) && this.contents.fits(name));
   }
 
   observe() {
@@ -91,7 +87,7 @@ export class Plots {
       },
       { rootMargin: NEAR },
     );
-    // Plotly itself would only follow the window, not a page that lays its charts out in other columns.
+    // Plotly follows only the window, not a page that lays its charts out in other columns.
     const size = new ResizeObserver((changes) => {
       const seen = changes.filter(({ contentRect }) => contentRect.width);
       for (const { target, contentRect } of seen) this.sizes.set(target.dataset.plot, contentRect);
@@ -99,7 +95,7 @@ export class Plots {
     });
     for (const node of this.nodes.values()) for (const observer of [sight, near, size]) observer.observe(node);
     new MutationObserver(() => this.followTheme()).observe(document.body, { attributeFilter: ["class"] });
-    document.addEventListener("visibilitychange", () => this.pacer.wake());
+    document.addEventListener("visibilitychange", () => this.plan());
   }
 
   look(changes) {
@@ -107,22 +103,18 @@ export class Plots {
       const name = target.dataset.plot;
       this.touched[isIntersecting ? "add" : "delete"](name);
       this.inSight[intersectionRatio >= IN_SIGHT ? "add" : "delete"](name);
-      if (this.stale.has(name)) this.live.look(name);
+      if (this.stale.has(name)) this.layers.get(name)?.request();
     }
-    this.pacer.wake();
+    this.plan();
   }
 
-  load() {
-    loadPlotly(this.base).then(
-      (plotly) => {
-        this.plotly = plotly;
-        this.pacer.wake();
-      },
-      () => {
-        const empty = [...this.nodes].filter(([name]) => !LIVE.includes(name));
-        for (const [, node] of empty) node.textContent = "The charts could not be loaded.";
-      },
-    );
+  async load() {
+    try {
+      this.plotly = await loadPlotly(this.base);
+      this.plan();
+    } catch {
+      for (const [name, node] of this.nodes) if (!LIVE.includes(name)) node.textContent = "The charts did not load; reload the page.";
+    }
   }
 
   followTheme() {
@@ -131,50 +123,91 @@ export class Plots {
     this.refit([...this.sizes.keys()]);
   }
 
-  // Another room or theme.
+  // For another size or theme; a part of the chart may be invisible until it is redrawn.
   refit(names) {
-    for (const name of names) this.live.dress(name, this.contents.fit(name, this.theme, this.sizes.get(name)));
+    for (const name of names) {
+      const layout = this.contents.fit(name, this.theme, this.sizes.get(name));
+      this.layers.get(name)?.dress(layout);
+    }
+    this.restedAt = Math.min(this.restedAt, this.drawnAt + REST_MS);
     this.outdate(names);
-    this.pacer.hurry();
+  }
+
+  due() {
+    if (!this.plotly || document.hidden || sharesProcessor()) return [];
+    const seen = (name) => this.inSight.has(name) || (this.touched.has(name) && !this.isDrawn(name));
+    return [...this.stale].filter((name) => seen(name) && this.sizes.has(name));
+  }
+
+  /** The earliest time for Plotly to draw a chart: at once without a layer, or after a change of size or theme. */
+  notBefore(name) {
+    const layer = this.layers.get(name);
+    if (!layer || layer.isAlone) return 0;
+    return this.changedAt.get(name) + (this.root.hasAttribute("data-running") ? QUIET_PLAYING_MS : QUIET_MS);
+  }
+
+  plan() {
+    const names = this.isDrawing ? [] : this.due();
+    if (!names.length) return;
+    clearTimeout(this.timer);
+    const from = Math.max(this.restedAt, Math.min(...names.map((name) => this.notBefore(name))));
+    this.timer = setTimeout(() => this.drawDue(), Math.max(0, from - performance.now()));
+  }
+
+  // One chart per task, then a rest. A first drawing takes much longer, but only once: it does not count.
+  async drawDue() {
+    this.isDrawing = true;
+    const ready = this.due().filter((name) => this.notBefore(name) <= performance.now());
+    let took = 0;
+    try {
+      for (const name of ready) {
+        const isRedrawn = this.isDrawn(name);
+        const from = performance.now();
+        await this.draw(name);
+        if (isRedrawn) took += performance.now() - from;
+        await new Promise((resolve) => setTimeout(resolve));
+      }
+    } finally {
+      if (ready.length) this.drawnAt = performance.now();
+      this.restedAt = this.drawnAt + Math.min(MAX_REST_MS, Math.max(REST_MS, REST_FACTOR * took));
+      this.isDrawing = false;
+      this.plan();
+    }
   }
 
   async draw(name) {
     this.stale.delete(name);
     const node = this.nodes.get(name);
-    const again = this.isDrawn(name);
+    const isNew = !this.isDrawn(name);
     const figure = this.contents.figure(name);
     this.zoomable.set(name, this.contents.axes.get(name));
     this.drawnOf.set(name, this.contents.trace);
     await drawFigure(this.plotly, node, figure);
     node.removeAttribute("data-old");
-    this.live.settle(name, !this.stale.has(name));
-    if (!again && BY_ROUND.includes(name)) {
+    this.layers.get(name)?.settle(!this.stale.has(name));
+    if (isNew && BY_ROUND.includes(name)) {
       node.on("plotly_click", ({ points }) => this.click(Math.floor(points[0].x) - 1));
     }
-    return again;
   }
 
   isDrawn(name) {
     return this.nodes.get(name).classList.contains("js-plotly-plot");
   }
 
-  // A tap arrives twice, as touch and as mouse; a double click is for the zoom.
+  // A tap arrives twice, as touch and as mouse; a double click resets the zoom.
   click(index) {
-    const first = performance.now() - this.clickedAt > TAP_MS;
+    const isFirst = performance.now() - this.clickedAt > TAP_MS;
     this.clickedAt = performance.now();
-    if (first) this.onSelect(index);
+    if (isFirst) this.onSelect(index);
   }
 
-  // What the layer of a chart has to show; null while nobody sees it.
+  // What the layer of a chart draws; null while it is out of sight. A visitor's zoom holds until the axes change.
   scene(name) {
-    return this.touched.has(name) ? this.contents.scene(name, this.axesInForce(name)) : null;
-  }
-
-  // As a visitor has zoomed them, until they change.
-  axesInForce(name) {
+    if (!this.touched.has(name)) return null;
     const axes = this.contents.axes.get(name);
-    if (this.zoomable.get(name) !== axes) return axes;
+    if (this.zoomable.get(name) !== axes) return this.contents.scene(name, axes);
     const { xaxis, yaxis } = this.nodes.get(name).layout;
-    return { ...axes, x: { ...axes.x, range: xaxis.range }, y: { ...axes.y, range: yaxis.range } };
+    const zoomed = { ...axes, x: { ...axes.x, range: xaxis.range }, y: { ...axes.y, range: yaxis.range } };
+    return this.contents.scene(name, zoomed);
   }
 }

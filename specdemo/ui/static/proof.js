@@ -1,17 +1,15 @@
-// The tab "Is it the same?": shows the events of one proof. Every figure is the server's, only formatted here.
+// The tab "Is it the same?": shows the events of one test. All figures come from the server.
 
-import { Chart, plotText } from "./single_chart.js";
-import { element, rolesOf } from "./dom.js";
+import { element, progressBar, rolesOf } from "./dom.js";
 import { GrowingLines } from "./ndjson.js";
-import { progressBar } from "./progress_bar.js";
-import { timeLeft } from "./time_left.js";
+import { Chart, plotText } from "./plotly_chart.js";
 import { BASELINE, SPECULATIVE } from "./trace.js";
-import { percent } from "./percent.js";
+import { percent, timeLeft, times } from "./words.js";
 
-const LEAST_P = 1e-99;
+const MIN_P = 1e-99;
 const LABEL_LETTERS = 28;
 const LABEL_LETTERS_NARROW = 18;
-// Two samples are never equal; at best they are alike.
+// Two samples are never equal; at best their distribution is the same.
 const ALIKE = { same: "distribution", missed: "distribution" };
 
 /** Called once by the Gradio component. */
@@ -33,11 +31,10 @@ class ProofView {
     this.chart = new Chart(this.roles.chart, base);
   }
 
-  /** Show the live value as it is now. */
   feed(value) {
     const { anew, events } = this.lines.read(value);
     if (anew) this.begin();
-    // Of many samples that came together only the last is worth drawing.
+    // Of samples that arrive together only the last is drawn.
     const latest = events.findLast(({ type }) => type === "sample");
     for (const event of events) if (event.type !== "sample" || event === latest) this.take(event);
   }
@@ -79,7 +76,7 @@ class ProofView {
     this.roles.samples.hidden = audited;
     this.progress({ text: startWords(start), fraction: 0 });
     if (!audited) this.showFigures({ drawn: 0, draws: start.draws });
-    this.root.scrollIntoView({ block: "nearest" }); // on a phone it stands far below the button
+    this.root.scrollIntoView({ block: "nearest" }); // on a phone it is far below the button
   }
 
   row({ row, sentence }) {
@@ -153,18 +150,17 @@ function auditRow(row) {
   prompt.scope = "row";
   prompt.title = row.prompt;
   const tokens = element("td", "", String(row.tokens), element("span", "sd-proof-unit", " tokens"));
-  const speedup = element("td", "", row.speedup === null ? "–" : `${row.speedup.toFixed(2)}×`);
-  return element("tr", "", prompt, tokens, verdict, speedup);
+  return element("tr", "", prompt, tokens, verdict, element("td", "", times(row.speedup)));
 }
 
-/** What came of one prompt: `same`, and `words` that say where the texts part and how close a call that was. */
+/** The result of one prompt: whether the texts are the `same`, and `words` with the first difference. */
 export function rowWords({ identical, divergence, gap }) {
   if (identical) return { same: true, words: "identical" };
-  const close = gap === null ? "" : `, where the target's top two are ${percent(gap)} apart`;
-  return { same: false, words: `part at token ${divergence + 1}${close}` };
+  const close = gap === null ? "" : `; the target's top two tokens are ${percent(gap)} apart`;
+  return { same: false, words: `differ at token ${divergence + 1}${close}` };
 }
 
-/** What is being done, in a sentence. */
+/** The current test in a sentence. */
 export function startWords({ proof, prompts, temperature, max_new_tokens: tokens, draws, prompt, top_k: topK }) {
   if (proof === "distribution") {
     return `Drawing ${tokens} tokens after “${prompt}”, ${thousands(draws)} times each way (temperature ${temperature}, top-${topK})`;
@@ -173,16 +169,16 @@ export function startWords({ proof, prompts, temperature, max_new_tokens: tokens
   return `Writing ${tokens} tokens after each of ${prompts} prompts, twice, ${how}`;
 }
 
-/** A p-value, as exact as it makes sense. */
+/** A p-value with one or two significant digits. */
 export function probability(value) {
   if (value === null || value === undefined) return "–";
-  if (value < LEAST_P) return "<1e-99";
+  if (value < MIN_P) return "<1e-99";
   return value < 0.001 ? value.toExponential(0) : value.toFixed(value < 0.1 ? 3 : 2);
 }
 
 /**
- * Where things stand on the scale of distances, 0 to 1: the `mean` and the `high` end of what chance makes, and
- * the `mark` of the samples. The scale reaches a little beyond both; null before there are samples.
+ * The positions on the scale of distances, 0 to 1: the `mean` and the `high` end of chance alone, and the `mark` of the
+ * samples. The scale extends a little beyond both; null before the first samples.
  */
 export function bandOf({ total_variation: mark, noise_mean: mean, noise_high: high }) {
   if (mark === undefined) return null;
@@ -190,26 +186,26 @@ export function bandOf({ total_variation: mark, noise_mean: mean, noise_high: hi
   return { mark: mark / reach, mean: mean / reach, high: high / reach };
 }
 
-/** Every figure of the two samples by its role on the page. */
+/** The figures of the two samples, by their roles on the page. */
 export function figureWords(event, { rule, significance }) {
-  const everything = rule === "accept-everything" ? ", as this rule has it" : "";
+  const byRule = rule === "accept-everything" ? " under this rule" : "";
   const { drawn, draws, seconds, passes } = event;
   const stopped = drawn < draws ? ` of ${thousands(draws)}` : "";
   return {
     total_variation: decimals(event.total_variation),
     p_value: probability(event.p_value),
-    alpha: percentOrDash(event.alpha),
+    alpha: event.alpha === null || event.alpha === undefined ? "–" : percent(event.alpha),
     drawn: thousands(drawn),
     passes_saved: thousands(event.passes_saved),
-    "p-words": event.p_value === undefined ? "χ² p-value, known when all is drawn" : `χ² p-value; under ${significance} they differ`,
-    "alpha-words": `of compared guesses accepted (α)${everything}`,
+    "p-words": event.p_value === undefined ? "χ² p-value, known at the end" : `χ² p-value; below ${significance} they differ`,
+    "alpha-words": `acceptance rate α${byRule}`,
     "drawn-words": `draws${stopped} each way${seconds === undefined ? "" : `, in ${seconds.toFixed(1)} s`}`,
-    "passes-words": `passes looked up${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
-    "band-words": `chance alone makes about ${decimals(event.noise_mean)}, seldom over ${decimals(event.noise_high)}`,
+    "passes-words": `cached target passes${passes === undefined ? "" : `, ${thousands(passes)} computed`}`,
+    "band-words": `by chance alone about ${decimals(event.noise_mean)}, rarely over ${decimals(event.noise_high)}`,
   };
 }
 
-/** The bars of the most frequent continuations, and one pair for all the others. */
+/** Fill in the bars of the most frequent continuations, and one pair for all others. */
 export function fillBars({ data, layout }, { texts, others }, longest) {
   const [kinds, ...counts] = others;
   const rows = [...texts];
@@ -228,8 +224,4 @@ function thousands(count) {
 
 function decimals(value) {
   return value === undefined ? "–" : value.toFixed(3);
-}
-
-function percentOrDash(value) {
-  return value === null || value === undefined ? "–" : percent(value);
 }

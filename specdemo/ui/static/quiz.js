@@ -1,12 +1,11 @@
-// The quiz: predict, then run. Which option is right comes with a run's events; nothing here knows an answer.
+// The quiz: predict, then run. A run's events say which option is right.
 
-import { element, rolesOf } from "./dom.js";
-import { Answers } from "./quiz_answers.js";
-import { QuestionCard } from "./quiz_question.js";
-import { ResultCard } from "./quiz_result.js";
-import { QuizRun } from "./quiz_run.js";
-import { scoreWords, verdictWords } from "./quiz_words.js";
+import { element, recall, remember, rolesOf } from "./dom.js";
+import { GrowingLines } from "./ndjson.js";
+import { noteLesson } from "./page.js";
+import { QuestionCard, ResultCard, scoreWords, verdictWords } from "./quiz_cards.js";
 
+const KEY = "specdemo-quiz";
 const parts = {};
 
 /** Called once by the Gradio component that asks; its value is the question's number. */
@@ -17,18 +16,18 @@ export function mountQuestions({ element: host, props, settings }) {
   join({ asking: host.querySelector(".sd-quiz"), questions: settings.questions, choose });
 }
 
-/** Called once by the Gradio component that shows what was measured; its value is the events of a run. */
+/** Called once by the Gradio component that shows results; its value is the events of a run. */
 export function mountResults({ element: host, props, watch }) {
   join({ telling: host.querySelector(".sd-quiz-results"), follow: (feed) => watch("value", () => feed(props.value ?? "")) });
 }
 
-// Either component may be the first to be there.
+// Either component may be mounted first.
 function join(part) {
   Object.assign(parts, part);
   if (parts.asking && parts.telling) new Quiz(parts);
 }
 
-/** Which question an address names, from 0; null where it names none. */
+/** The question in an address, from 0, or null. */
 export function questionIn(search, count) {
   const named = Number(new URLSearchParams(search).get("question"));
   return Number.isInteger(named) && named >= 1 && named <= count ? named - 1 : null;
@@ -40,8 +39,10 @@ class Quiz {
     this.choose = choose;
     this.root = asking;
     this.roles = { ...rolesOf(asking), ...rolesOf(telling) };
-    this.answers = new Answers(questions);
-    this.run = new QuizRun();
+    this.answers = restored(recall(KEY), questions); // by the questions' names
+    this.lines = new GrowingLines();
+    this.running = null; // the index of the question that is measured
+    this.events = [];
     this.asked = questions.map((question, index) => this.questionCard(question, index));
     this.measured = questions.map((question, index) => this.resultCard(question, index));
     this.roles["quiz-restart"].addEventListener("click", () => this.restart());
@@ -49,12 +50,20 @@ class Quiz {
     follow((value) => this.feed(value));
     document.addEventListener("sd-question", ({ detail }) => this.go(detail.index, true));
     questions.forEach((_, index) => this.show(index));
-    const open = questions.findIndex((question) => !this.answers.of(question));
+    const open = questions.findIndex((question) => !this.answerTo(question));
     this.go(questionIn(location.search, questions.length) ?? Math.max(open, 0));
   }
 
+  answerTo({ name }) {
+    return this.answers.get(name);
+  }
+
+  store() {
+    remember(KEY, JSON.stringify(Object.fromEntries(this.answers)));
+  }
+
   questionCard(question, index) {
-    const picked = this.answers.of(question)?.picked ?? null;
+    const picked = this.answerTo(question)?.picked ?? null;
     const react = { onOpen: () => this.go(index, true), onPick: () => this.showReady() };
     const card = new QuestionCard(question, index + 1, picked, react);
     this.roles["quiz-list"].append(card.node);
@@ -65,14 +74,14 @@ class Quiz {
   resultCard(question, index) {
     const next = () => {
       this.go(index + 1, true);
-      this.asked[index + 1].focusTitle();
+      this.asked[index + 1].title.focus();
     };
     const card = new ResultCard(question, index + 1, index + 1 < this.questions.length ? next : null);
     this.roles["quiz-answers"].append(card.node);
     return card;
   }
 
-  // A prediction comes first; and the end of a run shows in the page's own button, whatever ended it.
+  // Run needs a prediction. Gradio disables Stop when a run ends, for whatever reason.
   wireButtons(column) {
     const run = (event) => {
       if (!event.target.closest("#quiz-run")) return;
@@ -80,7 +89,7 @@ class Quiz {
       if (card.picked === null) {
         event.stopPropagation();
         this.tell("Choose a prediction first.");
-        card.focusOptions();
+        card.choice.querySelector("input").focus();
       } else {
         this.start();
       }
@@ -98,67 +107,73 @@ class Quiz {
     this.root.dataset.at = index + 1;
     for (const cards of [this.asked, this.measured]) cards.forEach((card, at) => card.setCurrent(at === index));
     this.showReady();
-    if (byVisitor) noteInAddress(index + 1);
+    if (byVisitor) noteLesson("quiz", index + 1);
   }
 
-  // The button can be pressed before a prediction has been made, but says that it comes first.
+  // Run can be pressed without a prediction, and then asks for one.
   showReady() {
     this.tell("");
     this.button.toggleAttribute("data-unready", this.asked[this.current].picked === null);
   }
 
   start() {
-    this.run.begin(this.current);
+    this.running = this.current;
+    this.lines.renew();
+    this.events = [];
     this.tell("");
     this.lock(this.current);
   }
 
   end() {
-    const { index } = this.run;
+    const index = this.running;
     if (index === null) return;
-    const stopped = !this.run.end();
+    this.running = null;
     this.lock(index);
-    if (stopped) this.measured[index].showStopped();
+    const { verdict, error } = resultOf(this.events);
+    if (!verdict && !error) this.measured[index].showStopped();
   }
 
-  /** Show what has come of the run; what comes behind its end counts for nothing. */
+  /** Take the component's value; events after the end of a run are ignored. */
   feed(value) {
-    const { index } = this.run;
-    const result = this.run.read(value);
-    if (result?.verdict) this.keep(index, result);
-    else if (result) this.measured[index].showProgress(result);
+    const { events } = this.lines.read(value);
+    if (this.running === null || !events.length) return;
+    this.events.push(...events);
+    const result = resultOf(this.events);
+    if (result.verdict) this.keep(this.running, result);
+    else this.measured[this.running].showProgress(result);
   }
 
   keep(index, { place, sides, verdict }) {
     const question = this.questions[index];
     const answer = { picked: this.asked[index].picked, place, sides, verdict };
-    this.answers.keep(question, answer);
+    this.answers.set(question.name, answer);
+    this.store();
     this.show(index);
     document.dispatchEvent(new CustomEvent("sd-measured", { detail: { index, verdict } }));
     const { head, words } = verdictWords(answer, question.options);
     this.roles["quiz-live"].textContent = `${head} ${words} ${verdict.why}`;
   }
 
-  /** Everything that follows from whether and how a question is answered. */
+  /** Show everything that depends on the answer to a question. */
   show(index) {
-    const answer = this.answers.of(this.questions[index]);
+    const answer = this.answerTo(this.questions[index]);
     this.measured[index].show(answer);
     this.asked[index].show(answer);
-    const answers = this.answers.all();
-    this.roles["quiz-score"].textContent = scoreWords(answers, this.questions.length);
-    this.roles["quiz-restart"].hidden = !answers.length;
+    this.roles["quiz-score"].textContent = scoreWords([...this.answers.values()], this.questions.length);
+    this.roles["quiz-restart"].hidden = !this.answers.size;
     this.lock(index);
   }
 
-  // A prediction stands from the press of the button on.
+  // A prediction is final once its run has started.
   lock(index) {
-    this.asked[index].lock(this.run.index === index || Boolean(this.answers.of(this.questions[index])));
+    this.asked[index].lock(this.running === index || Boolean(this.answerTo(this.questions[index])));
   }
 
   restart() {
     this.answers.clear();
+    this.store();
     this.asked.forEach((card, index) => {
-      if (index === this.run.index) return;
+      if (index === this.running) return;
       card.forget();
       this.show(index);
     });
@@ -170,10 +185,37 @@ class Quiz {
   }
 }
 
-// So that the address at hand is always a link to what is asked.
-function noteInAddress(number) {
-  const url = new URL(location.href);
-  url.searchParams.set("lesson", "quiz");
-  url.searchParams.set("question", number);
-  history.replaceState(history.state, "", url);
+/** The result of a run so far, from its events. */
+export function resultOf(events) {
+  const result = { question: null, place: "", progress: null, error: null, sides: [], verdict: null };
+  for (const event of events) {
+    if (event.type === "progress") result.progress = event;
+    else if (event.type === "error") result.error = event.message;
+    else if (event.type === "question") Object.assign(result, { question: event.question, place: event.place });
+    else if (event.type === "side") result.sides[event.index] = { label: event.label, figures: event.figures };
+    else if (event.type === "verdict") result.verdict = { option: event.option, why: event.why };
+  }
+  return result;
+}
+
+/** The stored answers `{ picked, place, sides, verdict }` by the questions' names, without those that do not fit. */
+export function restored(text, questions) {
+  let kept = {};
+  try {
+    kept = JSON.parse(text ?? "{}") ?? {};
+  } catch {
+    // not stored by this page
+  }
+  const found = questions.map(({ name, options }) => [name, kept[name], options.length]);
+  return new Map(found.filter(([, answer, count]) => fits(answer, count)).map(([name, answer]) => [name, answer]));
+}
+
+function fits(answer, count) {
+  const isOption = (index) => Number.isInteger(index) && index >= 0 && index < count;
+  const isFigure = (figure) => typeof figure?.label === "string" && typeof figure.text === "string";
+  const isSide = (side) => typeof side?.label === "string" && Array.isArray(side.figures) && side.figures.every(isFigure);
+  const { picked, place, sides, verdict } = answer ?? {};
+  const isJudged = verdict && (verdict.option === null || isOption(verdict.option)) && typeof verdict.why === "string";
+  const isMeasured = Array.isArray(sides) && sides.length === 2 && sides.every(isSide);
+  return Boolean(isOption(picked) && typeof place === "string" && isJudged && isMeasured);
 }

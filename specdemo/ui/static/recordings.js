@@ -1,21 +1,28 @@
-// Recorded runs: the shipped ones by name, and trace files from the visitor's disk. The server checks and unfolds them.
+// Runs that were made earlier: shipped recordings, trace files, and the last run, which this browser stored.
+
+import { button, element, forget, recall, remember } from "./dom.js";
+import { linkTo } from "./share.js";
 
 const PATH = "../specdemo-traces";
-// What the server takes at most; it hangs up on more, and a browser would then not show why.
+// The server's limit. It closes the connection on more, and a browser could not show why.
 const MOST_BYTES = 16_000_000;
+const LAST_RUN_KEY = "specdemo-last-run";
+const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
+const ARRIVAL_WORDS = "Recorded earlier. Press Run for your own.";
+const REUSE_WORDS = "Use its prompt and settings";
 
-/** Shipped recordings: name, title, about, device, pair and figures of each; none where there is no server. */
+/** The shipped recordings: name, title, about, device, pair and figures of each; none without a server. */
 export async function listRecordings(base) {
   const response = await fetch(new URL(PATH, base));
   return response.ok ? response.json() : [];
 }
 
-/** Events of a shipped recording as NDJSON. */
+/** The events of a shipped recording as NDJSON. */
 export async function fetchRecording(base, name) {
   return eventsFrom(await fetch(new URL(`${PATH}/${encodeURIComponent(name)}`, base)));
 }
 
-/** Events of a trace file as NDJSON. */
+/** The events of a trace file as NDJSON; the server checks it. */
 export async function openTrace(base, file) {
   if (file.size > MOST_BYTES) throw new Error(`The file is too large; a trace has at most ${MOST_BYTES.toLocaleString("en")} bytes.`);
   return eventsFrom(await fetch(new URL(PATH, base), { method: "POST", body: file }));
@@ -23,6 +30,88 @@ export async function openTrace(base, file) {
 
 async function eventsFrom(response) {
   if (response.ok) return response.text();
-  const told = await response.json().catch(() => ({}));
-  throw new Error(told.error ?? `The server could not be asked for the run (status ${response.status}).`);
+  const { error } = await response.json().catch(() => ({}));
+  throw new Error(error ?? `The server did not send the run (status ${response.status}); try again.`);
+}
+
+/** The recording that a visitor without a link or an earlier run sees: a run of the prompt in the widgets. */
+export class Arrival {
+  constructor(stage, name) {
+    this.stage = stage;
+    this.name = name;
+    this.notes = ["hint", "closing"].map((role) => [stage.roles[role], element("span", "sd-kept", ARRIVAL_WORDS)]);
+  }
+
+  /** Play it, unless the visitor is faster; with reduced motion it waits at its start. */
+  async show() {
+    const { stage, name } = this;
+    if (!(await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name))) return;
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) stage.player.pause();
+    for (const [place, note] of this.notes) place.prepend(note, " ");
+  }
+
+  leave() {
+    for (const [, note] of this.notes) note.remove();
+  }
+}
+
+/** A link that puts the prompt and settings of an earlier run into the widgets. */
+export class Reuse {
+  constructor(roles) {
+    this.links = ["hint", "closing"].map((role) => [roles[role], element("a", "sd-reuse", REUSE_WORDS)]);
+  }
+
+  offer(run) {
+    for (const [place, link] of this.links) {
+      link.href = linkTo(location.href, run, null);
+      place.append(" ", link);
+    }
+  }
+
+  leave() {
+    for (const [, link] of this.links) link.remove();
+  }
+}
+
+/** Store the events of a finished run in place of the last one's. */
+export function keepRun(events) {
+  forget(LAST_RUN_KEY); // even if this run cannot be stored
+  const text = events.map((event) => JSON.stringify(event)).join("\n");
+  if (text.length <= MAX_RUN_CHARACTERS) remember(LAST_RUN_KEY, text);
+}
+
+/** The last run of this browser, so that a reload does not lose it. */
+export class LastRun {
+  constructor(stage) {
+    this.stage = stage;
+    this.note = element("span", "sd-kept", "Your last run (", button("sd-opener", "delete it", () => this.drop()), ")");
+    this.note.title = "Stored in this browser only";
+  }
+
+  /** Show the stored run at its end; returns whether there is one. */
+  show() {
+    const text = recall(LAST_RUN_KEY);
+    if (!text) return false;
+    const { stage } = this;
+    try {
+      stage.load(text, null);
+      stage.player.seekEnd();
+    } catch {
+      this.drop(); // of another version of the page, or damaged
+      return false;
+    }
+    stage.root.dataset.kept = "true";
+    stage.roles.closing.prepend(this.note);
+    return true;
+  }
+
+  leave() {
+    delete this.stage.root.dataset.kept;
+    this.note.remove();
+  }
+
+  drop() {
+    forget(LAST_RUN_KEY);
+    this.stage.begin();
+  }
 }

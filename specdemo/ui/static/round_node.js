@@ -1,12 +1,13 @@
-// One round of a lane as a piece of text: its draft as it comes, the verdict, and what is left of it when it is old.
+// One round in a lane: its draft, the target pass over it, the verdict, and what stays of it.
 
 import { element } from "./dom.js";
+import { sharesProcessor } from "./player.js";
 import { tokenSpan } from "./tokens.js";
 import { ownStatus } from "./words.js";
 
-/** The tokens of one round in reading order: accepted, rejected, the target's own, what fell with the draft. */
+/** The tokens of one round in reading order: accepted, rejected, the target's own, discarded. */
 export class RoundNode {
-  /** `end` is how the text before it ends (see `tokenSpan`), `start` the number of tokens in that text. */
+  /** `end` of the text before (see `tokenSpan`), `start`: the number of its tokens. */
   constructor(entry, pieces, { end, start }) {
     const { round } = entry;
     this.entry = entry;
@@ -23,10 +24,10 @@ export class RoundNode {
     }
     this.emission = round.emission ? this.ownSpan(pieces) : null;
     this.visible = visibleCount(round.drafted, pieces.specials);
-    this.endsText = pieces.specials.has(round.emission?.id); // what fell with the draft would stand behind the end
+    this.endsText = pieces.specials.has(round.emission?.id); // nothing is shown after it
     this.upright = round.drafted.filter((token) => token.status === "accepted" || token.rejected).length;
     const own = this.emission ? [this.emission] : [];
-    /** Spans of what the round added to the text. */
+    /** The spans that the round added to the text. */
     this.kept = [...this.drafted.filter((_, place) => round.drafted[place].status === "accepted"), ...own];
     this.element.append(...this.drafted.slice(0, this.upright), ...own, ...this.drafted.slice(this.upright));
     this.slots = [];
@@ -42,7 +43,7 @@ export class RoundNode {
     return span;
   }
 
-  /** The draft so far, each guess in its slot and without a verdict; a round without a draft has one slot. */
+  /** Show the draft so far, each token in a slot and without a verdict; a round without a draft has one slot. */
   pend(proposed, verifying) {
     this.isSettled = false;
     this.fold(false);
@@ -63,9 +64,9 @@ export class RoundNode {
     this.element.append(...this.slots);
   }
 
-  /** Every token with what became of it. */
+  /** Show every token with its verdict. */
   settle() {
-    if (this.isSettled) return; // scrubbing passes many rounds a frame
+    if (this.isSettled) return; // scrubbing settles many rounds per frame
     this.isSettled = true;
     const shown = this.endsText ? Math.min(this.visible, this.upright) : this.visible;
     this.entry.round.drafted.forEach((token, place) => {
@@ -79,13 +80,13 @@ export class RoundNode {
     for (const slot of this.slots.splice(0)) slot.remove();
   }
 
-  /** Whether this is the verdict that fell last; `moving` lets its marks fall, else they stand there. */
+  /** Mark the latest verdict; `moving` animates it. */
   markLatest(latest, moving) {
     if (!latest) this.element.removeAttribute("data-latest");
     else if (!this.element.hasAttribute("data-latest")) this.element.dataset.latest = moving ? "moving" : "still";
   }
 
-  /** Whether its discarded tokens shrink to a tick. */
+  /** Shrink the discarded tokens to a tick, or show them. */
   fold(folded) {
     if (folded === this.element.hasAttribute("data-folded")) return;
     this.element.toggleAttribute("data-folded", folded);
@@ -100,14 +101,12 @@ export class RoundNode {
     this.element.insertBefore(this.tick, this.element.children[this.upright] ?? null);
   }
 
-  /** The drafted tokens that were thrown away. */
   get discarded() {
     return this.entry.round.drafted.filter(({ status }) => status === "discarded");
   }
 
-  /** From output position `departure` on the lane says something else than the target; null where it does not. */
   markDeparted(departure) {
-    const { index } = this.entry.round; // lanes that can depart emit one token a round
+    const { index } = this.entry.round; // lanes that can differ emit one token per round
     this.element.toggleAttribute("data-departed", departure !== null && index >= departure);
     this.element.toggleAttribute("data-departs", departure !== null && index === departure);
   }
@@ -122,9 +121,64 @@ export class RoundNode {
   }
 }
 
-/** How many of the drafted tokens are worth showing: none that was drafted behind the end of the text in vain. */
+/** The number of visible draft tokens: without those drafted after the end of the text and never compared. */
 function visibleCount(drafted, specials) {
   const end = drafted.findIndex(({ id }) => specials.has(id));
   const vain = drafted.findIndex(({ status, compared }, place) => place > end && status === "discarded" && !compared);
   return end < 0 || vain < 0 ? drafted.length : vain;
+}
+
+const MIN_SWEEP_MS = 60; // a shorter pass would only flicker
+const MAX_DRIFT_MS = 90; // from the clock
+const LABEL_PX = 84;
+
+/** The target pass over a round: a bar that moves over all of its tokens while the pass lasts. */
+export class Sweep {
+  constructor() {
+    this.node = null;
+  }
+
+  /** Show the pass over a `RoundNode` at the clock of `player`, none for null. Its start costs a layout. */
+  show(node, box, player) {
+    const length = node && (1000 * node.entry.round.verify_s) / player.rate;
+    if (!node || length < MIN_SWEEP_MS) return this.clear();
+    if (node !== this.node) this.begin(node, box);
+    this.keepTime(((player.time - node.entry.draftEnd) * 1000) / player.rate, length, player.playing);
+  }
+
+  clear() {
+    if (!this.node) return;
+    this.node = null;
+    for (const strip of this.strips) strip.remove();
+  }
+
+  // A strip for each line of the round, positioned in the round, so that it moves with the text.
+  begin(node, box) {
+    this.clear();
+    this.node = node;
+    const rects = [...node.element.getClientRects()].filter(({ width }) => width > 0);
+    const right = box.getBoundingClientRect().right;
+    const [first, last] = [rects[0], rects.at(-1)];
+    this.strips = rects.map((rect) => {
+      const strip = element("span", "sd-sweep", element("span", "sd-sweep-track", element("i")));
+      strip.style.cssText = `left:${rect.left - first.left}px;top:${rect.top - first.top}px;width:${rect.width}px;height:${rect.height}px`;
+      strip.toggleAttribute("data-label", rect === last && right - rect.right > LABEL_PX);
+      return strip;
+    });
+    node.element.append(...this.strips);
+    const frames = [{ transform: "translateX(-100%)" }, { transform: "none" }];
+    const still = sharesProcessor() || matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const moved = still ? [] : this.strips;
+    this.animations = moved.map((strip) => strip.firstChild.firstChild.animate(frames, { duration: 1, fill: "both" }));
+  }
+
+  keepTime(passed, length, running) {
+    for (const animation of this.animations) {
+      animation.effect.updateTiming({ duration: length });
+      const at = Math.min(Math.max(0, passed), length);
+      if (!running || Math.abs(Math.min(animation.currentTime, length) - at) > MAX_DRIFT_MS) animation.currentTime = at;
+      if (!running) animation.pause();
+      else if (animation.playState === "paused") animation.play();
+    }
+  }
 }

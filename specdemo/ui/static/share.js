@@ -1,20 +1,22 @@
-// Taking a run away: its trace file, a page that replays it offline, a picture, a link.
+// Sharing a run: its trace file, a page that replays it offline, a picture, a link.
+
+import { element } from "./dom.js";
 
 const IMAGE_WIDTH = 1240;
 const EVENTS_TAG = /(<script type="application\/x-ndjson" id="specdemo-events">)[^]*?(<\/script>)/;
 const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "baseline", "draft_alone", "pair"];
 
-/** Events as text that may stand inside a script element. */
-export function eventsForPage(events) {
+/** Events as text for a script element. */
+function eventsForPage(events) {
   return events.map((event) => JSON.stringify(event).replaceAll("<", "\\u003c")).join("\n");
 }
 
-/** `template` (an offline page without a run) with these events in it. */
+/** The offline page with these events in it; `template` has none. */
 export function offlinePage(template, events) {
   return template.replace(EVENTS_TAG, (_, open, close) => `${open}\n${eventsForPage(events)}\n${close}`);
 }
 
-/** The address that shows this run again: a recording by name, or the settings of a run and the name of its models. */
+/** The address of a recording, or of a run's settings and models. */
 export function linkTo(address, { config, pair }, recording) {
   const url = bareAddress(address);
   if (recording) url.searchParams.set("trace", recording);
@@ -22,10 +24,7 @@ export function linkTo(address, { config, pair }, recording) {
   return url.href;
 }
 
-/**
- * The address that opens a lesson, or a question of the quiz, with these settings in the widgets, and plays the
- * recording if there is one.
- */
+/** The address of a lesson or a question of the quiz, with settings for the widgets and a recording to play, if any. */
 export function classLink(address, { lesson, question }, config, recording) {
   const url = bareAddress(address);
   url.searchParams.set("lesson", lesson);
@@ -35,7 +34,7 @@ export function classLink(address, { lesson, question }, config, recording) {
   return url.href;
 }
 
-// The page itself: nothing of what it showed but the theme.
+// The address of the page with nothing but the theme.
 function bareAddress(address) {
   const url = new URL(address);
   url.hash = "";
@@ -49,14 +48,14 @@ function addSettings(url, config) {
   for (const key of LINKED) if (config[key] !== undefined) url.searchParams.set(key, String(config[key]));
 }
 
-/** A file name for a run: its prompt's first words and when it ran. */
+/** A file name for a run: the first words of its prompt and its time. */
 export function fileStem({ config, started_at: startedAt }) {
   const words = config.prompt.toLowerCase().match(/[a-z0-9]+/g) ?? [];
   const day = startedAt.replace(/[^0-9]/g, "").slice(0, 14);
   return ["specdemo", ...words.slice(0, 4), day].join("-");
 }
 
-/** Let the browser save `content` as a file. */
+/** Save `content` as a file. */
 export function saveFile(name, type, content) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([content], { type }));
@@ -65,19 +64,15 @@ export function saveFile(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** The lanes, figures and live charts of `root` as a PNG blob, both texts in full, over the words of `caption`. */
+/** The lanes with their full texts, figures and live charts of `root` as a PNG blob, above a caption. */
 export async function pictureOf(root, caption) {
   const copy = root.cloneNode(true);
-  const words = document.createElement("p");
-  words.className = "sd-caption";
-  words.textContent = caption;
-  copy.append(words);
-  const dark = document.body.classList.contains("dark");
+  copy.append(element("p", "sd-caption", caption));
   copy.classList.add("sd-picture");
   copy.style.width = `${IMAGE_WIDTH}px`;
   for (const radio of copy.querySelectorAll("input[type=radio]")) {
     radio.toggleAttribute("checked", radio.checked);
-    radio.removeAttribute("name"); // of one group with the page's own, it would take their choice from them
+    radio.removeAttribute("name"); // in one group with the page's radios it would clear their choice
   }
   const originals = root.querySelectorAll("canvas");
   copy.querySelectorAll("canvas").forEach((canvas, index) => {
@@ -85,11 +80,8 @@ export async function pictureOf(root, caption) {
     image.src = originals[index].toDataURL();
     canvas.replaceWith(image);
   });
-  const holder = document.createElement("div");
-  if (dark) holder.className = "dark";
-  const sheet = document.createElement("style");
-  sheet.textContent = stageRules();
-  holder.append(sheet, copy);
+  const isDark = document.body.classList.contains("dark");
+  const holder = element("div", isDark ? "dark" : "", element("style", "", stageRules()), copy);
   holder.style.cssText = "position:absolute;left:-9999px;top:0";
   document.body.append(holder);
   const height = Math.ceil(copy.getBoundingClientRect().height);
@@ -98,12 +90,12 @@ export async function pictureOf(root, caption) {
   return drawMarkup(new XMLSerializer().serializeToString(holder), IMAGE_WIDTH, height);
 }
 
-// The rules that draw the stage, from whatever style sheets hold them: a picture cannot load any.
+// The stage's rules from all style sheets: a picture cannot load any.
 function stageRules() {
   const rules = [];
   for (const sheet of document.styleSheets) {
     if (!sheet.href || sheet.href.startsWith(location.origin)) {
-      for (const rule of sheet.cssRules) if (/\.sd\b|\.sd-|--sd-/.test(rule.cssText)) rules.push(rule.cssText);
+      for (const rule of sheet.cssRules) if (/\bsd\b/.test(rule.cssText)) rules.push(rule.cssText);
     }
   }
   return rules.join("\n");
@@ -122,6 +114,6 @@ async function drawMarkup(markup, width, height) {
   pen.scale(scale, scale);
   pen.drawImage(image, 0, 0);
   return new Promise((resolve, reject) => {
-    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large"))), "image/png");
+    canvas.toBlob((blob) => (blob ? resolve(blob) : reject(new Error("the picture is too large for this browser"))), "image/png");
   });
 }

@@ -1,35 +1,26 @@
-// The conductor: takes in a run's events, keeps the clock, and has every view draw the moment it shows.
-// Every figure comes with the events; none is computed here.
+// The stage: receives the events of a run, keeps the clock, and has every view draw the current moment.
+// All figures come with the events; the browser computes none.
 
-import { Arrival } from "./arrival.js";
-import { learnDrafters } from "./drafters.js";
 import { PHONE_PX, rolesOf } from "./dom.js";
-import { setModelsRun } from "./processor.js";
-import { Figures } from "./figures.js";
+import { Figures, PassBlocks } from "./figures.js";
 import { Helps } from "./helps.js";
-import { PageKeys } from "./keys.js";
 import { LaneScroll } from "./lane_scroll.js";
 import { LaneView } from "./lanes.js";
-import { keepRun, LastRun } from "./last_run.js";
 import { GrowingLines, parseEvents } from "./ndjson.js";
-import { Notice } from "./notice.js";
-import { PassBlocks } from "./pass_blocks.js";
-import { Player } from "./player.js";
+import { Notice, Speaker } from "./notice.js";
+import { keepTabInAddress } from "./page.js";
+import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
 import { Plots } from "./plots.js";
-import { Reuse } from "./reuse.js";
+import { Arrival, keepRun, LastRun, Reuse } from "./recordings.js";
 import { Selection } from "./selection.js";
-import { Speaker } from "./speech.js";
-import { keepTabInAddress } from "./tabs.js";
 import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
-import { Topic } from "./topic.js";
 import { BASELINE, DRAFT, SPECULATIVE, Trace } from "./trace.js";
-import { Transport } from "./transport.js";
-import { roundWords } from "./words.js";
+import { learnDrafters, roundWords } from "./words.js";
 
 let mounted = null;
 
-/** The one stage of the page, for whoever has it show something; null before it is there. */
+/** The page's stage; null before it is mounted. */
 export function stageOfPage() {
   return mounted;
 }
@@ -47,29 +38,29 @@ export function mount({ element, props, watch, base, settings }) {
   welcome(stage, Boolean(props.value));
 }
 
-/** What a visitor finds: what the address asks for, else the last run of this browser, else a recorded one. */
+/** Show what the address names, else the last run of this browser, else a recording. */
 async function welcome(stage, isRunning) {
   const asked = new URL(location.href).searchParams;
-  const isPlain = [...asked.keys()].every((name) => name.startsWith("__")); // Gradio's own: asks for nothing to be shown
-  if (asked.has("prompt")) stage.roles.hint.textContent = "The prompt and settings of your link stand above. Press Run.";
+  const isPlain = [...asked.keys()].every((name) => name.startsWith("__")); // Gradio's own parameters
+  if (asked.has("prompt")) stage.roles.hint.textContent = "Your link has set prompt and settings. Press Run.";
   const hasShown = isRunning || !isPlain || stage.lastRun.show();
   const offered = await stage.toolbar.offerRecordings(asked.get("trace"));
-  const isIdle = stage.root.dataset.state === "idle"; // a visitor may have been faster
+  const isIdle = stage.root.dataset.state === "idle"; // the visitor may have started a run
   if (!hasShown && isIdle && offered.includes(stage.arrival.name)) await stage.arrival.show();
 }
 
-/** Called once by a page that carries its run with it. */
+/** Called once by a page that contains its run. */
 export function mountOffline({ root, text, settings }) {
   const stage = new Stage(root, { base: document.baseURI, ...settings });
   root.dataset.offline = "true";
   if (text.trim()) stage.load(text, null);
 }
 
-/** Called once by a page whose stage shows what another page tells it; gives the stage. */
+/** Called once by a student's page, whose stage shows the runs of a teacher's page; returns the stage. */
 export function mountFollowing({ root, base, settings }) {
   const stage = new Stage(root, { base, ...settings });
-  root.dataset.offline = "true"; // there are no widgets, and runs are not this browser's own
-  stage.roles.hint.textContent = "No run has been shown yet.";
+  root.dataset.offline = "true"; // no widgets, and no runs of this browser
+  stage.roles.hint.textContent = "Your teacher has not shown a run yet.";
   return stage;
 }
 
@@ -111,51 +102,51 @@ class Stage {
     return this.trace.start.run.config.rule;
   }
 
-  /** Show the live value as it is now. */
+  /** Take the component's value, which grows during a run. */
   feed(value) {
     const { anew, events } = this.lines.read(value);
     if (anew) {
       this.begin();
       this.live = true;
       this.comeIntoView();
-    } else if (!this.live) return; // the rest of a run that a recording has taken the place of
+    } else if (!this.live) return; // a recording has replaced this run
     this.takeMore(events);
   }
 
-  /** More of the run at hand has come. */
+  /** Take more events of the current run. */
   takeMore(events) {
     for (const event of events) this.take(event);
     this.player.wake();
-    if (!this.player.playing || this.trace.closed) this.redraw(); // else its clock draws, in a moment
+    if (!this.player.playing || this.trace.closed) this.redraw(); // otherwise the clock draws soon
     this.showState();
   }
 
-  /** A run begins that was made elsewhere; `recording` is its name where it is a shipped one. */
+  /** Begin a run that was made elsewhere; `recording` is the name of a shipped one, or null. */
   beginOf(recording) {
     this.begin();
     this.recording = recording;
     if (recording) this.root.dataset.recording = recording;
   }
 
-  /** On a phone the stage lies below what started it. */
+  // On a phone the stage is below the button that started the run.
   comeIntoView() {
     if (innerWidth > PHONE_PX || !this.root.offsetParent) return;
     const smooth = matchMedia("(prefers-reduced-motion: no-preference)").matches;
     this.root.scrollIntoView({ behavior: smooth ? "smooth" : "auto", block: "start" });
   }
 
-  /** Play a finished run from its events; `recording` is its name where it is a shipped one. */
+  /** Play a finished run from its events. */
   load(text, recording) {
     this.beginOf(recording);
     for (const event of parseEvents(text)) this.take(event);
-    // On arrival they stand there already, and a page from a file has no widgets.
+    // The first recording has the prompt of the widgets; an offline page has no widgets.
     if (recording !== this.arrival.name && !this.root.dataset.offline && this.trace.start) this.reuse.offer(this.trace.start.run);
     this.player.play();
   }
 
   /**
-   * Show a recording as a lesson asks for it: for a `topic` (see `Topic`), `pace` as the buttons have it, `hold`
-   * waits at the start, `round` opens that round (from 0), `departure` goes to where the draft alone leaves the text.
+   * Show a recording as a lesson describes it: `topic` (see `Topic`), `pace` as a button's value, `hold` waits at the
+   * start, `round` opens that round (from 0), `departure` goes to the first token at which the draft alone differs.
    */
   async present({ recording, pace, hold, round, departure }, topic) {
     this.topic.expect(topic);
@@ -174,22 +165,20 @@ class Stage {
     this.tell({ departure: true });
   }
 
-  /** Empty, ready for a run. */
+  /** Clear the stage for another run. */
   begin() {
     this.player?.pause();
     this.live = false;
     this.recording = null;
-    this.lastRun.leave();
-    this.arrival.leave();
-    this.reuse.leave();
+    for (const note of [this.lastRun, this.arrival, this.reuse]) note.leave();
     delete this.root.dataset.recording;
     this.topic.begin();
-    this.spoken = 0; // rounds at the time of the latest sentence
+    this.spoken = 0; // number of rounds at the latest sentence
     this.notice.begin();
     this.trace = new Trace();
     this.pieces = new Pieces();
     for (const view of Object.values(this.lanes)) view.clear(this.pieces);
-    this.scroll.begin();
+    this.scroll.setFollowing(true);
     this.player = new Player({
       trace: this.trace,
       pace: this.transport.pace,
@@ -206,8 +195,10 @@ class Stage {
   }
 
   take(event) {
-    if (event.type === "progress") this.progress(event);
-    else if (event.type === "error") this.fail(event.message);
+    if (event.type === "progress") {
+      this.notice.wait(event);
+      this.showState();
+    } else if (event.type === "error") this.fail(event.message);
     else {
       this.trace.take(event);
       if (event.pieces) this.pieces.add(event.pieces, event.specials);
@@ -215,11 +206,6 @@ class Stage {
       if (event.type === "end" && event.finish === "stopped") this.player.seekEnd();
       if (event.type === "end" && this.live) keepRun(this.trace.events);
     }
-  }
-
-  progress(event) {
-    this.notice.wait(event);
-    this.showState();
   }
 
   start({ run }) {
@@ -236,27 +222,28 @@ class Stage {
 
   fail(message) {
     this.notice.fail(message);
-    this.trace.close();
+    this.trace.closed = true;
     this.player.seekEnd();
     this.showState();
   }
 
-  /** Everything as it is at the clock's time. */
+  /** Draw everything at the clock's time. */
   redraw() {
     const { trace, player } = this;
     const state = trace.stateAt(player.time);
     const totals = trace.totalsAt(player.time);
+    const settled = state[SPECULATIVE]?.settled ?? 0;
     for (const name of Object.keys(state)) this.lanes[name].show(trace.entries(name), state[name], player);
     this.passes.show(state);
     this.lanes[BASELINE].markDeparture(totals?.divergence ?? null);
     this.lanes[DRAFT].markDeparture(totals?.draft_alone_departs ?? null);
     this.figures.show(totals, trace.start && this.rule, totals !== null && totals === trace.end?.totals);
     this.helps.show(totals, trace.start?.run ?? null);
-    this.selection.strip.show(trace.entries(SPECULATIVE), state[SPECULATIVE]?.settled ?? 0);
+    this.selection.strip.show(trace.entries(SPECULATIVE), settled);
     this.plots.show(state, totals);
     this.light(trace.phaseAt(player.time));
     this.transport.showTime();
-    this.speak(state[SPECULATIVE]?.settled ?? 0);
+    this.speak(settled);
     this.scroll.follow();
     this.showPasses();
   }
@@ -265,7 +252,7 @@ class Stage {
     for (const name of this.trace.lanes.keys()) this.lanes[name].showPass(this.player);
   }
 
-  /** Lines may break elsewhere from now on. */
+  /** Lay the lanes out again: lines may break elsewhere. */
   reflow() {
     this.scroll.reflow();
   }
@@ -276,7 +263,7 @@ class Stage {
     }
   }
 
-  /** What plays, waits or has ended: the notice above the lanes and the controls. */
+  /** Show what plays, waits or has ended, in the notice and the controls. */
   showState() {
     const { player, trace, root, notice } = this;
     const state = notice.state(Boolean(trace.start), Boolean(trace.end) && player.atEnd);
@@ -294,7 +281,7 @@ class Stage {
     this.tell();
   }
 
-  /** For who follows what is done with the run. */
+  /** Dispatch the moment that is shown, for the lessons and the class. */
   tell({ departure = false } = {}) {
     const { recording, trace, player, selection, root } = this;
     const round = selection?.microscope.open ? trace.entries(SPECULATIVE)[selection.index].round : null;
@@ -303,10 +290,40 @@ class Stage {
     root.dispatchEvent(new CustomEvent("sd-moment", { bubbles: true, detail }));
   }
 
-  // One sentence a round, for those who listen.
+  // One sentence per round for screen readers.
   speak(settled) {
     if (settled === this.spoken) return;
     this.spoken = settled;
     if (settled) this.speaker.say(roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round));
+  }
+}
+
+/** The parts of the stage that a lesson needs; the others are hidden while its recording or run is shown. */
+class Topic {
+  constructor(root) {
+    this.root = root;
+    this.next = {};
+    this.current = {}; // of the run that is shown
+  }
+
+  /** Set the topic of the next run: one lane in `focus`, headline `figures`, and the one chart in `charts` or "none". */
+  expect(topic) {
+    this.next = topic;
+  }
+
+  /** Another run is shown: apply the next topic, or show everything. */
+  begin() {
+    const { focus, figures, charts } = (this.current = this.next);
+    this.next = {};
+    const { dataset } = this.root;
+    for (const [name, value] of Object.entries({ focus, charts })) {
+      if (value) dataset[name] = value;
+      else delete dataset[name];
+    }
+    this.root.toggleAttribute("data-topic", Boolean(figures));
+    for (const figure of this.root.querySelectorAll(".sd-figure")) {
+      figure.hidden = Boolean(figures) && !figures.includes(figure.querySelector("[data-figure]").dataset.figure);
+    }
+    this.root.querySelector(".sd-figures").hidden = figures?.length === 0;
   }
 }

@@ -1,13 +1,13 @@
-// The round strip: one column a round, as high as its draft, filled by what was accepted. Draws on a canvas.
+// The round strip on a canvas: one column per round, as high as its draft, filled up to the accepted tokens.
 
 import { ownStatus, roundWords } from "./words.js";
 
-const WIDEST_COLUMN = 18;
-const LOWEST_TOP = 4; // columns are drawn to this draft length at least, so that the first do not fill the strip
+const MAX_COLUMN = 18;
+const MIN_TOP = 4; // the minimum draft length of the scale, so that the first columns do not fill the strip
 const MARK_ROOM = 9; // above a column, for the mark of the target's own token
 
 export class RoundStrip {
-  /** `onOpen(index)` when a round is chosen by click or keys, `onHover(index or null, x)` under the pointer. */
+  /** `onOpen(index)` is called for a click or a key, `onHover(index or null, event)` for the pointer. */
   constructor(node, { onOpen, onHover }) {
     this.node = node;
     this.canvas = node.querySelector("canvas");
@@ -25,7 +25,7 @@ export class RoundStrip {
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
   }
 
-  /** All speculative rounds known, of which `settled` have been played. */
+  /** Show all known speculative rounds, of which `settled` have been played. */
   show(entries, settled) {
     if (entries === this.entries && settled === this.settled && entries.length === this.known) return;
     this.entries = entries;
@@ -39,7 +39,7 @@ export class RoundStrip {
     this.later();
   }
 
-  // Kept, because asking the page for it would cost a layout at every frame.
+  // Stored, because reading it would cost a layout in every frame.
   resize({ width, height }) {
     this.width = width;
     this.height = height;
@@ -58,7 +58,7 @@ export class RoundStrip {
     const last = this.entries.length - 1;
     const from = this.selected ?? Math.max(0, this.settled - 1);
     const moves = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last, Enter: from };
-    // The first arrow opens the round the clock is at.
+    // The first arrow key opens the round at the clock.
     if (this.selected === null && event.key.startsWith("Arrow")) moves[event.key] = from;
     if (!(event.key in moves) || last < 0) return;
     event.preventDefault();
@@ -66,7 +66,7 @@ export class RoundStrip {
   }
 
   get step() {
-    return Math.min(WIDEST_COLUMN, this.width / Math.max(1, this.entries.length));
+    return Math.min(MAX_COLUMN, this.width / Math.max(1, this.entries.length));
   }
 
   indexAt(x) {
@@ -91,7 +91,7 @@ export class RoundStrip {
     this.describe();
   }
 
-  // What has been played at full strength, what is to come faded: the same picture twice, cut at the clock.
+  // One picture twice, cut at the clock: played rounds opaque, later ones faded.
   compose(width, height, scale) {
     const pen = sizedPen(this.canvas, width, height, scale);
     const played = Math.min(width, this.settled * this.step);
@@ -114,7 +114,7 @@ export class RoundStrip {
     this.ink = style.getPropertyValue("--sd-ink").trim();
     const names = ["accepted", "discarded", "corrected", "bonus", "line"];
     const colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--sd-${name}`).trim()]));
-    const top = Math.max(LOWEST_TOP, ...this.entries.map(({ round }) => round.drafted.length));
+    const top = Math.max(MIN_TOP, ...this.entries.map(({ round }) => round.drafted.length));
     const unit = (height - MARK_ROOM - 2) / top;
     this.entries.forEach(({ round }, index) => {
       drawColumn(pen, round, { x: index * this.step, width: this.step, height, unit, colours });
@@ -150,7 +150,7 @@ function drawColumn(pen, round, { x, width, height, unit, colours }) {
   pen.fillStyle = colours.accepted;
   pen.fillRect(x, height - kept, inner, kept);
   if (whole > kept) {
-    // What was thrown away is hollow, so that it differs from what was kept without its colour.
+    // Discarded tokens are hollow, so that they differ without colour.
     pen.strokeStyle = colours.discarded;
     pen.lineWidth = 1;
     if (inner > 3) pen.strokeRect(x + 0.5, height - whole + 0.5, inner - 1, whole - kept - 1);
@@ -164,7 +164,7 @@ function lightColumn(pen, x, y, width, height, colour) {
   pen.fillRect(x, y, width, height);
 }
 
-// The signs the tokens carry: a triangle for a correction, a plus for a bonus.
+// The marks of the tokens: a triangle for corrected, a plus for bonus.
 function drawMark(pen, status, x, y, size, colours) {
   pen.fillStyle = colours[status];
   pen.beginPath();

@@ -1,4 +1,4 @@
-// Token bytes -> text in the DOM. Everything a model or visitor wrote becomes a text node, never markup.
+// Token bytes as text in the DOM. Text of models and visitors becomes text nodes, never markup.
 
 const UTF8 = new TextDecoder("utf-8", { ignoreBOM: true });
 const NO_BYTES = new Uint8Array(0);
@@ -19,7 +19,7 @@ export class Pieces {
     for (const id of specials) this.specials.add(id);
   }
 
-  /** Text that becomes complete with this token after unfinished bytes `tail`, and the bytes still open. */
+  /** Return the text completed by this token after the unfinished bytes `tail`, and the bytes still unfinished. */
   decode(id, tail = NO_BYTES) {
     const own = this.bytes.get(id) ?? NO_BYTES;
     const bytes = new Uint8Array(tail.length + own.length);
@@ -30,7 +30,7 @@ export class Pieces {
   }
 }
 
-/** Put a token by itself into `element`: spaces visible, bytes of an unfinished character as numbers. */
+/** Show a single token in `element`: spaces visible, bytes of an unfinished character as numbers. */
 export function fillLabel(element, id, pieces) {
   element.replaceChildren();
   const { text, tail } = pieces.decode(id);
@@ -42,7 +42,7 @@ function blankMarks(text) {
   return text.replaceAll("\n", "↵").replace(/ {4,}/g, ({ length }) => `␣×${length}`).replaceAll(" ", "␣");
 }
 
-/** How many bytes at the end belong to a UTF-8 character that is not complete yet. */
+/** The number of bytes at the end that belong to an incomplete UTF-8 character. */
 function openBytes(bytes) {
   for (let back = 1; back <= Math.min(3, bytes.length); back += 1) {
     const byte = bytes[bytes.length - back];
@@ -53,19 +53,19 @@ function openBytes(bytes) {
   return 0;
 }
 
-/** A token as a span, and how the text ends with it; `end` is how the text before it ended, nothing at its start. */
+/** Return the span of a token and the `end` of the text with it; `end` of the text before, undefined at its start. */
 export function tokenSpan(id, end, pieces) {
   const { text, tail } = pieces.decode(id, end?.tail);
   const span = document.createElement("span");
   span.className = "sd-token";
   fill(span, text, pieces.specials.has(id), end?.broken);
-  if (/^[ \n]* [ \n]*$/.test(text)) span.dataset.blank = blankMarks(text); // shown in its place where it is refused
+  if (/^[ \n]* [ \n]*$/.test(text)) span.dataset.blank = blankMarks(text); // shown if it is rejected
   return { span, end: { tail, broken: text ? text.endsWith("\n") : end?.broken } };
 }
 
 /**
- * Put text into a span. What the eye cannot see gets a small chip. Line breaks, however many in a row, begin one new
- * line, and none where the text before is `broken` already.
+ * Put text into a span, with small chips for invisible characters. Consecutive line breaks start one new line, or none
+ * if the text before ends with one (`broken`).
  */
 export function fill(span, text, special, broken = false) {
   if (special) return span.append(chip(text, text));
@@ -80,7 +80,7 @@ export function fill(span, text, special, broken = false) {
   if (!text) span.dataset.partial = "true";
 }
 
-/** Text for where there are no chips: what the eye cannot see is named, but for line breaks and tabs. */
+/** Text with the names of invisible characters, except line breaks and tabs, for places without chips. */
 export function named(text) {
   return text.split(UNSEEN).map((part) => (UNSEEN.test(part) && !/[\n\t]/.test(part) ? codePoint(part) : part)).join("");
 }
@@ -89,7 +89,7 @@ function codePoint(mark) {
   return `U+${mark.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-// A chip's mark is drawn by CSS from an attribute, so that copied text holds only what the model wrote.
+// CSS draws a chip's mark from an attribute, so that copied text has only what the model wrote.
 function chip(mark, text = "") {
   const element = document.createElement("span");
   element.className = "sd-chip";
@@ -98,8 +98,8 @@ function chip(mark, text = "") {
   return element;
 }
 
-// Breaks are in spans of their own, so that those of discarded tokens need not break the line. Text that is copied
-// has them all; the page begins one line for them, since an empty one would cost a row.
+// Each break has its own span, so that those of discarded tokens need not break the line. Copied text has all of them;
+// the page starts one line, since empty lines would cost rows.
 function lineBreaks(count, atStart) {
   const mark = chip("↵".repeat(count));
   mark.classList.add("sd-return");

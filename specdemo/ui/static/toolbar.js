@@ -1,10 +1,10 @@
-// What can be done with a run besides watching it: open a recorded one, save it, share it; and the projector switch.
+// The tools of the stage: open a recording or a trace file, save and share the run, and the projector switch.
 
-import { element } from "./dom.js";
-import { recall, remember } from "./memory.js";
-import { runWords } from "./notice.js";
+import { element, recall, remember } from "./dom.js";
 import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
 import { fileStem, linkTo, offlinePage, pictureOf, saveFile } from "./share.js";
+import { named } from "./tokens.js";
+import { settingWords } from "./words.js";
 
 const PROJECTOR_KEY = "specdemo-projector";
 const SAVERS = ["save-trace", "save-page", "copy-image", "copy-link"];
@@ -15,7 +15,7 @@ export class Toolbar {
     this.base = base;
     this.roles = stage.roles;
     this.wireRecordings();
-    this.wireSaving();
+    for (const role of SAVERS) this.roles[role].addEventListener("click", () => this.share(role));
     this.wireProjector();
     this.enable(false);
   }
@@ -24,7 +24,7 @@ export class Toolbar {
     for (const role of SAVERS) this.roles[role].disabled = !runs;
   }
 
-  /** Fill the menu of shipped recordings, and play the one named in the address; gives the names of all. */
+  /** Fill the menu of recordings and play the `wanted` one; returns the names of all. */
   async offerRecordings(wanted) {
     if (wanted) await this.playRecording(wanted);
     const recordings = await listRecordings(this.base).catch(() => []);
@@ -39,7 +39,7 @@ export class Toolbar {
     return names;
   }
 
-  /** Play a shipped recording in place of whatever runs; whether it is the one shown. */
+  /** Play a shipped recording in place of the current run; returns whether it is shown. */
   playRecording(name) {
     return this.playInstead(() => fetchRecording(this.base, name), name);
   }
@@ -49,7 +49,7 @@ export class Toolbar {
     return this.play(fetchText, recording);
   }
 
-  /** Play a finished run as soon as it has come, unless another has begun or been asked for meanwhile. */
+  /** Play a finished run once it has arrived, unless another has begun or been chosen in the meantime. */
   async play(fetchText, recording) {
     const { stage } = this;
     const { trace } = stage;
@@ -84,50 +84,37 @@ export class Toolbar {
     });
   }
 
-  wireSaving() {
-    const on = (role, act) =>
-      this.roles[role].addEventListener("click", async () => {
-        this.roles["save-menu"].open = false;
-        try {
-          this.tell(await act(this.stage.trace));
-        } catch (error) {
-          this.tell(`That did not work: ${error.message}.`);
-        }
-      });
-    on("save-trace", (trace) => this.saveTrace(trace));
-    on("save-page", (trace) => this.savePage(trace));
-    on("copy-image", () => this.copyImage());
-    on("copy-link", (trace) => this.copyLink(trace));
-  }
-
-  saveTrace(trace) {
-    saveFile(`${fileStem(trace.start.run)}.json`, "application/json", JSON.stringify(trace.file()));
-    return "Trace saved.";
+  async share(role) {
+    this.roles["save-menu"].open = false;
+    const { trace, recording } = this.stage;
+    const { run } = trace.start;
+    try {
+      if (role === "save-trace") saveFile(`${fileStem(run)}.json`, "application/json", JSON.stringify(trace.file()));
+      else if (role === "save-page") await this.savePage(trace);
+      else if (role === "copy-link") await navigator.clipboard.writeText(linkTo(location.href, run, recording));
+      const done = { "save-trace": "Trace saved.", "save-page": "Page saved; it replays offline.", "copy-link": "Link copied." };
+      this.tell(done[role] ?? (await this.copyImage(run)));
+    } catch (error) {
+      this.tell(`Not done: ${error.message}. Try again.`);
+    }
   }
 
   async savePage(trace) {
     const response = await fetch(new URL("player.html", this.base));
-    if (!response.ok) throw new Error(`the server gave status ${response.status}`);
+    if (!response.ok) throw new Error(`the server returned status ${response.status}`);
     saveFile(`${fileStem(trace.start.run)}.html`, "text/html", offlinePage(await response.text(), trace.events));
-    return "Page saved; it replays with no internet.";
   }
 
-  async copyImage() {
-    const { run } = this.stage.trace.start;
-    const picture = await pictureOf(this.stage.root, `${runWords(run)} ${run.started_at.slice(0, 10)}.`);
+  /** Copy a picture of the run, or save it if the browser refuses; returns what was done. */
+  async copyImage(run) {
+    const picture = await pictureOf(this.stage.root, `${named(settingWords(run))} ${run.started_at.slice(0, 10)}.`);
     try {
       await navigator.clipboard.write([new ClipboardItem({ "image/png": picture })]);
       return "Image copied.";
     } catch {
-      saveFile(`${fileStem(this.stage.trace.start.run)}.png`, "image/png", picture);
-      return "This browser does not let pages copy images, so it was saved as a file.";
+      saveFile(`${fileStem(run)}.png`, "image/png", picture);
+      return "Image saved as a file; this browser cannot copy images.";
     }
-  }
-
-  async copyLink(trace) {
-    const link = linkTo(location.href, trace.start.run, this.stage.recording);
-    await navigator.clipboard.writeText(link);
-    return "Link copied.";
   }
 
   tell(words) {
@@ -135,7 +122,7 @@ export class Toolbar {
     this.roles.told.textContent = words;
   }
 
-  // Larger and with the settings put away: for a class room. The rest of the page follows by a class of the body.
+  // Larger and without the settings, for a classroom; the rest of the page follows a class of the body.
   wireProjector() {
     const { projector } = this.roles;
     projector.checked = recall(PROJECTOR_KEY) === "on";

@@ -1,5 +1,5 @@
-// A run as the browser has it: the events that came, and when on the lanes' clocks each round happened.
-// Figures are the server's (`totals` of every round); nothing here counts or computes one. No DOM.
+// A run in the browser: its events, and the time of each round on its lane's clock. The server computes all figures
+// (`totals` of every round). No DOM.
 
 export const SPECULATIVE = "speculative";
 export const BASELINE = "baseline";
@@ -7,9 +7,9 @@ export const DRAFT = "draft";
 const COMPARISONS = new Set(["speedup", "speedup_end_to_end", "identical", "divergence", "divergence_gap", "draft_alone_departs"]);
 
 /**
- * One lane's rounds in order. Each entry is
- * `{ lane, round, totals, from, draftEnd, verifyEnd, to, allEnded }`: the round, the figures after it, its phases in
- * seconds since the run began (prompt processing included), and when it and all that arrived before it have ended.
+ * The rounds of a lane in order, as entries `{ lane, round, totals, from, draftEnd, verifyEnd, to, allEnded }`: the
+ * round, the figures after it, its phases in seconds since the start of the run (with prefill), and the time at which
+ * this round and all that arrived before it have ended.
  */
 class LaneTrace {
   constructor() {
@@ -29,7 +29,7 @@ class LaneTrace {
     this.done = Boolean(round.finish);
   }
 
-  /** How many rounds have ended by `time`. */
+  /** The number of rounds that have ended by `time`. */
   settledBy(time) {
     let low = 0;
     let high = this.entries.length;
@@ -41,7 +41,7 @@ class LaneTrace {
     return low;
   }
 
-  /** `{ settled, proposed, verifying }`: rounds ended, tokens of the next one drafted, and whether they are with the target. */
+  /** `{ settled, proposed, verifying }`: rounds ended, draft tokens of the next one, and whether the target verifies them. */
   stateAt(time) {
     const settled = this.settledBy(time);
     const next = this.entries[settled];
@@ -61,12 +61,12 @@ export class Trace {
     this.end = null;
     this.closed = false;
     this.events = [];
-    this.moment = ""; // what `momentTotals` is for: rounds ended in each lane, and whether the run has
+    this.moment = ""; // of `momentTotals`: the rounds ended in each lane, and the end event
     this.momentEnd = null;
     this.momentTotals = null;
   }
 
-  /** Take in one event of the stream; progress and error events are not part of a run. */
+  /** Take an event of the run; progress and error events do not belong to it. */
   take(event) {
     this.events.push(event);
     if (event.type === "start") {
@@ -84,11 +84,6 @@ export class Trace {
     }
   }
 
-  /** Nothing more will come. */
-  close() {
-    this.closed = true;
-  }
-
   entries(lane) {
     return this.lanes.get(lane)?.entries ?? [];
   }
@@ -99,9 +94,9 @@ export class Trace {
   }
 
   /**
-   * The figures at `time`; null before the first verdict. A lane's own are those sent with its latest round that has
-   * ended; what compares lanes is of the latest round by which all that had arrived has ended. So none of them knows
-   * of a round that is still under way, though the engine had finished it when it sent them.
+   * The figures at `time`; null before the first verdict. A lane's own figures come with its latest ended round, the
+   * comparisons with the latest round by which all earlier arrivals have ended: none includes a round that is not shown
+   * yet.
    */
   totalsAt(time) {
     const settled = [...this.lanes.values()].map((lane) => lane.settledBy(time));
@@ -123,7 +118,7 @@ export class Trace {
     return totals;
   }
 
-  /** The latest arrival that has ended by `time` together with all before it. */
+  /** The latest arrival that has ended by `time`, with all before it. */
   commonAt(time) {
     let [low, high] = [0, this.arrived.length];
     while (low < high) {
@@ -134,7 +129,7 @@ export class Trace {
     return this.arrived[low - 1];
   }
 
-  /** What the engine is doing at `time`: "draft", "verify", "verdict" or null. */
+  /** The phase of the engine at `time`: "draft", "verify", "verdict" or null. */
   phaseAt(time) {
     const lane = this.lanes.get(SPECULATIVE);
     if (!lane) return null;
@@ -142,11 +137,11 @@ export class Trace {
     const next = lane.entries[settled];
     if (!next || time < next.from) return settled && !lane.done ? "verdict" : null;
     if (verifying || !next.round.drafted.length) return "verify";
-    // Between a verdict and the first token of the next draft there is only the draft model's first step.
+    // After a verdict, until the draft model's first step ends.
     return proposed || !settled ? "draft" : "verdict";
   }
 
-  /** How far both lanes are known: a lane that still runs holds the others back. */
+  /** The time up to which all lanes are known: a lane that still runs limits the others. */
   frontier() {
     const lanes = [...this.lanes.values()];
     const open = this.closed ? [] : lanes.filter((lane) => !lane.done);
@@ -154,26 +149,26 @@ export class Trace {
     return open.length ? Math.min(...clocks) : Math.max(0, ...clocks);
   }
 
-  /** How many seconds the run will have taken at its end, about; null where nothing tells. */
+  /** The expected length of the run in seconds, or null. */
   expectedSeconds() {
     if (this.closed) return this.frontier() || null;
     const { config, calibration } = this.start?.run ?? {};
     return calibration ? config.max_new_tokens * calibration.step_s : null;
   }
 
-  /** Moments a step by phase stops at: draft complete, with the target, verdict. */
+  /** The stops of a step by phase: draft complete, verification complete, verdict. */
   phaseStops() {
     return this.entries(SPECULATIVE).flatMap(({ round, draftEnd, verifyEnd, to }) =>
       round.drafted.length ? [draftEnd, verifyEnd, to] : [to],
     );
   }
 
-  /** Moments a step by round stops at. */
+  /** The stops of a step by round. */
   roundStops() {
     return this.entries(SPECULATIVE).map(({ to }) => to);
   }
 
-  /** The trace file of this run: what `Run.to_json` writes. */
+  /** The trace file of this run, as Python writes it. */
   file() {
     const lanes = {};
     for (const [name, lane] of this.lanes) lanes[name] = { rounds: lane.entries.map(({ round }) => round) };
@@ -184,7 +179,7 @@ export class Trace {
   }
 }
 
-// Whose totals know the figure `name` at a moment, and nothing that comes later.
+// The totals that have the figure `name` at a moment and nothing later.
 function sourceOf(name, sent, common) {
   if (COMPARISONS.has(name)) return common;
   if (name.startsWith("baseline_")) return sent[BASELINE];

@@ -1,143 +1,219 @@
-// What happened to a token, in words and figures, for tooltips and the microscope. Pure; no DOM.
-
-import { sourceOf, whoDrafts } from "./drafters.js";
-import { percent } from "./percent.js";
-import { isPiece, isWatched, serverWords, watchedEmission, watchedFigures, watchedVerdict } from "./watched.js";
+// What happened to a token, a round or a run, in words and figures. No DOM.
 
 export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
+const RULE_SENTENCES = {
+  greedy: "Greedy: a draft token is accepted if it is the target's first choice.",
+  rejection: "Rejection sampling: a draft token is accepted with probability min(1, p/q).",
+  "shared-noise": "Shared noise: a draft token is accepted if the target, with the same noise, picks it too.",
+};
+const SERVER = "server"; // the drafter of runs of watched servers, in Python's table
+const UNKNOWN_TOKEN = "The server does not report which token it was.";
+const MIN_FRACTION = 0.05; // below it the time left cannot be estimated
+const COARSE_S = 20; // longer waits are rounded to five seconds
 
-/** A plain figure with three significant digits. */
+let drafters = {};
+
+/** Set Python's table of drafters, once, before anything is shown: `{ name: { who, source } }`. */
+export function learnDrafters(table) {
+  drafters = table;
+}
+
+/** The source of a copied draft, as a clause; undefined for a drafter that computes probabilities. */
+function sourceOf(drafter) {
+  return drafters[drafter]?.source || undefined;
+}
+
+/** A probability as a percentage, never rounded to 0% or 100%. */
+export function percent(value) {
+  if (value === null || value === undefined) return "unknown";
+  if (value > 0 && value < 0.001) return "<0.1%";
+  if (value < 1 && value >= 0.9995) return ">99.9%";
+  const digits = value < 0.1 || (value > 0.995 && value < 1) ? 1 : 0;
+  return `${(100 * value).toFixed(digits)}%`;
+}
+
+/** A figure with three decimals. */
 export function decimal(value) {
   if (value === null || value === undefined) return "–";
   if (value > 0 && value < 0.001) return "<0.001";
   return value.toFixed(3);
 }
 
-/** Whether the draft came without probabilities of its own. */
+/** A share in whole percent; "–" if it is not defined. */
+export function share(value) {
+  return value === null || value === undefined ? "–" : `${Math.round(100 * value)}%`;
+}
+
+/** A speedup, such as 1.37×; "–" if it is not defined. */
+export function times(value) {
+  return value === null || value === undefined ? "–" : `${value.toFixed(2)}×`;
+}
+
+/** Whether a speedup reads as less than 1.00×. */
+export function isSlower(speedup) {
+  return speedup !== null && Number(speedup.toFixed(2)) < 1;
+}
+
+/** A speedup as a comparison. */
+export function speedWords(speedup) {
+  return isSlower(speedup) ? `slower: ${times(speedup)} the speed of the target alone` : `${times(speedup)} the speed`;
+}
+
+/** ", about 12 s left" for a job `elapsed` seconds after its start; "" while that is unknown. */
+export function timeLeft(fraction, elapsed) {
+  if (fraction < MIN_FRACTION || fraction >= 1) return "";
+  const seconds = (elapsed * (1 - fraction)) / fraction;
+  const shown = seconds > COARSE_S ? 5 * Math.round(seconds / 5) : Math.max(1, Math.round(seconds));
+  return `, about ${shown} s left`;
+}
+
+/** Whether the draft was copied and has no probabilities of its own. */
 export function isCopied(round) {
   return sourceOf(round.drafted_by) !== undefined;
 }
 
-/** The status a reader sees: the one refused token has a name of its own. */
+function isWatched(round) {
+  return round.drafted_by === SERVER && round.drafted.length > 0;
+}
+
+/** Whether only the text of a round is known. */
+function isPiece(round) {
+  return round.drafted_by === SERVER && !round.drafted.length;
+}
+
+/** The status a reader sees: the one rejected token has its own name. */
 export function statusName(token) {
   return token.rejected ? "rejected" : token.status;
 }
 
-/** The status of the target's own token as it is shown; none where nothing was drafted that it could crown or correct. */
+/** The status shown for the target's own token; "" if nothing was drafted. */
 export function ownStatus(round) {
   return round.drafted.length ? round.emission.status : "";
 }
 
-/** Why a drafted token stayed or went, under the rule that decided. */
+/** Why a draft token was accepted or discarded, under the run's rule. */
 export function verdictWords(token, round, rule) {
   if (isWatched(round)) return watchedVerdict(token);
   if (!token.compared) {
     return round.drafted.some((other) => other.rejected)
-      ? "Drafted after the rejected token, so thrown away without a verdict."
-      : "The run ended before this token was looked at.";
+      ? "Drafted after the rejected token, so discarded without comparison."
+      : "The run ended before this token was compared.";
   }
   return { greedy: greedyVerdict, rejection: rejectionVerdict, "shared-noise": noiseVerdict }[rule](token, round);
 }
 
 function greedyVerdict(token, round) {
   const odds = bothOdds(token.raw_p, token.raw_q, round);
-  if (!token.rejected) return `${odds}: it is the target's first choice, so it stays.`;
+  if (!token.rejected) return `${odds}: the target's first choice, so accepted.`;
   const first = token.target_top[0];
-  const best = first ? ` (which has ${percent(first[1])})` : "";
-  return `${odds}: the target's first choice is another${best}, so it goes.`;
+  return `${odds}: the target's first choice is another token${first ? ` (${percent(first[1])})` : ""}, so rejected.`;
 }
 
 function rejectionVerdict(token, round) {
   const odds = bothOdds(token.p, token.q, round);
-  if (token.accept_prob >= 1) return `${odds}: no less than the draft did, so it stays for certain.`;
-  const said = token.rejected ? "no" : "yes";
-  return `${odds}: accepted with probability ${decimal(token.accept_prob)}; the coin (${decimal(token.u)}) said ${said}.`;
+  if (token.accept_prob >= 1) return `${odds}: p ≥ q, so always accepted.`;
+  const verdict = token.rejected ? "rejected" : "accepted";
+  return `${odds}: accepted with probability ${decimal(token.accept_prob)}; random number ${decimal(token.u)}, so ${verdict}.`;
 }
 
 function noiseVerdict(token, round) {
   const odds = bothOdds(token.p, token.q, round);
   return token.rejected
-    ? `${odds}: with the same noise the target picks another token, so it goes.`
-    : `${odds}: with the same noise the target picks it too, so it stays.`;
+    ? `${odds}: with the same noise the target picks another token, so rejected.`
+    : `${odds}: with the same noise the target picks the same token, so accepted.`;
 }
 
 function bothOdds(p, q, round) {
-  const drafted = sourceOf(round.drafted_by) ?? `the draft ${percent(q)}`;
-  return `The target gave this ${percent(p)}, ${drafted}`;
+  return `Target ${percent(p)}, ${sourceOf(round.drafted_by) ?? `draft ${percent(q)}`}`;
 }
 
-/** Where the target's own token came from. */
+function watchedVerdict(token) {
+  if (token.status === "accepted") return `The server's target accepted this draft token.${watchedOdds(token.raw_p)}`;
+  return `${token.rejected ? "The first rejected token." : "Discarded after the rejected token."} ${UNKNOWN_TOKEN}`;
+}
+
+function watchedOdds(p) {
+  return p === null ? "" : ` Target probability ${percent(p)}.`;
+}
+
+/** How the target chose its own token of a round. */
 export function emissionWords(emission, round, rule) {
-  if (emission.prob === null) return watchedEmission(emission, round);
-  if (!round.drafted.length) return `One target pass, one token. ${chosenWords(emission, rule)}`;
+  const count = round.drafted.length;
+  if (emission.prob === null) return watchedEmission(emission, round) + watchedOdds(emission.raw_prob);
+  if (!count) return `One target pass, one token. ${choiceWords(emission, rule)}`;
   if (emission.status === "bonus") {
-    const all = round.drafted.length === 1 ? "The drafted token stood" : `All ${round.drafted.length} drafted tokens stood`;
-    return `${all}; the same pass gives one more token for free. ${chosenWords(emission, rule)}`;
+    return `${allAccepted(count)}; the same pass adds one more. ${choiceWords(emission, rule)}`;
   }
   if (rule === "rejection") {
-    return `Drawn from the residual (p − q)+, what the target wants more than the draft. Its mass, ${decimal(emission.residual_mass)}, was the chance of a rejection here; this token has ${percent(emission.prob)} of it.`;
+    return `Drawn from the residual distribution (p − q)+. Its mass ${decimal(emission.residual_mass)} was the rejection probability here; this token has ${percent(emission.prob)} of it.`;
   }
-  return `The target's own choice in place of the rejected token. ${chosenWords(emission, rule)}`;
+  return `The target's token in place of the rejected one. ${choiceWords(emission, rule)}`;
 }
 
-function chosenWords(emission, rule) {
-  if (rule === "greedy") return `Its first choice, with ${percent(emission.raw_prob)}.`;
-  if (rule === "rejection") return `Drawn from p, where it has ${percent(emission.prob)}.`;
-  return `The largest log p + noise; p is ${percent(emission.prob)}.`;
+function allAccepted(count) {
+  return count === 1 ? "The draft token was accepted" : `All ${count} draft tokens were accepted`;
+}
+
+function choiceWords(emission, rule) {
+  if (rule === "greedy") return `Its first choice, with probability ${percent(emission.raw_prob)}.`;
+  if (rule === "rejection") return `Drawn from p, with probability ${percent(emission.prob)}.`;
+  return `The largest log p + noise; its probability is ${percent(emission.prob)}.`;
+}
+
+function watchedEmission(emission, round) {
+  if (isPiece(round)) return "A piece of the text. The server does not report which of its tokens were drafted.";
+  if (!round.drafted.length) return "One target pass without a draft, one token.";
+  if (emission.status === "bonus") return `${allAccepted(round.drafted.length)}; the same pass added one more.`;
+  return "The target's token in place of the rejected one.";
 }
 
 /** One round in a sentence. */
 export function roundWords(round) {
+  if (isPiece(round)) return `Piece ${round.index + 1} of the text.`;
+  if (!round.drafted.length) return `Round ${round.index + 1}: no draft, one token by the target.`;
   const accepted = round.drafted.filter((token) => token.status === "accepted").length;
   const added = round.emission ? `, then one ${round.emission.status} token` : "";
-  if (isPiece(round)) return `Piece ${round.index + 1} of the text.`;
-  if (!round.drafted.length) return `Round ${round.index + 1}: nothing drafted, one token by the target.`;
   return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} accepted${added}.`;
 }
 
-/** The probabilities as a row of [name, figure, meaning]; under greedy they are those at temperature 1. */
+/** The probabilities of a draft token as rows `[name, figure, meaning]`; under greedy those at temperature 1. */
 export function tokenFigures(token, round, rule) {
-  if (isWatched(round)) return watchedFigures(token);
+  if (isWatched(round)) return token.raw_p === null ? [] : [["p", percent(token.raw_p), "target probability at temperature 1"]];
   const greedy = rule === "greedy";
   const figures = [];
-  if (!isCopied(round)) figures.push(["q", percent(greedy ? token.raw_q : token.q), "draft's probability"]);
-  figures.push(["p", percent(greedy ? token.raw_p : token.p), "target's probability"]);
+  if (!isCopied(round)) figures.push(["q", percent(greedy ? token.raw_q : token.q), "draft probability"]);
+  figures.push(["p", percent(greedy ? token.raw_p : token.p), "target probability"]);
   if (rule === "rejection") {
     const chance = token.compared ? decimal(token.accept_prob) : "not compared";
-    figures.push(["min(1, p/q)", chance, "chance to be accepted"]);
-    figures.push(["u", token.u === null ? "not drawn" : decimal(token.u), "the coin; stays if u < min(1, p/q)"]);
+    figures.push(["min(1, p/q)", chance, "acceptance probability"]);
+    figures.push(["u", token.u === null ? "not drawn" : decimal(token.u), "random number; accepted if u < min(1, p/q)"]);
   } else if (greedy) {
-    const word = !token.compared ? "not asked" : token.rejected ? "no" : "yes";
-    figures.push(["first choice?", word, "is it the target's most probable token"]);
+    const word = !token.compared ? "not compared" : token.rejected ? "no" : "yes";
+    figures.push(["first choice?", word, "whether it is the target's most probable token"]);
   } else {
-    figures.push(["noise g", decimal(token.noise), "Gumbel noise of this token here"]);
+    figures.push(["noise g", decimal(token.noise), "Gumbel noise of this token at this position"]);
   }
   return figures;
 }
 
-/** What verifies the drafts, in a sentence. */
-export function ruleWords({ rule, k, temperature }) {
-  const rules = {
-    greedy: "greedy: a drafted token stays while it is the target's first choice",
-    rejection: "rejection sampling: a drafted token stays with probability min(1, p/q)",
-    "shared-noise": "shared noise: a drafted token stays while the target, given the same noise, picks it too",
-  };
-  return `Rule: ${rules[rule]}. k = ${k}, temperature ${temperature}.`;
-}
-
-/** Where a round's time went. */
+/** How long the parts of a round took. */
 export function timeWords({ draft_s: draft, verify_s: verify, other_s: rest }) {
   const time = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
-  if (!draft && !verify) return `${time(rest)} in all`; // of a watched server, which tells no more
+  if (!draft && !verify) return `${time(rest)} in all`; // a watched server reports no more
   return `draft ${time(draft)}, target pass ${time(verify)}, rest ${time(rest)}`;
 }
 
-/** Under which rule a run is verified, and who runs where. */
+/** The rule, the settings and the models of a run. */
 export function settingWords(run) {
-  return run.watched ? serverWords(run) : `${ruleWords(run.config)} ${pairWords(run)}`;
+  const { watched, pair, config } = run;
+  if (watched) {
+    return `Watching ${watched.server}: ${watched.engine} with ${pair.target}, temperature ${config.temperature}. The server drafts and verifies by its own rules.`;
+  }
+  return `${RULE_SENTENCES[config.rule]} k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
 }
 
-/** Who runs where, in a sentence. */
+/** The models of a run and where they run, in a sentence. */
 export function pairWords({ pair, precision, device, config }) {
-  return `Target ${pair.target}, drafts by ${whoDrafts(config.drafter, pair.draft)}; ${precision} on ${device}.`;
+  const drafter = (drafters[config.drafter]?.who ?? "{draft}").replace("{draft}", `the ${pair.draft}`);
+  return `Target ${pair.target}, drafts by ${drafter}; ${precision} on ${device}.`;
 }

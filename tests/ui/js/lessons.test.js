@@ -1,10 +1,45 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { lessonIn } from "../../../specdemo/ui/static/lessons.js";
+import { lessonIn, Tasks } from "../../../specdemo/ui/static/lessons.js";
 
 test("an address names a lesson that there is, or the first", () => {
   const names = ["1", "2", "3", "quiz"];
   const asked = ["?lesson=3", "?lesson=quiz", "?lesson=0", "?lesson=7", "?lesson=2.5", "?lesson=<b>", ""];
   assert.deepEqual(asked.map((search) => lessonIn(search, names)), [2, 3, 0, 0, 0, 0, 0]);
+});
+
+const MOMENT = { recording: null, focus: undefined, ended: false, settled: 0, round: null, departure: false };
+const lucky = { drafted: [{ status: "discarded", accept_prob: 0.5 }, { status: "accepted", accept_prob: 0.4 }] };
+const certain = { drafted: [{ status: "accepted", accept_prob: 1 }, { status: "discarded", accept_prob: 0.2 }] };
+
+/** The lesson's task -> a moment that does it, and moments that come near. */
+const CASES = {
+  1: [{ recording: "five", focus: "baseline", ended: true }, { recording: "five", focus: "baseline" }, { recording: "five", ended: true }, { recording: "email", focus: "baseline", ended: true }],
+  2: [{ recording: "five", focus: "speculative", settled: 1 }, { recording: "five", focus: "speculative" }, { recording: "five", focus: "baseline", settled: 3 }, { recording: "email", settled: 1 }],
+  3: [{ recording: "editor", round: certain }, { recording: "editor", ended: true }, { recording: "five", round: certain }],
+  4: [{ recording: "story-sampled", round: lucky }, { recording: "story-sampled", round: certain }, { recording: "story-sampled", ended: true }],
+  6: [{ departure: true }, { recording: "draft-alone", ended: true }],
+};
+
+for (const [lesson, [done, ...near]] of Object.entries(CASES)) {
+  test(`the task of lesson ${lesson} is done by what it asks for and by nothing near it`, () => {
+    const tasks = new Tasks([]);
+    for (const part of near) assert.equal(tasks.take(lesson, { ...MOMENT, ...part }), false);
+    assert.equal(tasks.take(lesson, { ...MOMENT, ...done }), true);
+    assert.deepEqual([...tasks.done], [lesson]);
+    assert.equal(tasks.take(lesson, { ...MOMENT, ...done }), false, "it is done once");
+  });
+}
+
+test("the fifth lesson asks for both of its runs", () => {
+  const tasks = new Tasks([]);
+  const ended = (recording) => tasks.take("5", { ...MOMENT, recording, ended: true });
+  assert.deepEqual(["email", "email", "code", "too-long"].map(ended), [false, false, false, true]);
+});
+
+test("what was done at another visit stays done, and a page without a task has none", () => {
+  const tasks = new Tasks(["6"]);
+  assert.equal(tasks.take("6", { ...MOMENT, departure: true }), false);
+  assert.equal(tasks.take("quiz", { ...MOMENT, departure: true }), false);
 });

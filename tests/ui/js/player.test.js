@@ -1,8 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { setModelsRun } from "../../../specdemo/ui/static/processor.js";
-import { FIT_S, Player } from "../../../specdemo/ui/static/player.js";
+import { commandOf, FIT_S, Player, setModelsRun } from "../../../specdemo/ui/static/player.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, smallTrace, START } from "./made.js";
 
@@ -44,7 +43,7 @@ function playing(trace, pace = 1) {
 
 const closed = () => {
   const trace = smallTrace();
-  trace.close();
+  trace.closed = true;
   return trace;
 };
 const near = (left, right) => assert.ok(Math.abs(left - right) < 1e-9, `${left} is not ${right}`);
@@ -160,4 +159,48 @@ test("seeking stays within what has come", () => {
   near(player.time, 4.4);
   player.seek(-3);
   near(player.time, 0);
+});
+
+const PLAIN = { shiftKey: false, ctrlKey: false, altKey: false, metaKey: false };
+
+/** A place on the page that only knows whether it is, or lies in, an element of this tag name or selector. */
+function within(...kinds) {
+  const lists = (places) => places.split(/,\s*(?![^(]*\))/);
+  return { closest: (places) => (lists(places).some((place) => kinds.includes(place)) ? {} : null) };
+}
+
+const press = (key, target = within(), more = {}) => commandOf({ ...PLAIN, key, target, ...more });
+
+test("keys play, step by phase and by round, and go to the ends", () => {
+  assert.equal(press(" "), "play");
+  assert.equal(press("ArrowLeft"), "phase-back");
+  assert.equal(press("ArrowRight"), "phase-on");
+  assert.equal(press("ArrowLeft", within(), { shiftKey: true }), "round-back");
+  assert.equal(press("ArrowRight", within(), { shiftKey: true }), "round-on");
+  assert.equal(press("Home"), "to-start");
+  assert.equal(press("End"), "to-end");
+  assert.equal(press("?", within(), { shiftKey: true }), "help");
+  assert.equal(press("x"), undefined);
+  assert.equal(press("Home", within(), { shiftKey: true }), undefined);
+});
+
+test("a modifier is somebody else's", () => {
+  for (const modifier of ["ctrlKey", "altKey", "metaKey"]) {
+    for (const key of [" ", "ArrowLeft", "?"]) assert.equal(press(key, within(), { [modifier]: true }), undefined);
+  }
+});
+
+test("nothing happens while one types", () => {
+  for (const field of ["textarea", "select", "dialog"]) {
+    for (const key of [" ", "ArrowLeft", "Home", "?"]) assert.equal(press(key, within(field)), undefined, field);
+  }
+});
+
+test("a key that has work where the focus is keeps it, others do theirs", () => {
+  assert.equal(press(" ", within("button")), undefined);
+  assert.equal(press("ArrowRight", within("button")), "phase-on");
+  assert.equal(press("?", within("button")), "help");
+  assert.equal(press("ArrowRight", within("[role=slider]")), undefined);
+  assert.equal(press(" ", within("[role=slider]")), "play");
+  assert.equal(press("ArrowRight", within(".sd-text")), undefined);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { plotText } from "../../../specdemo/ui/static/single_chart.js";
+import { plotText } from "../../../specdemo/ui/static/plotly_chart.js";
 import { bandOf, figureWords, fillBars, probability, rowWords, startWords } from "../../../specdemo/ui/static/proof.js";
 
 const SAMPLES = {
@@ -28,8 +28,8 @@ function figure() {
 test("an audited prompt is identical, or parts somewhere, with the gap as far as it is known", () => {
   assert.deepEqual(rowWords({ identical: true, divergence: null, gap: null }), { same: true, words: "identical" });
   const apart = { identical: false, divergence: 16, gap: 0.0123 };
-  assert.deepEqual(rowWords(apart), { same: false, words: "part at token 17, where the target's top two are 1.2% apart" });
-  assert.equal(rowWords({ ...apart, gap: null }).words, "part at token 17");
+  assert.deepEqual(rowWords(apart), { same: false, words: "differ at token 17; the target's top two tokens are 1.2% apart" });
+  assert.equal(rowWords({ ...apart, gap: null }).words, "differ at token 17");
 });
 
 test("a p-value is written as exactly as makes sense", () => {
@@ -60,16 +60,16 @@ test("figures are the server's, and unknown ones are dashes", () => {
   assert.equal(words.total_variation, "0.066");
   assert.equal(words.alpha, "58%");
   assert.equal(words.p_value, "–");
-  assert.match(words["p-words"], /known when all is drawn$/);
+  assert.match(words["p-words"], /known at the end$/);
   assert.equal(words.passes_saved, "13,899");
   assert.equal(words["drawn-words"], "draws of 2,000 each way, in 11.4 s");
-  assert.equal(words["passes-words"], "passes looked up, 47 computed");
-  assert.equal(words["band-words"], "chance alone makes about 0.070, seldom over 0.093");
+  assert.equal(words["passes-words"], "cached target passes, 47 computed");
+  assert.equal(words["band-words"], "by chance alone about 0.070, rarely over 0.093");
   const judged = figureWords({ ...SAMPLES, p_value: 0.45 }, { rule: "true-rule", significance: 0.0001 });
-  assert.equal(judged["p-words"], "χ² p-value; under 0.0001 they differ");
+  assert.equal(judged["p-words"], "χ² p-value; below 0.0001 they differ");
   const none = figureWords({ drawn: 0, draws: 10 }, { rule: "accept-everything" });
   assert.deepEqual([none.total_variation, none.alpha, none.passes_saved], ["–", "–", "–"]);
-  assert.match(none["alpha-words"], /, as this rule has it$/);
+  assert.match(none["alpha-words"], / under this rule$/);
 });
 
 test("each way fills its bars, names in their places, and the rest is one pair", () => {

@@ -1,11 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { settingsOf } from "../../../specdemo/ui/static/classlink.js";
-import { questionIn } from "../../../specdemo/ui/static/quiz.js";
-import { judge, restored } from "../../../specdemo/ui/static/quiz_answers.js";
-import { resultOf } from "../../../specdemo/ui/static/quiz_run.js";
-import { scoreWords } from "../../../specdemo/ui/static/quiz_words.js";
+import { settingsOf } from "../../../specdemo/ui/static/lessons.js";
+import { questionIn, restored, resultOf } from "../../../specdemo/ui/static/quiz.js";
+import { judge, scoreWords } from "../../../specdemo/ui/static/quiz_cards.js";
 import { classLink } from "../../../specdemo/ui/static/share.js";
 
 const SIDE = { label: "a", figures: [{ label: "S", value: 1, text: "1.00×" }] };
@@ -18,7 +16,7 @@ test("a prediction is right, wrong, or cannot be judged", () => {
 
 test("the score counts what was called", () => {
   const answers = [answer(0, 0), answer(1, 0), answer(2, null)];
-  assert.equal(scoreWords([], 3), "Nothing answered yet");
+  assert.equal(scoreWords([], 3), "No answers yet");
   assert.equal(scoreWords(answers.slice(0, 2), 3), "1 of 2 predicted");
   assert.equal(scoreWords(answers, 3), "All done: 1 of 2 predicted, 1 too close to call");
 });

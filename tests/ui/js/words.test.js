@@ -1,9 +1,18 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { learnDrafters } from "../../../specdemo/ui/static/drafters.js";
-import { decimal, emissionWords, ownStatus, pairWords, roundWords, tokenFigures, verdictWords } from "../../../specdemo/ui/static/words.js";
-import { percent } from "../../../specdemo/ui/static/percent.js";
+import {
+  decimal,
+  emissionWords,
+  learnDrafters,
+  ownStatus,
+  pairWords,
+  percent,
+  roundWords,
+  timeLeft,
+  tokenFigures,
+  verdictWords,
+} from "../../../specdemo/ui/static/words.js";
 import { own, round, token } from "./made.js";
 
 learnDrafters({
@@ -18,31 +27,31 @@ test("no probability is rounded to a wrong certainty", () => {
   assert.deepEqual([0, 0.00001, 0.25, null].map(decimal), ["0.000", "<0.001", "0.250", "–"]);
 });
 
-test("under rejection the verdict tells odds, chance and coin", () => {
+test("under rejection the verdict has both probabilities and the random number", () => {
   const drafted = round(0, ["rejected"]);
   const refused = token(1, "rejected", { p: 0.03, q: 0.61, accept_prob: 0.049, u: 0.2 });
   assert.equal(
     verdictWords(refused, drafted, "rejection"),
-    "The target gave this 3.0%, the draft 61%: accepted with probability 0.049; the coin (0.200) said no.",
+    "Target 3.0%, draft 61%: accepted with probability 0.049; random number 0.200, so rejected.",
   );
   const kept = token(1, "accepted", { p: 0.3, q: 0.6, accept_prob: 0.5, u: 0.2 });
-  assert.match(verdictWords(kept, drafted, "rejection"), /the coin \(0\.200\) said yes\.$/);
+  assert.match(verdictWords(kept, drafted, "rejection"), /random number 0\.200, so accepted\.$/);
   const certain = token(1, "accepted", { p: 0.8, q: 0.6, accept_prob: 1, u: 0.9 });
-  assert.match(verdictWords(certain, drafted, "rejection"), /stays for certain/);
+  assert.match(verdictWords(certain, drafted, "rejection"), /always accepted/);
 });
 
-test("under greedy it tells whether the token was the target's first choice", () => {
+test("under greedy the verdict names the target's first choice", () => {
   const facts = { raw_p: 0.03, raw_q: 0.61, target_top: [[7, 0.41]] };
-  assert.match(verdictWords(token(1, "rejected", facts), round(0, []), "greedy"), /another \(which has 41%\)/);
-  assert.match(verdictWords(token(1, "accepted", facts), round(0, []), "greedy"), /first choice, so it stays/);
+  assert.match(verdictWords(token(1, "rejected", facts), round(0, []), "greedy"), /another token \(41%\), so rejected/);
+  assert.match(verdictWords(token(1, "accepted", facts), round(0, []), "greedy"), /first choice, so accepted/);
 });
 
-test("under shared noise it tells whether the same noise picks the same token", () => {
+test("under shared noise the verdict says whether the target picks the same token", () => {
   assert.match(verdictWords(token(1, "rejected"), round(0, []), "shared-noise"), /picks another token/);
-  assert.match(verdictWords(token(1, "accepted"), round(0, []), "shared-noise"), /picks it too/);
+  assert.match(verdictWords(token(1, "accepted"), round(0, []), "shared-noise"), /picks the same token, so accepted/);
 });
 
-test("a token without a verdict says why", () => {
+test("a token that was not compared has the reason", () => {
   const fell = token(1, "discarded");
   assert.match(verdictWords(fell, round(0, ["rejected", "discarded"]), "greedy"), /after the rejected token/);
   assert.match(verdictWords(fell, round(0, ["accepted", "discarded"]), "greedy"), /run ended/);
@@ -58,9 +67,9 @@ test("a copied token has no draft probability", () => {
 test("a correction under rejection names the residual, elsewhere the target's choice", () => {
   const corrected = own(5, "corrected", { prob: 0.4, residual_mass: 0.427, raw_prob: 0.41 });
   const drafted = round(0, ["rejected"]);
-  assert.match(emissionWords(corrected, drafted, "rejection"), /0\.427, was the chance of a rejection here; this token has 40% of it/);
-  assert.match(emissionWords(corrected, drafted, "greedy"), /own choice .* with 41%/);
-  assert.match(emissionWords(own(5, "bonus"), round(0, ["accepted", "accepted"]), "rejection"), /^All 2 drafted tokens stood/);
+  assert.match(emissionWords(corrected, drafted, "rejection"), /0\.427 was the rejection probability here; this token has 40% of it/);
+  assert.match(emissionWords(corrected, drafted, "greedy"), /in place of the rejected one\. .* probability 41%/);
+  assert.match(emissionWords(own(5, "bonus"), round(0, ["accepted", "accepted"]), "rejection"), /^All 2 draft tokens were accepted/);
   assert.match(emissionWords(own(5, "bonus"), round(0, []), "greedy"), /^One target pass, one token/);
 });
 
@@ -73,10 +82,10 @@ test("figures fit the rule", () => {
 
 test("a round is one sentence", () => {
   assert.equal(roundWords(round(2, ["accepted", "rejected"])), "Round 3: 1 of 2 accepted, then one corrected token.");
-  assert.equal(roundWords(round(0, [])), "Round 1: nothing drafted, one token by the target.");
+  assert.equal(roundWords(round(0, [])), "Round 1: no draft, one token by the target.");
 });
 
-test("who drafts is said by the table, the draft model by its name, and a kind of tomorrow is no error", () => {
+test("Python's table names the drafter; an unknown drafter is no error", () => {
   const about = (drafter) =>
     pairWords({ pair: { target: "T", draft: "small draft" }, precision: "bf16", device: "a CPU", config: { drafter } });
   assert.equal(about("prompt-lookup"), "Target T, drafts by prompt lookup; bf16 on a CPU.");
@@ -84,14 +93,23 @@ test("who drafts is said by the table, the draft model by its name, and a kind o
   assert.equal(about("of tomorrow"), "Target T, drafts by the small draft; bf16 on a CPU.");
 });
 
-test("without a draft the target's token is plain on screen, whatever the trace calls it", () => {
+test("without a draft the target's token has no status on the page", () => {
   assert.equal(ownStatus(round(0, [])), "");
   assert.equal(ownStatus(round(0, ["accepted"])), "bonus");
   assert.equal(ownStatus(round(0, ["rejected"])), "corrected");
 });
 
-test("the chance of a token that was not compared is not told", () => {
+test("a token that was not compared has no acceptance probability", () => {
   const chance = (how) => tokenFigures(token(1, how, { accept_prob: 1 }), round(0, ["rejected", "discarded"]), "rejection")[2][1];
   assert.equal(chance("discarded"), "not compared");
   assert.equal(chance("rejected"), "1.000");
+});
+
+test("what is left is told as soon as it can be, coarsely where it is long", () => {
+  assert.equal(timeLeft(0, 3), "");
+  assert.equal(timeLeft(0.04, 3), "");
+  assert.equal(timeLeft(0.25, 31), ", about 95 s left");
+  assert.equal(timeLeft(0.5, 7.4), ", about 7 s left");
+  assert.equal(timeLeft(0.99, 1), ", about 1 s left");
+  assert.equal(timeLeft(1, 60), "");
 });

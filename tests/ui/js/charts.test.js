@@ -1,16 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import {
-  acceptancePoints,
-  axisReach,
-  BAR_GAP,
-  positionPoints,
-  racePoints,
-  ratePoints,
-  speedupPoints,
-  timePoints,
-} from "../../../specdemo/ui/static/plot_points.js";
+import { acceptancePoints, axisReach, BAR_GAP, positionPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/charts.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, START, TOTALS } from "./made.js";
 
@@ -36,16 +27,6 @@ test("bars are accepted and discarded tokens; marks stand over the rounds of the
     discarded: { x: [1, 2, 3, 4], y: [2, 0, 0, 1] },
     corrected: { x: [1], y: [3.5] },
     bonus: { x: [2], y: [1.5] },
-  });
-});
-
-test("lines over rounds are the figures sent with them; null stays a gap", () => {
-  const entries = entriesOf(round(0, ["accepted"]), round(1, ["accepted"]));
-  assert.deepEqual(ratePoints(entries), { alpha: { x: [1, 2], y: [0, 0.5] }, tau: { x: [1, 2], y: [1, 2] } });
-  assert.deepEqual(speedupPoints(entries, null), {
-    speedup: { x: [1, 2], y: [null, null] },
-    theory: { x: [1, 2], y: [2, 2] },
-    "speedup-lead": { x: [2], y: [null] },
   });
 });
 
@@ -79,35 +60,6 @@ test("rounds that share a bar are shown by their means, without marks; the last 
 test("what has no point yet keeps the skeleton's blank one", () => {
   assert.deepEqual(acceptancePoints([], 0.5, EACH), { accepted: {}, discarded: {}, corrected: {}, bonus: {} });
   assert.deepEqual([timePoints(null, true), positionPoints(undefined)], [{}, {}]);
-});
-
-test("each lane races on its own clock; a lane that does not run is hidden", () => {
-  const entry = (totals) => ({ totals });
-  const points = racePoints({
-    speculative: [entry({ seconds: 1, tokens: 3, baseline_tokens: 9 }), entry({ seconds: 2, tokens: 5 })],
-    draft: [entry({ draft_alone_seconds: 0.5, draft_alone_tokens: 7 })],
-  });
-  assert.deepEqual(points.speculative, { x: [1, 2], y: [3, 5] });
-  assert.deepEqual(points["speculative-lead"], { x: [2], y: [5] });
-  assert.deepEqual(points.draft, { x: [0.5], y: [7] });
-  assert.deepEqual([points.baseline, points["baseline-lead"]], [{ visible: false }, { visible: false }]);
-  assert.deepEqual(racePoints({ baseline: [] }).baseline, {});
-});
-
-test("seconds are stacked by what they went to, with their sum in words", () => {
-  assert.deepEqual(timePoints(TOTALS, true), {
-    drafting: { x: [3, 0] },
-    verifying: { x: [1, 11] },
-    rest: { x: [0.25, 1], text: ["4.25 s", "12.0 s"] },
-  });
-  assert.deepEqual(timePoints(TOTALS, false).rest.text, ["4.25 s", "not run"]);
-});
-
-test("acceptance by place is among the compared, with the counts; none compared is a gap", () => {
-  const { x, y, text } = positionPoints(TOTALS).position;
-  assert.deepEqual(x, [1, 2, 3]);
-  assert.deepEqual(y, [0.6, 0.75, null]);
-  assert.deepEqual(text, ["12 of 20", "3 of 4", "0 of 0"]);
 });
 
 test("axes reach over all that has arrived, or at first over the target's next tokens", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { keepRun } from "../../../specdemo/ui/static/last_run.js";
+import { keepRun } from "../../../specdemo/ui/static/recordings.js";
 
 /** A browser's storage with room for so many characters. */
 function storage(t, room = Infinity) {

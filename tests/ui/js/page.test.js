@@ -1,7 +1,12 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { settingsLine } from "../../../specdemo/ui/static/settings_menu.js";
+import { settingsLine, tabIn } from "../../../specdemo/ui/static/page.js";
+
+test("the fragment of an address names a tab, or none", () => {
+  assert.equal(tabIn("#tab=lab"), "lab");
+  for (const other of ["", "#", "#lab", "#tab=", "#tab=a-b", "#x#tab=lab", "#tab=<b>"]) assert.equal(tabIn(other), null, other);
+});
 
 test("the line names the drafter as the menu does, or as it is called where the menu does not know it", () => {
   const labels = { "prompt-lookup": "prompt lookup" };

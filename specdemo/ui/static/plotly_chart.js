@@ -1,0 +1,126 @@
+// Plotly as all charts use it: loaded once, with our buttons, theme and size; and a chart on a node of its own.
+
+import { named } from "./tokens.js";
+
+/** Below this width charts take Python's `narrow` layout. */
+const NARROW_PX = 480;
+const MAX_MAGNIFIED = 1.6;
+// Plotly's default buttons include one that sends the chart to a server.
+const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
+
+let onItsWay = null;
+
+/** Load Plotly from our own server, once per page. */
+export function loadPlotly(base) {
+  if (window.Plotly) return Promise.resolve(window.Plotly);
+  onItsWay ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = new URL("plotly.min.js", base).href;
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => reject(new Error("Plotly did not load"));
+    document.head.append(script);
+  });
+  return onItsWay;
+}
+
+/** Draw a figure into `node`, or what has changed since. */
+export async function drawFigure(plotly, node, { data, layout }) {
+  await plotly.react(node, data, layout, PLOTLY_CONFIG);
+  // Plotly shifts axis titles for labels that it sometimes measures wrongly; our titles have room.
+  for (const title of node.querySelectorAll("[class^=g-y][class$=title]")) title.removeAttribute("transform");
+}
+
+/** The page's theme, the key of its figures. */
+export function pageTheme() {
+  return document.body.classList.contains("dark") ? "dark" : "light";
+}
+
+/** Set a layout's size; `narrow` holds Python's changes for a narrow chart. */
+export function fitToRoom(layout, narrow, { width, height }) {
+  Object.assign(layout, { width, height });
+  if (width < NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
+  if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
+}
+
+/** Enlarge the fonts and margins of a figure that is larger than its `design` (`width`, `height`). */
+export function magnify(figure, design) {
+  const { width, height } = figure.layout;
+  const by = Math.min(MAX_MAGNIFIED, width / design.width, height / design.height);
+  if (by > 1) enlarge(figure, by);
+}
+
+function enlarge(part, by) {
+  for (const [name, value] of Object.entries(part)) {
+    if (name === "margin") for (const side of "lrtb") value[side] = Math.round(value[side] * by);
+    else if (name === "pad") value.t *= by;
+    else if (name === "font" || name === "textfont") value.size *= by;
+    if (value && typeof value === "object") enlarge(value, by);
+  }
+}
+
+/** A chart of Python's figures on its own node; nothing is loaded before the first `show`. */
+export class Chart {
+  constructor(node, base) {
+    this.node = node;
+    this.base = base;
+    this.subject = 0;
+    new ResizeObserver(([{ contentRect }]) => {
+      this.room = contentRect;
+      this.draw();
+    }).observe(node);
+    new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
+  }
+
+  /** Show Python's `figures` by theme; `fill({ data, layout }, narrow)` may complete a copy. The zoom stays. */
+  show(figures, fill = () => {}) {
+    this.figures = figures;
+    this.fill = fill;
+    return this.draw();
+  }
+
+  /** Reset the zoom with the next figure. */
+  renew() {
+    this.subject += 1;
+  }
+
+  // During one drawing, at most one more waits: of the latest figure.
+  async draw() {
+    if (!this.figures || !this.room?.width) return;
+    this.stale = true;
+    this.drawing ??= this.drawUntilFresh();
+    await this.drawing;
+  }
+
+  async drawUntilFresh() {
+    try {
+      const plotly = await loadPlotly(this.base);
+      while (this.stale) {
+        this.stale = false;
+        await this.drawOnce(plotly);
+      }
+    } catch {
+      this.node.textContent = "The chart did not load; reload the page.";
+    } finally {
+      this.drawing = null;
+    }
+  }
+
+  async drawOnce(plotly) {
+    const figure = this.figures[pageTheme()];
+    if (!figure) return; // made for the other theme; another follows
+    const { data, layout, narrow } = structuredClone(figure);
+    layout.uirevision = this.subject;
+    fitToRoom(layout, narrow, this.room);
+    this.fill({ data, layout }, this.room.width < NARROW_PX);
+    if (!this.node.classList.contains("js-plotly-plot")) this.node.replaceChildren();
+    await drawFigure(plotly, this.node, { data, layout });
+  }
+}
+
+/** Text for Plotly: markup is taken literally, and line breaks and tabs are visible. */
+export function plotText(text, longest = Infinity) {
+  const plain = named(text.replace(/\r\n|\r/g, "\n")).replace(/\n/g, "⏎").replace(/\t/g, "⇥");
+  const letters = [...plain];
+  const shown = letters.length > longest ? `${letters.slice(0, longest - 1).join("")}…` : plain;
+  return shown.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+}
