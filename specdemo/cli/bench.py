@@ -31,7 +31,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one per line"
     )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="where the results go")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="file for the results")
     parser.add_argument("--drafters", default=RunConfig.drafter, metavar="A,B", help="default: %(default)s")
     parser.add_argument(
         "--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths (default: %(default)s)"
@@ -40,9 +40,18 @@ def add_to(commands: Any) -> None:
     parser.add_argument("--rule", **SAMPLED_RULE)
     add_run_options(parser, ["max_new_tokens", "seed"])
     parser.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
-    parser.add_argument("--repeats", type=int, default=1, metavar="R", help="runs per row; medians are kept")
-    parser.add_argument("--peers", action="store_true", help="compare with other libraries, greedily, on CPU")
-    parser.add_argument("--gguf", type=Path, metavar="FILE", help="target for llama.cpp (default: embedded)")
+    parser.add_argument(
+        "--repeats", type=int, default=1, metavar="R", help="runs per row; the table has their medians"
+    )
+    parser.add_argument(
+        "--peers", action="store_true", help="compare with other libraries, at temperature 0 on CPU"
+    )
+    parser.add_argument(
+        "--gguf",
+        type=Path,
+        metavar="FILE",
+        help="the target as a GGUF file for llama.cpp (default: embedded)",
+    )
     add_pair_options(parser)
     add_cluster_options(parser)
 

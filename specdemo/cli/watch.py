@@ -1,4 +1,4 @@
-"""``specdemo watch``: measure the speculation of a running server over a prompt set."""
+"""``specdemo watch``: measure a running server's speculation over a prompt set."""
 
 import argparse
 from pathlib import Path
@@ -18,15 +18,15 @@ def add_to(commands: Any) -> None:
     parser.add_argument("url", metavar="URL", help="address of llama.cpp's server, vLLM or Ray Serve LLM")
     parser.add_argument("--alone", metavar="URL", help="address of the same model without drafts")
     parser.add_argument(
-        "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one a line"
+        "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one per line"
     )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE.json", help="the file for all measurements"
-    )
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="file for the results")
     parser.add_argument("--temperature", default="0", metavar="T,T", help="default: %(default)s")
     add_run_options(parser, ["max_new_tokens", "seed"])
     parser.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
-    parser.add_argument("--repeats", type=int, default=1, metavar="R", help="runs per row; medians are kept")
+    parser.add_argument(
+        "--repeats", type=int, default=1, metavar="R", help="runs per row; the table has their medians"
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,8 +17,8 @@ from specdemo.classroom.rooms import Rooms
 from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
-from specdemo.ui.http.class_routes import judge_with, with_class
-from specdemo.ui.http.own_routes import with_learned
+from specdemo.ui.http.class_routes import class_routes, judge_with
+from specdemo.ui.http.own_routes import learned_route
 from specdemo.ui.page import build_page, launch_options
 
 FLAGS = [
@@ -63,9 +63,8 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", folder)
         page = build_page(replay, Sources().drafters, learns=True)
-        options = with_class(
-            with_learned(launch_options(), canned_learner()), Rooms(judge_for=partial(judge_with, replay))
-        )
+        rooms = Rooms(judge_for=partial(judge_with, replay))
+        options = launch_options([learned_route(canned_learner()), *class_routes(rooms)])
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
         yield address
         page.close()

@@ -114,7 +114,9 @@ def test_the_chosen_drafter_and_rule_say_what_they_do(open_page):
     page.click("#rule label:nth-of-type(3)")
     expect(told.nth(1)).to_contain_text("same random noise")
     after = told.all_inner_texts()
-    assert after[0].startswith("Copies what followed") and before[1].startswith("A draft token stays while")
+    assert after[0].startswith("Copies what followed") and before[1].startswith(
+        "Accepts the target's first choices"
+    )
 
 
 def test_a_recording_is_offered_but_not_played_where_it_is_not_the_one_for_arrivals(open_page):

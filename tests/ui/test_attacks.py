@@ -22,8 +22,8 @@ from helpers.visitor import wait_until
 from specdemo.classroom.rooms import Rooms
 from specdemo.service.service import State
 from specdemo.ui.api_endpoints import with_mcp
-from specdemo.ui.http.class_routes import PREFIX, with_class
-from specdemo.ui.http.own_routes import with_health
+from specdemo.ui.http.class_routes import PREFIX, class_routes
+from specdemo.ui.http.own_routes import health_route
 from specdemo.ui.page import build_page, launch_options
 
 QUICK_S, SLOWEST_S = 0.2, 2.0
@@ -37,7 +37,7 @@ def url() -> Iterator[str]:
     service.load()
     wait_until(lambda: service.state is State.READY)
     page = build_page(service)
-    options = with_class(with_health(launch_options(), service), Rooms())
+    options = launch_options([health_route(service), *class_routes(Rooms())])
     options = with_mcp(page, options) if HAS_MCP else options
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
     yield address

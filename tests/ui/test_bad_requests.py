@@ -307,7 +307,7 @@ def test_other_methods_are_refused(visitor, method):
         assert reply.status_code == 405
 
 
-FILE = "The request names a file; this page takes none."
+FILE = "The request names a file; this page accepts none."
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)

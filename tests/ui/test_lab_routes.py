@@ -8,7 +8,8 @@ from starlette.testclient import TestClient
 
 from specdemo.records.trace import dump
 from specdemo.service.hosting import Learner
-from specdemo.ui.http import own_routes
+from specdemo.ui.http.own_routes import learned_route, own_routes
+from specdemo.ui.http.posts import ERROR_HANDLERS
 
 POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
 
@@ -16,7 +17,7 @@ POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
 @pytest.fixture(scope="module")
 def client() -> TestClient:
     """A client of the two routes."""
-    return TestClient(Starlette(routes=own_routes.routes()))
+    return TestClient(Starlette(routes=own_routes(), exception_handlers=ERROR_HANDLERS))
 
 
 def test_theory_is_answered_for_the_numbers_in_the_address(client):
@@ -50,11 +51,7 @@ def test_what_is_no_run_gets_one_sentence(client):
 def test_what_was_learned_is_told_where_the_page_learns(client):
     assert client.get("/specdemo-lab/learned").status_code == 404
     learner = Learner()
-    options = own_routes.with_learned(
-        {"app_kwargs": {"routes": own_routes.routes()}, "footer_links": []}, learner
-    )
-    assert options["footer_links"] == []
-    learning = TestClient(Starlette(routes=options["app_kwargs"]["routes"]))
+    learning = TestClient(Starlette(routes=[learned_route(learner)]))
     assert "press Run" in learning.get("/specdemo-lab/learned").json()["sentence"]
     pair = learner.pupil(tiny_pair())
     pair.n_gram.learn([1, 2, 3, 1, 2, 4], 1)

@@ -242,8 +242,8 @@ def test_drafter_automatic_length_and_the_draft_alone_reach_the_service(open_pag
     page.check("#auto input")
     page.wait_for_selector("input[type=range][aria-label*='Draft length k']:disabled")
     assert page.inner_text("#summary") == "copy, else draft model · greedy · T 0 · 64 tokens"
-    page.get_by_label("run the draft alone as well").check()
-    page.get_by_label("race the target alone").uncheck()
+    page.get_by_label("Run the draft alone").check()
+    page.get_by_label("Race the target alone").uncheck()
     page.click("#summary")
     page.wait_for_selector("#rule", state="hidden")
     page.click("#summary")

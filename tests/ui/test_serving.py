@@ -26,8 +26,7 @@ from specdemo.cli.main import exit_status
 from specdemo.records.limits import UserError
 from specdemo.service.service import RESTARTING, State
 from specdemo.ui import serving
-from specdemo.ui.http import guard, own_routes
-from specdemo.ui.http.own_routes import with_health
+from specdemo.ui.http.own_routes import HEALTH_SENTENCES, health_route
 from specdemo.ui.serving import LOST_DEVICE, serve_until_ended
 
 ROOT = Path(__file__).parents[2]
@@ -112,19 +111,15 @@ def test_without_a_free_port_it_says_so(served):
 
 def test_health_is_200_where_a_run_could_begin_and_503_elsewhere():
     service = Served()
-    options = with_health({"app_kwargs": {"routes": ["others"]}, "theme": 1}, service)  # type: ignore[arg-type]
-    first, route = options["app_kwargs"]["routes"]
-    assert first == "others" and options["theme"] == 1
-    client = TestClient(Starlette(routes=[route]))
+    client = TestClient(Starlette(routes=[health_route(service)]))  # type: ignore[arg-type]
     for state in State:
         service.state = state  # type: ignore[attr-defined]
         reply = client.get("/health")
         assert (reply.status_code == 200) is (state is State.READY)
         assert reply.json() == (
-            {"status": "ready"} if state is State.READY else {"error": own_routes.HEALTH_SENTENCES[state]}
+            {"status": "ready"} if state is State.READY else {"error": HEALTH_SENTENCES[state]}
         )
         assert client.head("/health").status_code == reply.status_code
-    assert guard._FETCHED.fullmatch("/health") and not guard._posted("/health")
 
 
 APP = """

@@ -20,8 +20,8 @@ from specdemo.service.service import local_service
 from specdemo.service.shares import Visitor
 from specdemo.ui import streams
 from specdemo.ui.http import visitors
-from specdemo.ui.http.own_routes import with_health
-from specdemo.ui.http.visitors import Loopback, caller_gone, trust_proxies, visitor_of
+from specdemo.ui.http.hosts import require_networks
+from specdemo.ui.http.visitors import Loopback, caller_gone, visitor_of
 from specdemo.ui.page import build_page, launch_options
 from specdemo.ui.serving import SENT_AHEAD, send_little_ahead
 from specdemo.ui.streams import PageJob
@@ -58,9 +58,7 @@ def running_hall() -> Iterator[tuple[Hall, str]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(visitors.TRUSTED, "")
         page = build_page(hall.service)
-        _, address, _ = page.launch(
-            prevent_thread_lock=True, quiet=True, **with_health(launch_options(), hall.service)
-        )
+        _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
         send_little_ahead(page)
         yield hall, address
         hall.open.set()
@@ -245,8 +243,7 @@ def test_what_the_server_asks_of_itself_comes_from_its_caller():
     ],
 )
 def test_forwarded_addresses_count_from_the_proxies_the_host_names(monkeypatch, trusted, peer, client):
-    monkeypatch.setenv(visitors.TRUSTED, "127.0.0.1")
-    trust_proxies(trusted)
+    monkeypatch.setenv(visitors.TRUSTED, trusted)
     config = uvicorn.Config(Loopback(told_client))
     config.load()
     asking = TestClient(config.loaded_app, client=(peer, 1))
@@ -255,7 +252,6 @@ def test_forwarded_addresses_count_from_the_proxies_the_host_names(monkeypatch, 
 
 
 @pytest.mark.parametrize("wrong", ["*", "localhost", "127.0.0.1 10.0.0.1", "10.0.0.1/8", "127.0.0.1:80"])
-def test_a_proxy_that_is_no_address_is_refused(monkeypatch, wrong):
-    monkeypatch.setenv(visitors.TRUSTED, "")
+def test_a_proxy_that_is_no_address_is_refused(wrong):
     with pytest.raises(UserError, match=r"^--trust-proxy takes addresses and networks .* is neither\.$"):
-        trust_proxies(f"127.0.0.1,{wrong}")
+        require_networks(f"127.0.0.1,{wrong}")
