@@ -23,7 +23,7 @@ GENERATE = ["generate", "hello", "--raw", "--max-new-tokens", "6"]
 
 
 def started(command: list[str], **options: Any) -> subprocess.Popen[str]:
-    """A program that gets SIGINT even if this one ignores it, as programs of a background shell do."""
+    """Start a program that handles SIGINT even if this process ignores it, as in a background shell."""
     return subprocess.Popen(
         command,
         cwd=ROOT,

@@ -113,7 +113,7 @@ print(json.dumps(said))
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory):
-    """The status and the words of each refusal, from a process that cannot import a large library."""
+    """Return the status and output of each refusal, from a process that cannot import a large library."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run(

@@ -18,7 +18,7 @@ NOTE = "Recorded earlier. Press Run for your own."
 
 @pytest.fixture
 def arriving(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, open_page: Any) -> Any:
-    """``arriving(...)``: a page, as ``open_page``, of a server that ships what plays at an arrival."""
+    """Return ``open_page`` for a server that ships the recording that plays at a plain address."""
     name = stage.ARRIVAL
     (tmp_path / "index.json").write_text(json.dumps([{"name": name, "title": "First", "about": "Arrival."}]))
     (tmp_path / f"{name}.json").write_text(dump(trace_of(recorded("greedy"))))
@@ -61,7 +61,6 @@ def test_who_is_faster_than_the_recording_keeps_what_they_asked_for(arriving, se
 
 
 def as_file(name: str) -> Any:
-    """A recording as a visitor's trace file."""
     text = dump(trace_of(recorded(name)))
     return {"name": "run.json", "mimeType": "application/json", "buffer": text.encode()}
 

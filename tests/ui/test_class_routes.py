@@ -16,8 +16,6 @@ ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "=no"]}
 
 
 def in_class(url, work):
-    """Run ``work(teacher)`` on an event loop with an open class."""
-
     async def held():
         teacher = Teacher(url)
         await teacher.open()

@@ -2,7 +2,6 @@
 
 import pytest
 
-import app
 from specdemo.records.limits import UserError
 from specdemo.ui.http.guard import admitted_headers
 from specdemo.ui.http.hosts import HUB, hosts_for, name_in, parse_names
@@ -117,11 +116,3 @@ def test_a_page_that_may_call_has_to_say_whom():
     with pytest.raises(RefusedError) as refused:
         admitted_headers([origin], hosts)
     assert refused.value.status == 403
-
-
-def test_the_names_are_an_option_or_a_variable(monkeypatch):
-    monkeypatch.delenv("SPECDEMO_ALLOW_HOST", raising=False)
-    assert app.parse_settings([]).allow_host == ""
-    monkeypatch.setenv("SPECDEMO_ALLOW_HOST", "a.example")
-    assert app.parse_settings([]).allow_host == "a.example"
-    assert app.parse_settings(["--allow-host", "b.example"]).allow_host == "b.example"

@@ -32,12 +32,11 @@ BAND = """() => { const { shapes } = document.querySelector('[data-plot=acceptan
 
 
 def count(recording: str) -> int:
-    """How many rounds the strip shows."""
     return len(rounds(recorded(recording)))
 
 
 def says(shown: str, value: float | None) -> bool:
-    """Whether a percentage on the page is this probability, as far as its digits go."""
+    """Return whether a percentage on the page is this probability, to its digits."""
     if value is None:
         return shown == "unknown"
     if shown[0] in "<>":
@@ -48,12 +47,10 @@ def says(shown: str, value: float | None) -> bool:
 
 
 def reads(shown: str, value: float) -> bool:
-    """Whether a plain figure on the page is this one."""
     return 0 < value < 0.001 if shown == "<0.001" else abs(float(shown) - value) <= 0.0005 + 1e-9
 
 
 def assert_top(shown: list[list[str]], top: list[Any], known: dict[int, bytes]) -> None:
-    """A list of alternatives names the recorded tokens with their probabilities."""
     assert len(shown) == len(top) == 5
     for (label, probability), (token, value) in zip(shown, top, strict=True):
         assert says(probability, value)
@@ -62,7 +59,6 @@ def assert_top(shown: list[list[str]], top: list[Any], known: dict[int, bytes]) 
 
 
 def assert_drafted(card: Event, token: Event, rule: str, known: dict[int, bytes]) -> None:
-    """A drafted token's card tells what the recording says of it."""
     figures = dict(card["figures"])
     raw = "raw_" if rule == "greedy" else ""
     assert says(figures.pop("q"), token[f"{raw}q"]) and says(figures.pop("p"), token[f"{raw}p"])
@@ -83,7 +79,6 @@ def assert_drafted(card: Event, token: Event, rule: str, known: dict[int, bytes]
 
 
 def assert_own(card: Event, emission: Event, rule: str, known: dict[int, bytes]) -> None:
-    """The card of the target's own token does, too."""
     figures = dict(card["figures"])
     residual = rule == "rejection" and emission["status"] == "corrected"
     if residual:

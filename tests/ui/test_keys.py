@@ -19,7 +19,6 @@ SAID = """() => { window.said = [];
 
 
 def blur(page) -> None:
-    """Leave whatever has the focus."""
     page.evaluate("document.activeElement.blur()")
 
 

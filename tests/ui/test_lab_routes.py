@@ -16,7 +16,6 @@ POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
 
 @pytest.fixture(scope="module")
 def client() -> TestClient:
-    """A client of the two routes."""
     return TestClient(Starlette(routes=own_routes(), exception_handlers=ERROR_HANDLERS))
 
 

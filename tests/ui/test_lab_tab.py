@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 from helpers.accessible import assert_accessible
 from helpers.replay import recorded
 from helpers.visitor import WIDER, receive_run
@@ -42,8 +40,6 @@ WATCH_CHART = """() => { const node = document.querySelector('[data-role=sweep-c
 
 @pytest.fixture
 def open_lab(open_page: Callable[..., Any]) -> Callable[..., Any]:
-    """Open pages on the tab Lab, ready, with settings that measure fast."""
-
     def open_on_lab(**options: Any) -> Any:
         page = open_page(**options)
         show_lab(page)
@@ -55,29 +51,24 @@ def open_lab(open_page: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def show_lab(page: Any) -> None:
-    """Go to the tab and wait for its first chart."""
     page.click("#tab-lab-button")
     page.wait_for_selector(THEORY_DRAWN)
 
 
 def vary(page: Any, name: str) -> None:
-    """Choose a sweep and start it."""
     page.check(f"[name=experiment][value={name}]", force=True)
     page.click(f"{SWEEP} [data-start]")
 
 
 def settled(page: Any, section: str, state: str = "over") -> None:
-    """Wait until a section's job has ended."""
     page.wait_for_selector(f"{section} [data-job][data-state={state}]")
 
 
 def traces(page: Any, role: str) -> dict[str, Any]:
-    """What a chart shows, by uid."""
     return page.evaluate(TRACES, role)
 
 
 def saved(page: Any, section: str, kind: str) -> str:
-    """The text of the file that a visitor saves."""
     with page.expect_download() as download:
         page.click(f"{section} [data-save={kind}]")
     assert download.value.suggested_filename.endswith(f".{kind}")
@@ -260,25 +251,6 @@ def test_a_fault_on_the_way_is_told_and_the_points_stay(open_lab, service):
     settled(page, SWEEP, "failed")
     assert page.inner_text(f"{SWEEP} .sd-job-text") == service.fault
     assert page.locator(ROWS).count() == 1
-
-
-def test_the_api_measures_and_refuses_with_the_same_sentence(url, service):
-    client = Client(url, verbose=False)
-    asked = {"experiment": "overhead", "max_new_tokens": 4}
-    events = [json.loads(line) for line in client.predict(**asked, api_name="/measure").splitlines()]
-    kinds = [event["type"] for event in events if event["type"] != "progress"]
-    assert kinds == ["experiment", "point", "point", "end"]
-    for wrong in ({"experiment": "nonsense"}, {"prompts": 1.5}, {"k": "four"}, {"mode": "shout"}):
-        with pytest.raises(UserError) as sentence:
-            parse_lab({**asked, **wrong})
-        with pytest.raises(AppError) as refused:
-            client.predict(**{**asked, **wrong}, api_name="/measure")
-        assert str(refused.value) == str(sentence.value)
-    described = client.view_api(return_format="dict")["named_endpoints"]["/measure"]["parameters"]
-    assert [parameter["parameter_name"] for parameter in described] == [
-        *("experiment", "k", "temperature", "max_new_tokens", "prompts", "prompt", "mode", "seed", "pair")
-    ]
-    assert all(parameter["parameter_has_default"] for parameter in described)
 
 
 @pytest.mark.slow

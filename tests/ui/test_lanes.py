@@ -37,12 +37,11 @@ SLOTS = f"() => [...document.querySelectorAll('{TEXT} .sd-slot')].filter(slot =>
 
 
 def discards(event: Any) -> int:
-    """How many tokens a round threw away."""
     return sum(token["status"] == "discarded" for token in event["round"]["drafted"])
 
 
 def moment(events: list, index: int, phase: str, share: float) -> float:
-    """When ``share`` of the draft or the target pass of a speculative round is over."""
+    """Return the time when ``share`` of a phase of a speculative round is over."""
     at = 0.0
     for event in rounds(events)[: index + 1]:
         made = event["round"]
@@ -52,7 +51,6 @@ def moment(events: list, index: int, phase: str, share: float) -> float:
 
 
 def with_text(events: list, token: Any, text: str) -> None:
-    """Have a token of a recording read ``text``."""
     token["id"] = 10**6 + zlib.crc32(text.encode())
     events[1]["pieces"][str(token["id"])] = base64.b64encode(text.encode()).decode()
 
@@ -129,23 +127,6 @@ def test_passes_are_counted_at_their_verdict_as_blocks_of_one_size(played):
         assert page.evaluate(PASSES)[0][0] == count - 1, "with the target"
         press(page, "phase-on")
         assert page.evaluate(PASSES)[0][0] == count == figures(page)["passes"]
-
-
-@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
-def test_figures_of_the_drafts_change_at_the_verdict_only(played, recording):
-    page = played(recording)
-    press(page, "to-start")
-    own = ("tau", "alpha_compared", "passes", "passes_saved", "tokens_per_s", "seconds")
-    before = None
-    for event in rounds(recorded(recording))[:5]:
-        for _ in range(2):
-            press(page, "phase-on")
-            shown = [figures(page)[name] for name in own]
-            assert shown == (before or [None] * len(own)), "still pending"
-            assert before or figures(page)["speedup"] is None
-        press(page, "phase-on")
-        before = [figures(page)[name] for name in own]
-        assert before == [event["totals"][name] for name in own]
 
 
 def test_guesses_fill_their_slots(played):

@@ -46,18 +46,16 @@ TALL = 1500
 
 
 def layers(page: Any) -> dict[str, Event]:
-    """What the layers say they show, a few frames from now."""
     page.evaluate(FRAMES)
     return page.evaluate(LAYERS)
 
 
 def drawn(page: Any, chart: str) -> list[float | None]:
-    """The values of a chart's first trace as Plotly has them."""
     return page.evaluate("name => document.querySelector(`[data-plot=${name}]`).data[0].y", chart)
 
 
 def ends(events: list[Event]) -> list[float]:
-    """When each speculative round has ended, by the clock of its lane."""
+    """Return the time at which each speculative round ended, on its lane's clock."""
     clock, told = 0.0, []
     for event in rounds(events):
         for phase in ("prefill_s", "draft_s", "verify_s", "other_s"):

@@ -28,14 +28,12 @@ DISPLACED = re.compile(
 
 @pytest.fixture(scope="module")
 def service() -> Service:
-    """Around tiny models, with a short queue."""
     pair = tiny_pair()
     return local_service(lambda _name, _progress: pair, bounds=BOUNDS)
 
 
 @pytest.fixture(scope="module")
 def url(service: Service) -> Iterator[str]:
-    """The address of the page around it."""
     page = build_page(service)
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
     yield address
@@ -44,7 +42,6 @@ def url(service: Service) -> Iterator[str]:
 
 @pytest.fixture
 def visitor(url: str) -> Iterator[HttpVisitor]:
-    """One visitor with a connection of their own."""
     one = HttpVisitor(url)
     yield one
     one.http.close()
@@ -65,7 +62,7 @@ def test_fifty_visitors_at_once_each_get_a_right_run_or_a_clear_refusal(url, vis
 
 @contextmanager
 def greedy_client(url: str, visitor: HttpVisitor) -> Iterator[list[str]]:
-    """Somebody at another address who asks for everything, under a new name each time, and reads nothing."""
+    """Ask for everything from another address, under a new session each time, and read nothing."""
     over, asked = threading.Event(), []
     data, number = visitor.values("run", requests_of(1, 400)[0]), visitor.numbers["run"]
 

@@ -38,7 +38,6 @@ LIVE = ("[data-plot=acceptance]", "[data-plot=speedup]")
 
 
 def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
-    """All of each part is seen without scrolling."""
     for part in parts:
         box = page.locator(part).bounding_box()
         assert box["y"] >= 0 and box["y"] + box["height"] <= height, part

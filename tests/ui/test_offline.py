@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def folder(tmp_path):
-    """Three modules, of which two need the third."""
     (tmp_path / "base.js").write_text(
         "// Base.\nexport const ONE = 1;\nexport function two() {\n  return 2;\n}\n"
     )
@@ -48,8 +47,6 @@ def test_no_module_of_the_stage_imports_in_another_form():
 
 
 class Outline(html.parser.HTMLParser):
-    """Elements with attributes, and what stands inside each script."""
-
     def __init__(self, text: str):
         super().__init__()
         self.elements: list[tuple[str, dict]] = []
@@ -58,19 +55,16 @@ class Outline(html.parser.HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        """Note the element."""
         self.elements.append((tag, dict(attributes)))
         if tag == "script":
             self._inside = True
             self.scripts.append("")
 
     def handle_endtag(self, tag):
-        """The end of a script."""
         if tag == "script":
             self._inside = False
 
     def handle_data(self, data):
-        """Collect a script's text."""
         if self._inside:
             self.scripts[-1] += data
 

@@ -1,6 +1,5 @@
 """What a visitor sees and does on the page around a run, in real Chromium, with recorded rounds."""
 
-import base64
 from typing import Any
 
 import pytest
@@ -16,11 +15,11 @@ from helpers.visitor import (
     text_of,
     tokens,
 )
+from playwright.sync_api import expect
 
 from specdemo.records.limits import UserError, parse_config
 from specdemo.ui.controls import EXAMPLES
 
-HOSTILE = ("<img src=x onerror=document.title='pwned'>", "${alert(1)}", "{{x}}")
 RECORDINGS = {
     "greedy": ("speculative", "baseline"),
     "rejection": ("speculative", "baseline", "draft"),
@@ -64,12 +63,16 @@ def test_plain_text_is_what_each_lane_emitted(played, recording):
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
-def test_headline_figures_are_the_totals_of_the_last_event(played, recording):
+def test_headline_figures_sentence_and_badge_are_those_of_the_last_event(played, recording):
     page = played(recording)
     totals = recorded(recording)[-1]["totals"]
     assert_figures(page, totals)
     words = "as fast as" if totals["speedup"] >= 1 else "as fast: slower than"
     assert f"{words} the target alone" in page.inner_text("[data-label=speedup]")
+    end = recorded(recording)[-1]
+    assert page.inner_text("[data-role=sentence]") == end["sentence"]
+    assert page.inner_text("[data-role=badge]") == end["badge"]["text"]
+    assert page.get_attribute("[data-role=badge]", "data-kind") == end["badge"]["kind"]
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
@@ -106,15 +109,6 @@ def test_figures_follow_the_rounds_that_have_been_played(open_page, service):
     assert page.inner_text("[data-role=pace-text]") == "shown at 1/4 of real speed"
 
 
-def test_closing_sentence_and_badge(played):
-    for recording in RECORDINGS:
-        page = played(recording)
-        end = recorded(recording)[-1]
-        assert page.inner_text("[data-role=sentence]") == end["sentence"]
-        assert page.inner_text("[data-role=badge]") == end["badge"]["text"]
-        assert page.get_attribute("[data-role=badge]", "data-kind") == end["badge"]["kind"]
-
-
 @pytest.mark.slow
 def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(played):
     lane = played("greedy").locator("[data-lane=draft]")
@@ -149,30 +143,6 @@ def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_pag
     assert page.locator("[data-lane=baseline] [data-departed]").count() == 0
 
 
-@pytest.mark.slow
-def test_hostile_text_stays_text(open_page, service):
-    first = rounds(service.replayed)[0]
-    hostile_tokens = [first["round"]["emission"], *first["round"]["drafted"]]
-    for token, text in zip(hostile_tokens, HOSTILE, strict=False):
-        token["id"] = 10**6 + HOSTILE.index(text)
-        first["pieces"][str(token["id"])] = base64.b64encode(text.encode()).decode()
-        token["draft_top"] = token["top"] = [[token["id"], 0.5]]
-    page = open_page()
-    page.fill("#prompt textarea", " ".join(HOSTILE))
-    run_to_end(page)
-    press(page, "to-start", "round-on")
-    page.focus("[data-role=rounds]")
-    page.keyboard.press("Enter")
-    page.locator("[data-lane=speculative] .sd-token").first.hover()
-    shown = page.text_content("[data-lane=speculative] .sd-text")
-    assert shown.count(HOSTILE[0]) == 2, "prompt and token"
-    assert all(text in shown for text in HOSTILE)
-    assert HOSTILE[1] in page.inner_text("[data-role=tip]")
-    assert all(text.replace(" ", "␣") in page.inner_text("[data-role=microscope]") for text in HOSTILE)
-    assert page.locator(".sd img").count() == 0
-    assert "pwned" not in page.title()
-
-
 def test_the_prompt_is_as_high_as_its_text_up_to_four_lines_whatever_was_measured_at_first(open_page):
     page = open_page()
     heights = []
@@ -185,19 +155,7 @@ def test_the_prompt_is_as_high_as_its_text_up_to_four_lines_whatever_was_measure
     assert heights[2] - heights[0] == pytest.approx(3 * line, abs=1)
 
 
-def test_a_fault_shows_one_sentence_and_keeps_the_prompt(open_page, service):
-    service.fault = "The device ran out of memory; ask for fewer tokens or a shorter prompt."
-    page = open_page()
-    page.fill("#prompt textarea", "keep me")
-    page.click("#run")
-    page.wait_for_selector(".sd[data-state=error]")
-    assert page.inner_text("[role=alert][data-role=error]") == service.fault
-    assert page.input_value("#prompt textarea") == "keep me"
-    assert page.locator(".toast-body").count() == 0, "one sentence, not two"
-    page.wait_for_selector("#run:enabled")
-
-
-def test_a_bad_request_is_refused_in_the_words_of_the_limits(open_page):
+def test_a_refusal_and_a_fault_show_one_sentence_and_keep_the_prompt(open_page, service):
     page = open_page()
     page.fill("#prompt textarea", "   ")
     page.click("#run")
@@ -205,6 +163,14 @@ def test_a_bad_request_is_refused_in_the_words_of_the_limits(open_page):
     with pytest.raises(UserError) as refused:
         parse_config({"prompt": "   "})
     assert page.inner_text("[data-role=error]") == str(refused.value)
+    service.fault = "The device ran out of memory; ask for fewer tokens or a shorter prompt."
+    page.fill("#prompt textarea", "keep me")
+    page.wait_for_selector("#run:enabled")
+    page.click("#run")
+    expect(page.locator("[role=alert][data-role=error]")).to_have_text(service.fault)
+    assert page.input_value("#prompt textarea") == "keep me"
+    assert page.locator(".toast-body").count() == 0, "one sentence, not two"
+    page.wait_for_selector("#run:enabled")
 
 
 @pytest.mark.slow

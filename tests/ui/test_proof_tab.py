@@ -1,19 +1,12 @@
 """The tab "Is it the same?": three proofs, what each shows, and what a visitor can do meanwhile."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 from helpers.accessible import assert_accessible
 from helpers.replay import Event, proved, recorded
-from helpers.stand_in import StandIn
 from helpers.visitor import press_and_wait, run_to_end
-
-from specdemo.proof.proof_request import parse_proof
-from specdemo.records.limits import UserError
 
 HOSTILE = "<img src=x onerror=document.title='pwned'><b>${alert(1)}{{x}}</b>"
 MARKUP = "<i>a</i> &lt; <b>b</b>"
@@ -39,8 +32,6 @@ SMALL = """() => [...document.querySelectorAll('#tab-proof *')].filter(node => n
 
 @pytest.fixture
 def proof_page(open_page: Any) -> Any:
-    """``proof_page(...)``: a page at this tab."""
-
     def opened(**how: Any) -> Any:
         page = open_page(**how)
         page.click("#tab-proof-button")
@@ -51,18 +42,15 @@ def proof_page(open_page: Any) -> Any:
 
 
 def prove(page: Any, proof: str, state: str = "ended") -> None:
-    """Press the button of a proof and wait."""
     press_and_wait(page, f"#prove-{proof}")
     page.wait_for_selector(f".sd-proof[data-state={state}]")
 
 
 def figure(page: Any, name: str) -> Any:
-    """A figure of the two samples as it came."""
     return json.loads(page.get_attribute(f"[data-figure-of={name}]", "data-value"))
 
 
 def texts_of(page: Any, part: str) -> list[str]:
-    """The texts of all such parts."""
     return page.locator(part).all_inner_texts()
 
 
@@ -107,7 +95,6 @@ def test_the_sampled_audit_takes_its_own_settings(proof_page, service):
 
 
 def assert_samples_shown(page: Any, end: Event) -> None:
-    """Chart and figures are those of the last event."""
     [kinds, *others], texts = end["others"], end["texts"]
     for place, lane in enumerate(("speculative", "baseline")):
         bars = [text[1 + place] for text in texts] + [others[place]] * bool(kinds)
@@ -188,7 +175,9 @@ def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
         if event.get("texts"):
             event["texts"][0][0], event["texts"][1][0] = HOSTILE, MARKUP
     page = proof_page()
+    page.fill("#proof-prompt :is(textarea, input)", HOSTILE)
     prove(page, "distribution")
+    assert service.requests[-1]["prompt"] == HOSTILE
     page.wait_for_function(f"({NAMES})()[0]?.startsWith('<img src=x')")
     names = page.evaluate(NAMES)
     assert names[1] == MARKUP
@@ -254,39 +243,3 @@ def test_nothing_is_cut_or_small(proof_page, size):
     page.wait_for_function(FILLED, arg="chart")
     box = page.locator("[data-role=chart]").bounding_box()
     assert box["width"] > (340 if width < 900 else 700)
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[Any]:
-    """A client of the running page."""
-    yield Client(url, verbose=False)
-
-
-def test_the_endpoint_proves(client, service: StandIn):
-    lines = client.predict(proof="greedy", prompts=4, api_name="/prove").splitlines()
-    events = [json.loads(line) for line in lines]
-    assert [event for event in events if event["type"] != "progress"] == proved("greedy")
-    client.predict(rule="no-residual", draws=500, api_name="/prove")
-    asked = {"proof": "distribution", "rule": "no-residual", "draws": 500, "prompt": "A dog is"}
-    assert service.requests[-1].items() >= asked.items()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"proof": "belief"}, {"draws": 0}, {"rule": "greedy"}, {"prompt": ""}], ids=str
-)
-def test_the_endpoint_refuses_with_the_sentence_of_the_limits(client, service, wrong):
-    with pytest.raises(UserError) as sentence:
-        parse_proof(wrong)
-    with pytest.raises(AppError) as refused:
-        client.predict(**wrong, api_name="/prove")
-    assert str(refused.value) == str(sentence.value)
-    assert service.requests == []
-
-
-def test_the_endpoint_s_arguments_are_described(client):
-    endpoint = client.view_api(return_format="dict")["named_endpoints"]["/prove"]
-    names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
-    assert names == ["proof", "prompts", "temperature", "draws", "rule", "prompt", "pair"]
-    assert all(f"``{name}``" in endpoint["description"] for name in names)
-    types = [parameter["python_type"]["type"] for parameter in endpoint["parameters"]]
-    assert types[1:4] == ["int", "float", "int"]

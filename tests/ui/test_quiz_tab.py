@@ -1,12 +1,9 @@
 """The quiz as a visitor takes it, its endpoint, and the link that brings a class to one place."""
 
-import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 from helpers.accessible import assert_accessible
 from helpers.replay import RECORDING
 from helpers.stand_in import planted
@@ -30,19 +27,16 @@ OUTSIDE = """() => [...document.querySelectorAll('#quiz *, .sd-learn *')]
 
 
 def quiz_page(open_page: Any, number: int = COST, **how: Any) -> Any:
-    """The page at a question."""
     page = open_page(query=f"lesson=quiz&question={number}", **how)
     page.wait_for_selector(f"[data-question='{number}']:visible")
     return page
 
 
 def predict(page: Any, number: int, option: int) -> None:
-    """Choose an option, from 0."""
     page.check(f"[data-question='{number}'] input[value='{option}']")
 
 
 def run_it(page: Any, number: int) -> Any:
-    """Press the button and wait for the verdict: its line."""
     page.click("#quiz-run")
     verdict = page.locator(f"[data-result='{number}'] .sd-quiz-verdict")
     verdict.wait_for()
@@ -51,12 +45,10 @@ def run_it(page: Any, number: int) -> Any:
 
 
 def score(page: Any) -> str:
-    """The score as it stands."""
     return page.inner_text("[data-role=quiz-score]")
 
 
 def outcomes(page: Any) -> list[str | None]:
-    """What became of each question."""
     return page.eval_on_selector_all(".sd-quiz .sd-dot", "all => all.map(dot => dot.dataset.outcome ?? null)")
 
 
@@ -225,7 +217,6 @@ def test_an_address_without_such_a_question_opens_the_first(open_page, named):
 
 
 def class_link(page: Any, url: str) -> str:
-    """The query of what the button for a class copies."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
     page.click("[data-role=class-link]")
     expect(page.locator("[data-role=class-told]")).to_have_text("Link copied.")
@@ -328,24 +319,3 @@ def test_printed_it_is_a_sheet_of_all_questions_and_what_was_measured(open_page,
     assert page.locator("[data-result]:visible").count() == 1
     assert page.locator("[data-lesson]:visible").count() == 1
     assert page.locator("#quiz button:visible, .sd-learn button:visible").count() == 0
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Any:
-    """A client of the running page."""
-    return Client(url, verbose=False)
-
-
-def test_the_endpoint_tells_both_sides_and_the_verdict(client, service):
-    service.outcomes["cost"] = FALLS
-    events = [json.loads(line) for line in client.predict(question=COST, api_name="/quiz").splitlines()]
-    told = [event for event in events if event["type"] != "progress"]
-    assert [event["type"] for event in told] == ["question", "side", "side", "verdict"]
-    assert told[-1]["option"] == 2
-
-
-@pytest.mark.parametrize("wrong", [0, 9, 1.5, "three", None, [1], True], ids=str)
-def test_the_endpoint_refuses_a_question_there_is_not(client, service, wrong):
-    with pytest.raises(AppError, match="choose a whole number from 1 to 8"):
-        client.predict(question=wrong, api_name="/quiz")
-    assert service.requests == []

@@ -10,7 +10,6 @@ ENDED = ".sd[data-state=ended]"
 
 
 def selected(name: str) -> str:
-    """The button of a tab that is open."""
     return f"#tab-{name}-button[aria-selected=true]"
 
 
@@ -29,11 +28,6 @@ def test_tabs_are_in_the_address_and_back_leads_to_the_one_before(open_page):
     page.go_back()
     page.wait_for_selector(selected("run"))
     assert "#" not in page.url and page.evaluate("window.same"), "nothing was loaded again"
-
-
-@pytest.mark.slow
-def test_a_reload_opens_the_tab_of_the_address(open_page):
-    page = open_page()
     page.click("#tab-play-button")
     page.reload()
     page.wait_for_selector(selected("play"))

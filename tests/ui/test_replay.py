@@ -6,7 +6,6 @@ from helpers.visitor import (
     FRAMES,
     assert_figures,
     clock,
-    figures,
     press,
     scrub,
     stage_state,
@@ -30,7 +29,6 @@ PACES = {
 
 
 def end_of(events: list, index: int) -> float:
-    """When a speculative round ends on its lane's clock."""
     phases = ("prefill_s", "draft_s", "verify_s", "other_s")
     return sum(event["round"][phase] for event in rounds(events)[: index + 1] for phase in phases)
 
@@ -39,7 +37,7 @@ COMPARISONS = ("speedup", "identical", "divergence", "draft_alone_departs")
 
 
 def figures_at(events: list, time: float) -> dict:
-    """Each lane's figures after its last round that has ended, and what compares them when all had ended."""
+    """Return each lane's figures after its last ended round, and comparisons once all lanes had ended."""
     clocks: dict[str, float] = {}
     lanes: dict[str, dict] = {}
     common: dict = {}
@@ -64,7 +62,6 @@ def figures_at(events: list, time: float) -> dict:
 
 
 def set_pace(page, value: str) -> None:
-    """Choose a playback speed."""
     page.check(f".sd-pace input[value='{value}']", force=True)
 
 
@@ -114,19 +111,6 @@ def test_steps_back_undo_steps_on(played):
             after.append(stage_state(page))
         assert after == before[::-1]
         assert len({str(state) for state in before}) == 6
-
-
-def test_a_step_by_round_settles_one_more_round(played):
-    page = played("shared_noise")
-    played_rounds = rounds(recorded("shared_noise"))
-    page.check("[data-role=show-discards]")
-    press(page, "to-start")
-    for count in range(1, 6):
-        press(page, "round-on")
-        assert page.locator("[data-lane=speculative] .sd-round").count() == count
-        assert figures(page)["passes"] == count
-        expected = [len(event["round"]["drafted"]) + 1 for event in played_rounds[:count]]
-        assert len(tokens(page)) == sum(expected)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,6 @@ ENDED = ".sd[data-state=ended]"
 
 
 def wait_for_settings(page: Any) -> None:
-    """The widgets have taken their values from the address."""
     page.wait_for_function(
         "text => document.querySelector('#prompt textarea').value === text", arg=WANTED["prompt"]
     )
@@ -67,17 +66,6 @@ def test_an_address_out_of_bounds_gets_the_sentence_of_the_limits(open_page, ser
     run_to_end(page)
     assert service.requests[-1]["k"] == 3
     assert page.locator(ERROR).is_hidden()
-
-
-@pytest.mark.slow
-def test_a_hostile_prompt_in_the_address_is_only_text(open_page):
-    hostile = "<img src=x onerror=document.title='pwned'>"
-    page = open_page(query="prompt=%3Cimg%20src=x%20onerror=document.title='pwned'%3E")
-    page.wait_for_function("text => document.querySelector('#prompt textarea').value === text", arg=hostile)
-    run_to_end(page)
-    assert hostile in page.inner_text("[data-lane=speculative] .sd-text")
-    assert page.locator("img[src=x]").count() == 0
-    assert "pwned" not in page.title()
 
 
 @pytest.mark.parametrize(
@@ -189,7 +177,6 @@ def test_the_picture_is_saved_where_the_clipboard_is_closed(open_page, service, 
 
 
 def assert_pictured(picture: Image.Image, theme: Palette = LIGHT) -> None:
-    """A picture of a run in a theme's colours, large enough for a slide."""
     paper, accepted = (tuple(bytes.fromhex(colour[1:])) for colour in (theme.surface, theme.accepted))
     assert picture.width >= 1000 and picture.height >= 500
     colours = {colour: times for times, colour in picture.convert("RGB").getcolors(2**24)}
@@ -222,7 +209,6 @@ def test_a_copied_link_to_a_recording_names_it(open_page, url):
 
 
 def copied_link(page: Any) -> str:
-    """What the visitor can paste after copying the link."""
     page.click("[data-role=save-menu] summary")
     press(page, "copy-link")
     page.wait_for_function("document.querySelector('[data-role=told]').textContent === 'Link copied.'")

@@ -25,14 +25,13 @@ from specdemo.ui.tabs.run import run_endpoint
 
 
 class Counting:
-    """Yields numbered events of a ``kind``, ``cost`` seconds each, then raises ``fault`` if there is one."""
+    """Yields numbered events of a ``kind``, ``cost`` seconds each, then raises ``fault`` if given."""
 
     def __init__(self, count: int, fault: Exception | None = None, cost: float = 0.0, kind: str = "round"):
         self.count, self.fault, self.cost, self.kind = count, fault, cost, kind
         self.now = 0.0
 
     def stream(self) -> Iterator[dict[str, Any]]:
-        """The events."""
         for number in range(self.count):
             self.now += self.cost
             yield {"type": self.kind, "number": number}
@@ -41,13 +40,12 @@ class Counting:
 
 
 def texts(source: Counting) -> Iterator[str]:
-    """The updates of one run on the source's own clock, each read at once."""
+    """Return the updates of one run on the source's clock, each read at once."""
     job = PageJob(Visitor(""), lambda: False, lambda: 0, lambda: source.now)
     return ndjson(source.stream(), job)
 
 
 def numbers(text: str) -> list[int]:
-    """The events a text holds."""
     return [event["number"] for event in map(json.loads, text.splitlines()) if "number" in event]
 
 
@@ -143,7 +141,7 @@ def test_whoever_ends_a_run_ends_what_its_events_come_from():
 
 
 def generators(frame: FrameType | None) -> list[str]:
-    """The generators of a stack, the outermost first; torch's own wrapper of ``speculate`` is not ours."""
+    """Return the generators on a stack, outermost first, without torch's wrapper of ``speculate``."""
     names = []
     while frame is not None:
         if frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):

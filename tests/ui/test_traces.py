@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 @pytest.fixture
 def client(tmp_path, monkeypatch) -> Iterator[TestClient]:
-    """The routes as the page mounts them, over one recording."""
+    """Yield a client of the own routes over one recording."""
     (tmp_path / "demo.json").write_text(finished().to_json(), encoding="utf-8")
     index = [{"name": "demo", "title": "Demo", "about": "A tiny run."}]
     (tmp_path / "index.json").write_text(json.dumps(index), encoding="utf-8")
@@ -47,7 +47,6 @@ def client(tmp_path, monkeypatch) -> Iterator[TestClient]:
 
 
 def expected_lines() -> list:
-    """The events of the run as a browser parses them."""
     return [json.loads(dump(event)) for event in replay_events(finished())]
 
 

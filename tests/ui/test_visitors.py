@@ -1,9 +1,10 @@
 """Whose share a job counts to, and what becomes of jobs that nobody reads, on a real server."""
 
-import socket
+import asyncio
 import threading
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from specdemo.ui.http import visitors
 from specdemo.ui.http.hosts import require_networks
 from specdemo.ui.http.visitors import Loopback, caller_gone, visitor_of
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.serving import SENT_AHEAD, send_little_ahead
+from specdemo.ui.serving import send_little_ahead
 from specdemo.ui.streams import PageJob
 
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
@@ -31,7 +32,7 @@ SHARE = "One job of a kind and 3 in all may wait or run for each address"
 
 
 class Hall:
-    """Jobs that hold the device until the test lets them go."""
+    """Jobs that hold the device until the test releases them."""
 
     def __init__(self) -> None:
         self.service = local_service(
@@ -42,7 +43,6 @@ class Hall:
 
     @property
     def taken(self) -> int:
-        """How many places are."""
         return len(self.service._queue._taken)
 
     def _perform(self, _pair: Any, _request: Any, stop: Any) -> Iterator[Any]:
@@ -53,7 +53,7 @@ class Hall:
 
 @pytest.fixture(scope="module")
 def running_hall() -> Iterator[tuple[Hall, str]]:
-    """The hall, and the address of a page around it that trusts no proxy."""
+    """Yield the hall and the address of a page around it that trusts no proxy."""
     hall = Hall()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(visitors.TRUSTED, "")
@@ -67,7 +67,6 @@ def running_hall() -> Iterator[tuple[Hall, str]]:
 
 @pytest.fixture
 def hall(running_hall: tuple[Hall, str]) -> Iterator[Hall]:
-    """The hall with nobody in it."""
     hall, _ = running_hall
     hall.open.clear()
     yield hall
@@ -77,14 +76,13 @@ def hall(running_hall: tuple[Hall, str]) -> Iterator[Hall]:
 
 @pytest.fixture
 def visitor(running_hall: tuple[Hall, str]) -> Iterator[HttpVisitor]:
-    """One visitor with a connection of their own."""
     one = HttpVisitor(running_hall[1])
     yield one
     one.http.close()
 
 
 def called(visitor: HttpVisitor, **headers: str) -> str:
-    """Ask for a run without a session and do not read the answer; where it is to be had."""
+    """Ask for a run without a session; return the address of the answer, unread."""
     body = {"data": visitor.values("run", RUN)}
     reply = visitor.http.post("/gradio_api/call/run", json=body, headers=headers)
     return f"/gradio_api/call/run/{reply.json()['event_id']}"
@@ -150,34 +148,15 @@ def test_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
         wait_until(lambda: hall.taken == 0)
 
 
-def test_a_connection_takes_little_that_nobody_reads():
-    class Server:
-        def __init__(self, listener: socket.socket):
-            self.server = self
-            self.servers = [self]
-            self.sockets = [listener]
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        send_little_ahead(Server(listener))  # type: ignore[arg-type]
-        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
-            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * SENT_AHEAD
-            accepted.setblocking(False)
-            sent = 0
-            with pytest.raises(BlockingIOError):
-                while sent < 20 * SENT_AHEAD:
-                    sent += accepted.send(b"x" * 2**16)
-            assert sent < 6 * SENT_AHEAD, "its own buffer and the reader's"
-
-
 class Messages:
-    """What waits to be fetched, on a clock of its own."""
+    """The unread messages of a job, on a clock of their own."""
 
     def __init__(self) -> None:
         self.unread, self.now = 2, 0.0
         self.job = PageJob(Visitor(""), lambda: False, lambda: self.unread, lambda: self.now)
 
     def after(self, seconds: float, fetched: int = 0) -> bool:
-        """Whether the reader is gone so much later, one update more told."""
+        """Return whether the job ends after so many more seconds and one more update."""
         self.now += seconds
         self.unread = max(0, self.unread - fetched) + 1
         try:
@@ -212,7 +191,7 @@ def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
 
 
 async def told_client(scope: Any, receive: Any, send: Any) -> None:
-    """An app that replies with its caller's address and the header that would go with a call to itself."""
+    """An app that replies with its caller's address and the header for calls to itself."""
     headers = dict(scope["headers"])
     body = f"{scope['client'][0]}|{headers[b'x-specdemo-caller'].decode()}".encode()
     await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -255,3 +234,28 @@ def test_forwarded_addresses_count_from_the_proxies_the_host_names(monkeypatch, 
 def test_a_proxy_that_is_no_address_is_refused(wrong):
     with pytest.raises(UserError, match=r"^--trust-proxy takes addresses and networks .* is neither\.$"):
         require_networks(f"127.0.0.1,{wrong}")
+
+
+def test_an_idle_session_is_forgotten_and_one_with_a_job_under_way_is_kept(monkeypatch):
+    monkeypatch.setattr(visitors, "LOOK_S", 0.01)
+    monkeypatch.setattr(visitors, "KEPT_S", 0.02)
+    sessions = ("idle", "busy")
+    queue = SimpleNamespace(
+        pending_messages_per_session=dict.fromkeys(sessions, "a run"),
+        pending_event_ids_session={name: {name} for name in sessions},
+        event_ids_to_events={"1": SimpleNamespace(session_hash="busy")},
+    )
+    states = SimpleNamespace(
+        session_data=dict.fromkeys(sessions, "values"), time_last_used=dict.fromkeys(sessions, 0)
+    )
+
+    async def look() -> None:
+        page = SimpleNamespace(_queue=queue, state_holder=states)
+        task = asyncio.create_task(visitors.forget_idle_sessions(page))
+        await asyncio.sleep(0.2)
+        assert not task.done()
+        task.cancel()
+
+    asyncio.run(look())
+    kept = (queue.pending_messages_per_session, queue.pending_event_ids_session, *vars(states).values())
+    assert [set(one) for one in kept] == [{"busy"}] * 4
