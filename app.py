@@ -74,67 +74,36 @@ def settings_parser() -> argparse.ArgumentParser:
     add("--port", type=int, help="port to listen on (default: 7860 or the next free one)")
     add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
     add("--trust-proxy", help="addresses of proxies whose forwarded client addresses are trusted")
-    add(
-        "--allow-host",
-        default="",
-        help="further host names of this page, separated by commas; their pages may call it",
-    )
-    add(
-        "--pair",
-        default=EMBEDDED,
-        choices=PAIRS,
-        metavar="NAME",
-        help=f"the home pair of models (default: %(default)s): {', '.join(PAIRS)}",
-    )
+    allowed = "further host names of this page, separated by commas; their pages may call it"
+    add("--allow-host", default="", help=allowed)
+    pairs = f"the home pair of models (default: %(default)s): {', '.join(PAIRS)}"
+    add("--pair", default=EMBEDDED, choices=PAIRS, metavar="NAME", help=pairs)
     add("--target", help="your own target model, with --draft: hub id or folder")
     add("--draft", help="its draft model: hub id, folder or none")
     add("--feature-draft", help="folder of a feature draft of the target")
     add("--n-gram", help="folder of a table of n-grams of the target")
     add("--device", help="cpu, cuda, cuda:1 (default: CUDA if available)")
     add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
-    add(
-        "--recalibrate",
-        action="store_true",
-        help="measure pass costs again until they are steady",
-    )
-    add(
-        "--max-waiting",
-        type=int,
-        default=Bounds.most_waiting,
-        help="maximum number of waiting jobs (default: %(default)s)",
-    )
-    add(
-        "--max-seconds",
-        type=float,
-        default=Bounds.most_seconds,
-        help="maximum seconds of one job on the device (default: %(default)s)",
-    )
+    add("--recalibrate", action="store_true", help="measure pass costs again until they are steady")
+    waiting = "maximum number of waiting jobs (default: %(default)s)"
+    add("--max-waiting", type=int, default=Bounds.most_waiting, help=waiting)
+    seconds = "maximum seconds of one job on the device (default: %(default)s)"
+    add("--max-seconds", type=float, default=Bounds.most_seconds, help=seconds)
     add("--only-pair", action="store_true", help="offer visitors no other models")
     add("--allow-any-model", action="store_true", help="let visitors load any two models from the hub")
-    add(
-        "--learn",
-        action="store_true",
-        help="let the table of n-grams learn, in memory, from visitors' texts; its drafts may show them to "
-        "others",
+    learn = (
+        "let the table of n-grams learn from visitors' texts, in memory; its drafts may show them to others"
     )
+    add("--learn", action="store_true", help=learn)
     add("--mcp", action="store_true", help="also be an MCP server")
-    add(
-        "--watch", default="", metavar="NAME=URL", help="servers that visitors may watch, separated by commas"
-    )
-    add(
-        "--watch-alone",
-        default="",
-        metavar="NAME=URL",
-        help="servers of the same names and models without drafts, for the race",
-    )
-    add("--cluster", metavar="ADDRESS", help="run the models on a Ray cluster: auto, or the head's host:6379")
-    add(
-        "--replicas",
-        default="1",
-        metavar="N",
-        help="number of replicas: 2, 1..4 by demand, or by pair: embedded=2,smollm2-1.7b=1 "
-        "(default: %(default)s)",
-    )
+    watch = "servers that visitors may watch, separated by commas"
+    add("--watch", default="", metavar="NAME=URL", help=watch)
+    alone = "servers of the same names and models without drafts, for the race"
+    add("--watch-alone", default="", metavar="NAME=URL", help=alone)
+    cluster = "run the models on a Ray cluster: auto, or the head's host:6379"
+    add("--cluster", metavar="ADDRESS", help=cluster)
+    replicas = "replicas: 2, 1..4 by demand, or by pair: embedded=2,smollm2-1.7b=1 (default: %(default)s)"
+    add("--replicas", default="1", metavar="N", help=replicas)
     add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica (default: an even share)")
     add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica (default: none)")
     return parser

@@ -109,26 +109,17 @@ def add_run_options(
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of :func:`loaded_pair`."""
-    parser.add_argument("--pair", metavar="NAME", help="preset pair, instead of --target and --draft")
-    parser.add_argument("--target", **TARGET)
-    parser.add_argument(
-        "--draft",
-        default=EMBEDDED,
-        metavar="ID|DIR|none",
-        help="hub id or folder of the draft model (default: %(default)s)",
-    )
-    parser.add_argument("--feature-draft", metavar="DIR", help="folder of a feature draft of the target")
-    parser.add_argument("--n-gram", metavar="DIR", help="folder of a table of n-grams of the target")
-    parser.add_argument("--device", **DEVICE)
-    parser.add_argument(
-        "--precision",
-        default="auto",
-        metavar="P",
-        help="auto (default: the fastest without loss), bf16, fp16, fp32, int8 or int4",
-    )
-    parser.add_argument(
-        "--recalibrate", action="store_true", help="measure pass costs again until they are steady"
-    )
+    add = parser.add_argument
+    draft = "hub id or folder of the draft model (default: %(default)s)"
+    precision = "auto (default: the fastest without loss), bf16, fp16, fp32, int8 or int4"
+    add("--pair", metavar="NAME", help="preset pair, instead of --target and --draft")
+    add("--target", **TARGET)
+    add("--draft", default=EMBEDDED, metavar="ID|DIR|none", help=draft)
+    add("--feature-draft", metavar="DIR", help="folder of a feature draft of the target")
+    add("--n-gram", metavar="DIR", help="folder of a table of n-grams of the target")
+    add("--device", **DEVICE)
+    add("--precision", default="auto", metavar="P", help=precision)
+    add("--recalibrate", action="store_true", help="measure pass costs again until they are steady")
 
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
@@ -160,6 +151,17 @@ def check_models(options: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} takes a folder, and {folder} is not one.")
 
 
+def add_bench_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that ``bench`` and ``watch`` share."""
+    add = parser.add_argument
+    add("--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one per line")
+    add("--out", type=Path, required=True, metavar="FILE.json", help="file for the results")
+    add("--temperature", default="0", metavar="T,T", help="default: %(default)s")
+    add("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
+    add("--repeats", type=int, default=1, metavar="R", help="runs per row; the table has medians")
+    add_run_options(parser, ["max_new_tokens", "seed"])
+
+
 def bench_settings(options: argparse.Namespace, drafters: list[str], ks: list[int | str]) -> Settings:
     """Return the settings of a bench command, not yet checked against bounds."""
     return Settings(
@@ -187,16 +189,11 @@ def loaded_pair(options: argparse.Namespace) -> Any:
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of :func:`team`."""
-    parser.add_argument(
-        "--cluster",
-        metavar="ADDRESS",
-        help="use replicas on a Ray cluster: auto, or the head's host:6379",
-    )
-    parser.add_argument(
-        "--replicas", type=int, default=2, metavar="N", help="number of replicas (default: %(default)s)"
-    )
-    parser.add_argument("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica")
-    parser.add_argument("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica")
+    add = parser.add_argument
+    add("--cluster", metavar="ADDRESS", help="use replicas on a Ray cluster: auto, or the head's host:6379")
+    add("--replicas", type=int, default=2, metavar="N", help="number of replicas (default: %(default)s)")
+    add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica")
+    add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica")
 
 
 def check_cluster(options: argparse.Namespace) -> None:

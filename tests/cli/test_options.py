@@ -44,7 +44,7 @@ def test_every_option_of_a_run_arrives_in_its_field():
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_run_is_decoded_with_all_that_was_asked(monkeypatch, capsys):
+def test_a_run_uses_all_options(monkeypatch, capsys):
     monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: tiny_pair())
     arguments = [word for words, _ in OTHERWISE.values() for word in words]
     assert main(["generate", "hello", *arguments, "--json", "-"]) == 0

@@ -134,11 +134,11 @@ def test_a_refused_argument_needs_no_large_library(said, number):
     assert (status, REFUSED[number][1] in last) == (2, True), (status, words)
 
 
-def test_names_that_are_checked_early_are_those_that_can_be_loaded():
+def test_early_checks_have_the_names_of_pairs_and_precisions():
     assert tuple(preset.name for preset in PRESETS) == PAIRS
     assert (AUTO_PRECISION, *DTYPES) == PRECISIONS
 
 
-def test_without_a_port_a_taken_one_is_no_obstacle():
+def test_without_a_port_the_next_free_one_is_used():
     with socket.create_server(("127.0.0.1", 0)):
         assert app.check_address(None, None) is None

@@ -1,6 +1,6 @@
-"""What ``--help`` prints, in the document on the command line.
+"""The output of ``--help`` in the document on the command line.
 
-From the project's folder ``PYTHONPATH=.:tests python -m helpers.help_pages`` writes it there anew.
+From the project's folder ``PYTHONPATH=.:tests python -m helpers.help_pages`` updates it.
 """
 
 import os
@@ -19,7 +19,7 @@ _BLOCK = re.compile(r"(?<=<!-- help: )(.+?)( -->\n```text\n)(.*?)(?=```\n)", re.
 
 
 def help_pages() -> dict[str, str]:
-    """What each command prints, by how it is called."""
+    """Return the help of each command by its name."""
     pages = {}
     with patch.dict(os.environ, PRINTED):
         for command in COMMANDS:
@@ -34,12 +34,12 @@ def help_pages() -> dict[str, str]:
 
 
 def shown_pages() -> dict[str, str]:
-    """What the document shows of each."""
+    """Return the help in the document by command."""
     return {name: page for name, _, page in _BLOCK.findall(DOCUMENT.read_text(encoding="utf-8"))}
 
 
 def rewrite() -> None:
-    """Bring the document up to date; raises ``KeyError`` for a command that there is no more."""
+    """Update the document; raise ``KeyError`` for a command that no longer exists."""
     pages = help_pages()
     text = DOCUMENT.read_text(encoding="utf-8")
     DOCUMENT.write_text(

@@ -23,7 +23,7 @@ OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
 
 
 @pytest.mark.parametrize("recording", ["greedy", "rejection"])
-def test_everything_tells_of_the_same_rounds_phase_by_phase(open_page, service, recording):
+def test_figures_lanes_strip_and_charts_agree_at_every_phase(open_page, service, recording):
     service.replayed = recorded(recording)
     events = rounds(service.replayed)
     page = open_page(width=1920)  # wide enough for columns of 18 whole pixels

@@ -26,7 +26,7 @@ def arriving(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, open_page: Any) -> 
     return open_page
 
 
-def test_a_plain_address_plays_a_recorded_run_that_says_so(arriving):
+def test_a_plain_address_plays_a_run_labelled_as_recorded(arriving):
     page = arriving()
     page.wait_for_selector(f".sd[data-recording={stage.ARRIVAL}][data-running]")
     assert page.inner_text("[data-role=hint]").startswith(NOTE)
@@ -37,7 +37,7 @@ def test_a_plain_address_plays_a_recorded_run_that_says_so(arriving):
 
 
 @pytest.mark.parametrize("then", ["a run", "a recording"])
-def test_who_is_faster_than_the_recording_keeps_what_they_asked_for(arriving, service, then):
+def test_a_run_started_before_the_recording_arrives_stays(arriving, service, then):
     page = arriving(query="lesson=1")
     held: list[Any] = []
     page.route(f"**/specdemo-traces/{stage.ARRIVAL}", lambda route: held.append(route))
@@ -65,7 +65,7 @@ def as_file(name: str) -> Any:
     return {"name": "run.json", "mimeType": "application/json", "buffer": text.encode()}
 
 
-def test_who_wants_no_movement_finds_it_at_its_start(arriving):
+def test_with_reduced_motion_the_recording_waits_at_its_start(arriving):
     page = arriving(query="lesson=1")
     page.emulate_media(reduced_motion="reduce")
     page.goto(page.url.split("?")[0])
@@ -75,7 +75,7 @@ def test_who_wants_no_movement_finds_it_at_its_start(arriving):
 
 
 @pytest.mark.parametrize("query", ["prompt=Once", "k=4", "lesson=2"])
-def test_what_a_link_asks_for_goes_before(arriving, query):
+def test_a_link_s_settings_replace_the_recording(arriving, query):
     page = arriving(query=query)
     page.wait_for_selector(f"option[value={stage.ARRIVAL}]", state="attached")
     assert page.locator(".sd[data-recording]").count() == 0
@@ -92,7 +92,7 @@ def test_the_first_stop_of_the_keyboard_leads_to_the_run(open_page):
     expect(page.locator("[data-lane=speculative] .sd-text")).to_be_focused()
 
 
-def test_every_chart_says_what_it_shows(open_page, service):
+def test_every_chart_explains_itself(open_page, service):
     page = open_page(height=1000)
     run_to_end(page)
     for chart in page.locator(".sd-chart").all():
@@ -102,7 +102,7 @@ def test_every_chart_says_what_it_shows(open_page, service):
         page.keyboard.press("Escape")
 
 
-def test_the_chosen_drafter_and_rule_say_what_they_do(open_page):
+def test_the_chosen_drafter_and_rule_are_explained(open_page):
     page = open_page()
     page.click("#more > button")
     told = page.locator("#more [data-choice]:visible")
@@ -118,7 +118,7 @@ def test_the_chosen_drafter_and_rule_say_what_they_do(open_page):
     )
 
 
-def test_a_recording_is_offered_but_not_played_where_it_is_not_the_one_for_arrivals(open_page):
+def test_another_recording_is_offered_but_does_not_play_at_once(open_page):
     page = open_page()
     page.wait_for_selector(f"option[value={RECORDING}]", state="attached")
     assert page.get_attribute(".sd", "data-state") == "idle"

@@ -236,13 +236,13 @@ FETCHED = """/gradio_api/queue/data
 
 
 @pytest.mark.parametrize("path", FETCHED.splitlines())
-def test_addresses_with_nothing_behind_them_are_refused(visitor, path):
+def test_unknown_addresses_are_refused(visitor, path):
     reply = visitor.http.get(path.format(long="a" * 3_000))
     check(reply)
     assert 400 <= reply.status_code < 500
 
 
-def test_a_session_nobody_has_ends_its_stream(visitor):
+def test_the_stream_of_an_unknown_session_ends(visitor):
     reply = visitor.http.get(f"{API}/queue/data?session_hash=nobody")
     assert reply.status_code == 200 and json.loads(reply.text.removeprefix("data: "))["session_not_found"]
 
@@ -261,7 +261,7 @@ def body_is_answered_with_sense(visitor, path, body):
     check(reply)
 
 
-test_gradio_answers_any_body_with_sense, test_five_hundred_odd_bodies = few_and_many(
+test_any_body_gets_a_proper_reply, test_five_hundred_odd_bodies = few_and_many(
     given(st.sampled_from(POSTED), odd_bodies()), body_is_answered_with_sense, few=60, many=500
 )
 
@@ -277,7 +277,7 @@ def address_is_answered_with_sense(visitor, address):
         check(reply)
 
 
-test_any_address_is_answered_with_sense, test_three_hundred_odd_addresses = few_and_many(
+test_any_address_gets_a_proper_reply, test_three_hundred_odd_addresses = few_and_many(
     given(odd_addresses()), address_is_answered_with_sense, few=40, many=300
 )
 
@@ -288,7 +288,7 @@ def odd_trace_is_answered_with_sense(visitor, value, route, data):
     check(visitor.http.post(f"/{route}", content=json.dumps({**trace, key: value})))
 
 
-test_our_own_routes_take_no_trace_for_granted, test_a_hundred_and_fifty_odd_traces = few_and_many(
+test_any_trace_gets_a_proper_reply, test_a_hundred_and_fifty_odd_traces = few_and_many(
     given(ANYTHING, st.sampled_from(["specdemo-traces", "specdemo-lab/run"]), st.data()),
     odd_trace_is_answered_with_sense,
     few=15,
@@ -328,7 +328,7 @@ def test_an_event_of_the_page_brings_no_file_either(visitor, watched):
         assert visitor.post(way, body).json() == {"error": FILE}
 
 
-def test_what_no_widget_holds_is_refused_and_no_fault(visitor):
+def test_values_that_no_widget_has_are_refused_without_a_fault(visitor):
     for value in ("x", None, -5, 1e9, [], {"a": 1}):
         for number, count in visitor.events:
             body = {"fn_index": number, "data": [value] * count, "event_data": {"address": "k=99"}}
@@ -354,12 +354,12 @@ def answers_to_odd_requests(visitor: HttpVisitor, watched: Watched, count: int) 
     return answered
 
 
-def test_nothing_odd_gets_past_the_door(visitor, watched):
+def test_no_odd_request_passes_the_guard(visitor, watched):
     assert answers_to_odd_requests(visitor, watched, 100)["POST 400"] > 10
 
 
 @pytest.mark.slow
-def test_nothing_of_two_thousand_gets_past_the_door(visitor, watched):
+def test_none_of_two_thousand_odd_requests_passes_the_guard(visitor, watched):
     answered = answers_to_odd_requests(visitor, watched, 2_000)
     print(dict(answered))
     assert {"GET 200", "GET 414", "POST 200", "POST 400", "POST 403", "POST 421"} <= answered.keys()

@@ -163,7 +163,7 @@ def test_charts_take_the_theme_of_the_page(open_page, theme):
 
 
 @pytest.mark.slow
-def test_a_run_without_a_baseline_says_so(open_page, service):
+def test_a_run_without_a_baseline_is_labelled(open_page, service):
     def alone(trace: Event) -> None:
         trace["config"]["baseline"] = False
         del trace["lanes"]["baseline"]

@@ -64,7 +64,7 @@ def test_the_students_page_has_no_foreign_addresses_and_exists_for_any_code(url)
         assert "https://" not in page.text.replace("https://www.w3.org", "")
 
 
-def test_everybody_gets_everything_in_order_also_latecomers_and_pages_that_poll(url):
+def test_all_students_get_all_messages_in_order(url):
     async def work(teacher):
         early = await teacher.student()
         watching = asyncio.create_task(early.watch(url, teacher.code))
@@ -247,7 +247,7 @@ def test_a_flood_of_joins_does_not_affect_students_who_are_present(url):
     in_class(url, work)
 
 
-def test_guessing_codes_is_limited_also_for_right_ones_but_not_for_known_students(url):
+def test_code_guessing_is_limited_but_not_for_known_students(url):
     async def work(teacher):
         student = await teacher.student()
         elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.9")

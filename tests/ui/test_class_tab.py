@@ -110,7 +110,7 @@ def test_pace_and_playing_clock_follow_the_teacher(teacher, student):
     same(teacher, watching)
 
 
-def test_a_student_may_look_elsewhere_and_come_back_with_one_press(teacher, student):
+def test_a_student_can_look_elsewhere_and_return_with_one_press(teacher, student):
     watching = student()
     go(teacher, "run")
     run_to_end(teacher)
@@ -152,7 +152,7 @@ def test_the_class_sees_the_teacher_s_lesson_tab_and_error(teacher, student):
     expect(watching.locator(".sd-error")).to_have_text(words.text_content())
 
 
-def test_a_question_of_ones_own_from_asking_to_the_summary(teacher, student):
+def test_a_teacher_s_own_question_from_asking_to_the_summary(teacher, student):
     phone = student(viewport={"width": 390, "height": 844})
     keyboard = student()
     ask(teacher)

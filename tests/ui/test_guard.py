@@ -80,7 +80,7 @@ def sentence(reply: Any) -> str:
 @pytest.mark.parametrize(
     "path", ["/assets/fine", "/assets/broken", "/assets/teapot", "/nothing", "/assets/none"]
 )
-def test_every_reply_carries_the_headers(client, path):
+def test_every_reply_has_the_headers(client, path):
     headers = client.get(path).headers
     assert headers.items() >= HEADERS.items()
     policy = headers["content-security-policy"]
@@ -99,14 +99,14 @@ def test_only_a_space_is_framed_by_others(monkeypatch):
         assert frames in policy and ("hf.space" in policy) == bool(name)
 
 
-def test_a_failure_is_told_without_its_cause(client):
+def test_a_failure_is_reported_without_its_cause(client):
     reply = client.get("/assets/broken")
     assert reply.status_code == 500
     assert sentence(reply) == "The request failed inside the program; please try again."
     assert "secret" not in reply.text
 
 
-def test_an_error_reply_is_put_into_a_sentence(client):
+def test_an_error_reply_becomes_a_sentence(client):
     reply = client.get("/assets/teapot")
     assert reply.status_code == 418 and sentence(reply) == guard.OTHERWISE
 
@@ -118,7 +118,7 @@ def test_a_stream_that_fails_just_ends(client, path):
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_a_body_is_bounded_whatever_its_header_says(url, announced):
+def test_a_body_is_bounded_with_and_without_a_content_length(url, announced):
     body = b'{"event_id": "' + b"x" * guard.MAX_BODY + b'"}'
     sent = body if announced else iter([body[:100_000], body[100_000:]])
     reply = PLAIN.post(f"{url}gradio_api/reset", content=sent)
@@ -206,7 +206,7 @@ CLOSED = """/gradio_api/upload_progress?upload_id=x
 
 
 @pytest.mark.parametrize("path", CLOSED.splitlines())
-def test_nothing_of_the_server_is_reachable(url, path):
+def test_server_files_and_unused_routes_are_closed(url, path):
     reply = PLAIN.get(httpx.URL(url, raw_path=path.encode()))
     assert reply.status_code == 404
     assert "root:" not in reply.text and "/etc" not in sentence(reply)
@@ -216,12 +216,12 @@ POSTS = "upload process_recording component_server stream/x stream/x/close vibe-
 
 
 @pytest.mark.parametrize("path", [*POSTS.split(), "vibe-starter-queries", "run-history/connect", "api/run"])
-def test_nothing_of_gradio_takes_what_the_page_never_sends(url, path):
+def test_gradio_s_unused_post_routes_are_closed(url, path):
     reply = PLAIN.post(f"{url}gradio_api/{path}", content=b"{}")
     assert reply.status_code in (404, 405) and sentence(reply)
 
 
-def test_events_are_passed_on_as_they_come(url, service):
+def test_events_are_streamed(url, service):
     service.hold_at = 3
     body = {"data": ["abc", "raw", "draft-model", 4, False, 0, "greedy", 32, 0, 0, 1, True, False, ""]}
     event = PLAIN.post(f"{url}gradio_api/call/run", json=body).json()["event_id"]
@@ -254,7 +254,7 @@ def proxied_url(replay: StandIn) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("folder", ["", "/specdemo"], ids=["taken off", "left in the path"])
-def test_behind_a_proxy_that_shows_it_under_a_folder_everything_is_there(proxied_url, folder):
+def test_everything_works_behind_a_proxy_with_a_folder(proxied_url, folder):
     for path in (
         "/",
         "/config",
@@ -305,14 +305,14 @@ def test_an_address_is_bounded(url, length):
     ],
     ids=str,
 )
-def test_names_and_pages_that_are_not_ours_are_refused(url, path, headers, status):
+def test_foreign_names_and_pages_are_refused(url, path, headers, status):
     reply = PLAIN.get(f"{url}{path}", headers=headers)
     assert reply.status_code == status and reply.headers.items() >= HEADERS.items()
     assert "evil" not in reply.text and "evil" not in str(reply.headers)
     assert status == 200 or sentence(reply)
 
 
-def test_a_foreign_page_is_not_told_that_it_may_call(url):
+def test_a_foreign_page_gets_no_cors_permission(url):
     asking = {"Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
     reply = PLAIN.options(f"{url}gradio_api/queue/join", headers=asking)
     assert reply.status_code == 403 and "access-control-allow-origin" not in reply.headers
@@ -321,11 +321,11 @@ def test_a_foreign_page_is_not_told_that_it_may_call(url):
 
 
 @pytest.mark.parametrize("path", ["", "config", "config/"])
-def test_what_holds_the_address_it_was_asked_by_is_kept_by_nobody(url, path):
+def test_replies_with_the_request_s_host_name_are_not_cached(url, path):
     assert PLAIN.get(f"{url}{path}").headers["cache-control"] == "no-store"
 
 
-def test_what_answers_an_event_of_the_page_needs_it(url):
+def test_functions_of_page_events_need_event_data(url):
     config = PLAIN.get(f"{url}config").json()
     asked = [entry for entry in config["dependencies"] if entry["collects_event_data"]]
     assert asked

@@ -104,7 +104,7 @@ def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, patient_p
     assert blocked == "blocked" and [text for text in told if "Content Security Policy" in text]
 
 
-def test_what_a_run_is_asked_and_answers_is_only_shown(open_page, service):
+def test_a_hostile_prompt_and_answer_are_only_shown(open_page, service):
     trace = hostile_trace()
     for event in service.replayed:
         event.get("pieces", {}).update({key: trace["pieces"][key] for key in event.get("pieces", {})})
@@ -149,7 +149,7 @@ def test_a_game_of_hostile_words_is_only_shown(open_page, service):
 
 
 @pytest.mark.slow
-def test_a_chart_names_what_would_turn_its_words(open_page):
+def test_a_chart_escapes_markup_and_direction_marks(open_page):
     page = open_page()
     shown = page.evaluate(
         """async (text) => {

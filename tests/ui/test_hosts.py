@@ -23,7 +23,7 @@ def space(monkeypatch):
     monkeypatch.setenv("SPACE_HOST", f"{SPACE},demo.example.org")
 
 
-def test_a_machine_answers_to_its_own_names_and_to_numbers():
+def test_a_machine_answers_to_its_names_and_addresses():
     hosts = hosts_for()
     for name in ("localhost", "a.localhost", "127.0.0.1", "::1", "10.0.0.5", "box", "box.local"):
         assert hosts.answers_to(name), name
@@ -32,7 +32,7 @@ def test_a_machine_answers_to_its_own_names_and_to_numbers():
     assert hosts_for(listening="Demo.lan").answers_to("demo.lan")
 
 
-def test_only_its_own_pages_may_call():
+def test_only_own_pages_may_call():
     hosts = hosts_for()
     assert hosts.admits("http://127.0.0.1:7860", ["127.0.0.1"])
     assert hosts.admits("http://localhost:5000", ["127.0.0.1"]), "the same machine"
@@ -48,7 +48,7 @@ def test_only_its_own_pages_may_call():
         assert not hosts.admits(origin, ["10.0.0.5"]), origin
 
 
-def test_a_host_names_others():
+def test_a_host_can_allow_names():
     hosts = hosts_for(parse_names("Demo.example.org, *.school.example"))
     for name in ("demo.example.org", "a.school.example"):
         assert hosts.answers_to(name) and hosts.admits(f"https://{name}", ["localhost"])
@@ -57,12 +57,12 @@ def test_a_host_names_others():
 
 
 @pytest.mark.parametrize("text", ["https://demo.example.org", "a b", "demo.example.org:80", "*x", "a,-", "é"])
-def test_what_is_no_name_is_refused(text):
+def test_a_wrong_host_name_is_refused(text):
     with pytest.raises(UserError, match=r"^--allow-host takes names such as .*\.$"):
         parse_names(text)
 
 
-def test_a_space_answers_to_its_names_and_is_called_by_the_hub(space):
+def test_a_space_answers_to_its_names_and_the_hub_may_call_it(space):
     hosts = hosts_for()
     for name in (SPACE, "demo.example.org", "10.1.2.3", "me-demo--dev.hf.space"):
         assert hosts.answers_to(name)
@@ -72,7 +72,7 @@ def test_a_space_answers_to_its_names_and_is_called_by_the_hub(space):
     assert not hosts.admits("https://evil.hf.space", [SPACE])
 
 
-def test_a_proxy_that_shows_the_page_under_a_path_decides_unless_the_host_does():
+def test_behind_a_proxy_with_a_path_any_name_is_valid_unless_the_host_lists_some():
     assert hosts_for(root_path="/demo").answers_to("demo.example.org")
     assert hosts_for(root_path="/demo").admits("https://demo.example.org", ["demo.example.org"])
     assert not hosts_for(root_path="/demo").admits("https://evil.example", ["demo.example.org"])
@@ -82,7 +82,7 @@ def test_a_proxy_that_shows_the_page_under_a_path_decides_unless_the_host_does()
     assert whole.admits("https://demo.example.org", ["127.0.0.1"])
 
 
-def test_names_are_read_out_of_what_browsers_send():
+def test_host_headers_are_parsed():
     for host, name in (
         ("LocalHost:7860", "localhost"),
         ("[::1]:80", "::1"),
@@ -108,7 +108,7 @@ def test_names_are_read_out_of_what_browsers_send():
         assert name_in(host) is None, host
 
 
-def test_a_page_that_may_call_has_to_say_whom():
+def test_an_origin_needs_a_host_header():
     """Gradio compares the two."""
     hosts, origin = hosts_for(["a.example"]), (b"origin", b"https://a.example")
     with_host = [origin, (b"host", b"localhost")]

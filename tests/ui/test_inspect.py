@@ -128,7 +128,7 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
         ("shared_noise", ["the target picks it too, so it stays"], ["the target picks another token"]),
     ],
 )
-def test_each_verdict_has_its_words(played, recording, stays, goes):
+def test_each_verdict_is_explained(played, recording, stays, goes):
     page = played(recording)
     kinds: dict[str, list[str]] = {}
     for index in range(24):
@@ -170,7 +170,7 @@ def test_closing_the_microscope_goes_back_to_the_strip(played, way):
     assert page.locator("[data-lane=baseline]").is_visible()
 
 
-def test_the_strip_tells_the_round_under_the_pointer(played):
+def test_the_strip_describes_the_round_under_the_pointer(played):
     page = played("greedy")
     strip = page.locator(STRIP)
     strip.hover(position={"x": 3, "y": 20})
@@ -179,7 +179,7 @@ def test_the_strip_tells_the_round_under_the_pointer(played):
     assert page.locator(TIP).is_hidden()
 
 
-def test_a_token_tells_its_story_under_the_pointer(played):
+def test_a_tooltip_describes_the_token_under_the_pointer(played):
     page = played("greedy")
     drafted = rounds(recorded("greedy"))[1]["round"]["drafted"]
     point_at(page, token_of(page, 1, 0))
@@ -231,7 +231,7 @@ def test_the_pinned_tooltip_opens_its_round_at_its_token(played):
     assert page.locator(".sd-card:nth-child(2)[data-chosen]").count() == 1
 
 
-def test_a_pending_token_is_told_of_without_its_verdict(played):
+def test_the_tooltip_of_a_pending_token_has_no_verdict(played):
     page = played("greedy")
     press(page, "to-start", "phase-on")
     point_at(page, token_of(page, 0, 0))
@@ -252,7 +252,7 @@ def test_a_copied_token_is_called_copied(open_page, service):
     assert all("q" not in {**card["figures"], **card["tops"]} for card in page.evaluate(CARDS))
 
 
-def test_one_selection_is_followed_everywhere(played):
+def test_all_views_show_the_selected_round(played):
     page = played("greedy")
     token_of(page, 2, 0).click()
     assert page.evaluate(SELECTED_ROUNDS) == [2]

@@ -44,7 +44,7 @@ def test_keys_play_and_step_from_anywhere_on_the_page(played):
     assert page.evaluate("scrollY") == 0, "no key scrolled as well"
 
 
-def test_keys_keep_to_their_own_work_where_they_have_any(played):
+def test_keys_keep_their_function_in_fields_and_buttons(played):
     page = played("greedy")
     press(page, "to-start", "round-on")
     at = clock(page)
@@ -97,7 +97,7 @@ def test_a_question_mark_lists_the_keys(played):
     assert dialog.is_hidden()
 
 
-def test_keys_rest_where_the_run_is_not_seen(played):
+def test_keys_do_nothing_when_the_run_is_hidden(played):
     page = played("greedy")
     page.click("#tab-lab-button")
     page.wait_for_selector("#stage", state="hidden")
@@ -110,7 +110,7 @@ def test_keys_rest_where_the_run_is_not_seen(played):
     page.wait_for_selector("#stage")
 
 
-def test_a_figure_says_what_it_means_with_the_numbers_of_the_run(played):
+def test_a_figure_is_explained_with_the_numbers_of_the_run(played):
     page = played("greedy")
     totals = recorded("greedy")[-1]["totals"]
     accepted, compared = sum(totals["accepted_by_position"]), sum(totals["compared_by_position"])
@@ -187,7 +187,7 @@ def test_no_speedup_is_shown_before_both_lanes_have_eight_tokens(played):
     assert seen == {True, False}
 
 
-def test_identical_is_said_so_far_until_the_end(played):
+def test_identical_reads_so_far_until_the_end(played):
     page = played("greedy")
     label = page.locator("[data-label=identical]")
     assert label.inner_text() == "identical, token for token"

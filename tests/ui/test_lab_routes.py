@@ -27,7 +27,7 @@ def test_theory_is_answered_for_the_numbers_in_the_address(client):
 
 
 @pytest.mark.parametrize("query", ["alpha=2", "alpha=nan", "alpha=", "k=2.5", "growth=much", "theme=pink"])
-def test_bad_numbers_get_one_sentence(client, query):
+def test_bad_numbers_are_refused_in_a_sentence(client, query):
     response = client.get(f"/specdemo-lab/theory?{query}")
     assert response.status_code == 400
     assert response.json()["error"].endswith(".")
@@ -42,12 +42,12 @@ def test_a_posted_run_is_placed_and_judged(client):
     assert answer["oracle"]["s_cost"] == pytest.approx(totals["s_cost"])
 
 
-def test_what_is_no_run_gets_one_sentence(client):
+def test_a_body_that_is_no_run_is_refused_in_a_sentence(client):
     response = client.post("/specdemo-lab/run", content="{}")
     assert response.status_code == 400 and response.json()["error"].endswith(".")
 
 
-def test_what_was_learned_is_told_where_the_page_learns(client):
+def test_a_page_that_learns_reports_what_it_learned(client):
     assert client.get("/specdemo-lab/learned").status_code == 404
     learner = Learner()
     learning = TestClient(Starlette(routes=[learned_route(learner)]))

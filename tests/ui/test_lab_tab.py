@@ -103,7 +103,7 @@ def test_a_sweep_grows_point_by_point_and_is_taken_away(open_lab, service):
 
 
 @pytest.mark.slow
-def test_stop_keeps_what_was_measured_and_the_next_sweep_works(open_lab, service):
+def test_stop_keeps_the_measured_points_and_the_next_sweep_works(open_lab, service):
     service.hold_at = 2
     page = open_lab()
     vary(page, "draft-length")
@@ -122,7 +122,7 @@ def test_stop_keeps_what_was_measured_and_the_next_sweep_works(open_lab, service
 
 
 @pytest.mark.slow
-def test_what_a_sweep_varies_cannot_be_set(open_lab, service):
+def test_the_varied_setting_of_a_sweep_cannot_be_set(open_lab, service):
     page = open_lab()
     page.check("[name=experiment][value=temperature]", force=True)
     assert page.is_disabled("[name=temperature]") and page.is_enabled("[name=k]")
@@ -157,7 +157,7 @@ def test_two_visitors_wait_for_each_other_and_both_get_theirs(open_lab, service)
 
 
 @pytest.mark.slow
-def test_a_condition_shows_both_sides_and_says_how_it_came_out(open_lab):
+def test_a_condition_shows_both_sides_and_its_outcome(open_lab):
     page = open_lab()
     card = page.locator("[data-condition=parallel-verification]")
     assert card.locator("b").all_inner_texts() == ["–", "–"] and not card.locator(".sd-outcome").is_visible()
@@ -228,7 +228,7 @@ def test_sliders_answer_at_once_and_follow_the_theme(open_lab):
 
 
 @pytest.mark.slow
-def test_bad_input_gets_one_sentence_and_the_button_back(open_lab, service):
+def test_bad_input_is_refused_in_a_sentence_and_can_be_corrected(open_lab, service):
     page = open_lab()
     page.fill("[name=prompts]", "99")
     vary(page, "draft-quality")
@@ -244,7 +244,7 @@ def test_bad_input_gets_one_sentence_and_the_button_back(open_lab, service):
 
 
 @pytest.mark.slow
-def test_a_fault_on_the_way_is_told_and_the_points_stay(open_lab, service):
+def test_a_fault_is_reported_and_the_points_stay(open_lab, service):
     service.fault = "The device ran out of memory."
     page = open_lab()
     vary(page, "draft-cost")
@@ -287,7 +287,7 @@ def test_the_theory_fits_a_small_projector_and_all_of_it_a_phone(open_lab):
         assert part.bounding_box()["width"] > 340, "one column"
 
 
-def test_the_page_shows_what_it_has_learned(open_lab):
+def test_the_page_shows_the_learning_curve(open_lab):
     page = open_lab()
     page.locator("[data-section=learned]").scroll_into_view_if_needed()
     page.wait_for_selector("[data-role=learned-chart].js-plotly-plot")

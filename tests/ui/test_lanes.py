@@ -64,7 +64,7 @@ def test_discards_of_all_but_the_last_two_rounds_are_ticks(played):
     assert len(open_ones) == sum(thrown[-2:])
 
 
-def test_a_tick_tells_what_it_stands_for_and_a_click_opens_it(played):
+def test_a_tick_lists_its_discarded_tokens_and_a_click_shows_them(played):
     page = played("greedy")
     shrunk = tokens(page)
     page.locator(TEXT).evaluate("box => { box.scrollTop = 0; }")
@@ -129,7 +129,7 @@ def test_passes_are_counted_at_their_verdict_as_blocks_of_one_size(played):
         assert page.evaluate(PASSES)[0][0] == count == figures(page)["passes"]
 
 
-def test_guesses_fill_their_slots(played):
+def test_draft_tokens_fill_their_slots(played):
     page = played("greedy")
     drafted = len(rounds(recorded("greedy"))[0]["round"]["drafted"])
     for filled in range(1, drafted + 1):
@@ -138,7 +138,7 @@ def test_guesses_fill_their_slots(played):
         assert page.evaluate(SLOTS) == drafted - filled
 
 
-def test_a_bar_goes_over_the_draft_as_long_as_its_pass_lasts(played):
+def test_a_bar_sweeps_the_draft_during_its_pass(played):
     page = played("greedy")
     for share in (0.25, 0.75):
         scrub(page, moment(recorded("greedy"), 0, "verify_s", share))
@@ -159,7 +159,7 @@ def test_the_verdict_falls_while_it_plays_and_stands_there_when_stepped_to(playe
     assert page.locator(f"{TEXT} [data-latest]").count() == 1
 
 
-def test_nothing_moves_for_who_wants_no_motion(open_page, service):
+def test_nothing_moves_with_reduced_motion(open_page, service):
     page = open_page(pace=0.05)
     page.emulate_media(reduced_motion="reduce")
     run_to_end(page)

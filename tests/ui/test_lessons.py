@@ -64,7 +64,7 @@ def current(page: Any) -> str:
 
 
 @pytest.mark.slow
-def test_one_walks_through_all_six(lesson):
+def test_all_six_lessons_can_be_walked_through(lesson):
     page = lesson(1)
     titles = []
     for number in range(1, LESSONS + 1):
@@ -136,7 +136,7 @@ def test_the_fifth_shows_a_gain_and_a_loss(lesson):
 
 
 @pytest.mark.slow
-def test_the_sixth_shows_where_the_draft_alone_departs(lesson):
+def test_the_sixth_shows_where_the_draft_alone_diverges(lesson):
     page = lesson(6)
     show(page, 6)
     press(page, "to-end")
@@ -164,7 +164,7 @@ def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
 
 
 @pytest.mark.slow
-def test_each_stage_shows_the_figures_of_its_topic_and_a_run_of_ones_own_all(lesson):
+def test_each_lesson_shows_the_figures_of_its_topic_and_other_runs_show_all(lesson):
     page = lesson(1)
     for number in range(1, LESSONS + 1):
         page.get_by_label(f"Lesson {number}:").click()
@@ -194,7 +194,7 @@ def test_a_press_leads_to_the_first_token_that_departs_in_all_lanes(lesson):
 
 
 @pytest.mark.slow
-def test_what_was_done_is_ticked_also_at_the_next_visit(lesson):
+def test_finished_lessons_stay_ticked_at_the_next_visit(lesson):
     page = lesson(3)
     assert page.locator("[data-done]").count() == 0
     show(page, 3)
@@ -246,7 +246,7 @@ def test_a_recording_takes_the_place_of_a_run_which_ends(open_page, service):
 
 
 @pytest.mark.slow
-def test_what_was_read_is_remembered_and_an_address_opens_a_lesson(lesson):
+def test_read_lessons_are_remembered_and_an_address_opens_a_lesson(lesson):
     page = lesson(4)
     assert page.locator("[data-seen]").count() == 0
     page.click("[data-go=next]")
@@ -258,7 +258,7 @@ def test_what_was_read_is_remembered_and_an_address_opens_a_lesson(lesson):
 
 
 @pytest.mark.slow
-def test_printed_all_six_follow_one_another_without_the_stage(lesson):
+def test_printed_lessons_appear_in_order_without_the_stage(lesson):
     page = lesson(3)
     page.emulate_media(media="print")
     assert page.locator("[data-lesson]:visible").count() == LESSONS

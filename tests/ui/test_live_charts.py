@@ -111,7 +111,7 @@ def test_layers_keep_pace_with_a_replay_at_real_speed(open_page, service, record
 
 
 @pytest.mark.slow
-def test_rounds_of_a_long_run_share_bars_and_the_axis_says_so(open_page, service):
+def test_rounds_of_a_long_run_share_bars_and_the_axis_is_labelled(open_page, service):
     service.replayed = recorded("greedy")
     known = len(rounds(service.replayed))
     assert known > 50
@@ -155,7 +155,7 @@ def test_seeking_steps_theme_and_another_run_show_at_once(open_page, service):
 
 
 @pytest.mark.slow
-def test_layer_and_plotly_agree_on_where_things_are(open_page, service):
+def test_layer_and_plotly_have_the_same_margins(open_page, service):
     service.replayed = recorded("shared_noise")
     page = open_page(height=TALL)
     run_to_end(page)

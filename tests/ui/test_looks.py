@@ -147,7 +147,7 @@ def test_each_status_has_a_cue_of_its_own(played):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
+def test_statuses_differ_without_colours(open_page, theme):
     page = open_page(theme=theme)
     keys = dict(page.eval_on_selector_all(".sd-key", SAME_WORD))
     session = page.context.new_cdp_session(page)

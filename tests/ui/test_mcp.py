@@ -144,7 +144,7 @@ def test_a_tool_call_that_hangs_up_ends_no_other(tools_url, service):
         ("GET", "schema", 200),
     ],
 )
-def test_only_the_promised_mcp_addresses_are_served(tools_url, capfd, method, path, status):
+def test_only_the_documented_mcp_addresses_are_served(tools_url, capfd, method, path, status):
     reply = httpx.request(method, f"{tools_url}gradio_api/mcp/{path}", timeout=5)
     assert reply.status_code == status
     assert "default-src" in reply.headers["content-security-policy"]
@@ -153,7 +153,7 @@ def test_only_the_promised_mcp_addresses_are_served(tools_url, capfd, method, pa
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_a_tool_call_counts_to_the_share_of_its_caller_s_address(live_url, monkeypatch):
+def test_a_tool_call_counts_towards_its_caller_s_address(live_url, monkeypatch):
     seen = []
 
     def noted(request: Any) -> Any:
@@ -182,7 +182,7 @@ def test_a_bad_tool_call_gets_the_sentence(live_url, wrong):
     ],
     ids=str,
 )
-def test_other_sites_pages_have_no_tools(live_url, header, status):
+def test_foreign_pages_cannot_call_tools(live_url, header, status):
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
     accepted = {"Accept": "application/json, text/event-stream"}
     reply = httpx.post(f"{live_url}gradio_api/mcp/", json=asked, headers=accepted | header)

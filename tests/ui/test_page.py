@@ -56,7 +56,7 @@ def test_final_statuses_are_the_recorded_ones(played, recording):
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
-def test_plain_text_is_what_each_lane_emitted(played, recording):
+def test_plain_text_is_the_text_of_each_lane(played, recording):
     page = played(recording)
     for lane in RECORDINGS[recording]:
         assert plain_text(page, lane) == text_of(recorded(recording), lane)
@@ -110,7 +110,7 @@ def test_figures_follow_the_rounds_that_have_been_played(open_page, service):
 
 
 @pytest.mark.slow
-def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(played):
+def test_the_draft_alone_is_shown_if_it_ran_and_its_divergence_is_marked(played):
     lane = played("greedy").locator("[data-lane=draft]")
     assert not lane.is_visible()
     page = played("shared_noise")
@@ -124,7 +124,7 @@ def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(play
 
 
 @pytest.mark.slow
-def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_page, service):
+def test_the_first_divergent_token_is_marked_and_later_ones_set_apart(open_page, service):
     def agree_at_first(trace: Any) -> None:
         target = emitted(service.replayed, "baseline")
         for index, round_ in enumerate(trace["lanes"]["draft"]["rounds"][:5]):
@@ -143,7 +143,7 @@ def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_pag
     assert page.locator("[data-lane=baseline] [data-departed]").count() == 0
 
 
-def test_the_prompt_is_as_high_as_its_text_up_to_four_lines_whatever_was_measured_at_first(open_page):
+def test_the_prompt_box_grows_with_its_text_up_to_four_lines(open_page):
     page = open_page()
     heights = []
     for text in ("one line", "two\nlines", "a\nlot\nof\nlines\nin\nall"):
@@ -237,7 +237,7 @@ def test_no_request_leaves_the_machine(open_page, url):
 
 
 @pytest.mark.slow
-def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, service):
+def test_the_choice_of_precision_is_explained_below_the_run(open_page, service):
     page = open_page()
     line = page.locator("[data-role=arithmetic]")
     assert line.is_hidden()
@@ -253,7 +253,7 @@ def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, servi
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("query", "asked"), [("", "auto"), ("k=4", 4), ("temperature=0.8", "auto")])
-def test_drafts_are_as_long_as_pays_here_unless_a_link_says_otherwise(open_page, service, query, asked):
+def test_k_is_auto_unless_a_link_sets_it(open_page, service, query, asked):
     page = open_page(query=query)
     slider = page.locator("input[type=range][aria-label*='Draft length k']")
     page.wait_for_function("box => box.checked === %s" % ("true" if asked == "auto" else "false"),

@@ -69,7 +69,7 @@ def test_the_greedy_audit_shows_each_prompt_and_sums_up(proof_page, service):
 
 
 @pytest.mark.slow
-def test_a_text_that_parts_is_shown_with_its_gap(proof_page, service):
+def test_a_divergent_text_is_shown_with_its_gap(proof_page, service):
     service.proof = proved("greedy")
     service.proof[2]["row"] |= {"identical": False, "divergence": 6, "gap": 0.0004, "prompt": HOSTILE}
     service.proof[-1] |= {"verdict": "different", "words": "Not identical."}
@@ -140,7 +140,7 @@ def test_a_wrong_rule_is_caught(proof_page, service, place, name):
 
 
 @pytest.mark.slow
-def test_the_samples_are_seen_growing_and_stop_keeps_what_there_is(proof_page, service):
+def test_the_samples_grow_and_stop_keeps_them(proof_page, service):
     service.hold_at = 3
     service.proof = proved("true_rule")
     service.proof[-1] |= {"drawn": 700}
@@ -194,7 +194,7 @@ def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
         (3, "99999", "draws must be from 1 to 10000, not 99999."),
     ],
 )
-def test_bad_settings_get_one_sentence(proof_page, service, field, value, words):
+def test_bad_settings_are_refused_in_a_sentence(proof_page, service, field, value, words):
     page = proof_page()
     page.fill(f"#proofs input[type=number] >> nth={field}", value)
     prove(page, ("greedy", None, "shared-noise", "distribution")[field], "error")

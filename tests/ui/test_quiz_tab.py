@@ -95,7 +95,7 @@ def test_a_wrong_prediction(open_page, service):
 
 
 @pytest.mark.slow
-def test_too_close_to_call_is_said_and_not_counted(open_page, service):
+def test_a_close_result_has_no_verdict_and_does_not_count(open_page, service):
     service.outcomes["cost"] = CLOSE
     page = quiz_page(open_page)
     predict(page, COST, 2)
@@ -211,7 +211,7 @@ def test_the_quiz_is_the_seventh_of_the_lessons(open_page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("named", ["0", "9", "x", "2.5", ""])
-def test_an_address_without_such_a_question_opens_the_first(open_page, named):
+def test_an_address_with_an_unknown_question_opens_the_first(open_page, named):
     page = open_page(query=f"lesson=quiz&question={named}")
     page.wait_for_selector("[data-question='1']:visible")
 
@@ -266,7 +266,7 @@ def test_a_class_link_has_the_widgets_as_they_are_and_the_recording_that_plays(o
 
 
 @pytest.mark.slow
-def test_where_copying_is_denied_the_address_bar_has_the_class_link(open_page):
+def test_if_copying_is_denied_the_address_bar_has_the_class_link(open_page):
     page = open_page(query="lesson=3")
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
     page.click("[data-role=class-link]")
@@ -310,7 +310,7 @@ def test_nothing_is_wider_than_a_phone(open_page, service):
 
 
 @pytest.mark.slow
-def test_printed_it_is_a_sheet_of_all_questions_and_what_was_measured(open_page, service):
+def test_the_printed_quiz_has_all_questions_and_results(open_page, service):
     page = quiz_page(open_page)
     predict(page, COST, 2)
     run_it(page, COST)

@@ -44,7 +44,7 @@ def test_leaving_a_lesson_leaves_it_out_of_the_address(open_page):
     assert "lesson=cost" in page.url
 
 
-def test_a_reload_shows_the_last_run_and_says_so(open_page, service):
+def test_a_reload_shows_the_last_run_labelled_as_such(open_page, service):
     service.replayed = recorded("rejection")
     page = open_page()
     assert page.locator(KEPT).count() == 0

@@ -77,7 +77,7 @@ def test_pause_holds_the_clock(played):
     assert page.get_attribute("[data-role=play]", "aria-label") == "Play"
 
 
-def test_steps_by_phase_show_one_round_go_from_pending_to_its_verdict(played):
+def test_phase_steps_take_a_round_from_pending_to_its_verdict(played):
     page = played("greedy")
     first = rounds(recorded("greedy"))[0]["round"]
     press(page, "to-start")
@@ -132,7 +132,7 @@ def test_figures_after_a_scrub_are_those_of_the_latest_round(played, recording):
         assert_figures(page, expected)
 
 
-def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, service):
+def test_scrubbing_back_and_forth_shows_the_same_as_playing(open_page, service):
     service.replayed = faster(recorded("rejection"), 20)
     page = open_page(pace=1)
     page.click("#run")
@@ -150,7 +150,7 @@ def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, serv
 
 
 @pytest.mark.slow
-def test_each_pace_has_its_words_and_its_speed(played):
+def test_each_pace_has_its_label_and_speed(played):
     page = played("greedy")
     per_token = recorded("greedy")[-1]["totals"]["tokens_per_s"]
     paces = PACES | {"tokens": (10 / per_token, "shown at 10 tokens a second")}
@@ -172,7 +172,7 @@ def test_the_closing_sentence_stands_at_the_end_only(played):
     assert sentence.is_visible()
 
 
-def test_play_at_the_end_begins_anew(played):
+def test_play_at_the_end_restarts(played):
     page = played("greedy")
     everything = len(tokens(page))
     press(page, "play")
@@ -191,7 +191,7 @@ def test_the_pace_is_remembered(open_page):
     assert page.inner_text("[data-role=pace-text]") == PACES["0.05"][1]
 
 
-def test_old_discards_come_back_with_the_switch(played):
+def test_a_switch_shows_old_discards(played):
     page = played("greedy")
     last_two = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy"))[-2:])
     shrunk = tokens(page)

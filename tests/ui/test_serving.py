@@ -76,19 +76,19 @@ def test_a_terminated_program_lets_the_run_finish_then_closes_and_a_second_signa
 
 
 @pytest.mark.parametrize("before", [signal.SIG_IGN, signal.default_int_handler])
-def test_interrupted_it_waits_for_nobody_even_if_the_shell_ignores_interrupts(served, before):
+def test_an_interrupt_ends_the_program_at_once_even_if_the_shell_ignores_it(served, before):
     signal.signal(signal.SIGINT, before)
     soon(lambda: os.kill(os.getpid(), signal.SIGINT))
     assert exit_status(lambda: serve_until_ended(served, served, {"port": 7})) == 130  # type: ignore[arg-type]
     assert served.ended == [()]
 
 
-def test_without_a_free_port_it_says_so(served):
+def test_a_missing_free_port_is_reported(served):
     with pytest.raises(UserError, match=r"^The page cannot be served: Cannot find empty port"):
         serve_until_ended(served, served, {"taken": True})  # type: ignore[arg-type]
 
 
-def test_health_is_200_where_a_run_could_begin_and_503_elsewhere():
+def test_health_is_200_when_ready_and_503_otherwise():
     service = Served()
     client = TestClient(Starlette(routes=[health_route(service)]))  # type: ignore[arg-type]
     for state in State:
@@ -186,7 +186,7 @@ def outcome(url: str, **values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_after_a_lost_device_a_supervisor_starts_it_again_and_runs_go_on(supervisor, tmp_path):
+def test_after_a_lost_device_a_restarted_app_runs_again(supervisor, tmp_path):
     assert outcome(supervisor.url)["success"]
     (tmp_path / "lost").touch()
     told = outcome(supervisor.url)
@@ -199,7 +199,7 @@ def test_after_a_lost_device_a_supervisor_starts_it_again_and_runs_go_on(supervi
 
 
 @pytest.mark.slow
-def test_a_browser_is_told_and_finds_the_page_again(supervisor, tmp_path, patient_page):
+def test_after_a_lost_device_the_browser_shows_an_error_and_can_reload(supervisor, tmp_path, patient_page):
     page = patient_page()
     page.goto(supervisor.url)
     page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
@@ -214,7 +214,7 @@ def test_a_browser_is_told_and_finds_the_page_again(supervisor, tmp_path, patien
 
 
 @pytest.mark.slow
-def test_told_to_end_the_app_finishes_the_run_refuses_others_and_exits_with_zero(supervisor):
+def test_a_terminated_app_finishes_its_run_refuses_others_and_exits_with_zero(supervisor):
     running, session = HttpVisitor(supervisor.url), uuid.uuid4().hex
     running.join("run", {**RUN, "max_new_tokens": 400}, session)
     last: dict[str, Any] = {}

@@ -71,7 +71,7 @@ def test_an_address_out_of_bounds_gets_the_sentence_of_the_limits(open_page, ser
 @pytest.mark.parametrize(
     "name", [pytest.param("%3Cscript%3Ealert(1)%3C/script%3E", marks=pytest.mark.slow), "../../etc/passwd"]
 )
-def test_an_unknown_recording_gets_one_sentence(open_page, name):
+def test_an_unknown_recording_is_refused_in_a_sentence(open_page, name):
     page = open_page(query=f"trace={name}")
     page.wait_for_selector(".sd[data-state=error]")
     told = page.inner_text(ERROR)
@@ -118,7 +118,7 @@ def test_a_saved_trace_loads_and_plays_the_same_run(played, tmp_path):
     assert stage_state(page) == before
 
 
-def test_a_broken_file_gets_one_sentence(open_page):
+def test_a_broken_file_is_refused_in_a_sentence(open_page):
     page = open_page()
     for content in ("{", "[1, 2]", '{"version": 99}'):
         file = {"name": "broken.json", "mimeType": "application/json", "buffer": content.encode()}
@@ -167,7 +167,7 @@ def test_the_picture_goes_to_the_clipboard(played, url):
 
 
 @pytest.mark.slow
-def test_the_picture_is_saved_where_the_clipboard_is_closed(open_page, service, tmp_path):
+def test_the_picture_is_saved_if_the_clipboard_is_denied(open_page, service, tmp_path):
     page = open_page(theme="dark")
     page.evaluate("() => { navigator.clipboard.write = () => Promise.reject(new Error('denied')); }")
     run_to_end(page)
@@ -215,7 +215,7 @@ def copied_link(page: Any) -> str:
     return page.evaluate("navigator.clipboard.readText()")
 
 
-def test_one_s_own_run_takes_the_settings_of_a_recorded_one(open_page, service):
+def test_a_recording_s_settings_can_be_reused(open_page, service):
     page = open_page(query=f"trace={RECORDING}")
     page.locator(".sd-reuse:visible").wait_for()
     press(page, "to-end")

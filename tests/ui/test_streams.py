@@ -49,7 +49,7 @@ def numbers(text: str) -> list[int]:
     return [event["number"] for event in map(json.loads, text.splitlines()) if "number" in event]
 
 
-def test_text_only_grows_and_begins_as_the_press_of_run_left_it():
+def test_text_only_grows_from_its_first_line():
     updates = list(texts(Counting(50, cost=MIN_GAP_S)))
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(updates))
     assert updates[0].startswith(first_line())
@@ -64,13 +64,13 @@ def test_updates_are_throttled_and_the_last_is_never_lost(kind):
     assert numbers(updates[-1]) == list(range(1000))
 
 
-def test_rounds_that_come_slowly_are_sent_as_they_do_and_fast_ones_together():
+def test_slow_rounds_are_sent_one_by_one_and_fast_ones_together():
     slow, fast = Counting(30, cost=1.01 * MIN_GAP_S), Counting(1000, cost=MIN_GAP_S / 50)
     assert len(list(texts(slow))) == 30
     assert len(list(texts(fast))) <= fast.now / USUAL_GAP_S + 2
 
 
-def test_what_comes_seldom_is_sent_at_once():
+def test_rare_events_are_sent_at_once():
     updates = list(texts(Counting(3, cost=0.0, kind="experiment")))
     assert [numbers(text) for text in updates] == [[0], [0, 1], [0, 1, 2]]
 
@@ -124,13 +124,13 @@ def test_the_end_of_a_job_leaves_the_stop_request_of_a_newer_one():
         assert not newest.stop()
 
 
-def test_run_takes_what_the_widgets_hold_in_their_order():
+def test_run_has_the_widgets_as_parameters_in_order():
     *taken, request = inspect.signature(run_endpoint(StandIn(), Stops())).parameters
     assert (tuple(taken), request) == (Controls._fields, "request")
     assert set(taken) - {"auto", "pair"} == set(SETTINGS)
 
 
-def test_whoever_ends_a_run_ends_what_its_events_come_from():
+def test_closing_the_updates_closes_the_events():
     source = Counting(3)
     events = source.stream()
     updates = ndjson(events, PageJob(Visitor(""), lambda: False, lambda: 0))

@@ -50,7 +50,7 @@ def expected_lines() -> list:
     return [json.loads(dump(event)) for event in replay_events(finished())]
 
 
-def test_the_list_names_what_can_be_played(client):
+def test_the_list_names_the_recordings(client):
     (entry,) = client.get("/specdemo-traces").json()
     assert (entry["name"], entry["title"], entry["tokens"]) == ("demo", "Demo", 24)
     assert entry["pair"] == {"target": "tiny target", "draft": "tiny draft"}
@@ -123,12 +123,12 @@ def test_the_offline_page_is_served_before_the_static_files(client):
     assert client.get("/specdemo-static/stage.js").status_code == 200
 
 
-def test_the_page_knows_what_is_too_large():
+def test_the_page_has_the_same_size_limit():
     script = (stage.STATIC / "recordings.js").read_text(encoding="utf-8")
     assert f"const MOST_BYTES = {MAX_BYTES:_};" in script
 
 
-def test_only_so_many_files_are_held_and_a_place_comes_free_again(client, monkeypatch):
+def test_the_number_of_held_files_is_limited(client, monkeypatch):
     opened = threading.Event()
     monkeypatch.setattr(own_routes.trace_file, "load", lambda body: opened.wait(30) and finished())
     with ThreadPoolExecutor(own_routes.MAX_UPLOADS) as pool:
@@ -173,13 +173,13 @@ def test_an_upload_that_stalls_is_refused_and_a_large_one_is_refused_unread(url,
             assert (reply.status, json.loads(reply.read())) == (status, {"error": sentence})
 
 
-def test_uploads_that_stall_keep_nobody_from_sending_a_file(url):
+def test_stalled_uploads_do_not_block_others(url):
     with stalled(url, 3 * own_routes.MAX_UPLOADS, sent=1):
         reply = httpx.post(f"{url}specdemo-traces", content=finished().to_json())
         assert reply.status_code == 200, reply.text
 
 
-def test_of_too_many_bytes_on_their_way_the_largest_body_is_given_up(url, monkeypatch):
+def test_with_too_many_bytes_arriving_the_largest_body_is_given_up(url, monkeypatch):
     body = finished().to_json().encode()
     monkeypatch.setattr(own_routes, "_arriving", posts.Arriving(4 * len(body)))
     with stalled(url, 3, sent=2 * len(body)):

@@ -88,7 +88,7 @@ def called(visitor: HttpVisitor, **headers: str) -> str:
     return f"/gradio_api/call/run/{reply.json()['event_id']}"
 
 
-def test_calls_that_nobody_reads_leave_the_others_their_places(hall, visitor):
+def test_unread_calls_leave_room_for_others(hall, visitor):
     unread = [called(visitor, **{"X-Forwarded-For": f"10.0.0.{number}"}) for number in range(25)]
     session = uuid.uuid4().hex
     number = visitor.join("run", RUN, session)
@@ -113,7 +113,7 @@ def test_a_page_has_one_job_of_a_kind(hall, visitor):
     assert refused["output"]["error"].startswith(SHARE.replace("address", "page"))
 
 
-def test_jobs_that_nobody_begins_to_read_end_whether_or_not_they_have_begun(hall, visitor, monkeypatch):
+def test_unread_jobs_end_whether_or_not_they_have_begun(hall, visitor, monkeypatch):
     monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
     sessions = [uuid.uuid4().hex for _ in range(4)]
@@ -136,7 +136,7 @@ def test_a_job_that_is_read_stays(hall, visitor, monkeypatch):
     closing.join()
 
 
-def test_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
+def test_a_visitor_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
     monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     monkeypatch.setattr(hall, "payload", "x" * 20_000)
     session = uuid.uuid4().hex
@@ -165,7 +165,7 @@ class Messages:
             return True
 
 
-def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
+def test_a_job_ends_after_ten_seconds_without_a_reader():
     never_there = Messages()
     assert [never_there.after(1.0) for _ in range(12)].index(True) in (10, 11)
     slow_job, stopped = Messages(), Messages()
@@ -178,7 +178,7 @@ def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
     assert streams.FRESH < 5
 
 
-def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
+def test_a_visitor_is_identified_by_session_or_address(monkeypatch):
     assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1", "abc")
     assert visitor_of(request_from("10.0.0.1", None)) == Visitor("10.0.0.1")
     assert visitor_of(request_from(None, None)) == Visitor("")
@@ -198,7 +198,7 @@ async def told_client(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def test_what_the_server_asks_of_itself_comes_from_its_caller():
+def test_a_request_to_itself_belongs_to_its_caller():
     app = Loopback(told_client)
     outside, server = (TestClient(app, client=(address, 1)) for address in ("10.0.0.7", "127.0.0.1"))
     address, _, signed = outside.get("/").text.partition("|")
@@ -221,7 +221,7 @@ def test_what_the_server_asks_of_itself_comes_from_its_caller():
         ("127.0.0.1, 10.0.0.0/8", "10.1.2.3", "9.9.9.9"),
     ],
 )
-def test_forwarded_addresses_count_from_the_proxies_the_host_names(monkeypatch, trusted, peer, client):
+def test_forwarded_addresses_count_only_from_trusted_proxies(monkeypatch, trusted, peer, client):
     monkeypatch.setenv(visitors.TRUSTED, trusted)
     config = uvicorn.Config(Loopback(told_client))
     config.load()
@@ -231,12 +231,12 @@ def test_forwarded_addresses_count_from_the_proxies_the_host_names(monkeypatch, 
 
 
 @pytest.mark.parametrize("wrong", ["*", "localhost", "127.0.0.1 10.0.0.1", "10.0.0.1/8", "127.0.0.1:80"])
-def test_a_proxy_that_is_no_address_is_refused(wrong):
+def test_a_wrong_proxy_address_is_refused(wrong):
     with pytest.raises(UserError, match=r"^--trust-proxy takes addresses and networks .* is neither\.$"):
         require_networks(f"127.0.0.1,{wrong}")
 
 
-def test_an_idle_session_is_forgotten_and_one_with_a_job_under_way_is_kept(monkeypatch):
+def test_an_idle_session_is_forgotten_and_a_busy_one_is_kept(monkeypatch):
     monkeypatch.setattr(visitors, "LOOK_S", 0.01)
     monkeypatch.setattr(visitors, "KEPT_S", 0.02)
     sessions = ("idle", "busy")
