@@ -180,12 +180,7 @@ def _settings(
     offered: OfferedPairs,
 ) -> Controls:
     """Add the widgets in the folded settings."""
-    drafter = gr.Dropdown(
-        _labelled(drafters),
-        value=_first(drafters),
-        label="Drafter",
-        elem_id="drafter",
-    )
+    drafter = gr.Dropdown(_labelled(drafters), value=_first(drafters), label="Drafter", elem_id="drafter")
     choices = (*drafters_with(*NEEDED_NAMES), SERVER)
     _add_about({name: KINDS[name].about for name in choices}, _first(drafters))
     rule = gr.Radio(
@@ -215,22 +210,8 @@ def _settings(
         label="Run the draft alone",
         interactive=DEFAULTS.drafter in drafters,  # a kind that needs a draft model
     )
-    return Controls(
-        prompt=prompt,
-        mode=mode,
-        drafter=drafter,
-        k=k,
-        auto=auto,
-        temperature=temperature,
-        rule=rule,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        top_k=top_k,
-        top_p=top_p,
-        baseline=baseline,
-        draft_alone=draft_alone,
-        pair=pair,
-    )
+    sampling = temperature, rule, max_new_tokens, seed, top_k, top_p
+    return Controls(prompt, mode, drafter, k, auto, *sampling, baseline, draft_alone, pair)
 
 
 def _add_about(sentences: Mapping[str, str], first: str) -> None:

@@ -23,7 +23,7 @@ INSTALLED = """families => families.filter(family => {
 
 
 def write_in(page: Any, font: str) -> bool:
-    """Have the page written in one of ``FONTS``; whether this machine has it."""
+    """Set the page in one of ``FONTS``; return whether this machine has it."""
     sans, mono = FONTS[font]
     page.add_style_tag(
         content=f""":root, body, .gradio-container {{
@@ -34,5 +34,5 @@ def write_in(page: Any, font: str) -> bool:
 
 
 def faults(page: Any) -> list[str]:
-    """What cannot be read or pressed in the page as it stands."""
+    """Return the parts of the page that cannot be read or pressed."""
     return page.evaluate(FAULTS)

@@ -50,7 +50,7 @@ runpy.run_path("app.py", run_name="__main__")
 
 
 class Abuser:
-    """One client, each of whose methods is a way to misuse the app once."""
+    """One client; each method is a way to misuse the app once."""
 
     def __init__(self, url: str):
         self.url = url
@@ -59,7 +59,6 @@ class Abuser:
         self._trace = finished().to_json().encode()
 
     def close(self) -> None:
-        """Let go of the connections."""
         self.http.close()
 
     def _run(self, tokens: int) -> dict[str, Any]:
@@ -175,7 +174,7 @@ if not HAS_MCP:
 
 @contextmanager
 def serving(log: Path, *options: str, port: int = 0) -> Iterator[tuple[str, int]]:
-    """The app in a process of its own: its address and process id. What it prints goes to ``log``."""
+    """Start the app in a process of its own; yield its address and process id. Its output goes to ``log``."""
     if not port:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -207,7 +206,7 @@ def wait_for(url: str) -> None:
 
 
 def soak(url: str, process: int, seconds: float, every_s: float, gap_s: float) -> list[dict[str, float]]:
-    """Abuse the app in every way, one after the other, for so long.
+    """Abuse the app in every way in turn for this long.
 
     Args:
         url: Of the app.
@@ -237,7 +236,7 @@ def soak(url: str, process: int, seconds: float, every_s: float, gap_s: float) -
 
 
 def main() -> None:
-    """The soak by hand, one JSON line for each sample."""
+    """Run the soak and print one JSON line for each sample."""
     parser = argparse.ArgumentParser(description="Abuse the app around tiny models, and watch its memory.")
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--every", type=float, default=15, help="seconds between two samples")

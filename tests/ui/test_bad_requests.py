@@ -146,11 +146,13 @@ def refused_in_the_queue(visitor, requests):
         assert ended[number]["output"]["error"] == refusal and is_sentence(refusal)
 
 
-(
-    test_bad_values_in_the_queue_get_the_sentence_of_their_check,
-    test_six_hundred_bad_values_in_the_queue,
-) = few_and_many(
-    given(st.lists(bad_values(), min_size=TOGETHER, max_size=TOGETHER)), refused_in_the_queue, few=4, many=60
+(test_bad_values_in_the_queue_get_the_sentence_of_their_check, test_six_hundred_bad_values_in_the_queue) = (
+    few_and_many(
+        given(st.lists(bad_values(), min_size=TOGETHER, max_size=TOGETHER)),
+        refused_in_the_queue,
+        few=4,
+        many=60,
+    )
 )
 
 
@@ -160,10 +162,9 @@ def refused_by_name(visitor, request_):
     assert event == "error" and told["error"] == refusal
 
 
-(
-    test_bad_values_by_name_get_the_sentence_of_their_check,
-    test_sixty_bad_values_by_name,
-) = few_and_many(given(bad_values()), refused_by_name, few=15, many=60)
+(test_bad_values_by_name_get_the_sentence_of_their_check, test_sixty_bad_values_by_name) = few_and_many(
+    given(bad_values()), refused_by_name, few=15, many=60
+)
 
 
 BODIES: dict[str, bytes] = {

@@ -26,10 +26,7 @@ from specdemo.ui.page import build_page, launch_options
 
 PLAIN = httpx.Client(timeout=60, limits=LIMITS)
 """Of whoever needs no connection of their own; to make one takes longer than what is asked."""
-HEADERS = {
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",
-}
+HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 
 
 async def _broken(_request: Request) -> None:

@@ -72,25 +72,17 @@ def look_everywhere(page: Any) -> None:
     assert "U+202E" in page.eval_on_selector_all(".sd-token .sd-chip", CHIPS)
 
 
-@pytest.fixture
-def uploaded(open_page: Any) -> Any:
+@pytest.mark.slow
+def test_a_hostile_trace_and_the_page_saved_from_it_are_inert(open_page, patient_page, tmp_path):
     page = open_page()
     file = {"name": f"{PWN}.json", "mimeType": "application/json", "buffer": dump(hostile_trace()).encode()}
     page.set_input_files("[data-role=trace-file]", files=[file])
     page.wait_for_selector(".sd[data-state=playing], .sd[data-state=ended]")
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
-    return page
-
-
-@pytest.mark.slow
-def test_a_hostile_trace_is_only_shown(uploaded):
-    look_everywhere(uploaded)
-
-
-@pytest.mark.slow
-def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, patient_page, tmp_path):
-    path = saved(uploaded, "save-page", tmp_path)
+    look_everywhere(page)
+    press(page, "microscope-close")
+    path = saved(page, "save-page", tmp_path)
     assert set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
     offline = patient_page()
     told: list[str] = []
@@ -119,10 +111,7 @@ NAMES = ("trace", "lesson", "question", "draft", "k", "__proto__")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "names",
-    [" ".join(NAMES), *NAMES],
-)
+@pytest.mark.parametrize("names", [" ".join(NAMES), *NAMES])
 def test_addresses_run_nothing(open_page, names):
     page = open_page(query=urlencode(dict.fromkeys(names.split(), HOSTILE)))
     page.wait_for_timeout(300)

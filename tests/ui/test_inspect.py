@@ -92,14 +92,7 @@ def assert_own(card: Event, emission: Event, rule: str, known: dict[int, bytes])
     assert_top(card["tops"]["r" if residual else "p"], emission["top"], known)
 
 
-@pytest.mark.parametrize(
-    "recording",
-    [
-        pytest.param("greedy", marks=pytest.mark.slow),
-        "rejection",
-        pytest.param("shared_noise", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
 def test_the_microscope_shows_the_recorded_figures(played, recording):
     page = played(recording)
     events = recorded(recording)
@@ -115,7 +108,6 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
         assert_own(own, round_["emission"], rule, known)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recording", "stays", "goes"),
     [
@@ -157,7 +149,7 @@ def test_a_click_in_the_strip_opens_its_round_and_the_keys_walk_on(played):
     assert page.inner_text(TITLE).startswith("Round 73:")
 
 
-@pytest.mark.parametrize("way", ["Escape", pytest.param("button", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["Escape", "button"])
 def test_closing_the_microscope_goes_back_to_the_strip(played, way):
     page = played("greedy")
     page.focus(STRIP)
@@ -239,7 +231,6 @@ def test_the_tooltip_of_a_pending_token_has_no_verdict(played):
     assert "target gave" not in page.inner_text(TIP)
 
 
-@pytest.mark.slow
 def test_a_copied_token_is_called_copied(open_page, service):
     for event in rounds(service.replayed):
         event["round"]["drafted_by"] = "prompt-lookup"

@@ -2,15 +2,7 @@
 
 import pytest
 from helpers.replay import faster, recorded, rounds
-from helpers.visitor import (
-    FRAMES,
-    assert_figures,
-    clock,
-    press,
-    scrub,
-    stage_state,
-    tokens,
-)
+from helpers.visitor import FRAMES, assert_figures, clock, press, scrub, stage_state, tokens
 
 pytestmark = pytest.mark.slow
 
@@ -113,14 +105,7 @@ def test_steps_back_undo_steps_on(played):
         assert len({str(state) for state in before}) == 6
 
 
-@pytest.mark.parametrize(
-    "recording",
-    [
-        "greedy",
-        pytest.param("rejection", marks=pytest.mark.slow),
-        pytest.param("shared_noise", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
 def test_figures_after_a_scrub_are_those_of_the_latest_round(played, recording):
     page = played(recording)
     events = recorded(recording)
@@ -149,7 +134,6 @@ def test_scrubbing_back_and_forth_shows_the_same_as_playing(open_page, service):
     assert page.get_attribute(".sd", "data-state") == "ended"
 
 
-@pytest.mark.slow
 def test_each_pace_has_its_label_and_speed(played):
     page = played("greedy")
     per_token = recorded("greedy")[-1]["totals"]["tokens_per_s"]
@@ -181,7 +165,6 @@ def test_play_at_the_end_restarts(played):
     assert page.locator("[data-role=sentence]").is_hidden()
 
 
-@pytest.mark.slow
 def test_the_pace_is_remembered(open_page):
     page = open_page(pace=None)
     assert page.is_checked(".sd-pace input[value=fit]")

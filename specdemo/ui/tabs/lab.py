@@ -53,14 +53,8 @@ def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
         "limits": {"max_new_tokens": MAX_LAB_TOKENS, "prompts": MAX_LAB_PROMPTS},
         "sweeps": [{"name": name, "title": TITLES[name]} for name in SWEEPS],
         "conditions": [
-            {
-                "name": contrast.name,
-                "group": contrast.group,
-                "title": contrast.title,
-                "expected": contrast.expected,
-                "helps": contrast.helps.label,
-                "hurts": contrast.hurts.label,
-            }
+            {name: getattr(contrast, name) for name in ("name", "group", "title", "expected")}
+            | {"helps": contrast.helps.label, "hurts": contrast.hurts.label}
             for contrast in CONTRASTS
         ],
     }
@@ -106,16 +100,8 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         or your own ``prompt``, which ``mode`` raw continues and chat answers. ``max_new_tokens`` and ``seed``
         apply to each run. ``pair`` names the models, if there are several.
         """
-        settings = {
-            "experiment": experiment,
-            "k": k,
-            "temperature": temperature,
-            "max_new_tokens": max_new_tokens,
-            "prompts": prompts,
-            "prompt": prompt,
-            "mode": mode,
-            "seed": seed,
-        }
+        run = {"k": k, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        settings = {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}
         with stops.job(request) as job:
             yield from ndjson(service.events(JobKind.MEASURE, settings, job.stop, pair, job.visitor), job)
 

@@ -89,13 +89,8 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         the last event, ``turn``, has the text and the ids to pass as ``written`` next. Pass the ``score`` of
         each ``judged`` event as ``scores[player]``. ``pair`` names the models, if there are several.
         """
-        raw = {
-            "text": text,
-            "draft": draft,
-            "second_draft": second_draft,
-            "written": written,
-            "scores": scores,
-        }
+        drafts = {"draft": draft, "second_draft": second_draft}
+        raw = {"text": text, **drafts, "written": written, "scores": scores}
         with stops.job(request) as job:
             yield from ndjson(service.events(JobKind.PLAY, raw, job.stop, pair, job.visitor), job)
 

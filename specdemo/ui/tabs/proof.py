@@ -123,14 +123,8 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         which are wrong on purpose. Other settings are ignored. ``pair`` names the models, if there are
         several.
         """
-        settings = {
-            "proof": proof,
-            "prompts": prompts,
-            "temperature": temperature,
-            "draws": draws,
-            "rule": rule,
-            "prompt": prompt,
-        }
+        sampling = {"temperature": temperature, "draws": draws, "rule": rule}
+        settings = {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
         with stops.job(request) as job:
             yield from ndjson(service.events(JobKind.PROVE, settings, job.stop, pair, job.visitor), job)
 

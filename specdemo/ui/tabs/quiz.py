@@ -59,8 +59,8 @@ def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         ``question`` is its number, from 1. The last event, ``verdict``, has the ``option``, from 0, that the
         figures support, or null if they are too close. ``pair`` names the models, if there are several.
         """
-        settings = {"question": question}
         with stops.job(request) as job:
-            yield from ndjson(service.events(JobKind.QUIZ, settings, job.stop, pair, job.visitor), job)
+            raw = {"question": question}
+            yield from ndjson(service.events(JobKind.QUIZ, raw, job.stop, pair, job.visitor), job)
 
     return quiz
