@@ -1,4 +1,4 @@
-"""The options of a run are the fields of ``RunConfig``: none is missing, each arrives."""
+"""The options of a run correspond to the fields of ``RunConfig``."""
 
 from dataclasses import MISSING, asdict, fields
 
@@ -27,7 +27,7 @@ OTHERWISE = {
     "draft_alone": (["--draft-alone"], True),
 }
 LEFT_OUT = {"baseline": False, "rule": None}
-"""What nobody asked for in a terminal does not run; the rule follows the temperature."""
+"""Options whose default differs from the field's; the rule depends on the temperature."""
 
 
 def test_every_field_of_a_run_has_an_option_with_its_default():

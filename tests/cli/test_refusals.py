@@ -1,4 +1,4 @@
-"""What both programs refuse: one sentence, status 2, and neither torch nor Gradio is imported for it."""
+"""Refused arguments of both programs: one sentence, status 2, without importing torch or Gradio."""
 
 import json
 import socket
@@ -112,7 +112,7 @@ print(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
+def printed(tmp_path_factory):
     """Return the status and output of each refusal, from a process that cannot import a large library."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -128,8 +128,8 @@ def said(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)), ids=lambda number: " ".join(REFUSED[number][0])[:60])
-def test_a_refused_argument_needs_no_large_library(said, number):
-    status, words = said[number]
+def test_a_refused_argument_needs_no_large_library(printed, number):
+    status, words = printed[number]
     last = words.strip().splitlines()[-1] if words else ""
     assert (status, REFUSED[number][1] in last) == (2, True), (status, words)
 

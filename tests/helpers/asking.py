@@ -1,4 +1,4 @@
-"""All that a page can be asked for: its jobs with good values, the ways to ask, odd requests over each."""
+"""The jobs of a page with good values, the ways to request them, and odd requests over each."""
 
 import importlib.util
 import json

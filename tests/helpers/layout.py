@@ -1,4 +1,4 @@
-"""What of a page is cut, covered or written over, whatever its size and its fonts."""
+"""Find parts of a page that are cut, covered or overwritten, at any size and in any font."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ FONTS = {
     "DejaVu": ("DejaVu Sans", "DejaVu Sans Mono"),
     "Noto": ("Noto Sans", "Noto Sans Mono"),
 }
-"""Narrow, wide and tall: what a page's ``system-ui`` may turn out to be."""
+"""A narrow, a wide and a tall font, as ``system-ui`` may be."""
 INSTALLED = """families => families.filter(family => {
     // Two fallbacks of different widths: a font that is missing follows them.
     const context = new OffscreenCanvas(1, 1).getContext('2d');

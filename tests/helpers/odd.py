@@ -14,7 +14,7 @@ SCALARS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=12),
     st.sampled_from(["", "NaN", "auto", "greedy", "scripted", "raw", "\x00", "a\u202eb", "\ud800"]),
-    st.just("x").map(lambda one: one * 20_000),  # so that Hypothesis has no long name to write
+    st.just("x").map(lambda one: one * 20_000),  # a short name for Hypothesis to print
     st.sampled_from(["<script>alert(1)</script>", "${7*7}", "{{7*7}}", "../../etc/passwd", "/etc/passwd"]),
 )
 
@@ -136,7 +136,7 @@ def odd_bodies(draw: Any) -> bytes:
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-"""What UTF-8 can hold."""
+"""Text that UTF-8 can encode."""
 
 
 @st.composite

@@ -1,11 +1,11 @@
-"""Pages of the demo in a browser, each as if in a profile of its own."""
+"""Pages of the demo in a browser, each as if in its own profile."""
 
 from typing import Any
 
 MOUNTED = "[data-role=scrub][aria-valuetext]"
 """Set by the stage's JavaScript, not by its template."""
 PATIENCE_MS = 60_000
-"""How long anything on a page may take: a ceiling for machines that are slow or busy."""
+"""The maximum time of any action on a page, for slow or busy machines."""
 
 
 class Visitors:

@@ -1,4 +1,4 @@
-"""A client that abuses every route of a running app, and the app's memory meanwhile.
+"""Abuse every route of a running app, and sample the app's memory.
 
 From the folder ``tests``, ``python -m helpers.soak --minutes 20 --log soak.csv`` starts the app around a tiny
 pair and samples its memory. Each round of abuse is the same, so memory that is never given back shows as a
@@ -46,7 +46,7 @@ n_gram.MOST_CONTEXTS, page.MAX_SESSIONS = 2_000, 20
 hosting.Hosting.service = service
 runpy.run_path("app.py", run_name="__main__")
 """
-"""The app with its own options, around tiny models. What is bounded reaches its bound within a minute."""
+"""The app with its own options, around tiny models; every bound is reached within a minute."""
 
 
 class Abuser:

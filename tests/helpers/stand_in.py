@@ -47,9 +47,9 @@ from specdemo.ui.controls import DEFAULTS
 
 Stop = Callable[[], bool]
 GAME_TEXT = " as soon as possible.\x04"
-"""What the target of a game writes; its last letter ends the text."""
+"""The text of a game's target; its last letter ends the text."""
 GAME_GUESS = " as so long as it takes"
-"""What the draft model of a game proposes, wherever it is asked."""
+"""The draft of a game's draft model at any position."""
 
 
 def canned_learner() -> Learner:

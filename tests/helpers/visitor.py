@@ -1,4 +1,4 @@
-"""What a visitor does on the page and what they see, for the tests."""
+"""A visitor's actions on the page, and what the page shows them."""
 
 import base64
 import time

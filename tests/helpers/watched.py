@@ -1,4 +1,4 @@
-"""What a server does beside answering: files in Gradio's cache, calls elsewhere, faults in its log."""
+"""Record what a server does besides replying: files in Gradio's cache, outgoing calls, logged faults."""
 
 import logging
 import sys

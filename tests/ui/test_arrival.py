@@ -1,4 +1,4 @@
-"""What a visitor finds: a recorded run by a plain address, what a link asks for, ways to what is meant."""
+"""A visitor's arrival: the recording at a plain address, a link's settings, and explanations."""
 
 import json
 from typing import Any
@@ -47,8 +47,8 @@ def test_a_run_started_before_the_recording_arrives_stays(arriving, service, the
     first = held.pop()
     if then == "a run":
         run_to_end(page)
-        said = page.inner_text("[data-role=sentence]")
-        assert said == service.replayed[-1]["sentence"]
+        sentence = page.inner_text("[data-role=sentence]")
+        assert sentence == service.replayed[-1]["sentence"]
     else:
         page.set_input_files("[data-role=trace-file]", files=[as_file("shared_noise")])
         page.wait_for_selector("[data-lane=draft]")
@@ -57,7 +57,7 @@ def test_a_run_started_before_the_recording_arrives_stays(arriving, service, the
     page.wait_for_timeout(300)
     assert page.locator(".sd[data-recording], .sd-kept:visible").count() == 0
     if then == "a run":
-        assert page.inner_text("[data-role=sentence]") == said
+        assert page.inner_text("[data-role=sentence]") == sentence
 
 
 def as_file(name: str) -> Any:
@@ -105,14 +105,14 @@ def test_every_chart_explains_itself(open_page, service):
 def test_the_chosen_drafter_and_rule_are_explained(open_page):
     page = open_page()
     page.click("#more > button")
-    told = page.locator("#more [data-choice]:visible")
-    expect(told).to_have_count(2)
-    before = told.all_inner_texts()
+    explained = page.locator("#more [data-choice]:visible")
+    expect(explained).to_have_count(2)
+    before = explained.all_inner_texts()
     page.click("#drafter input")
     page.get_by_role("option", name="copy from the text").click()
     page.click("#rule label:nth-of-type(3)")
-    expect(told.nth(1)).to_contain_text("same random noise")
-    after = told.all_inner_texts()
+    expect(explained.nth(1)).to_contain_text("same random noise")
+    after = explained.all_inner_texts()
     assert after[0].startswith("Copies what followed") and before[1].startswith(
         "Accepts the target's first choices"
     )

@@ -1,4 +1,4 @@
-"""What one hostile client can do to everybody else: the page around tiny models stays quick and serves on."""
+"""One hostile client: the page around tiny models stays fast and available for others."""
 
 import json
 import os

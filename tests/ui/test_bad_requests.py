@@ -1,4 +1,4 @@
-"""Thousands of bad requests over HTTP, to the real page around real models: each is refused in a sentence.
+"""Thousands of bad requests to the real page around real models: each is refused in a sentence.
 
 None may fail inside the server, show anything of it, or leave the device taken.
 """
@@ -33,13 +33,13 @@ POLICY = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 SECRETS = ("Traceback", 'File "', "site-packages", "/root", "/home", "/usr", ".py")
 SOON_S = 20.0
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-"""No shrinking, where each try is a round trip."""
+"""Without shrinking: each try is a round trip."""
 TOGETHER = 10
-"""Jobs that one session has waiting; the queue takes twice as many."""
+"""Waiting jobs of one session; the queue allows twice as many."""
 
 
 PAIRS = st.sampled_from(["embedded", "", None]) | ANYTHING
-"""Which models are to do it: mostly those that are there."""
+"""Names of models, mostly existing ones."""
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,7 @@ def bad_values(draw: Any) -> tuple[str, dict[str, Any], str]:
     changes = st.dictionaries(st.sampled_from(list(endpoint.good)), ANYTHING, min_size=1, max_size=3)
     values, pair = {**endpoint.good, **draw(changes)}, draw(PAIRS)
     refusal = refusal_of(endpoint, values, pair)
-    if refusal is None:  # by luck these are good
+    if refusal is None:  # the drawn values are good
         first = next(iter(endpoint.good))
         values[first] = draw(st.sampled_from([[], {}, -1.5, "\x7f", "no such thing\x00"]))
         refusal = refusal_of(endpoint, values, pair)
@@ -158,8 +158,8 @@ def refused_in_the_queue(visitor, requests):
 
 def refused_by_name(visitor, request_):
     name, values, refusal = request_
-    event, told = visitor.call(name, values)
-    assert event == "error" and told["error"] == refusal
+    event, reported = visitor.call(name, values)
+    assert event == "error" and reported["error"] == refusal
 
 
 (test_bad_values_by_name_get_the_sentence_of_their_check, test_sixty_bad_values_by_name) = few_and_many(
@@ -381,6 +381,6 @@ def test_a_request_without_a_host_is_answered_with_the_policy(visitor, header, s
     """HTTP/1.0 allows it; no client library speaks it any more."""
     with socket.create_connection(("127.0.0.1", visitor.http.base_url.port), timeout=30) as line:
         line.sendall(f"GET /config HTTP/1.0\r\n{header}\r\n\r\n".encode())
-        told = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
-    assert told.split(" ")[1] == str(status)
-    assert "content-security-policy: default-src" in told and "access-control" not in told
+        reported = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
+    assert reported.split(" ")[1] == str(status)
+    assert "content-security-policy: default-src" in reported and "access-control" not in reported

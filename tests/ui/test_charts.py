@@ -1,4 +1,4 @@
-"""The six charts show the recording's rounds and totals, as far as it has been played."""
+"""The six charts show the rounds and totals of the played part of a recording."""
 
 import math
 from typing import Any
@@ -12,16 +12,16 @@ from specdemo.charts.palette import THEMES
 DATA = """name => Object.fromEntries(document.querySelector(`[data-plot=${name}]`).data
     .map(({ uid, x, y }) => [uid, { x, y }]))"""
 BLANK = [None]
-"""What a trace with nothing to show holds."""
+"""The data of an empty trace."""
 PLAYED = """counts => Object.entries(counts).every(([name, count]) =>
     document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count)"""
 PLACES = """wanted => JSON.stringify(document.querySelector('[data-plot=position]').data?.[0].y)
     === JSON.stringify(wanted)"""
 ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 6"
 MOST_BARS = 50
-"""More rounds than this share bars."""
+"""The number of rounds above which rounds share bars."""
 LIVE = ("acceptance", "speedup")
-"""The charts that keep pace with the run."""
+"""The charts that are drawn live."""
 NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotations
     .filter(note => note.visible).map(note => note.text)"""
 
@@ -35,7 +35,7 @@ def charts(
 ) -> dict[str, Event]:
     """Return the data of every chart once they show ``count`` of ``known`` speculative rounds."""
     bars = math.ceil(count / bar_of(known or count))
-    # What is out of sight is not drawn.
+    # Charts out of sight are not drawn.
     for part, counts in (
         (".sd-live", {"acceptance": bars, "speedup": count}),
         (".sd-plots", {"rates": count}),

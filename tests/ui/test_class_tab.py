@@ -14,7 +14,7 @@ from specdemo.records.trace import SPECULATIVE
 
 COST = next(number for number, question in enumerate(QUESTIONS) if question.name == "cost")
 NO_STREAMS = "window.EventSource = class { close() {} }"
-"""As if a proxy held back every stream."""
+"""Simulates a proxy that holds back every stream."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The door in front of the server: headers, closed addresses, bounded bodies, no failure shown."""
+"""The guard in front of the server: headers, closed addresses, limited bodies, hidden failures."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ from specdemo.ui.http.gradio_requests import API
 from specdemo.ui.page import build_page, launch_options
 
 PLAIN = httpx.Client(timeout=60, limits=LIMITS)
-"""Of whoever needs no connection of their own; to make one takes longer than what is asked."""
+"""A shared client; a new connection takes longer than most requests."""
 HEADERS = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 
 
@@ -69,9 +69,9 @@ def client() -> Iterator[TestClient]:
 
 
 def sentence(reply: Any) -> str:
-    told = reply.json()
-    assert set(told) == {"error"} and told["error"].endswith(".") and told["error"].isprintable()
-    return told["error"]
+    error = reply.json()
+    assert set(error) == {"error"} and error["error"].endswith(".") and error["error"].isprintable()
+    return error["error"]
 
 
 @pytest.mark.parametrize(
@@ -272,14 +272,14 @@ def test_after_a_lost_connection_the_page_finds_the_server_again(url):
 
 @pytest.mark.parametrize("length", [guard.MAX_QUERY_CHARS, guard.MAX_QUERY_CHARS + 1, 70_000])
 def test_an_address_is_bounded(url, length):
-    line = HTTPConnection(httpx.URL(url).netloc.decode())  # httpx makes none that is as long
+    line = HTTPConnection(httpx.URL(url).netloc.decode())  # httpx refuses an address of this length
     line.request("GET", f"/config?{'x' * length}")
     reply = line.getresponse()
-    told = json.loads(reply.read())
+    error = json.loads(reply.read())
     if length == guard.MAX_QUERY_CHARS:
         assert reply.status == 200
     else:
-        assert reply.status == 414 and told == {"error": guard.SENTENCES[414]}
+        assert reply.status == 414 and error == {"error": guard.SENTENCES[414]}
     assert reply.headers["x-content-type-options"] == "nosniff"
     line.close()
 

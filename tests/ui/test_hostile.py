@@ -1,4 +1,4 @@
-"""Text that wants to be more than text, wherever it comes in: it is shown, runs nothing, moves nothing."""
+"""Hostile text from any source is shown as text: it runs nothing and moves nothing."""
 
 import base64
 from itertools import pairwise
@@ -27,7 +27,7 @@ MARKUP = (
 )
 HOSTILE = " ".join(MARKUP)
 VISIBLE = HOSTILE.translate(dict.fromkeys(map(ord, "\u202e\u2066\u2069\u200f")))
-"""The same without the marks that a chip stands for."""
+"""The same without the marks that are shown as chips."""
 ODD = """() => [...document.querySelectorAll(
         'img[src=x], svg[onload], [onerror], a[href^=javascript], .sd script')]
     .map(node => node.outerHTML)"""
@@ -85,15 +85,15 @@ def test_a_hostile_trace_and_the_page_saved_from_it_are_inert(open_page, patient
     path = saved(page, "save-page", tmp_path)
     assert set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
     offline = patient_page()
-    told: list[str] = []
-    offline.on("console", lambda message: told.append(message.text))
-    offline.on("dialog", lambda dialog: (told.append("dialog"), dialog.dismiss()))
+    logged: list[str] = []
+    offline.on("console", lambda message: logged.append(message.text))
+    offline.on("dialog", lambda dialog: (logged.append("dialog"), dialog.dismiss()))
     offline.goto(path.as_uri())
     press(offline, "to-end")
     offline.wait_for_selector(".sd[data-state=ended]")
     look_everywhere(offline)
     blocked = offline.evaluate("fetch('https://example.org/').then(() => 'sent', () => 'blocked')")
-    assert blocked == "blocked" and [text for text in told if "Content Security Policy" in text]
+    assert blocked == "blocked" and [text for text in logged if "Content Security Policy" in text]
 
 
 def test_a_hostile_prompt_and_answer_are_only_shown(open_page, service):
@@ -211,8 +211,8 @@ def test_a_question_and_answers_of_a_class_are_only_shown(open_page, patient_pag
 @pytest.mark.slow
 def test_the_page_breaks_no_policy_and_could_not_call_out(open_page, url):
     page = open_page()
-    told: list[str] = []
-    page.on("console", lambda message: told.append(message.text))
+    logged: list[str] = []
+    page.on("console", lambda message: logged.append(message.text))
     page.reload()
     run_to_end(page)
     for tab in ("Learn", "Play", "Is it the same?", "Lab", "Class", "Run"):
@@ -225,7 +225,7 @@ def test_the_page_breaks_no_policy_and_could_not_call_out(open_page, url):
         page.wait_for_function(
             f"document.querySelector('[data-role=told]').textContent.startsWith('{words}')"
         )
-    assert not [text for text in told if "Content Security Policy" in text]
+    assert not [text for text in logged if "Content Security Policy" in text]
     blocked = page.evaluate(
         """async () => {
             const seen = new Promise(done => addEventListener("securitypolicyviolation", done));

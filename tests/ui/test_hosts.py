@@ -1,4 +1,4 @@
-"""Under which names the page answers, and whose pages may call it."""
+"""The names that the page answers to, and the sites whose pages may call it."""
 
 import pytest
 

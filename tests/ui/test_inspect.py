@@ -1,4 +1,4 @@
-"""Looking closer: the strip of rounds, the microscope, tooltips, and one selection in all of them."""
+"""The strip of rounds, the microscope, tooltips, and the selection that they share."""
 
 import re
 from typing import Any
@@ -176,9 +176,9 @@ def test_a_tooltip_describes_the_token_under_the_pointer(played):
     drafted = rounds(recorded("greedy"))[1]["round"]["drafted"]
     point_at(page, token_of(page, 1, 0))
     assert page.locator(TIP).is_visible()
-    told = page.inner_text(TIP)
-    assert "rejected · round 2" in told and "the target's first choice is another" in told
-    assert f"q {100 * drafted[0]['raw_q']:.0f}% · p {100 * drafted[0]['raw_p']:.1f}%" in told
+    tip = page.inner_text(TIP)
+    assert "rejected · round 2" in tip and "the target's first choice is another" in tip
+    assert f"q {100 * drafted[0]['raw_q']:.0f}% · p {100 * drafted[0]['raw_p']:.1f}%" in tip
     assert page.locator(f"{TIP} button").is_hidden()
     page.mouse.move(0, 0)
     assert page.locator(TIP).is_hidden()

@@ -1,4 +1,4 @@
-"""Keys of the whole page, what the figures mean at the press of a "?", and what a screen reader hears."""
+"""Keys of the whole page, explanations of figures, and announcements to screen readers."""
 
 from itertools import pairwise
 
@@ -15,7 +15,7 @@ SAID = """() => { window.said = [];
     const { get, set } = Object.getOwnPropertyDescriptor(Node.prototype, 'textContent');
     Object.defineProperty(live, 'textContent', {
         get, set(words) { said.push([performance.now(), words]); set.call(this, words); } }); }"""
-"""Times are of the writing itself: an observer is told only when the task that wrote is over."""
+"""Records each text at the time of writing; an observer would run only after the task."""
 
 
 def blur(page) -> None:
@@ -166,10 +166,10 @@ def test_a_listener_hears_a_round_at_most_every_two_seconds_and_the_headline_at_
     page.evaluate(SAID)
     page.click("#run")
     page.wait_for_selector(".sd[data-state=ended]")
-    said = [(at, words) for at, words in page.evaluate("said") if words]
-    times = [at for at, words in said if words.startswith("Round ")]
+    heard = [(at, words) for at, words in page.evaluate("said") if words]
+    times = [at for at, words in heard if words.startswith("Round ")]
     assert len(times) > 2 and all(later - at >= 1990 for at, later in pairwise(times))
-    assert said[-1][1] == service.replayed[-1]["sentence"]
+    assert heard[-1][1] == service.replayed[-1]["sentence"]
     assert page.get_attribute(LIVE, "aria-live") == "polite"
 
 

@@ -1,4 +1,4 @@
-"""The lanes: old discards as ticks, rows and scrolling in step, passes counted, a pass as a bar."""
+"""The lanes: old discards as ticks, common rows and scrolling, counted passes, a bar for each pass."""
 
 import base64
 import zlib

@@ -1,4 +1,4 @@
-"""Six lessons: each shows on the stage what it says, with a recording and live, one after the other."""
+"""The six lessons: each shows its topic on the stage, with a recording and live."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from specdemo.ui.component import STATIC
 from specdemo.ui.controls import DEFAULTS, settings_from
 
 SHIPPED = recordings.FOLDER
-"""Where they are, whatever other tests put in their place."""
+"""The shipped recordings; other tests replace the folder."""
 LESSONS = 6
 REACH = """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
     .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
@@ -86,8 +86,16 @@ def test_all_six_lessons_can_be_walked_through(lesson):
 
 
 @pytest.mark.slow
-def test_the_second_shows_the_same_five_in_one_pass(lesson):
+def test_the_recordings_show_what_their_lessons_explain(lesson):
     page = lesson(2)
+
+    def show_to_end(number: int, nth: int) -> dict[str, Any]:
+        show(page, number, nth)
+        press(page, "to-end")
+        page.wait_for_selector(".sd[data-state=ended]")
+        return figures(page)
+
+    # 2. The same five tokens in one pass
     show(page, 2)
     assert not page.locator("[data-lane=baseline]").is_visible()
     press(page, "round-on")
@@ -98,51 +106,31 @@ def test_the_second_shows_the_same_five_in_one_pass(lesson):
     press(page, "microscope-close")
     assert page.locator("[data-lane=baseline]").is_visible(), "a button that does not hide a lane shows both"
 
-
-@pytest.mark.slow
-def test_the_third_shows_the_three_fates(lesson):
-    page = lesson(3)
+    # 3. Accepted, rejected and discarded tokens
+    page.click("[data-go=next]")
     show(page, 3)
     cards = page.inner_text("[data-role=microscope-cards]")
-    said = re.findall(
-        r"(moved|to|Friday|afternoon|Thursday)\s+(accepted|rejected|discarded|corrected)", cards
-    )
+    words = ["moved", "to", "Friday", "afternoon", "Thursday"]
+    found = re.findall(rf"({'|'.join(words)})\s+(accepted|rejected|discarded|corrected)", cards)
     fates = ["accepted", "accepted", "rejected", "discarded", "corrected"]
-    assert said == list(zip(["moved", "to", "Friday", "afternoon", "Thursday"], fates, strict=True))
+    assert found == list(zip(words, fates, strict=True))
 
-
-@pytest.mark.slow
-def test_the_fourth_shows_coin_and_residual_and_a_sampled_text_that_is_identical(lesson):
-    page = lesson(4)
+    # 4. Coin and residual, and a sampled text that is identical
+    page.click("[data-go=next]")
     show(page, 4, 1)
     cards = page.inner_text("[data-role=microscope-cards]")
     assert "coin" in cards and "residual" in cards
-    show(page, 4, 2)
-    press(page, "to-end")
-    page.wait_for_selector(".sd[data-state=ended]")
-    assert figures(page)["identical"] is True
+    assert show_to_end(4, 2)["identical"] is True
 
+    # 5. A gain and a loss
+    page.click("[data-go=next]")
+    assert show_to_end(5, 0)["speedup"] > 1.5 > 1 > show_to_end(5, 1)["speedup"]
 
-@pytest.mark.slow
-def test_the_fifth_shows_a_gain_and_a_loss(lesson):
-    page = lesson(5)
-    speedups = []
-    for nth in (0, 1):
-        show(page, 5, nth)
-        press(page, "to-end")
-        page.wait_for_selector(".sd[data-state=ended]")
-        speedups.append(figures(page)["speedup"])
-    assert speedups[0] > 1.5 > 1 > speedups[1]
-
-
-@pytest.mark.slow
-def test_the_sixth_shows_where_the_draft_alone_diverges(lesson):
-    page = lesson(6)
-    show(page, 6)
-    press(page, "to-end")
-    page.wait_for_selector(".sd[data-state=ended]")
+    # 6. The divergence of the draft alone
+    page.click("[data-go=next]")
+    shown = show_to_end(6, 0)
     assert page.inner_text("[data-label=departs]").startswith("leaves the target's text at token")
-    assert figures(page)["draft_alone_tokens_per_s"] > 3 * figures(page)["baseline_tokens_per_s"]
+    assert shown["draft_alone_tokens_per_s"] > 3 * shown["baseline_tokens_per_s"]
 
 
 @pytest.mark.slow
@@ -158,8 +146,8 @@ def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
     written = "".join(text for text, *_ in tokens(page, "baseline"))
     assert written.replace("↵", "").startswith("```python\ndef fib")
     tokens_alone = figures(page)["passes"] + figures(page)["passes_saved"]
-    said = page.inner_text("[data-role=sentence]")
-    assert said == f"The target alone: {tokens_alone} tokens, {tokens_alone} passes."
+    sentence = page.inner_text("[data-role=sentence]")
+    assert sentence == f"The target alone: {tokens_alone} tokens, {tokens_alone} passes."
     assert page.locator(".sd-dot[data-done]").all_inner_texts() == ["1"]
 
 

@@ -1,4 +1,4 @@
-"""Tokens per round and speedup keep pace with the run: their layers show at once what the lanes show."""
+"""The charts of tokens per round and speedup: their layers show the same as the lanes, at once."""
 
 import math
 from typing import Any
@@ -42,7 +42,7 @@ ROUNDS = """() => [...document.querySelectorAll('.sd-live-layer')]
 PIXEL = """() => [...document.querySelector('.sd-live-layer').getContext('2d')
     .getImageData(2, 90, 1, 1).data]"""
 TALL = 1500
-"""A page of this height has the charts in sight wherever they stand."""
+"""The height of a page with all charts in sight."""
 
 
 def layers(page: Any) -> dict[str, Event]:
@@ -56,12 +56,12 @@ def drawn(page: Any, chart: str) -> list[float | None]:
 
 def ends(events: list[Event]) -> list[float]:
     """Return the time at which each speculative round ended, on its lane's clock."""
-    clock, told = 0.0, []
+    clock, ended = 0.0, []
     for event in rounds(events):
         for phase in ("prefill_s", "draft_s", "verify_s", "other_s"):
             clock += event["round"][phase]
-        told.append(clock)
-    return told
+        ended.append(clock)
+    return ended
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Runs as they come in: acting meanwhile, stopping, very fast ones, many in one page."""
+"""Live runs: actions during a run, stopping, very fast runs, many runs in one page."""
 
 import copy
 from typing import Any

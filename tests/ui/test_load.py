@@ -23,7 +23,7 @@ FULL = re.compile(r"The queue is full: 8 are waiting already; please try again i
 DISPLACED = re.compile(
     r"The queue is full, and your address had more than half of its places; please try again in about \d+ s\."
 )
-"""For the greedy one, and for the fifty, who share an address, where they have come to take most places."""
+"""The refusal of jobs from an address with more than half of the queue."""
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +94,8 @@ def test_a_greedy_client_gets_at_most_half_of_the_queue(url, visitor, service):
     refused = [o for o in outcomes if o.refusal]
     assert len(right) + len(refused) == len(requests)
     assert len(right) >= BOUNDS.most_waiting // 2
-    said = [str(o.refusal) for o in refused]
-    assert [words for words in said if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
+    sentences = [str(o.refusal) for o in refused]
+    assert [words for words in sentences if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
     while service._queue._taken:
         time.sleep(0.05)
     assert visit(visitor, **requests[0]).ids == alone[0]

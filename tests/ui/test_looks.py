@@ -1,4 +1,4 @@
-"""How the page looks: what fits where, contrast and structure, themes, and statuses without their colours."""
+"""The look of the page: layout, contrast and structure, themes, and statuses without colours."""
 
 import io
 from itertools import combinations
@@ -31,7 +31,7 @@ SAME_WORD = """keys => {
         return [names[index], [left, top, right, bottom]]; }); }"""
 KEY_SIZE = (58, 24)
 STEP = 48
-"""Grey levels (of 256) by which two pixels differ to be told apart at a glance."""
+"""The difference in grey levels (of 256) at which two pixels are distinguishable at a glance."""
 
 
 LIVE = ("[data-plot=acceptance]", "[data-plot=speedup]")

@@ -1,4 +1,4 @@
-"""The page at every size, in every font and every state: nothing is cut, covered or written over."""
+"""The page at every size, in every font and state: nothing is cut, covered or overwritten."""
 
 import os
 from typing import Any
@@ -101,9 +101,9 @@ def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
     found = {}
     for name, (width, height) in SIZES.items():
         page.set_viewport_size({"width": width, "height": height})
-        # In some tabs it is out of sight; what it was set to holds there, too.
+        # In some tabs the switch is out of sight, but its setting applies there too.
         page.evaluate(PROJECTOR, name == "projector")
-        page.wait_for_timeout(250)  # what watches sizes has its turn
+        page.wait_for_timeout(250)  # resize observers run
         page.evaluate(FRAMES)
         page.evaluate("scrollTo(0, 0)")
         found[name] = faults(page)

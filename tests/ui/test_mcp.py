@@ -189,5 +189,5 @@ def test_the_switch_without_its_package_names_the_installation():
     root = Path(app.__file__).parent
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False, timeout=300)
-    said = "specdemo: --mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", said)
+    sentence = "specdemo: --mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", sentence)

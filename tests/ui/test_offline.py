@@ -1,4 +1,4 @@
-"""The page that carries its run with it; a browser plays it elsewhere."""
+"""The offline page, which contains its run; browser tests play it."""
 
 import base64
 import html.parser

@@ -1,4 +1,4 @@
-"""What a visitor sees and does on the page around a run, in real Chromium, with recorded rounds."""
+"""The page around a run, in real Chromium, with recorded rounds."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def test_final_statuses_are_the_recorded_ones(played, recording):
     for event in rounds(recorded(recording)):
         drafted, own = event["round"]["drafted"], event["round"]["emission"]
         expected += [(token["status"], token["rejected"]) for token in drafted]
-        # Without a draft there was nothing to be a bonus to.
+        # A token of a round without a draft is no bonus.
         expected += [(own["status"] if drafted else "plain", False)] if own else []
     page.check("[data-role=show-discards]")
     shown = [(status or "plain", rejected) for _, status, rejected, _ in tokens(page)]

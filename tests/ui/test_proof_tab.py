@@ -1,4 +1,4 @@
-"""The tab "Is it the same?": three proofs, what each shows, and what a visitor can do meanwhile."""
+"""The tab "Is it the same?": three proofs, their results, and actions during them."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from helpers.visitor import press_and_wait, run_to_end
 
 HOSTILE = "<img src=x onerror=document.title='pwned'><b>${alert(1)}{{x}}</b>"
 MARKUP = "<i>a</i> &lt; <b>b</b>"
-"""What a chart takes for markup of its own."""
+"""Text that a chart would treat as markup."""
 BARS = """([lane, bars]) => {
     const { data } = document.querySelector('[data-role=chart]');
     return String(data?.find(trace => trace.uid === lane)?.x) === String(bars); }"""

@@ -1,4 +1,4 @@
-"""The quiz as a visitor takes it, its endpoint, and the link that brings a class to one place."""
+"""The quiz in the browser, and the link that takes a class to a lesson or question."""
 
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,7 +15,7 @@ from specdemo.quiz.questions import QUESTIONS
 NUMBERS = range(1, len(QUESTIONS) + 1)
 COST = next(number for number, question in zip(NUMBERS, QUESTIONS, strict=True) if question.name == "cost")
 FALLS = (planted(speedup=1.7), planted(speedup=0.9))
-"""What supports the third option of the question about the draft's cost."""
+"""Outcomes that support the third option of the question about the draft's cost."""
 CLOSE = (planted(speedup=1.7), planted(speedup=1.4))
 SETTINGS = (
     "prompt=Once%20%3Ca%3E%20%26%20for%20all&k=5&temperature=0.8&rule=shared-noise&seed=7&max_new_tokens=33"
@@ -136,11 +136,11 @@ def test_all_eight_in_turn_and_remembered(open_page, service):
             assert f"question={number + 1}" in page.url
             assert page.evaluate("document.activeElement.tagName") == "H3"
     assert [request["question"] for request in service.requests] == list(NUMBERS)
-    told, found = score(page), outcomes(page)
-    assert told.startswith("All done: ") and None not in found
+    total, found = score(page), outcomes(page)
+    assert total.startswith("All done: ") and None not in found
     page.reload()
     page.wait_for_selector("[data-question='8']:visible")
-    assert (score(page), outcomes(page)) == (told, found)
+    assert (score(page), outcomes(page)) == (total, found)
     assert page.locator("[data-result='8'] .sd-quiz-verdict").is_visible()
     page.click("[data-role=quiz-restart]")
     assert (score(page), set(outcomes(page))) == ("Nothing answered yet", {None})

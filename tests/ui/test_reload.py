@@ -1,4 +1,4 @@
-"""What the page remembers of a visit: the tab in its address, and the last run in the browser's storage."""
+"""A reload keeps the tab, in the address, and the last run, in the browser's storage."""
 
 import pytest
 from helpers.pages import MOUNTED

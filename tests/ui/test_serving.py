@@ -1,4 +1,4 @@
-"""How the program ends: told to, with a lost device under a supervisor; and what it says of its health."""
+"""The program's end by a signal or a lost device, restarts by a supervisor, and the health route."""
 
 import json
 import os
@@ -127,7 +127,7 @@ local = service.local_service
 hosting.Hosting.service = lambda self, offer: local(lambda *_: tiny_pair(), offer, self.bounds)
 runpy.run_path("app.py", run_name="__main__")
 """
-"""The app around tiny models, whose device is lost for good once a file says so."""
+"""The app around tiny models, whose device is lost when a file appears."""
 
 
 class Supervisor:
@@ -189,9 +189,9 @@ def outcome(url: str, **values: Any) -> dict[str, Any]:
 def test_after_a_lost_device_a_restarted_app_runs_again(supervisor, tmp_path):
     assert outcome(supervisor.url)["success"]
     (tmp_path / "lost").touch()
-    told = outcome(supervisor.url)
-    assert not told["success"]
-    assert told["output"]["error"].startswith("The device failed (CUDA error: an illegal memory access")
+    reported = outcome(supervisor.url)
+    assert not reported["success"]
+    assert reported["output"]["error"].startswith("The device failed (CUDA error: an illegal memory access")
     wait_until(lambda: supervisor.statuses == [LOST_DEVICE])
     wait_until(lambda: supervisor.health() == 200)
     assert outcome(supervisor.url)["success"]

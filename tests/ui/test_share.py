@@ -1,4 +1,4 @@
-"""Runs that come and go: the page's address, recordings, trace files, offline pages, pictures, links."""
+"""Sharing runs: addresses, recordings, trace files, offline pages, pictures and links."""
 
 import base64
 import io
@@ -72,8 +72,8 @@ def test_an_address_out_of_bounds_gets_the_sentence_of_the_limits(open_page, ser
 def test_an_unknown_recording_is_refused_in_a_sentence(open_page, name):
     page = open_page(query=f"trace={name}")
     page.wait_for_selector(".sd[data-state=error]")
-    told = page.inner_text(ERROR)
-    assert told.endswith(".") and "\n" not in told and "root:" not in page.content()
+    reported = page.inner_text(ERROR)
+    assert reported.endswith(".") and "\n" not in reported and "root:" not in page.content()
     assert page.locator(".sd script").count() == 0
     run_to_end(page)
 

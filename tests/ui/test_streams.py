@@ -1,4 +1,4 @@
-"""The NDJSON of a run, and stopping it, without a browser."""
+"""The NDJSON of a run and its stop requests, without a browser."""
 
 import inspect
 import itertools

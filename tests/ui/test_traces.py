@@ -67,7 +67,7 @@ def test_a_recording_comes_as_the_events_of_its_run(client):
 def test_an_unknown_recording_is_refused_in_a_sentence(client, name):
     response = client.get(f"/specdemo-traces/{name}")
     assert response.status_code == 404
-    if name != "..%2Fdemo":  # no such address at all
+    if name != "..%2Fdemo":  # an unknown address
         assert response.json() == {"error": "There is no recording of that name; choose one of: demo."}
 
 
@@ -103,7 +103,7 @@ def test_at_most_two_files_are_unfolded_at_once(client, monkeypatch):
             together += 1
             most = max(most, together)
         two.wait()
-        time.sleep(0.1)  # for a third to show itself
+        time.sleep(0.1)  # time for a third to start
         with lock:
             together -= 1
         return body

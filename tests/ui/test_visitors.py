@@ -1,4 +1,4 @@
-"""Whose share a job counts to, and what becomes of jobs that nobody reads, on a real server."""
+"""The visitor whose share a job counts towards, and jobs that nobody reads, on a real server."""
 
 import asyncio
 import threading
@@ -93,8 +93,8 @@ def test_unread_calls_leave_room_for_others(hall, visitor):
     session = uuid.uuid4().hex
     number = visitor.join("run", RUN, session)
     wait_until(lambda: hall.taken == 2)
-    event, told = visitor.answer(unread[-1])
-    assert event == "error" and told["error"].startswith(SHARE)
+    event, reported = visitor.answer(unread[-1])
+    assert event == "error" and reported["error"].startswith(SHARE)
     hall.open.set()
     assert visitor.outcomes(session, 1)[number]["success"]
 
@@ -226,7 +226,7 @@ def test_forwarded_addresses_count_only_from_trusted_proxies(monkeypatch, truste
     config = uvicorn.Config(Loopback(told_client))
     config.load()
     asking = TestClient(config.loaded_app, client=(peer, 1))
-    # Whatever the visitor had put there stands before what the proxy added.
+    # The visitor's own value precedes the one that the proxy added.
     assert asking.get("/", headers={"X-Forwarded-For": "8.8.8.8, 9.9.9.9"}).text.startswith(f"{client}|")
 
 
