@@ -28,7 +28,7 @@ from specdemo.ui.controls import (
     with_refusals_shown,
 )
 from specdemo.ui.http import guard, own_routes
-from specdemo.ui.http.gradio_internals import parse_requests_in_python
+from specdemo.ui.http.gradio_internals import pass_all_requests_to_the_guard
 from specdemo.ui.http.posts import ERROR_HANDLERS
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import Stops, error_line, session_of
@@ -113,7 +113,7 @@ def launch_options(
         allowed: Further names of the page; their pages may call it.
         listening: The host name that the server listens on.
     """
-    parse_requests_in_python()
+    pass_all_requests_to_the_guard()
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
     return {

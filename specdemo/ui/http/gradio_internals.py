@@ -19,7 +19,7 @@ from gradio.utils import get_function_description
 # Whether Gradio would fetch a posted value as a file before calling a function; an option would do.
 from gradio_client.utils import is_file_obj as is_file_obj
 from starlette.types import Scope
-from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 
 
 def page_of(scope: Scope) -> gr.Blocks:
@@ -137,10 +137,11 @@ def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]
     ]
 
 
-def parse_requests_in_python() -> None:
-    """Have uvicorn, which Gradio starts with its defaults, parse requests with h11.
+def pass_all_requests_to_the_guard() -> None:
+    """Have uvicorn, which Gradio starts with its defaults, parse requests with h11 and without WebSockets.
 
-    It would use httptools if that is installed, which answers some malformed requests itself, past the guard.
-    An option of ``launch()`` would do.
+    httptools and the WebSocket libraries answer some odd requests themselves, past the guard. Options of
+    ``launch()`` would do.
     """
     HTTP_PROTOCOLS["auto"] = HTTP_PROTOCOLS["h11"]
+    WS_PROTOCOLS["auto"] = WS_PROTOCOLS["none"]
