@@ -1,8 +1,8 @@
 """Start the web page: parse the settings, load a service in the background, build the page around it.
 
-``python app.py`` is what Hugging Face Spaces runs. Each option can also be set by an environment variable:
-``--max-seconds`` is ``SPECDEMO_MAX_SECONDS``, and ``SPECDEMO_LEARN=true`` turns on a switch. Settings are
-checked before torch and Gradio are imported, so that a refusal comes at once.
+Each option can also be set by an environment variable: ``--max-seconds`` is ``SPECDEMO_MAX_SECONDS``, and
+``SPECDEMO_LEARN=true`` turns on a switch. Settings are checked before torch and Gradio are imported, so that
+an error appears at once.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from specdemo.service.service import Service
 
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
-"""The values of a switch's environment variable, in any case."""
+"""The values of a switch's environment variable; upper and lower case are equal."""
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Return the settings: from the command line, else from the environment, else defaults.
 
     Raises:
-        UserError: The environment variable of a switch is neither true nor false.
+        UserError: A switch's environment variable is neither true nor false.
     """
     parser = settings_parser()
     given = sys.argv[1:] if arguments is None else arguments
@@ -51,7 +51,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
 
 
 def _environment_arguments(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the environment's settings as arguments; those of the command line follow and override them."""
+    """Return the environment's settings as arguments; later arguments override them."""
     arguments = []
     for name, default in vars(parser.parse_args([])).items():
         variable, flag = "SPECDEMO_" + name.upper(), "--" + name.replace("_", "-")
@@ -71,86 +71,53 @@ def settings_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--version", action="version", version=VERSION)
     add("--host", help="address to listen on (default: 127.0.0.1)")
-    add("--port", type=int, help="port to listen on (default: 7860 or next free)")
+    add("--port", type=int, help="port to listen on (default: 7860 or the next free one)")
     add("--root-path", help="path under which a proxy shows the page, such as /specdemo")
-    add("--trust-proxy", help="addresses of proxies whose word on where visitors come from is taken")
-    add(
-        "--allow-host",
-        default="",
-        help="further names of this page, whose pages may call it, separated by commas",
-    )
-    add(
-        "--pair",
-        default=EMBEDDED,
-        choices=PAIRS,
-        metavar="NAME",
-        help=f"the models that are always there (default: %(default)s): {', '.join(PAIRS)}",
-    )
-    add("--target", help="a target model of your own: hub id or folder; with --draft")
-    add("--draft", help="its draft model: hub id or folder, or none")
-    add("--feature-draft", help="feature draft of the target: folder")
-    add("--n-gram", help="table of n-grams of the target: folder")
-    add("--device", help="cpu, cuda, cuda:1 (default: CUDA where there is one)")
+    add("--trust-proxy", help="addresses of proxies whose forwarded client addresses are trusted")
+    allowed = "further host names of this page, separated by commas; their pages may call it"
+    add("--allow-host", default="", help=allowed)
+    pairs = f"the home pair of models (default: %(default)s): {', '.join(PAIRS)}"
+    add("--pair", default=EMBEDDED, choices=PAIRS, metavar="NAME", help=pairs)
+    add("--target", help="your own target model, with --draft: hub id or folder")
+    add("--draft", help="its draft model: hub id, folder or none")
+    add("--feature-draft", help="folder of a feature draft of the target")
+    add("--n-gram", help="folder of a table of n-grams of the target")
+    add("--device", help="cpu, cuda, cuda:1 (default: CUDA if available)")
     add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
-    add(
-        "--recalibrate",
-        action="store_true",
-        help="measure pass costs again until they are steady",
-    )
-    add(
-        "--max-waiting",
-        type=int,
-        default=Bounds.max_waiting,
-        help="visitors who may wait for the device (default: %(default)s)",
-    )
-    add(
-        "--max-seconds",
-        type=float,
-        default=Bounds.max_seconds,
-        help="seconds one job may hold the device (default: %(default)s)",
-    )
+    add("--recalibrate", action="store_true", help="measure pass costs again until they are steady")
+    waiting = "maximum number of waiting jobs (default: %(default)s)"
+    add("--max-waiting", type=int, default=Bounds.max_waiting, help=waiting)
+    seconds = "maximum seconds of one job on the device (default: %(default)s)"
+    add("--max-seconds", type=float, default=Bounds.max_seconds, help=seconds)
     add("--only-pair", action="store_true", help="offer visitors no other models")
-    add("--allow-any-model", action="store_true", help="let visitors load any two models of the hub")
-    add(
-        "--learn",
-        action="store_true",
-        help="let the table of n-grams learn, in memory, from what is written for visitors; its drafts "
-        "then show others what that was",
+    add("--allow-any-model", action="store_true", help="let visitors load any two models from the hub")
+    learn = (
+        "let the table of n-grams learn from visitors' texts, in memory; its drafts may show them to others"
     )
-    add("--mcp", action="store_true", help="be an MCP server as well")
-    add(
-        "--watch", default="", metavar="NAME=URL", help="servers that visitors may watch, separated by commas"
-    )
-    add(
-        "--watch-alone",
-        default="",
-        metavar="NAME=URL",
-        help="where the same models answer without drafts, by the same names, for the race",
-    )
-    add(
-        "--cluster", metavar="ADDRESS", help="run the models on a Ray cluster: auto, or host:6379 of its head"
-    )
-    add(
-        "--replicas",
-        default="1",
-        metavar="N",
-        help="copies of the models there: 2, 1..4 as the queue asks for, or by pair as "
-        "embedded=2,smollm2-1.7b=1 (default: %(default)s)",
-    )
-    add("--replica-cpus", type=float, metavar="N", help="cores of each (default: an even share)")
-    add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each (default: none)")
+    add("--learn", action="store_true", help=learn)
+    add("--mcp", action="store_true", help="also be an MCP server")
+    watch = "servers that visitors may watch, separated by commas"
+    add("--watch", default="", metavar="NAME=URL", help=watch)
+    alone = "servers of the same names and models without drafts, for the race"
+    add("--watch-alone", default="", metavar="NAME=URL", help=alone)
+    cluster = "run the models on a Ray cluster: auto, or the head's host:6379"
+    add("--cluster", metavar="ADDRESS", help=cluster)
+    replicas = "replicas: 2, 1..4 by demand, or by pair: embedded=2,smollm2-1.7b=1 (default: %(default)s)"
+    add("--replicas", default="1", metavar="N", help=replicas)
+    add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica (default: an even share)")
+    add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica (default: none)")
     return parser
 
 
 def check_settings(settings: argparse.Namespace) -> None:
-    """Check the settings, as far as that needs neither torch nor Gradio.
+    """Check the settings without importing torch or Gradio.
 
     Raises:
         UserError: A value is out of bounds, unknown, or contradicts another.
     """
     check_models(settings)
     if settings.target and not settings.draft:
-        raise UserError("--target needs --draft with it: a model of the same family, or none.")
+        raise UserError("--target needs --draft: a model of the same family, or none.")
     Bounds(settings.max_waiting, settings.max_seconds)
     parse_names(settings.allow_host)
     parse_servers(settings.watch, settings.watch_alone)
@@ -158,7 +125,7 @@ def check_settings(settings: argparse.Namespace) -> None:
     home = OWN if settings.target or settings.draft else settings.pair
     replicas = parse_replicas(settings.replicas, home)
     for name in {*replicas} - {home, *PAIRS}:
-        raise UserError(f"--replicas names {name}, which is no pair; choose of: {', '.join(PAIRS)}.")
+        raise UserError(f"--replicas names {name}, which is no pair; choose from: {', '.join(PAIRS)}.")
     require_shares(settings.replica_cpus, settings.replica_gpus)
     if settings.cluster is not None:
         if ZERO_GPU or settings.learn or settings.allow_any_model:
@@ -170,7 +137,7 @@ def check_settings(settings: argparse.Namespace) -> None:
 
 
 def check_address(host: str | None, port: int | None) -> None:
-    """Check that the page can listen where the user wants; without a port it takes the next free one.
+    """Check that the page can listen at this address; without a port it will use the next free one.
 
     Raises:
         UserError: The port is in use or not allowed, or this machine has no such address.
@@ -192,17 +159,17 @@ def check_address(host: str | None, port: int | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve the page until the program is told to end or its device is lost.
+    """Serve the page until a signal ends the program or its device is lost.
 
     Returns:
         The exit status.
 
     Raises:
-        UserError: A setting is refused.
+        UserError: A setting is wrong.
     """
     settings = parse_settings(arguments)
     check_settings(settings)
-    # Imports and the page's parts take seconds, and a library in the middle of them may swallow an interrupt.
+    # Imports and the page's parts take seconds, and a library may swallow an interrupt meanwhile.
     signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
     from specdemo.service.hosting import Hosting, Learner
     from specdemo.service.service import EventSource
@@ -226,26 +193,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     offer, service, close = service_for(settings, hosting)
     service.load()
-    # Gradio's import takes as long as a good part of the load.
+    # Import Gradio, which takes seconds, while the models load.
     from specdemo.classroom.rooms import Rooms
     from specdemo.ui.api_endpoints import with_mcp
-    from specdemo.ui.http.class_routes import judge_with, with_class
-    from specdemo.ui.http.own_routes import with_health, with_learned
-    from specdemo.ui.http.visitors import TRUSTED, trust_proxies
+    from specdemo.ui.http.class_routes import class_routes, judge_with
+    from specdemo.ui.http.own_routes import health_route, learned_route
+    from specdemo.ui.http.visitors import TRUSTED
     from specdemo.ui.page import build_page, launch_options
     from specdemo.ui.serving import serve_until_ended
     from specdemo.watch.service import Watching, with_servers
 
-    if settings.trust_proxy is not None or TRUSTED not in os.environ:
-        trust_proxies(settings.trust_proxy or "")
+    if settings.trust_proxy is not None:
+        os.environ[TRUSTED] = settings.trust_proxy
+    # By default the web server trusts everybody on this machine.
+    os.environ.setdefault(TRUSTED, "")
     source: EventSource = service
     if servers := parse_servers(settings.watch, settings.watch_alone):
         source, offer = Watching(service, servers, hosting.bounds), with_servers(offer, servers)
     page = build_page(source, hosting.drafters, offer, learns=settings.learn)
-    options = with_health(launch_options(parse_names(settings.allow_host), settings.host or ""), service)
-    options = with_class(options, Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service)))
+    rooms = Rooms(judge_for=None if ZERO_GPU else partial(judge_with, service))
+    routes = [health_route(service), *class_routes(rooms)]
     if learner is not None:
-        options = with_learned(options, learner)
+        routes.append(learned_route(learner))
+    options = launch_options(routes, parse_names(settings.allow_host), settings.host or "")
     if settings.mcp:
         options = with_mcp(page, options)
     address = {"server_name": settings.host, "server_port": settings.port, "root_path": settings.root_path}
@@ -260,10 +230,10 @@ def service_for(
 ) -> tuple[OfferedPairs, Service, Callable[[], None]]:
     """Return the offered pairs, the service, and a function to call when the page has ended.
 
-    On a cluster SIGHUP puts new replicas in the place of all, one after the other.
+    On a cluster SIGHUP replaces all replicas, one after the other.
 
     Raises:
-        UserError: The settings do not go together.
+        UserError: The settings contradict each other.
     """
     from specdemo.cluster.service import cluster_service, plan_for
 
@@ -279,5 +249,5 @@ def service_for(
 
 if __name__ == "__main__":
     status = exit_status(main)
-    # Without waiting for threads: one may be in the middle of a load, or hang on a lost device.
+    # Do not wait for threads: one may be loading models, or hang on a lost device.
     os._exit(status)

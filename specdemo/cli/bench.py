@@ -8,9 +8,9 @@ from typing import Any
 from specdemo.bench.prompts import read_prompts
 from specdemo.cli.options import (
     SAMPLED_RULE,
+    add_bench_options,
     add_cluster_options,
     add_pair_options,
-    add_run_options,
     bench_settings,
     check_cluster,
     check_models,
@@ -28,21 +28,13 @@ def add_to(commands: Any) -> None:
     """Add the command and its options."""
     parser = commands.add_parser("bench", help="measure speculation against the baseline over a prompt set")
     parser.set_defaults(command=run)
-    parser.add_argument(
-        "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one per line"
-    )
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.json", help="where the results go")
-    parser.add_argument("--drafters", default=RunConfig.drafter, metavar="A,B", help="default: %(default)s")
-    parser.add_argument(
-        "--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths (default: %(default)s)"
-    )
-    parser.add_argument("--temperature", default="0", metavar="T,T", help="default: %(default)s")
-    parser.add_argument("--rule", **SAMPLED_RULE)
-    add_run_options(parser, ["max_new_tokens", "seed"])
-    parser.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
-    parser.add_argument("--repeats", type=int, default=1, metavar="R", help="runs per row; medians are kept")
-    parser.add_argument("--peers", action="store_true", help="compare with other libraries, greedily, on CPU")
-    parser.add_argument("--gguf", type=Path, metavar="FILE", help="target for llama.cpp (default: embedded)")
+    add_bench_options(parser)
+    add = parser.add_argument
+    add("--drafters", default=RunConfig.drafter, metavar="A,B", help="default: %(default)s")
+    add("--k", default=str(RunConfig.k), metavar="N,N,auto", help="draft lengths (default: %(default)s)")
+    add("--rule", **SAMPLED_RULE)
+    add("--peers", action="store_true", help="compare with other libraries, at temperature 0 on CPU")
+    add("--gguf", type=Path, metavar="FILE", help="target as a GGUF file for llama.cpp (default: embedded)")
     add_pair_options(parser)
     add_cluster_options(parser)
 

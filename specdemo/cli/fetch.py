@@ -9,15 +9,15 @@ def add_to(commands: Any) -> None:
     """Add the command and its options."""
     parser = commands.add_parser("fetch", help="prepare the embedded pair")
     parser.set_defaults(command=run)
-    parser.add_argument("--check", action="store_true", help="read every byte; make anew what is damaged")
+    parser.add_argument("--check", action="store_true", help="read every byte and rebuild damaged files")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Fetch and convert what is not there yet, and print the folder of the target; returns 0."""
+    """Fetch and convert missing files and print the folder of the target; return 0."""
     from specdemo.pairs.embedded import checked_target, embedded_target, printing
 
     folder = embedded_target(printing())
     if options.check and (damaged := checked_target(printing())):
-        print(f"specdemo: made anew, since damaged: {', '.join(damaged)}", file=sys.stderr)
+        print(f"specdemo: rebuilt damaged files: {', '.join(damaged)}", file=sys.stderr)
     print(folder)
     return 0

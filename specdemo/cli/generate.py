@@ -21,7 +21,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show a run as it is decoded; returns 0."""
+    """Show a run as it is decoded; return 0."""
     config = parse_config({name: getattr(options, name) for name in RUN_FIELDS})
     out = Path(options.json) if options.json and options.json != "-" else None
     if out:

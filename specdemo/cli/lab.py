@@ -24,7 +24,7 @@ from specdemo.records.limits import UserError, parse_config
 from specdemo.records.output import require_writable, write_text
 
 CHOSEN = (*RUN_SETTINGS, "drafter")
-"""Fields of ``RunConfig`` with an option; the experiment chooses those that are not given."""
+"""The fields of ``RunConfig`` with an option; the experiment chooses the others."""
 
 
 def add_to(commands: Any) -> None:
@@ -33,10 +33,10 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(command=run)
     measured = (*EXPERIMENTS, *CONDITIONS)
     parser.add_argument("experiment", choices=measured, metavar="SWEEP", help=", ".join(measured))
-    parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv", help="where the results go")
+    parser.add_argument("--out", type=Path, metavar="FILE.json|FILE.csv", help="file for the results")
     add_run_options(parser, CHOSEN, default=None)
     parser.add_argument("--rule", **SAMPLED_RULE)
-    parser.add_argument("--limit", type=int, metavar="N", help="use N of the shipped prompts per point")
+    parser.add_argument("--limit", type=int, metavar="N", help="use N shipped prompts per point")
     add_pair_options(parser)
     add_cluster_options(parser)
 
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_points(points: Iterable[Any], about: Mapping[str, Any], out: Path | None) -> None:
-    """Print points as they arrive; write those that arrived, whatever ends the command."""
+    """Print points as they arrive; write them to a file even if the command ends early."""
     measured = []
     try:
         for point in points:

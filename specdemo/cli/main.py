@@ -1,7 +1,6 @@
-"""The command line: its commands, their errors and their exit statuses.
+"""The command line: its commands, their errors and exit statuses.
 
-Each command is a module: its options (``add_to``) and what it does and prints (``run``). A command checks its
-options before it imports torch.
+Each command is a module: ``add_to`` adds its options, ``run`` checks them before it imports torch.
 """
 
 import argparse
@@ -18,11 +17,11 @@ VERSION = f"specdemo {__version__}"
 REFUSED = 2
 INTERRUPTED = 130
 CLOSED_PIPE = 141
-"""What a shell reports of a program that SIGPIPE ended."""
+"""The status that a shell reports for a program ended by SIGPIPE."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status (2 for what the user can put right)."""
+    """Run one command and return the exit status (2 for an error that the user can fix)."""
 
     def command() -> int:
         options = command_parser().parse_args(arguments)
@@ -32,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_status(program: Callable[[], int]) -> int:
-    """Run a program and return its exit status; errors of the user become one sentence."""
+    """Run a program and return its exit status; print a user's error as one sentence."""
     try:
         try:
             return program()
@@ -45,7 +44,7 @@ def exit_status(program: Callable[[], int]) -> int:
         print("\nspecdemo: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes the streams once more when it ends, which must not fail again.
+        # Python flushes the streams again at its end, which must not fail.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.dup2(nowhere, sys.stderr.fileno())
@@ -53,7 +52,7 @@ def exit_status(program: Callable[[], int]) -> int:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; ``command`` of what it parses is the function to call with it."""
+    """Return the parser of all commands; the parsed ``command`` is the function to call."""
     parser = argparse.ArgumentParser(prog="specdemo", description="Speculative decoding you can watch.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

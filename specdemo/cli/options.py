@@ -1,14 +1,13 @@
-"""What several commands share: the options of a run and of a pair, and what is read and written for them.
+"""The options that several commands share: those of a run, of a pair and of a cluster.
 
-The options of a run are the fields of ``RunConfig``, by their names, types and defaults; only what they mean
-is said here. Whether values are in bounds is ``limits.parse_config``'s to say.
+The options of a run are the fields of ``RunConfig``; ``limits.parse_config`` checks their bounds.
 """
 
 import argparse
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import MISSING, Field, fields, replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -34,42 +33,48 @@ TARGET: dict[str, Any] = {
     "metavar": "ID|DIR",
     "help": "hub id or folder of the target (default: %(default)s)",
 }
-DEVICE: dict[str, Any] = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if there is one)"}
-SAMPLED_RULE = {"choices": [str(Rule.REJECTION), str(Rule.SHARED_NOISE)], "help": "for T > 0"}
+DEVICE: dict[str, Any] = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if available)"}
+SAMPLED_RULE = {
+    "choices": [str(Rule.REJECTION), str(Rule.SHARED_NOISE)],
+    "help": "verification rule at temperatures above 0",
+}
 
 
-def asked_length(text: str) -> int | str:
-    """A draft length for ``parse_config``, which has a sentence for what is none."""
+def draft_length(text: str) -> int | str:
+    """Return a number or the word ``auto``; raise ``ValueError`` for other text."""
+    return AUTO if text == AUTO else int(text)
+
+
+def _unchecked_draft_length(text: str) -> int | str:
+    """Return other text as it is: ``parse_config`` refuses it with a sentence."""
     with suppress(ValueError):
         return draft_length(text)
     return text
 
 
-def draft_length(text: str) -> int | str:
-    """A number, or the word ``auto``; raises ``ValueError``."""
-    return AUTO if text == AUTO else int(text)
-
-
 RUN_FIELDS = tuple(RunConfig.__dataclass_fields__)
-_WORDS: dict[str, dict[str, Any]] = {
-    "prompt": {"metavar": "PROMPT", "help": "what is answered"},
+_ARGUMENTS: dict[str, dict[str, Any]] = {
+    "prompt": {"metavar": "PROMPT", "help": "prompt to answer"},
     "mode": {"help": "continue the prompt instead of answering it"},
-    "k": {"type": asked_length, "metavar": "N|auto", "help": f"draft length, at most {MAX_K}"},
-    "temperature": {"metavar": "T", "help": f"at most {MAX_TEMPERATURE:g}; 0 takes the likeliest token"},
+    "k": {"type": _unchecked_draft_length, "metavar": "N|auto", "help": f"draft length, at most {MAX_K}"},
+    "temperature": {
+        "metavar": "T",
+        "help": f"sampling temperature, at most {MAX_TEMPERATURE:g}; 0 is greedy",
+    },
     "top_k": {
         "metavar": "K",
-        "help": f"draw from the K likeliest, at most {MAX_TOP_K:,}; 0 keeps every token",
+        "help": f"sample from the K most likely tokens, at most {MAX_TOP_K:,}; 0 is all",
     },
-    "top_p": {"metavar": "P", "help": "draw from the likeliest tokens that have probability P together"},
+    "top_p": {"metavar": "P", "help": "sample from the most likely tokens with total probability P"},
     "rule": {"default": None, "help": "default: greedy at temperature 0, else rejection"},
     "drafter": {"metavar": "NAME", "help": ", ".join(DRAFTERS)},
-    "script": {"metavar": "TEXT", "help": "what the scripted drafter proposes"},
-    "seed": {"metavar": "S", "help": "of everything that is drawn"},
-    "max_new_tokens": {"metavar": "N", "help": f"length of the text, at most {MAX_NEW_TOKENS:,}"},
+    "script": {"metavar": "TEXT", "help": "text that the scripted drafter proposes"},
+    "seed": {"metavar": "S", "help": "seed of the random draws"},
+    "max_new_tokens": {"metavar": "N", "help": f"maximum number of new tokens, at most {MAX_NEW_TOKENS:,}"},
     "baseline": {"help": "also run the target alone and compare"},
-    "draft_alone": {"help": "also run the draft model alone and show where it departs"},
+    "draft_alone": {"help": "also run the draft model alone and show where its text diverges"},
 }
-"""What a field means, and where argparse is to be told otherwise than the field says."""
+"""The help of each field, and the argparse arguments that differ from its type and default."""
 _KINDS: dict[Any, dict[str, Any]] = {
     bool: {"action": "store_true", "default": False},
     Mode: {"flag": f"--{Mode.RAW}", "action": "store_const", "const": Mode.RAW},
@@ -83,44 +88,38 @@ def add_run_options(
     """Add an option for each of the fields ``names`` of ``RunConfig``.
 
     Args:
-        instead: What argparse is told of each, instead of what it is told otherwise.
+        parser: The parser of a command.
+        names: The fields.
+        instead: Arguments of argparse that replace those of every field.
     """
     names, kinds = set(names), get_type_hints(RunConfig)
     for field in fields(RunConfig):
-        if field.name in names:
-            words = _of_field(field, kinds[field.name]) | _WORDS[field.name] | instead
-            if words.get("default") not in (None, "") and "action" not in words:
-                words["help"] += " (default: %(default)s)"
-            parser.add_argument(words.pop("flag"), **words)
-
-
-def _of_field(field: Field, kind: Any) -> dict[str, Any]:
-    """What argparse is told of a field by its name, type and default."""
-    if field.default is MISSING:
-        return {"flag": field.name}
-    named = {"flag": "--" + field.name.replace("_", "-"), "dest": field.name, "default": field.default}
-    return named | _KINDS.get(kind, {"type": kind})
+        if field.name not in names:
+            continue
+        arguments: dict[str, Any] = {"flag": field.name}
+        if field.default is not MISSING:
+            flag, kind = "--" + field.name.replace("_", "-"), kinds[field.name]
+            arguments = {"flag": flag, "dest": field.name, "default": field.default}
+            arguments |= _KINDS.get(kind, {"type": kind})
+        arguments |= _ARGUMENTS[field.name] | instead
+        if arguments.get("default") not in (None, "") and "action" not in arguments:
+            arguments["help"] += " (default: %(default)s)"
+        parser.add_argument(arguments.pop("flag"), **arguments)
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
-    """Add what :func:`loaded_pair` reads."""
-    parser.add_argument("--pair", metavar="NAME", help="a preset, in the place of --target and --draft")
-    parser.add_argument("--target", **TARGET)
-    parser.add_argument(
-        "--draft", default=EMBEDDED, metavar="ID|DIR|none", help="its draft model (default: %(default)s)"
-    )
-    parser.add_argument("--feature-draft", metavar="DIR", help="a feature draft trained for the target")
-    parser.add_argument("--n-gram", metavar="DIR", help="a table of n-grams counted for the target")
-    parser.add_argument("--device", **DEVICE)
-    parser.add_argument(
-        "--precision",
-        default="auto",
-        metavar="P",
-        help="auto (default: the fastest that keeps the target's numbers), bf16, fp16, fp32, int8 or int4",
-    )
-    parser.add_argument(
-        "--recalibrate", action="store_true", help="measure pass costs again until they are steady"
-    )
+    """Add the options of :func:`loaded_pair`."""
+    add = parser.add_argument
+    draft = "hub id or folder of the draft model (default: %(default)s)"
+    precision = "auto (default: the fastest without loss), bf16, fp16, fp32, int8 or int4"
+    add("--pair", metavar="NAME", help="preset pair, instead of --target and --draft")
+    add("--target", **TARGET)
+    add("--draft", default=EMBEDDED, metavar="ID|DIR|none", help=draft)
+    add("--feature-draft", metavar="DIR", help="folder of a feature draft of the target")
+    add("--n-gram", metavar="DIR", help="folder of a table of n-grams of the target")
+    add("--device", **DEVICE)
+    add("--precision", default="auto", metavar="P", help=precision)
+    add("--recalibrate", action="store_true", help="measure pass costs again until they are steady")
 
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
@@ -129,10 +128,10 @@ _MODEL = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def check_models(options: argparse.Namespace) -> None:
-    """Check which models, device and precision were asked for, as far as that needs no torch.
+    """Check the options for models, device and precision without importing torch.
 
     Raises:
-        UserError: There is no such pair, precision, device or folder.
+        UserError: A pair, precision, device or folder does not exist.
     """
     asked = vars(options)
     if asked.get("pair") and options.pair not in PAIRS:
@@ -145,11 +144,22 @@ def check_models(options: argparse.Namespace) -> None:
         if model is None or Path(model).is_dir():
             continue
         if Path(model).is_file() or not _MODEL.fullmatch(model):
-            raise UserError(f"--{name} takes a hub id or a folder, and {model} is no folder.")
+            raise UserError(f"--{name} takes a hub id or a folder, and {model} is not a folder.")
     for name in ("feature_draft", "n_gram", "text", "start"):
         folder = asked.get(name)
         if folder is not None and not Path(folder).is_dir():
-            raise UserError(f"--{name.replace('_', '-')} takes a folder, and {folder} is none.")
+            raise UserError(f"--{name.replace('_', '-')} takes a folder, and {folder} is not one.")
+
+
+def add_bench_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that ``bench`` and ``watch`` share."""
+    add = parser.add_argument
+    add("--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one per line")
+    add("--out", type=Path, required=True, metavar="FILE.json", help="file for the results")
+    add("--temperature", default="0", metavar="T,T", help="default: %(default)s")
+    add("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
+    add("--repeats", type=int, default=1, metavar="R", help="runs per row; the table has medians")
+    add_run_options(parser, ["max_new_tokens", "seed"])
 
 
 def bench_settings(options: argparse.Namespace, drafters: list[str], ks: list[int | str]) -> Settings:
@@ -166,10 +176,10 @@ def bench_settings(options: argparse.Namespace, drafters: list[str], ks: list[in
 
 
 def loaded_pair(options: argparse.Namespace) -> Any:
-    """The pair that was asked for, loaded and measured; progress goes to standard error.
+    """Load, measure and return the pair that the options name; print progress to standard error.
 
     Raises:
-        UserError: There is none such, or it cannot be had.
+        UserError: The pair does not exist or cannot be loaded.
     """
     from specdemo.pairs.embedded import printing
     from specdemo.pairs.load import load_sources
@@ -178,19 +188,16 @@ def loaded_pair(options: argparse.Namespace) -> Any:
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add what :func:`team` reads."""
-    parser.add_argument(
-        "--cluster",
-        metavar="ADDRESS",
-        help="spread over replicas on a Ray cluster: auto, or its head's host:6379",
-    )
-    parser.add_argument("--replicas", type=int, default=2, metavar="N", help="there (default: %(default)s)")
-    parser.add_argument("--replica-cpus", type=float, metavar="N", help="cores of each")
-    parser.add_argument("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each")
+    """Add the options of :func:`team`."""
+    add = parser.add_argument
+    add("--cluster", metavar="ADDRESS", help="use replicas on a Ray cluster: auto, or the head's host:6379")
+    add("--replicas", type=int, default=2, metavar="N", help="number of replicas (default: %(default)s)")
+    add("--replica-cpus", type=float, metavar="N", help="CPU cores of each replica")
+    add("--replica-gpus", type=float, default=0.0, metavar="N", help="GPUs of each replica")
 
 
 def check_cluster(options: argparse.Namespace) -> None:
-    """Check the options of a cluster, if one is asked for.
+    """Check the options of a cluster, if one is named.
 
     Raises:
         UserError: Ray is not installed, or an option is out of bounds.
@@ -204,7 +211,7 @@ def check_cluster(options: argparse.Namespace) -> None:
 
 
 def team(options: argparse.Namespace) -> Any:
-    """Return the replicas that were asked for, a context manager; the options are checked."""
+    """Return the replicas that the checked options name, as a context manager."""
     from specdemo.cluster.plan import Plan, parse_replicas
     from specdemo.cluster.spread import Team
 
@@ -230,7 +237,7 @@ def _sources(options: argparse.Namespace) -> Any:
 
 
 def listed(text: str, kind: Callable[[str], Any], flag: str) -> list:
-    """The values of the option ``flag``, which are separated by commas; raises ``UserError``."""
+    """Return the values of the option ``flag``, separated by commas; raise ``UserError`` if one is wrong."""
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError as error:

@@ -25,7 +25,9 @@ def add_to(commands: Any) -> None:
     parser = commands.add_parser("prove", help="check that speculative output is the target's")
     parser.set_defaults(command=run)
     parser.add_argument("--audit", type=int, metavar="N", help="compare N texts token by token")
-    parser.add_argument("--distribution", type=int, metavar="N", help="compare N short draws each way")
+    parser.add_argument(
+        "--distribution", type=int, metavar="N", help="compare N short draws with and without drafts"
+    )
     parser.add_argument(
         "--control", metavar="NAME", help="sample by a wrong rule: accept-everything or no-residual"
     )
@@ -83,6 +85,6 @@ def _distribution(pair: Any, draws: int, control: Any) -> bool:
     print(f"{'speculative':>11}{'alone':>8}  continuation of {EXAMPLE['prompt']!r}")
     for found in state.continuations[:SHOWN]:
         print(f"{found.speculative:>11}{found.baseline:>8}  {pair.pieces.text(found.ids)!r}")
-    print(f"α {state.alpha:.0%}, {state.seconds:.1f} s, {state.passes_saved:,} passes looked up")
+    print(f"α {state.alpha:.0%}, {state.seconds:.1f} s, {state.passes_saved:,} passes reused")
     print(distribution_sentence(state))
     return state.rejected

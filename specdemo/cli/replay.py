@@ -15,14 +15,14 @@ from specdemo.records.trace import Run
 
 def add_to(commands: Any) -> None:
     """Add the command and its options."""
-    parser = commands.add_parser("replay", help="show a recorded run again; needs no model")
+    parser = commands.add_parser("replay", help="show a recorded run without a model")
     parser.set_defaults(command=run)
-    parser.add_argument("run", metavar="FILE.json|NAME", help="a trace file, or a recording that is shipped")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that replays it offline")
+    parser.add_argument("run", metavar="FILE.json|NAME", help="trace file, or name of a shipped recording")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page that replays the run offline")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the run, or write its page; returns 0."""
+    """Show the run, or write its page; return 0."""
     if options.html:
         require_writable(options.html)
     recorded = _recorded(options.run)
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(name: str) -> Run:
-    """The run in a trace file, or the recording of that name."""
+    """Return the run in a trace file, or the shipped recording with this name."""
     path = Path(name)
     if name in recordings.names() and not path.exists():
         return recordings.load(name)

@@ -1,6 +1,6 @@
-"""Show a run in a terminal: tokens coloured by status, with a cue that needs no colour.
+"""Show a run's events in a terminal: tokens coloured by status, with a cue that needs no colour.
 
-Reads the same events as the page. Control characters of model text are shown, never sent.
+Control characters in model text are shown as symbols, never sent.
 """
 
 import base64
@@ -17,9 +17,9 @@ _STYLE = {
     Status.BONUS: "36;4",
     Status.DISCARDED: "2;31;9",
 }
-_ASTRAY = "33"
-"""The style of what the draft alone writes behind the place where it departs."""
-_DEPARTS = "⟨≠⟩"
+_DIVERGED = "33"
+"""The style of the draft model's own text after its divergence from the target's."""
+_DIVERGENCE = "⟨≠⟩"
 _RESET = "\x1b[0m"
 _VISIBLE_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
     127: "\u2421"
@@ -27,16 +27,16 @@ _VISIBLE_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code)
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether to send colours: to terminals, unless NO_COLOR is set; elsewhere only under FORCE_COLOR."""
+    """Return whether to use colours: in a terminal unless NO_COLOR is set, else only with FORCE_COLOR."""
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
 class TerminalView:
-    """Print the speculative lane as it is decided, then the closing sentence and the badge.
+    """Prints the speculative lane as it is decided, then the closing sentence and the badge.
 
-    The draft model's own text, where it was asked for, comes last, in one piece.
+    The draft model's own text, if the run has one, comes last.
     """
 
     def __init__(self, out: TextIO):
@@ -48,7 +48,7 @@ class TerminalView:
         self._arithmetic = ""
 
     def show(self, event: Event) -> None:
-        """Print what one event adds."""
+        """Print one event."""
         self._pieces |= {int(i): base64.b64decode(piece) for i, piece in event.get("pieces", {}).items()}
         if event["type"] == "start":
             self._arithmetic = event["run"]["arithmetic"]
@@ -73,13 +73,13 @@ class TerminalView:
             else:
                 discarded.append(token["id"])
         if discarded and self._colour:
-            # Thrown-away bytes must not reach the decoder of the text that stays.
+            # Discarded bytes must not reach the decoder of the text that stays.
             lost = b"".join(self._pieces[token] for token in discarded).decode(errors="replace")
             self._write(self._styled(_printable(lost).replace("\n", "⏎"), Status.DISCARDED))
         if round_["emission"]:
             emission = round_["emission"]
             text = self._text(emission["id"])
-            # Without a draft there was nothing to be a bonus to.
+            # A token of a round without a draft is no bonus.
             self._write(self._styled(text, emission["status"]) if round_["drafted"] else text)
 
     def _end(self, event: Event) -> None:
@@ -92,14 +92,14 @@ class TerminalView:
             self._write(f"{event['departure']}\n\n{self._draft_alone(event['totals'])}\n")
 
     def _draft_alone(self, totals: dict[str, Any]) -> str:
-        """The draft's text, with a mark where it leaves the target's."""
+        """Return the draft model's own text, with a mark where it diverges from the target's."""
         decoder = StreamDecoder()
         texts = [_printable(decoder.feed(self._pieces[token])) for token in self._alone]
         texts.append(decoder.flush())
         departs = totals["draft_alone_departs"]
         if departs is None:
             return "".join(texts)
-        return "".join(texts[:departs]) + self._paint(_DEPARTS + "".join(texts[departs:]), _ASTRAY)
+        return "".join(texts[:departs]) + self._paint(_DIVERGENCE + "".join(texts[departs:]), _DIVERGED)
 
     def _text(self, token: int) -> str:
         return _printable(self._decoder.feed(self._pieces[token]))

@@ -14,7 +14,7 @@ DEFAULT_LAYERS, DEFAULT_HEAD = 2, 12_288
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options to ``commands``."""
+    """Add the command and its options."""
     parser = commands.add_parser("train", help="train a draft for a target on the target's own text")
     parser.set_defaults(command=run)
     parser.add_argument("--target", **TARGET)
@@ -25,13 +25,13 @@ def add_to(commands: Any) -> None:
         "--text",
         type=Path,
         metavar="DIR",
-        help="train on the text that specdemo write made, instead of writing new text",
+        help="train on text from specdemo write instead of writing new text",
     )
     parser.add_argument(
         "--start",
         type=Path,
         metavar="DIR",
-        help="continue from this draft, which keeps its head and depth",
+        help="continue from this draft and keep its head and depth",
     )
     parser.add_argument("--device", **DEVICE)
     budget = parser.add_mutually_exclusive_group()
@@ -43,7 +43,7 @@ def add_to(commands: Any) -> None:
         help=f"time for writing, training and evaluation (default: {DEFAULT_MINUTES:g})",
     )
     parser.add_argument("--out", type=Path, default=Path("draft"), metavar="DIR", help="default: draft/")
-    parser.add_argument("--resume", action="store_true", help="continue the training in --out")
+    parser.add_argument("--resume", action="store_true", help="continue an interrupted training in --out")
     parser.add_argument(
         "--layers", type=int, metavar="N", help=f"depth of a draft model (default: {DEFAULT_LAYERS})"
     )
@@ -62,9 +62,9 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"{flag} must be more than 0.")
     for flag, value in sizes if options.start else ():
         if value is not None:
-            raise UserError(f"A draft keeps its head and depth when training continues; leave out {flag}.")
+            raise UserError(f"--start keeps the draft's head and depth; leave out {flag}.")
     if options.start and options.kind == "n-gram":
-        raise UserError("A table of n-grams cannot be continued; leave out --start.")
+        raise UserError("--start does not support tables of n-grams; leave it out.")
     parse_config({"prompt": "-", "seed": options.seed})
     require_writable_folder(options.out)
     check_models(options)

@@ -1,10 +1,9 @@
-"""``specdemo watch``: measure the speculation of a running server over a prompt set."""
+"""``specdemo watch``: measure a running server's speculation over a prompt set."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import add_run_options, bench_settings
+from specdemo.cli.options import add_bench_options, bench_settings
 from specdemo.records.drafter_kinds import SERVER
 from specdemo.records.limits import UserError
 from specdemo.records.output import require_writable
@@ -17,16 +16,7 @@ def add_to(commands: Any) -> None:
     parser.set_defaults(command=run)
     parser.add_argument("url", metavar="URL", help="address of llama.cpp's server, vLLM or Ray Serve LLM")
     parser.add_argument("--alone", metavar="URL", help="address of the same model without drafts")
-    parser.add_argument(
-        "--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one a line"
-    )
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FILE.json", help="the file for all measurements"
-    )
-    parser.add_argument("--temperature", default="0", metavar="T,T", help="default: %(default)s")
-    add_run_options(parser, ["max_new_tokens", "seed"])
-    parser.add_argument("--limit", type=int, metavar="N", help="use only N prompts, spread over the set")
-    parser.add_argument("--repeats", type=int, default=1, metavar="R", help="runs per row; medians are kept")
+    add_bench_options(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,8 +11,8 @@ from specdemo.shipped import PROMPTS
 
 
 def add_to(commands: Any) -> None:
-    """Add the command and its options to ``commands``."""
-    parser = commands.add_parser("write", help="have a target write text of several kinds to train drafts on")
+    """Add the command and its options."""
+    parser = commands.add_parser("write", help="have a target write text to train drafts on")
     parser.set_defaults(command=run)
     parser.add_argument("--target", **TARGET)
     parser.add_argument("--device", **DEVICE)
@@ -21,14 +21,14 @@ def add_to(commands: Any) -> None:
         type=int,
         default=1_000_000,
         metavar="N",
-        help="minimum number of tokens in the folder, prompts excluded (default: %(default)s)",
+        help="minimum number of tokens in the folder, without prompts (default: %(default)s)",
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("text"),
         metavar="DIR",
-        help="folder of the texts; more are added to those in it (default: text/)",
+        help="folder for the texts, which may contain some already (default: text/)",
     )
     parser.add_argument(
         "--without",
@@ -36,7 +36,7 @@ def add_to(commands: Any) -> None:
         nargs="+",
         default=[PROMPTS],
         metavar="FILE.jsonl",
-        help="prompts for measuring drafts; similar ones are not used (default: the shipped prompts)",
+        help="prompts for evaluation; similar ones are not used (default: the shipped prompts)",
     )
     add_run_options(parser, ["seed"])
 
@@ -56,5 +56,5 @@ def run(options: argparse.Namespace) -> int:
 
     device = chosen_device(options.device)
     held = write_corpus(options.target, options.out, options.tokens, device, options.seed, forbidden)
-    print(f"{held:,} tokens of the target's own; saved to {options.out}")
+    print(f"{held:,} tokens of the target's own text; saved to {options.out}")
     return 0

@@ -1,7 +1,6 @@
 """The API endpoint ``generate``, for programs and, as an MCP tool, for language models."""
 
 import base64
-import importlib.util
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
@@ -11,7 +10,6 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from specdemo.records.events import Event
-from specdemo.records.limits import UserError
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
 from specdemo.service.jobs import JobKind
@@ -42,7 +40,7 @@ class Figures(TypedDict):
 
 
 class Answer(TypedDict):
-    """The answer of ``generate``; while the run goes on, its text so far and an empty ``sentence``.
+    """The answer of ``generate``; during the run, the text so far and an empty ``sentence``.
 
     ``totals`` is None before the first round; ``device`` and ``pair`` (target, draft) are empty before the
     run begins.
@@ -72,8 +70,8 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
     """Return the function behind the API endpoint and the tool.
 
     Args:
-        service: The service that does the run.
-        stops: Holds the wish to end it, by session.
+        service: Runs the jobs.
+        stops: Holds the stop requests.
     """
 
     def generate(
@@ -90,26 +88,26 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
         top_p: float = RunConfig.top_p,
         pair: str = "",
     ) -> Iterator[Answer]:
-        """Write a text by speculative decoding, race the target model alone, and return how much faster it was.
+        """Write a text by speculative decoding, race the target model alone, and return text and speedup.
 
-        The text is the target's own, whatever drafts. In ``totals``: ``speedup`` against the target alone
-        (null before both have 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the share of
-        compared draft tokens that were accepted, ``identical`` whether both wrote the same tokens (null under
-        rejection, where they are two draws).
+        The text is the target's own with any drafter. In ``totals``: ``speedup`` over the target alone (null
+        before both have 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the acceptance rate of
+        compared draft tokens, ``identical`` whether both wrote the same tokens (null under rejection sampling,
+        where they are two draws).
 
         Args:
-            prompt: What the target model answers or continues
+            prompt: Text that the target model answers or continues
             mode: chat answers the prompt, raw continues its text
             drafter: draft-model, prompt-lookup, n-gram, lookup+n-gram, lookup+model, feature-draft, lookup+feature or early-exit
             k: Tokens drafted per round, 1 to 12, or auto
             temperature: 0 to 2; 0 is greedy
-            rule: How drafts are verified; by default greedy at temperature 0 and rejection above
-            max_new_tokens: Length of the text in tokens, 1 to 1024
-            seed: Of the random draws; repeats the text, unless k is auto or the page learns, under rejection
+            rule: Verification rule; by default greedy at temperature 0 and rejection above
+            max_new_tokens: Maximum number of new tokens, 1 to 1024
+            seed: Seed of the random draws; repeats the text, except rejection sampling with auto k or learning
             top_k: Draw from this many most likely tokens; 0 is all
-            top_p: Draw from the most likely tokens that together have this probability; 1 is all
-            pair: Which models, where the host offers several; empty for those that are always there
-        """  # noqa: E501 - what is said of a parameter is one line
+            top_p: Draw from the most likely tokens with this total probability; 1 is all
+            pair: Name of the models, if the host offers several; empty for the default
+        """  # noqa: E501 - a parameter's description is one line
         settings = {
             "prompt": prompt,
             "mode": mode,
@@ -132,7 +130,7 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
                 if job.due(event):
                     yield answer.copy()
 
-    # Gradio documents what a function returns by its annotation, and takes an iterator for anything at all.
+    # Gradio documents the return value by its annotation, and shows an iterator as "any".
     generate.__signature__ = inspect.signature(generate).replace(return_annotation=Answer)
     return generate
 
@@ -151,7 +149,7 @@ class AnswerSoFar:
         return self._answer.copy()
 
     def add(self, event: Event) -> None:
-        """Take in the run's next event."""
+        """Add the run's next event."""
         for token, piece in event.get("pieces", {}).items():
             self._pieces[int(token)] = base64.b64decode(piece)
         answer = self._answer
@@ -179,14 +177,7 @@ def _figures(totals: Mapping[str, Any]) -> Figures:
 
 
 def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options`` of ``launch()`` that serve ``generate``, and nothing else, as a tool by MCP.
-
-    Raises:
-        UserError: The package it takes is not installed.
-    """
-    if importlib.util.find_spec("mcp") is None:
-        raise UserError("--mcp needs the package mcp; install it with: pip install 'gradio[mcp]'.")
-
+    """Return ``options`` of ``launch()`` that also serve ``generate``, and nothing else, as an MCP tool."""
     guarded = options["app_kwargs"]["lifespan"]
 
     @asynccontextmanager

@@ -1,6 +1,6 @@
-"""Our components next to Gradio's widgets: constant templates that our own modules bring to life.
+"""Our components next to Gradio's widgets: constant templates, each with a JavaScript module.
 
-A component's value is NDJSON, or nothing. Text of visitors and models never passes through a template: the
+A component's value is NDJSON or empty. Text of visitors and models never passes through a template: the
 browser parses the lines and writes text nodes only.
 """
 
@@ -18,7 +18,7 @@ const dress = () => document.body.classList.toggle("dark", darkly.matches);
 darkly.addEventListener("change", dress);
 dress();
 </script>"""
-"""A script for pages without Gradio that follows the browser's theme; it is first in the body."""
+"""A script for pages without Gradio that follows the browser's theme; place it first in the body."""
 
 
 def component(
@@ -28,11 +28,11 @@ def component(
     settings: dict[str, Any] | None = None,
     label: str = "Events as NDJSON",
 ) -> gr.HTML:
-    """Return the template ``NAME.html``, passed to a function of ``module`` once it is on the page.
+    """Return the template ``NAME.html``; once on the page it is passed to a function of ``module``.
 
-    The function is given one object: ``element`` (what holds the template), ``props``, ``watch`` and
-    ``trigger`` (value, its changes and events, as Gradio has them), ``base`` (where the static files are)
-    and ``settings``. ``label`` says in the API's documentation what the value is.
+    The function gets one object: ``element`` (which contains the template), ``props``, ``watch`` and
+    ``trigger`` (Gradio's value, its changes and events), ``base`` (the address of the static files) and
+    ``settings``. ``label`` describes the value in the API's documentation.
     """
     passed = json.dumps(settings or {})
     given = f"element, props, watch, trigger, base, settings: {passed}"
@@ -56,5 +56,5 @@ def static_text(name: str) -> str:
 
 
 def inline_json(value: Any) -> str:
-    """Return ``value`` as JSON that may stand inside a script element."""
+    """Return ``value`` as JSON that is safe inside a script element."""
     return json.dumps(value).replace("<", r"\u003c")

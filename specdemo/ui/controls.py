@@ -1,4 +1,4 @@
-"""The widgets of a run, their first values, and how settings get into them; the service checks the values."""
+"""The widgets of a run, their first values, and how an address sets them; the service checks the values."""
 
 import functools
 import json
@@ -19,23 +19,22 @@ from specdemo.ui.component import PREFIX
 from specdemo.ui.jobs import QUIET
 
 SETTINGS = tuple(field.name for field in fields(RunConfig) if field.name != "script")
-"""The settings of a run that a visitor can choose; a script is for drafters that the page does not offer."""
+"""The settings of a run that a visitor can choose; the page does not offer scripted drafts."""
 DEFAULTS = RunConfig(
     prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
 )
 FIRST_SETTINGS = {"k": AUTO}
-"""The first settings at a plain address: the cost of a longer draft differs from host to host."""
+"""Settings at a plain address that differ from ``DEFAULTS``: the best draft length depends on the host."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
-"""The settings of a lesson's run unless it asks for others."""
-
+"""The settings of a lesson's run unless it names others."""
 
 ABOUT_RULES: dict[str, str] = {
-    Rule.GREEDY: "A draft token stays while it is the target's first choice: the target's own text.",
-    Rule.REJECTION: "A draft token stays with probability min(1, p/q): same distribution, another draw.",
-    Rule.SHARED_NOISE: "All read the same random noise: sampled, and still the target's own text.",
+    Rule.GREEDY: "Accepts the target's first choices only; the text is the target's own.",
+    Rule.REJECTION: "Accepts with probability min(1, p/q): same distribution, another draw.",
+    Rule.SHARED_NOISE: "Draft and target use the same random noise; the text is identical.",
 }
 
-ABOUT_CALIBRATION = "Measures pass costs again; auto k and the theory use them."
+ABOUT_CALIBRATION = "Measures pass costs again, for auto k and the theory."
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
@@ -94,17 +93,17 @@ def build_controls(
     """Add the widgets to the page that is being built.
 
     Args:
-        drafters: The kinds that the pair at home can draft with.
+        drafters: The kinds that the home pair can draft with.
         offered: The pairs to choose from.
 
     Returns:
-        The widgets, the buttons Run and Stop, and the button Recalibrate with the place of its result.
+        The widgets, the buttons Run and Stop, and the button Recalibrate with the component for its result.
     """
     with gr.Row(elem_id="ask", equal_height=True):
         prompt = gr.Textbox(
             value=DEFAULTS.prompt,
             label="Prompt",
-            placeholder="Write something for the models to continue or to answer",
+            placeholder="Write a prompt to continue or answer",
             lines=1,
             max_lines=4,
             scale=8,
@@ -115,7 +114,7 @@ def build_controls(
         mode = gr.Radio(
             [("continue", str(Mode.RAW)), ("answer", str(Mode.CHAT))],
             value=str(DEFAULTS.mode),
-            label="What to do with the prompt",
+            label="Prompt mode",
             container=False,
             scale=0,
             min_width=170,
@@ -130,7 +129,10 @@ def build_controls(
     with gr.Row(elem_id="examples"):
         gr.HTML("Try", js_on_load=None, apply_default_css=False, elem_id="try", min_width=30)
         for example in EXAMPLES:
-            _example_button(example, prompt, mode)
+            values = json.dumps([example.prompt, example.mode])
+            gr.Button(example.label, size="sm", min_width=60, scale=0).click(
+                None, outputs=[prompt, mode], js=f"() => {values}"
+            )
         summary = gr.HTML(
             _summary(drafters),
             js_on_load=f"{_MODULE}.then((module) => module.mountSettings());",
@@ -140,22 +142,18 @@ def build_controls(
         )
         with gr.Accordion("⚙ Settings", open=False, elem_id="more"):
             controls = _settings(prompt, mode, k, auto, drafters, offered)
-            recalibration = _recalibration()
+            recalibrate_button = gr.Button("Recalibrate", size="sm", elem_id="recalibrate")
+            costs = gr.HTML(
+                ABOUT_CALIBRATION, js_on_load=None, apply_default_css=False, elem_classes="sd-choice"
+            )
     _keep_summary(controls, summary)
     # Shift and Enter break the line, as elsewhere.
     prompt.submit(None, js="() => document.querySelector('#run:enabled')?.click()", **QUIET)
-    return controls, run_button, stop_button, recalibration
-
-
-def _recalibration() -> tuple[gr.Button, gr.HTML]:
-    """Add a button that measures pass costs again, and the place of its result."""
-    button = gr.Button("Recalibrate", size="sm", elem_id="recalibrate")
-    words = escape(ABOUT_CALIBRATION)
-    return button, gr.HTML(words, js_on_load=None, apply_default_css=False, elem_classes="sd-choice")
+    return controls, run_button, stop_button, (recalibrate_button, costs)
 
 
 def _summary(drafters: Sequence[str]) -> str:
-    """Return what :func:`_keep_summary` shows for the first settings."""
+    """Return the summary of the first settings, as :func:`_keep_summary` writes it later."""
     label = KINDS[_first(drafters)].label
     return f"{label} · {DEFAULTS.rule} · T {DEFAULTS.temperature:g} · {DEFAULTS.max_new_tokens} tokens"
 
@@ -165,19 +163,12 @@ def _first(drafters: Sequence[str]) -> str:
 
 
 def _keep_summary(controls: Controls, summary: gr.HTML) -> None:
-    """Have a line say what the settings hold while they are put away; the browser writes it."""
-    told = [controls.drafter, controls.rule, controls.temperature, controls.max_new_tokens]
+    """Have a line summarise the settings while they are folded; the browser writes it."""
+    summarised = [controls.drafter, controls.rule, controls.temperature, controls.max_new_tokens]
     labels = json.dumps({kind.name: kind.label for kind in KINDS.values()})
     line = f"async (...values) => [(await {_MODULE}).tellSettings({labels}, values)]"
-    for widget in told:
-        widget.change(None, told, summary, js=line, **QUIET)
-
-
-def _example_button(example: Example, prompt: gr.Textbox, mode: gr.Radio) -> None:
-    values = json.dumps([example.prompt, example.mode])
-    gr.Button(example.label, size="sm", min_width=60, scale=0).click(
-        None, outputs=[prompt, mode], js=f"() => {values}"
-    )
+    for widget in summarised:
+        widget.change(None, summarised, summary, js=line, **QUIET)
 
 
 def _settings(
@@ -188,13 +179,8 @@ def _settings(
     drafters: Sequence[str],
     offered: OfferedPairs,
 ) -> Controls:
-    """Add the other widgets."""
-    drafter = gr.Dropdown(
-        _labelled(drafters),
-        value=_first(drafters),
-        label="Drafter",
-        elem_id="drafter",
-    )
+    """Add the widgets in the folded settings."""
+    drafter = gr.Dropdown(_labelled(drafters), value=_first(drafters), label="Drafter", elem_id="drafter")
     choices = (*drafters_with(*NEEDED_NAMES), SERVER)
     _add_about({name: KINDS[name].about for name in choices}, _first(drafters))
     rule = gr.Radio(
@@ -212,39 +198,24 @@ def _settings(
     seed = gr.Number(
         DEFAULTS.seed,
         label="Seed",
-        info="repeats a sampled text; under rejection not with auto k, which drafts by measured times, nor "
-        "on a page that learns",
+        info="Repeats a sampled text, except rejection sampling with auto k or learning.",
         precision=0,
         minimum=0,
     )
-    top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all tokens)", precision=0, minimum=0)
-    top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all tokens)")
-    baseline = gr.Checkbox(DEFAULTS.baseline, label="race the target alone")
+    top_k = gr.Number(DEFAULTS.top_k, label="top-k (0 = all)", precision=0, minimum=0)
+    top_p = gr.Slider(0.01, 1.0, DEFAULTS.top_p, step=0.01, label="top-p (1 = all)")
+    baseline = gr.Checkbox(DEFAULTS.baseline, label="Race the target alone")
     draft_alone = gr.Checkbox(
         DEFAULTS.draft_alone,
-        label="run the draft alone as well",
-        interactive=DEFAULTS.drafter in drafters,  # which says that there is a draft model
+        label="Run the draft alone",
+        interactive=DEFAULTS.drafter in drafters,  # a kind that needs a draft model
     )
-    return Controls(
-        prompt=prompt,
-        mode=mode,
-        drafter=drafter,
-        k=k,
-        auto=auto,
-        temperature=temperature,
-        rule=rule,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        top_k=top_k,
-        top_p=top_p,
-        baseline=baseline,
-        draft_alone=draft_alone,
-        pair=pair,
-    )
+    sampling = temperature, rule, max_new_tokens, seed, top_k, top_p
+    return Controls(prompt, mode, drafter, k, auto, *sampling, baseline, draft_alone, pair)
 
 
 def _add_about(sentences: Mapping[str, str], first: str) -> None:
-    """Add a sentence on each choice of a menu; the browser shows that of the current one."""
+    """Add a sentence about each choice of a menu; the browser shows the one about the current choice."""
     lines = [
         f'<p data-choice="{name}"{"" if name == first else " hidden"}>{escape(words)}</p>'
         for name, words in sentences.items()
@@ -253,11 +224,12 @@ def _add_about(sentences: Mapping[str, str], first: str) -> None:
 
 
 def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
-    """Add the choice of models, hidden if there is nothing to choose."""
+    """Add the menu of models, hidden if there is only one pair."""
     return gr.Dropdown(
         [(title, name) for name, title in offered.titles.items()] or [offered.home],
         value=offered.home,
-        label="Models" if not offered.any_model else "Models, or any two as TARGET/ID, DRAFT/ID",
+        label="Models",
+        info="Or any two as TARGET/ID, DRAFT/ID" if offered.any_model else None,
         allow_custom_value=offered.any_model,
         visible=offered.any_model or len(offered.titles) > 1,
         min_width=260,
@@ -266,9 +238,9 @@ def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
 
 
 def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: OfferedPairs) -> None:
-    """Have the choice of drafters follow the pair: others than the one at home have a draft model only.
+    """Have the menu of drafters follow the pair: only the home pair has other drafters than a draft model.
 
-    A server that is watched drafts as it was set up.
+    A watched server chooses its own drafter.
     """
     guests = drafters_with(DRAFT)
 
@@ -293,7 +265,7 @@ def widget_values(settings: Mapping[str, Any]) -> list[Any]:
     """Return the updates of the widgets of ``Controls``, in their order.
 
     Args:
-        settings: By the names in ``Controls``; widgets that are not named stay as they are.
+        settings: By the names in ``Controls``; other widgets stay as they are.
     """
     values: dict[str, Any] = {key: gr.update(value=value) for key, value in settings.items()}
     if "k" in settings:
@@ -313,13 +285,13 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
     if not named:
         return {}
     config = parse_config({"prompt": default_prompt, **named})
-    # What follows from a setting is set with it: a temperature brings its rule.
+    # A temperature also sets its rule, and a rule its temperature.
     implied = {"temperature", "rule"} if {"temperature", "rule"} & named.keys() else set()
     return {key: getattr(config, key) for key in named.keys() | implied}
 
 
 def _typed(key: str, text: str) -> Any:
-    """Return the number or switch that a parameter spells; the rest stays text, for ``parse_config``."""
+    """Return a parameter as a number or switch if it is one; other text is for ``parse_config``."""
     if key in _WORDS or text == AUTO:
         return text
     if text in _SWITCHES:
@@ -340,24 +312,23 @@ def rule_for(temperature: Any, rule: Any) -> str:
     """Return the rule that suits a temperature the visitor just set.
 
     Args:
-        temperature, rule: What the browser says the widgets hold, unchecked.
+        temperature, rule: The values of the widgets, unchecked.
 
     Raises:
-        UserError: It is out of bounds.
+        UserError: A value is out of bounds.
     """
-    greedy = _temperature(temperature) < limits.GREEDY_BELOW
     chosen = _rule(rule)
-    if greedy:
+    if _temperature(temperature) < limits.GREEDY_BELOW:
         return str(Rule.GREEDY)
     return str(Rule.REJECTION if chosen is Rule.GREEDY else chosen)
 
 
 def temperature_for(rule: Any, temperature: Any) -> float:
     """Return the temperature that suits a rule the visitor just picked; see ``rule_for``."""
-    set_to = _temperature(temperature)
+    current = _temperature(temperature)
     if _rule(rule) is Rule.GREEDY:
         return 0.0
-    return set_to if set_to >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
+    return current if current >= limits.GREEDY_BELOW else SAMPLING_TEMPERATURE
 
 
 def _temperature(value: Any) -> float:
@@ -372,10 +343,10 @@ def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``handler`` with its ``UserError`` as a ``gr.Error`` that is not logged."""
 
     @functools.wraps(handler)
-    def telling(*values: Any) -> Any:
+    def shown(*values: Any) -> Any:
         try:
             return handler(*values)
         except UserError as error:
             raise gr.Error(str(error), print_exception=False) from error
 
-    return telling
+    return shown

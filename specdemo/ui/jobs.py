@@ -1,7 +1,7 @@
 """Buttons that start a job, stream its events and end it.
 
-Jobs wait in the service's queue; Gradio's own only passes them on. The browser shows how a job ended without
-asking the server, which may be the reason.
+Jobs wait in the service's queue; Gradio's own queue only passes them on. The browser shows how a job ended
+without asking the server, which may be what failed.
 """
 
 import json
@@ -15,18 +15,18 @@ from specdemo.ui.streams import Stops, first_line, session_of
 
 DEVICE = "device"
 """The concurrency group of all jobs."""
-BUSY = "The server takes no more at the moment; please try again in a minute."
+BUSY = "The server is busy; please try again in a minute."
 CUT = "The connection was lost before the end; please run it again."
 EXPLAIN = f"""(shown) => {{
-    const told = JSON.parse(shown.trimEnd().split("\\n").at(-1) || "{{}}");
-    if (told.type === "error") return shown;
+    const last = JSON.parse(shown.trimEnd().split("\\n").at(-1) || "{{}}");
+    if (last.type === "error") return shown;
     const message = shown === {json.dumps(first_line())} ? {json.dumps(BUSY)} : {json.dumps(CUT)};
     return shown + JSON.stringify({{ type: "error", message }}) + "\\n";
 }}"""
-"""After a failure: the text so far, with an ``error`` line at its end if it has none."""
+"""A JavaScript function that returns the text so far, with an ``error`` line at its end if it has none."""
 QUIET: dict[str, Any] = {
     "queue": False,
-    "preprocess": False,  # it fails on what no widget holds, and logs that as a fault
+    "preprocess": False,  # it fails on values that no widget has, and logs that as a fault
     "show_progress": "hidden",
     "api_visibility": "private",
 }
@@ -35,33 +35,21 @@ QUIET: dict[str, Any] = {
 def wire(
     stops: Stops,
     endpoint: Callable[..., Iterator[str]],
-    inputs: Sequence[gr.components.Component],
-    shown: gr.HTML,
-    buttons: tuple[gr.Button, gr.Button],
-    asked: str | None = None,
-) -> None:
-    """Have the first button start ``endpoint`` into ``shown`` and the second one end it.
-
-    Args:
-        endpoint: Takes the raw values of ``inputs`` and the request; its name is that of the API endpoint.
-        asked: A JavaScript function that gives these values, but the last one (which pair is to do it), where
-            no widget of Gradio's has them.
-    """
-    start_button, stop_button = buttons
-    wire_each(stops, endpoint, [(start_button, inputs)], shown, stop_button, asked)
-
-
-def wire_each(
-    stops: Stops,
-    endpoint: Callable[..., Iterator[str]],
     starts: Sequence[tuple[gr.Button, Sequence[gr.components.Component]]],
     shown: gr.HTML,
     stop_button: gr.Button,
-    asked: str | None = None,
+    values: str | None = None,
 ) -> None:
-    """Do the same as :func:`wire` for several start buttons, each with inputs of its own.
+    """Have start buttons start ``endpoint``, which writes into ``shown``, and a stop button end it.
 
-    The API endpoint takes its defaults from the first one's inputs.
+    Args:
+        stops: Holds the stop requests.
+        endpoint: Takes the raw values of a button's inputs and the request; its name is the API endpoint's.
+        starts: The start buttons, each with its inputs; the API endpoint has the defaults of the first one's.
+        shown: The component that shows the events.
+        stop_button: Ends the job.
+        values: A JavaScript function that returns the inputs' values except the last one (the pair), if no
+            widget of Gradio's has them.
     """
     buttons = [*(button for button, _ in starts), stop_button]
 
@@ -69,10 +57,12 @@ def wire_each(
         stops.begin(session_of(request))
         return [first_line(), *[gr.Button(interactive=False) for _ in starts], gr.Button(interactive=True)]
 
-    at_rest = json.dumps([*[_enabled(True)] * len(starts), _enabled(False)])
-    for place, (button, inputs) in enumerate(starts):
+    at_rest = json.dumps(
+        [{"__type__": "update", "interactive": button is not stop_button} for button in buttons]
+    )
+    for index, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
-        running = _queued(pressed, endpoint, inputs, shown, asked, "private" if place else "public")
+        running = _queued(pressed, endpoint, inputs, shown, values, "private" if index else "public")
         # In Gradio 6 ``then`` follows success only.
         running.success(None, None, buttons, js=f"() => {at_rest}", **QUIET)
         running.failure(
@@ -86,22 +76,21 @@ def wire_component(
     endpoint: Callable[..., Iterator[str]],
     inputs: Sequence[gr.components.Component],
     shown: gr.HTML,
-    scripts: tuple[str, str],
+    values: str,
+    settle: str,
 ) -> None:
     """Do the same for a component with buttons of its own: its event ``submit`` starts, ``stop`` ends.
 
     Args:
-        endpoint, inputs, shown: As in :func:`wire`.
-        scripts: Two JavaScript functions: what the values of ``inputs`` but the last are, as a list, and what
-            to do when the job is over, however it ended.
+        stops, endpoint, inputs, shown, values: As in :func:`wire`.
+        settle: A JavaScript function to call when the job has ended, successfully or not.
     """
-    asked, settle = scripts
 
     def begin(request: gr.Request) -> str:
         stops.begin(session_of(request))
         return first_line()
 
-    running = _queued(shown.submit(begin, None, shown, **QUIET), endpoint, inputs, shown, asked)
+    running = _queued(shown.submit(begin, None, shown, **QUIET), endpoint, inputs, shown, values)
     running.success(None, js=settle)
     running.failure(None, shown, shown, js=EXPLAIN, **QUIET).then(None, js=settle)
     shown.stop(_stopper(stops), None, None, **QUIET)
@@ -112,7 +101,7 @@ def _queued(
     endpoint: Callable[..., Iterator[str]],
     inputs: Sequence[gr.components.Component],
     shown: gr.HTML,
-    asked: str | None = None,
+    values: str | None,
     visibility: Literal["public", "private"] = "public",
 ) -> Dependency:
     """Have ``endpoint`` wait for the device once ``pressed`` is done."""
@@ -120,7 +109,7 @@ def _queued(
         endpoint,
         list(inputs),
         shown,
-        js=asked and f"async (...values) => [...(await ({asked})()), values.at(-1)]",
+        js=values and f"async (...values) => [...(await ({values})()), values.at(-1)]",
         api_name=endpoint.__name__,
         api_visibility=visibility,
         preprocess=False,
@@ -128,11 +117,6 @@ def _queued(
         concurrency_id=DEVICE,
         show_progress="hidden",
     )
-
-
-def _enabled(interactive: bool) -> dict[str, Any]:
-    """Return the value by which a script changes a button."""
-    return {"__type__": "update", "interactive": interactive}
 
 
 def _stopper(stops: Stops) -> Callable[[gr.Request], None]:

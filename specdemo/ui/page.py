@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import gradio as gr
+from starlette.routing import Route
 
 from specdemo.records import limits
 from specdemo.records.limits import UserError
@@ -27,7 +28,8 @@ from specdemo.ui.controls import (
     with_refusals_shown,
 )
 from specdemo.ui.http import guard, own_routes
-from specdemo.ui.http.gradio_internals import parse_requests_in_python
+from specdemo.ui.http.gradio_internals import pass_all_requests_to_the_guard
+from specdemo.ui.http.posts import ERROR_HANDLERS
 from specdemo.ui.jobs import QUIET
 from specdemo.ui.streams import Stops, error_line, session_of
 from specdemo.ui.tabs.classroom import build_class
@@ -44,10 +46,10 @@ HEADER = (
     '<div class="sd-header-tools"></div></header>'
 )
 """The header; the stage adds its tools and handles the button."""
-MOST_THREADS = 100
-"""The maximum number of threads: each visitor who waits for the device or for models holds one."""
-MOST_SESSIONS = 200
-"""The number of sessions that Gradio remembers, a quarter of a megabyte each."""
+MAX_THREADS = 100
+"""The maximum number of threads; each visitor who waits for the device or for models occupies one."""
+MAX_SESSIONS = 200
+"""The number of sessions that Gradio remembers; each takes a quarter of a megabyte."""
 
 
 def build_page(
@@ -60,9 +62,9 @@ def build_page(
 
     Args:
         service: The service that decodes.
-        drafters: The kinds that the pair at home can draft with.
+        drafters: The kinds that the home pair can draft with.
         offered: The pairs to choose from.
-        learns: Whether the pair at home learns while it serves, which the lab then shows.
+        learns: Whether the home pair learns while it serves; the lab shows it.
     """
     offered = offered or OfferedPairs()
     run_stops = Stops()
@@ -88,7 +90,7 @@ def build_page(
         _wire_address(page, tabs, controls, shown, offered)
         _wire_lessons(lessons, controls)
         _wire_class_link(lessons, controls)
-        jobs.wire(run_stops, run_endpoint(service, run_stops), controls, shown, (run_button, stop_button))
+        jobs.wire(run_stops, run_endpoint(service, run_stops), [(run_button, controls)], shown, stop_button)
         wire_recalibration(service, *recalibration, controls.pair)
         generate_stops = build_generate(page, service)
         kinds = run_stops, quiz_stops, play_stops, proof_stops, lab_stops, generate_stops
@@ -98,29 +100,33 @@ def build_page(
                 stops.leave(session_of(request))
 
         page.unload(leave)
-    return page.queue(max_size=MOST_THREADS, api_open=False)
+    return page.queue(max_size=MAX_THREADS, api_open=False)
 
 
-def launch_options(allowed: Sequence[str] = (), listening: str = "") -> dict[str, Any]:
+def launch_options(
+    more_routes: Sequence[Route] = (), allowed: Sequence[str] = (), listening: str = ""
+) -> dict[str, Any]:
     """Return the options of ``launch()`` that the page needs, except host and port.
 
     Args:
+        more_routes: Further routes, such as those of classes.
         allowed: Further names of the page; their pages may call it.
-        listening: The name of what the server listens on.
+        listening: The host name that the server listens on.
     """
-    parse_requests_in_python()
+    pass_all_requests_to_the_guard()
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif"]
     mono = ["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace"]
     return {
         "theme": gr.themes.Default(primary_hue="blue", neutral_hue="slate", font=fonts, font_mono=mono),
         "head": stage.head(),
         "app_kwargs": {
-            "routes": [*own_routes.routes(), *stage.routes()],
+            "routes": [*own_routes.own_routes(), *stage.routes(), *more_routes],
+            "exception_handlers": ERROR_HANDLERS,
             "lifespan": guard.lifespan(allowed, listening),
         },
         "footer_links": ["api"],
-        "max_threads": MOST_THREADS,
-        "state_session_capacity": MOST_SESSIONS,
+        "max_threads": MAX_THREADS,
+        "state_session_capacity": MAX_SESSIONS,
         "run_history": False,
         "enable_monitoring": False,
         "ssr_mode": False,
@@ -146,7 +152,7 @@ def _wire_address(
 
 
 def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
-    """Have a lesson's settings, written as in an address, fill the widgets and press Run."""
+    """Have a lesson's settings, in the form of an address, fill the widgets and press Run."""
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))
@@ -158,7 +164,7 @@ def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
-    """Have the lessons' button copy a link with the values of the widgets, which only Gradio knows."""
+    """Have the lessons' button copy a link with the widgets' values, which only Gradio has."""
     module = f"new URL('{PREFIX}/lessons.js', document.baseURI)"
     names = json.dumps(Controls._fields)
     lessons.copy(

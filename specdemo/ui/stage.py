@@ -1,4 +1,4 @@
-"""The stage, which shows runs: its component, the page's files and Plotly's; no CDN."""
+"""The stage, which shows runs: its component, and the routes of the page's files and of Plotly (no CDN)."""
 
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
 ARRIVAL = "arrival"
-"""The recording that plays at a plain address: a run of the prompt that the page starts with."""
+"""The recording that plays at a plain address: a run of the page's first prompt."""
 STAGE_SHEETS = ("base", "stage", "lanes")
 """The style sheets that the stage needs wherever it is mounted."""
 STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab", "class")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
-"""Modules import each other by bare names, so a browser must ask after an update; a 304 costs nothing."""
+"""Module addresses carry no version, so a browser must ask for updates; a 304 costs nothing."""
 
 
 def build_stage() -> gr.HTML:
@@ -40,7 +40,7 @@ def routes() -> list[BaseRoute]:
     """Return the routes of the page's files."""
     return [
         Route(f"/{PREFIX}/plotly.min.js", _plotly),
-        # No Mount: behind a proxy that takes its folder off the path, one looks in the wrong place.
+        # Not a Mount: it looks in the wrong place behind a proxy that removes its folder from the path.
         Route(f"/{PREFIX}/{{name:path}}", _static),
     ]
 

@@ -1,4 +1,4 @@
-"""From a job's events to the updates of the page: append-only NDJSON, stop requests and readers who left.
+"""From a job's events to the updates of the page: append-only NDJSON, stop requests, readers who left.
 
 The text only ever grows, so that Gradio's diff sends just the new lines.
 """
@@ -21,17 +21,17 @@ from specdemo.ui.http.gradio_internals import unread_messages
 from specdemo.ui.http.visitors import caller_gone, visitor_of
 
 FEW, MIN_GAP_S, USUAL_GAP_S = 4, 1 / 6, 1 / 2
-"""Shortest time between two updates, with at most ``FEW`` events in one and with more.
+"""The shortest time between two updates: of at most ``FEW`` events, and of more.
 
-The browser may share the decoder's cores, and each update has it look at the whole text again: at 15 a second
-streaming cost the decoder a tenth of its speed. Rounds that come fast are played slower than they come."""
+The browser may share the decoder's cores and reads the whole text again at each update: 15 updates a second
+cost the decoder a tenth of its speed. The browser plays fast rounds more slowly than they arrive."""
 UNREAD_S = 10.0
 """Seconds without a reader after which a job ends, whether it has begun or not."""
 FRESH = 2
-"""Messages that a reader may not have had the time to fetch: the latest update and a sign of life."""
-UNREAD = f"Nobody read this for {UNREAD_S:g} s, so it was ended; read the answer while it comes."
+"""Messages that a reader may not have had the time to fetch: the latest update and a heartbeat."""
+UNREAD = f"Nobody read the updates for {UNREAD_S:g} s, so the job was ended; read them as they arrive."
 MAX_REQUESTS = 10_000
-"""Sessions whose stop requests are kept, for each kind of job; far more than can have a job."""
+"""The maximum number of sessions with a stop request, for each kind of job; far more than can have a job."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
 
@@ -39,7 +39,7 @@ class PageJob:
     """One job of a visitor: its stop request, and when an update is due.
 
     Args:
-        visitor: The visitor whose share it counts to.
+        visitor: The visitor whose share the job counts towards.
         stop: Returns True once the job is to end.
         unread: Returns the number of updates that wait to be fetched.
         clock: Returns seconds.
@@ -62,10 +62,10 @@ class PageJob:
         self._read = clock()
 
     def due(self, event: Event) -> bool:
-        """Take in one more event; returns whether an update is to follow now.
+        """Count one more event; return whether an update is due now.
 
         Raises:
-            UserError: Nobody has read the updates for ``UNREAD_S``. Gradio would keep them and ask for more.
+            UserError: Nobody has read the updates for ``UNREAD_S``. Gradio itself would store ever more.
         """
         self._waiting += 1
         gap = MIN_GAP_S if self._waiting <= FEW else USUAL_GAP_S
@@ -73,7 +73,7 @@ class PageJob:
         if event["type"] in FREQUENT and now - self._updated < gap:
             return False
         unread = self._unread()
-        if unread <= max(self._last_unread, FRESH):  # although the last update has added one
+        if unread <= max(self._last_unread, FRESH):  # although the last update added one
             self._read = now
         self._last_unread = unread
         if now - self._read > UNREAD_S:
@@ -85,8 +85,8 @@ class PageJob:
 class Stops:
     """The stop requests for one kind of job, one for each session.
 
-    One lives from the press of the button (so that a job that still waits can be stopped too) to the end of
-    the job, or until its tab is closed. The methods are called on the threads of the page's events.
+    A request exists from the press of the button, so that a waiting job can be stopped too, to the end of the
+    job, or until the browser tab is closed. The page's events call the methods on their threads.
     """
 
     def __init__(self) -> None:
@@ -110,18 +110,18 @@ class Stops:
 
     @contextmanager
     def job(self, request: gr.Request) -> Iterator[PageJob]:
-        """Hold the job that a request asked for, on the thread of its event of Gradio.
+        """Yield the job for a request; call it on the thread of Gradio's event.
 
         Raises:
             gr.Error: In place of a ``UserError``.
         """
         session = session_of(request)
-        asked = self._events.setdefault(session, threading.Event())  # through the API there is none before
+        asked = self._events.setdefault(session, threading.Event())  # the API presses no button
         gone = caller_gone(request)
         try:
             yield PageJob(visitor_of(request), lambda: asked.is_set() or gone(), unread_messages())
         except UserError as error:
-            # The component already shows the sentence; visible=False spares the page a second copy.
+            # The component already shows the sentence; visible=False prevents a second copy.
             raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
         finally:
             if self._events.get(session) is asked:  # not that of a newer job
@@ -136,15 +136,15 @@ def session_of(request: gr.Request) -> str:
 def ndjson(events: Events, job: PageJob) -> Generator[str, None, None]:
     """Yield a job's events as text that grows by whole lines, none of them lost.
 
-    A ``progress`` event that repeats the one before adds no line; the text is yielded all the same, since
-    only then does Gradio notice that a visitor has left.
+    A ``progress`` event that repeats the one before adds no line, but the text is yielded again: only then
+    does Gradio notice that a visitor has left.
 
     Args:
-        events: The job's events; closed in any case.
+        events: The job's events; always closed.
         job: Decides when an update is due.
 
     Raises:
-        UserError: The job was refused or failed; an ``error`` line with the sentence was yielded before.
+        UserError: The job was refused or failed, after an ``error`` line with the sentence.
     """
     text, sent, last = first_line(), "", None
     try:
@@ -163,7 +163,7 @@ def ndjson(events: Events, job: PageJob) -> Generator[str, None, None]:
 
 
 def first_line() -> str:
-    """Return the text that is shown from the press of the button to the service's first event."""
+    """Return the text shown from the press of the button to the service's first event."""
     return _line(WAITING)
 
 

@@ -32,7 +32,7 @@ def test_generate_prints_text_sentence_and_badge(capsys):
     assert "Identical to the target alone, token for token." in out
 
 
-def test_generate_shows_the_draft_alone_and_where_it_departs(capsys, pair):
+def test_generate_shows_the_draft_alone_and_its_divergence(capsys, pair):
     arguments = ["generate", "hello", "--raw", "--max-new-tokens", "20", "--draft-alone", "--json", "-"]
     assert main(arguments) == 0
     captured = capsys.readouterr()
@@ -47,7 +47,7 @@ def test_generate_shows_the_draft_alone_and_where_it_departs(capsys, pair):
     assert shown == f"{before}⟨≠⟩{after}".translate(visible) + "\n"
 
 
-def test_a_draft_that_never_departs_is_shown_without_a_mark(capsys, monkeypatch, pair):
+def test_a_draft_without_divergence_has_no_mark(capsys, monkeypatch, pair):
     same = replace(pair, draft=pair.target)
     monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: same)
     assert main(["generate", "hello", "--raw", "--max-new-tokens", "9", "--baseline", "--draft-alone"]) == 0
@@ -57,7 +57,7 @@ def test_a_draft_that_never_departs_is_shown_without_a_mark(capsys, monkeypatch,
     assert first.strip() == last.strip() != ""
 
 
-def test_without_the_flag_nothing_is_said_of_the_draft_alone(capsys):
+def test_without_the_flag_the_draft_alone_is_not_mentioned(capsys):
     main(["generate", "hello", "--raw", "--max-new-tokens", "5"])
     sentence, end = capsys.readouterr().out.rpartition("\n\n")[2].split("\n")
     assert " target passes instead of 5. " in sentence and end == ""
@@ -74,7 +74,7 @@ def test_colours_follow_the_status_and_control_characters_are_shown(capsys, monk
     assert not {chr(code) for code in range(32)} & set(out) - {"\x1b", "\n", "\t"}
 
 
-def test_json_holds_the_whole_run(capsys, tmp_path):
+def test_json_contains_the_whole_run(capsys, tmp_path):
     main(["generate", "hi", "--max-new-tokens", "6", "--json", "-", "--temperature", "0.7"])
     captured = capsys.readouterr()
     run = load(captured.out)
@@ -105,7 +105,7 @@ def test_json_holds_the_whole_run(capsys, tmp_path):
         (["bench", "--peers", "--prompts", "/nowhere", "--out", "x.json", "--k", "x"], "separated by commas"),
     ],
 )
-def test_what_the_user_can_put_right_gets_one_sentence_and_status_2(arguments, words, capsys):
+def test_a_user_s_error_gets_one_sentence_and_status_2(arguments, words, capsys):
     assert main(arguments) == 2
     message = capsys.readouterr().err.strip().splitlines()[-1]
     assert message.startswith("specdemo: ") and words in message

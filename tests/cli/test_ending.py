@@ -1,4 +1,4 @@
-"""How both programs end: versions, closed pipes, Ctrl-C, and output files that cannot be written."""
+"""The end of both programs: versions, closed pipes, Ctrl-C, and output files that cannot be written."""
 
 import os
 import resource
@@ -23,7 +23,7 @@ GENERATE = ["generate", "hello", "--raw", "--max-new-tokens", "6"]
 
 
 def started(command: list[str], **options: Any) -> subprocess.Popen[str]:
-    """A program that gets SIGINT even if this one ignores it, as programs of a background shell do."""
+    """Start a program that handles SIGINT even if this process ignores it, as in a background shell."""
     return subprocess.Popen(
         command,
         cwd=ROOT,
@@ -57,9 +57,9 @@ def test_an_interrupt_ends_a_program_that_still_imports_its_libraries(program, t
     running = started(program, stdout=subprocess.PIPE, env=environment)
     assert running.stdout is not None and running.stdout.readline() == "importing\n"
     running.send_signal(signal.SIGINT)
-    said = running.communicate(timeout=30)[1].strip()
+    printed = running.communicate(timeout=30)[1].strip()
     assert running.returncode == 130
-    assert said in ("", "specdemo: interrupted")
+    assert printed in ("", "specdemo: interrupted")
 
 
 @pytest.fixture

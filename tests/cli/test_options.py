@@ -1,4 +1,4 @@
-"""The options of a run are the fields of ``RunConfig``: none is missing, each arrives."""
+"""The options of a run correspond to the fields of ``RunConfig``."""
 
 from dataclasses import MISSING, asdict, fields
 
@@ -27,7 +27,7 @@ OTHERWISE = {
     "draft_alone": (["--draft-alone"], True),
 }
 LEFT_OUT = {"baseline": False, "rule": None}
-"""What nobody asked for in a terminal does not run; the rule follows the temperature."""
+"""Options whose default differs from the field's; the rule depends on the temperature."""
 
 
 def test_every_field_of_a_run_has_an_option_with_its_default():
@@ -44,7 +44,7 @@ def test_every_option_of_a_run_arrives_in_its_field():
 
 
 @pytest.mark.usefixtures("one_thread")
-def test_a_run_is_decoded_with_all_that_was_asked(monkeypatch, capsys):
+def test_a_run_uses_all_options(monkeypatch, capsys):
     monkeypatch.setattr(specdemo.pairs.load, "load_sources", lambda *_, **__: tiny_pair())
     arguments = [word for words, _ in OTHERWISE.values() for word in words]
     assert main(["generate", "hello", *arguments, "--json", "-"]) == 0

@@ -1,4 +1,4 @@
-"""What both programs refuse: one sentence, status 2, and neither torch nor Gradio is imported for it."""
+"""Refused arguments of both programs: one sentence, status 2, without importing torch or Gradio."""
 
 import json
 import socket
@@ -112,8 +112,8 @@ print(json.dumps(said))
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory):
-    """The status and the words of each refusal, from a process that cannot import a large library."""
+def printed(tmp_path_factory):
+    """Return the status and output of each refusal, from a process that cannot import a large library."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run(
@@ -128,17 +128,17 @@ def said(tmp_path_factory):
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)), ids=lambda number: " ".join(REFUSED[number][0])[:60])
-def test_a_refused_argument_needs_no_large_library(said, number):
-    status, words = said[number]
+def test_a_refused_argument_needs_no_large_library(printed, number):
+    status, words = printed[number]
     last = words.strip().splitlines()[-1] if words else ""
     assert (status, REFUSED[number][1] in last) == (2, True), (status, words)
 
 
-def test_names_that_are_checked_early_are_those_that_can_be_loaded():
+def test_early_checks_have_the_names_of_pairs_and_precisions():
     assert tuple(preset.name for preset in PRESETS) == PAIRS
     assert (AUTO_PRECISION, *DTYPES) == PRECISIONS
 
 
-def test_without_a_port_a_taken_one_is_no_obstacle():
+def test_without_a_port_the_next_free_one_is_used():
     with socket.create_server(("127.0.0.1", 0)):
         assert app.check_address(None, None) is None

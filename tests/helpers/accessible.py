@@ -1,4 +1,4 @@
-"""What axe finds wrong with a page, in light and in dark."""
+"""Check a page with axe, in light and in dark."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ GRAVE = """async ([parts, rules]) => {
 
 
 def assert_accessible(page: Any, *parts: str, state: str = "") -> None:
-    """Axe finds nothing serious in these parts, whatever the theme; the page's own is shown again."""
+    """Check that axe finds nothing serious in these parts in both themes; restore the theme."""
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
     own = page.evaluate("document.body.classList.contains('dark')")

@@ -1,4 +1,4 @@
-"""All that a page can be asked for: its jobs with good values, the ways to ask, odd requests over each."""
+"""The jobs of a page with good values, the ways to request them, and odd requests over each."""
 
 import importlib.util
 import json
@@ -28,14 +28,14 @@ MCP = {"accept": "application/json, text/event-stream", "content-type": "applica
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One of the jobs: good values by the names of its parameters, and who checks them."""
+    """One of the jobs: good values by parameter, and the function that checks them."""
 
     good: dict[str, Any]
     parse: Callable[[dict[str, Any]], object]
 
 
 def parse_run(values: dict[str, Any]) -> object:
-    """As the endpoint asks: ``auto`` takes the place of k."""
+    """Check the values as the endpoint does: ``auto`` replaces k."""
     raw = dict(values)
     if flag(raw, "auto", False):
         raw["k"] = "auto"
@@ -66,13 +66,13 @@ ENDPOINTS = {
 
 
 def tool_call(arguments: dict[str, Any]) -> dict[str, Any]:
-    """A message to the MCP server."""
+    """Return a message to the MCP server."""
     params = {"name": "generate", "arguments": arguments}
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
 
 
 def ways_in(visitor: HttpVisitor, name: str, values: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Where and how a job of that name can be asked for."""
+    """Return the path and body of every way to request this job."""
     data, number = visitor.values(name, values), visitor.numbers[name]
     ways = {
         "queue/join": {"data": data, "fn_index": number, "session_hash": uuid.uuid4().hex},
@@ -93,7 +93,7 @@ class Odd:
     headers: dict[bytes, bytes]
 
     def sent(self, http: httpx.Client) -> httpx.Response:
-        """What is answered, all of it unless it may never end."""
+        """Send it; return the complete reply, unless it is an endless stream."""
         plain = http.build_request(self.method, self.path, content=self.body)
         headers = {name.lower(): value for name, value in plain.headers.raw} | self.headers
         request = httpx.Request(self.method, plain.url, headers=list(headers.items()), content=self.body)
@@ -129,7 +129,7 @@ FETCHED = """/
 
 @st.composite
 def odd_requests(draw: Any, visitor: HttpVisitor, watched: Watched) -> Odd:
-    """A request over one of the ways in, with files, odd values or odd headers in it."""
+    """Draw a request over one of the ways in, with files, odd values or odd headers."""
     file, headers = files(watched.bait), dict(draw(HEADER_LISTS))
     way = draw(st.sampled_from(["fetch", "ask", "event", "job"]))
     if way == "fetch":
@@ -153,7 +153,7 @@ def odd_requests(draw: Any, visitor: HttpVisitor, watched: Watched) -> Odd:
 
 @st.composite
 def events_of_the_page(draw: Any, visitor: HttpVisitor, watched: Watched) -> dict[str, Any]:
-    """What pressing something on the page sends, with other values."""
+    """Draw what a press on the page sends, with other values."""
     number, count = draw(st.sampled_from(visitor.events))
     values = ANYTHING | files(watched.bait)
     more = {"event_data": values, "trigger_id": st.integers(0, 200)}

@@ -32,30 +32,30 @@ class HttpVisitor:
         }
 
     def post(self, path: str, body: Any) -> httpx.Response:
-        """Post to Gradio; in ASCII, which may hold half of a character pair."""
+        """Post to Gradio, in ASCII, which can encode half of a surrogate pair."""
         headers = {"content-type": "application/json"}
         return self.http.post(f"{API}/{path}", content=json.dumps(body).encode(), headers=headers)
 
     def values(self, name: str, values: dict[str, Any]) -> list[Any]:
-        """The values in the order of the endpoint's parameters, defaults for those not named."""
+        """Return the values in the order of the endpoint's parameters, with defaults for the others."""
         return [values.get(parameter, default) for parameter, default in self.defaults[name].items()]
 
     def join(self, name: str, values: dict[str, Any], session: str) -> str:
-        """Queue a job as the page does; its number in the queue."""
+        """Queue a job as the page does; return its id."""
         body = {"data": self.values(name, values), "fn_index": self.numbers[name], "session_hash": session}
         reply = self.post("queue/join", body)
         assert reply.status_code == 200, reply.text
         return reply.json()["event_id"]
 
     def messages(self, session: str) -> Iterator[dict[str, Any]]:
-        """What the server tells a session, as it comes."""
+        """Yield the server's messages to a session."""
         with self.http.stream("GET", f"{API}/queue/data", params={"session_hash": session}) as stream:
             for line in stream.iter_lines():
                 if line:
                     yield json.loads(line.removeprefix("data: "))
 
     def outcomes(self, session: str, count: int) -> dict[str, dict[str, Any]]:
-        """How each of the session's jobs ended, by its number."""
+        """Return the last message of each of the session's jobs by id."""
         ended: dict[str, dict[str, Any]] = {}
         with closing(self.messages(session)) as messages:
             for message in messages:
@@ -67,13 +67,13 @@ class HttpVisitor:
         return ended
 
     def call(self, name: str, values: dict[str, Any], session: str | None = None) -> tuple[str, Any]:
-        """The same by name, as a script does: the last event and what it says."""
+        """Call an endpoint by name, as a script does; return the last event and its data."""
         reply = self.post(f"call/{name}", {"data": self.values(name, values), "session_hash": session})
         assert reply.status_code == 200, reply.text
         return self.answer(f"{API}/call/{name}/{reply.json()['event_id']}")
 
     def answer(self, path: str) -> tuple[str, Any]:
-        """The last event of a stream by name."""
+        """Return the last event of a stream and its data."""
         event, data = "", None
         with self.http.stream("GET", path) as stream:
             for line in stream.iter_lines():

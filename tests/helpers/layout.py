@@ -1,4 +1,4 @@
-"""What of a page is cut, covered or written over, whatever its size and its fonts."""
+"""Find parts of a page that are cut, covered or overwritten, at any size and in any font."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ FONTS = {
     "DejaVu": ("DejaVu Sans", "DejaVu Sans Mono"),
     "Noto": ("Noto Sans", "Noto Sans Mono"),
 }
-"""Narrow, wide and tall: what a page's ``system-ui`` may turn out to be."""
+"""A narrow, a wide and a tall font, as ``system-ui`` may be."""
 INSTALLED = """families => families.filter(family => {
     // Two fallbacks of different widths: a font that is missing follows them.
     const context = new OffscreenCanvas(1, 1).getContext('2d');
@@ -23,7 +23,7 @@ INSTALLED = """families => families.filter(family => {
 
 
 def write_in(page: Any, font: str) -> bool:
-    """Have the page written in one of ``FONTS``; whether this machine has it."""
+    """Set the page in one of ``FONTS``; return whether this machine has it."""
     sans, mono = FONTS[font]
     page.add_style_tag(
         content=f""":root, body, .gradio-container {{
@@ -34,5 +34,5 @@ def write_in(page: Any, font: str) -> bool:
 
 
 def faults(page: Any) -> list[str]:
-    """What cannot be read or pressed in the page as it stands."""
+    """Return the parts of the page that cannot be read or pressed."""
     return page.evaluate(FAULTS)

@@ -7,7 +7,7 @@ import pytest
 
 
 def node() -> str:
-    """Where the program is; without one, a skip that says so, or under CI a failure."""
+    """Return the path of node; without node skip the test, or fail under CI."""
     path = shutil.which("node")
     if path is None:
         sentence = "no node on this machine; install it (Debian: apt-get install nodejs)"

@@ -14,13 +14,13 @@ SCALARS = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(max_size=12),
     st.sampled_from(["", "NaN", "auto", "greedy", "scripted", "raw", "\x00", "a\u202eb", "\ud800"]),
-    st.just("x").map(lambda one: one * 20_000),  # so that Hypothesis has no long name to write
+    st.just("x").map(lambda one: one * 20_000),  # a short name for Hypothesis to print
     st.sampled_from(["<script>alert(1)</script>", "${7*7}", "{{7*7}}", "../../etc/passwd", "/etc/passwd"]),
 )
 
 
 def names_a_file(value: Any) -> bool:
-    """Whether Gradio would take part of this for a file; ``files`` makes those that do."""
+    """Return whether Gradio would treat part of this as a file, as in ``files``."""
     if isinstance(value, dict):
         return client_utils.is_file_obj(value) or any(map(names_a_file, value.values()))
     return isinstance(value, list) and any(map(names_a_file, value))
@@ -34,7 +34,7 @@ ANYTHING = st.recursive(
 
 
 def files(bait: str) -> st.SearchStrategy[Any]:
-    """What Gradio takes for a file, at some depth; some of them are at the address ``bait``."""
+    """Draw values that Gradio treats as files, at some depth; some are at the address ``bait``."""
     meta = st.sampled_from(
         [{"_type": "gradio.FileData"}, {"_type": "gradio.FileData", "x": 1}, {}, None, "x"]
     )
@@ -122,7 +122,7 @@ HEADER_LISTS = st.lists(
 
 @st.composite
 def odd_bodies(draw: Any) -> bytes:
-    """What Gradio's addresses may be sent: nearly right, or nothing like it."""
+    """Draw bodies for Gradio's addresses: nearly right, or completely wrong."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=40))
     keys = ["data", "fn_index", "session_hash", "event_id", "trigger_id", "event_data", "batched", "prompt"]
@@ -136,12 +136,12 @@ def odd_bodies(draw: Any) -> bytes:
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-"""What UTF-8 can hold."""
+"""Text that UTF-8 can encode."""
 
 
 @st.composite
 def odd_addresses(draw: Any) -> tuple[str, dict[str, str]]:
-    """Anything behind our own prefixes and Gradio's, with any parameters."""
+    """Draw addresses behind our own prefixes and Gradio's, with any parameters."""
     prefixes = ["", "specdemo-traces", "specdemo-lab", "specdemo-lab/theory", "specdemo-static", "static"]
     prefixes += ["assets", "gradio_api", "gradio_api/file=", "gradio_api/call/run", "config", "svelte"]
     parts = st.text(max_size=8) | st.sampled_from(

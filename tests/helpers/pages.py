@@ -1,15 +1,15 @@
-"""Pages of the demo in a browser, each as if in a profile of its own."""
+"""Pages of the demo in a browser, each as if in its own profile."""
 
 from typing import Any
 
 MOUNTED = "[data-role=scrub][aria-valuetext]"
 """Set by the stage's JavaScript, not by its template."""
 PATIENCE_MS = 60_000
-"""How long anything on a page may take: a ceiling for machines that are slow or busy."""
+"""The maximum time of any action on a page, for slow or busy machines."""
 
 
 class Visitors:
-    """Pages at rest, each in a profile of its own; whoever opens one finds nothing of the visit before.
+    """Idle pages, each in a profile of its own; a test gets one without data from earlier tests.
 
     A page that has been here has the scripts compiled, which is most of what opening costs.
     """
@@ -21,7 +21,7 @@ class Visitors:
         self._resting: list[Any] = []
 
     def come(self) -> Any:
-        """A page at a document of ours, with nothing remembered."""
+        """Return a page at a plain document of the server, with empty storage."""
         if self._resting:
             return self._resting.pop()
         context = self._browser.new_context()
@@ -34,7 +34,7 @@ class Visitors:
         return page
 
     def leave(self, page: Any) -> None:
-        """Take the page back, unless the test closed it or something is wrong with it."""
+        """Take the page back, unless the test closed it or it had an error."""
         if page.is_closed() or page.faults:
             page.context.close()
             return
@@ -63,7 +63,7 @@ class Pages:
         pace: float | None = 0.25,
         query: str = "",
     ) -> Any:
-        """The page at ``?query``, ready; ``pace`` is what an earlier visit chose, if there was one."""
+        """Open the page at ``?query``, ready; ``pace`` is the choice of an earlier visit, if any."""
         page = self._visitors.come()
         self._open.append(page)
         page.set_viewport_size({"width": width, "height": height})
@@ -74,7 +74,7 @@ class Pages:
         return page
 
     def close(self) -> None:
-        """Leave them all; fails if one met an error."""
+        """Leave all pages; fail if one had an error."""
         faults = [fault for page in self._open for fault in page.faults]
         for page in self._open:
             self._visitors.leave(page)

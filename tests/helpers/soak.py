@@ -1,4 +1,4 @@
-"""A client that abuses every route of a running app, and the app's memory meanwhile.
+"""Abuse every route of a running app, and sample the app's memory.
 
 From the folder ``tests``, ``python -m helpers.soak --minutes 20 --log soak.csv`` starts the app around a tiny
 pair and samples its memory. Each round of abuse is the same, so memory that is never given back shows as a
@@ -42,15 +42,15 @@ def service(self, offer):
     return services.local_service(load, offer, self.bounds)
 
 torch.set_num_threads(1)
-n_gram.MOST_CONTEXTS, page.MOST_SESSIONS = 2_000, 20
+n_gram.MOST_CONTEXTS, page.MAX_SESSIONS = 2_000, 20
 hosting.Hosting.service = service
 runpy.run_path("app.py", run_name="__main__")
 """
-"""The app with its own options, around tiny models. What is bounded reaches its bound within a minute."""
+"""The app with its own options, around tiny models; every bound is reached within a minute."""
 
 
 class Abuser:
-    """One client, each of whose methods is a way to misuse the app once."""
+    """One client; each method is a way to misuse the app once."""
 
     def __init__(self, url: str):
         self.url = url
@@ -59,7 +59,6 @@ class Abuser:
         self._trace = finished().to_json().encode()
 
     def close(self) -> None:
-        """Let go of the connections."""
         self.http.close()
 
     def _run(self, tokens: int) -> dict[str, Any]:
@@ -175,7 +174,7 @@ if not HAS_MCP:
 
 @contextmanager
 def serving(log: Path, *options: str, port: int = 0) -> Iterator[tuple[str, int]]:
-    """The app in a process of its own: its address and process id. What it prints goes to ``log``."""
+    """Start the app in a process of its own; yield its address and process id. Its output goes to ``log``."""
     if not port:
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -207,7 +206,7 @@ def wait_for(url: str) -> None:
 
 
 def soak(url: str, process: int, seconds: float, every_s: float, gap_s: float) -> list[dict[str, float]]:
-    """Abuse the app in every way, one after the other, for so long.
+    """Abuse the app in every way in turn for this long.
 
     Args:
         url: Of the app.
@@ -237,7 +236,7 @@ def soak(url: str, process: int, seconds: float, every_s: float, gap_s: float) -
 
 
 def main() -> None:
-    """The soak by hand, one JSON line for each sample."""
+    """Run the soak and print one JSON line for each sample."""
     parser = argparse.ArgumentParser(description="Abuse the app around tiny models, and watch its memory.")
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--every", type=float, default=15, help="seconds between two samples")

@@ -47,13 +47,13 @@ from specdemo.ui.controls import DEFAULTS
 
 Stop = Callable[[], bool]
 GAME_TEXT = " as soon as possible.\x04"
-"""What the target of a game writes; its last letter ends the text."""
+"""The text of a game's target; its last letter ends the text."""
 GAME_GUESS = " as so long as it takes"
-"""What the draft model of a game proposes, wherever it is asked."""
+"""The draft of a game's draft model at any position."""
 
 
 def canned_learner() -> Learner:
-    """What a page has learned after some visits."""
+    """Return a learner after some visits."""
     learner = Learner()
     table = learner.pupil(tiny_pair()).n_gram
     rng = random.Random(0)
@@ -63,17 +63,17 @@ def canned_learner() -> Learner:
 
 
 def letters(ids: Iterable[int]) -> dict[int, str]:
-    """``pieces`` of tokens that are ASCII letters."""
+    """Return the pieces of tokens that are ASCII letters."""
     return {token: base64.b64encode(bytes([token])).decode() for token in sorted(ids)}
 
 
 def text_of(ids: Iterable[int]) -> str:
-    """The text of such tokens."""
+    """Return the text of such tokens."""
     return bytes(ids).decode()
 
 
 def edited_by_target(draft: str, written: int) -> Round:
-    """A round of a game: every letter a token, the target as sure of each next one as of the last."""
+    """Return a round of a game; every letter is a token with the same probability."""
     ahead = GAME_TEXT[written:]
     kept = next(
         (i for i, (a, b) in enumerate(zip(draft, ahead, strict=False)) if a != b), min(len(draft), len(ahead))
@@ -99,7 +99,7 @@ def edited_by_target(draft: str, written: int) -> Round:
 
 
 def planted(same: bool = True, **figures: Any) -> Outcome:
-    """An outcome of the quiz with these ``metrics.Totals``; ``same`` says whether all lanes agree."""
+    """Return a quiz outcome with these totals; ``same`` is whether all lanes agree."""
     totals = recorded("greedy")[-1]["totals"] | {"alpha_compared": 0.5, "speedup": 1.5} | figures
     other = [1, 2, 3, 4] if same else [1, 2, 9, 9]
     ids = {BASELINE: [1, 2, 3, 4], SPECULATIVE: other, DRAFT: other}
@@ -122,7 +122,7 @@ class StandIn:
         self.reset()
 
     def reset(self) -> None:
-        """Back to a fast replay of the greedy run, with no request seen."""
+        """Reset to a fast replay of the greedy run without requests."""
         self.replayed = recorded("greedy")
         self.gap_s = 0.0
         self.hold_at = math.inf
@@ -136,7 +136,7 @@ class StandIn:
     def events(
         self, kind: JobKind, raw: Mapping[str, Any], stop: Stop, pair: Any = None, visitor: Any = None
     ) -> Iterator[Event]:
-        """The events of one job: checked as the service checks it, then made up or replayed."""
+        """Yield the events of one job, checked as the service checks it, then made up or replayed."""
         request = checked(kind, raw).parsed
         self.requests.append(raw)
         self.served = 0
@@ -152,7 +152,7 @@ class StandIn:
         yield from of_kind[kind](request, stop)
 
     def _run(self, config: RunConfig, stop: Stop) -> Iterator[Event]:
-        """Yield the recording as if ``config`` had been run, ending it when asked to."""
+        """Yield the recording as if it had run with ``config``; end it on request."""
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         for event in copy.deepcopy(self.replayed):
             if event["type"] == "start":
@@ -168,7 +168,7 @@ class StandIn:
             yield event
 
     def _prove(self, request: ProofRequest, stop: Stop) -> Iterator[Event]:
-        """Yield ``proof``, or the recording of what was asked for, as a proof; its end when asked to stop."""
+        """Yield ``proof``, or the recording of the requested proof; skip to its end on request."""
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         distribution = request.proof is Proof.DISTRIBUTION
         events = self.proof or proved(str(request.rule if distribution else request.proof).replace("-", "_"))
@@ -183,7 +183,7 @@ class StandIn:
         yield events[-1]
 
     def _play(self, request: TurnRequest, stop: Stop) -> Iterator[Event]:
-        """One turn judged by a target that knows what comes next: ``GAME_TEXT``, letter by letter."""
+        """Yield one turn, judged by a target whose text is ``GAME_TEXT``, letter by letter."""
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         turn = TurnEvents(request, "draft-model", _LETTERS)
         drafts = {**request.drafts, MODEL: GAME_GUESS[: len(request.drafts[ONE])]}
@@ -199,7 +199,7 @@ class StandIn:
         yield turn.end()
 
     def _class(self, request: ClassRequest, stop: Stop) -> Iterator[Event]:
-        """The drafts of a class judged by the target of a game."""
+        """Yield the drafts of a class, judged by the target of a game."""
         self._pace(stop)
         if self.fault:
             raise UserError(self.fault)
@@ -214,7 +214,7 @@ class StandIn:
         )
 
     def _quiz(self, number: int, stop: Stop) -> Iterator[Event]:
-        """Yield the events of a question as if its sides had come out as ``outcomes`` has them."""
+        """Yield the events of a question with the results in ``outcomes``."""
         question = QUESTIONS[number - 1]
         yield {"type": "progress", "text": "Preparing the run", "fraction": 1.0}
         yield start_event(number, question, "a planted machine")
@@ -231,7 +231,7 @@ class StandIn:
         yield verdict_event(number, question, *both)
 
     def _measure(self, asked: LabRequest, stop: Stop) -> Iterator[Event]:
-        """Measure a tiny pair on little text, whatever was asked for."""
+        """Measure a tiny pair on little text, whatever the request."""
         request = replace(asked, settings={**asked.settings, "max_new_tokens": 4}, prompts=1)
         for event in lab_events(_measured_pair(), request, stop):
             if event["type"] == "point":
@@ -242,18 +242,18 @@ class StandIn:
             yield event
 
     def go_on(self) -> None:
-        """Hold no longer, and hurry."""
+        """Release a held job and stop slowing it."""
         self.gap_s, self.hold_at = 0.0, math.inf
 
     def _pace(self, stop: Callable[[], bool]) -> None:
-        """Wait as the test has asked; at most a minute."""
+        """Wait as the test requested, at most a minute."""
         time.sleep(self.gap_s)
         until = time.monotonic() + 60
         while self.served >= self.hold_at and not stop() and time.monotonic() < until:
             time.sleep(0.01)
 
     def _configured(self, config: dict[str, Any]) -> dict[str, Any]:
-        """``config`` with what the recording's rounds and lanes follow from."""
+        """Return ``config`` with the values that the recording's rounds and lanes depend on."""
         recording = self.replayed[0]["run"]["config"]
         fixed = {key: recording[key] for key in ("rule", "temperature", "baseline", "draft_alone")}
         if config["max_new_tokens"] == DEFAULTS.max_new_tokens:

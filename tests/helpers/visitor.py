@@ -1,4 +1,4 @@
-"""What a visitor does on the page and what they see, for the tests."""
+"""A visitor's actions on the page, and what the page shows them."""
 
 import base64
 import time
@@ -41,7 +41,7 @@ COLUMN = """([strip, count, index]) =>
 
 
 def receive_run(page: Any) -> None:
-    """Press Run and wait until all of it has arrived, played or not."""
+    """Press Run and wait until the whole run has arrived, played or not."""
     press_and_wait(page, "#run")
 
 
@@ -61,7 +61,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def served_at_last(service: Any) -> int:
-    """How many rounds a service with less than a second between them has served when it serves no more."""
+    """Wait until a service with rounds under a second apart serves no more; return the number of rounds."""
     seen, deadline = 0, time.monotonic() + 60
     while not seen or seen != service.served:
         assert time.monotonic() < deadline
@@ -71,7 +71,7 @@ def served_at_last(service: Any) -> int:
 
 
 def run_to_end(page: Any) -> None:
-    """Press Run and let the whole recording appear."""
+    """Press Run and show the whole recording."""
     receive_run(page)
     page.click("[data-role=to-end]")
     page.wait_for_selector(".sd[data-state=ended]")
@@ -89,33 +89,33 @@ def scrub(page: Any, seconds: float) -> None:
 
 
 def clock(page: Any) -> float:
-    """The position in the run, in seconds."""
+    """Return the position in the run, in seconds."""
     return float(page.input_value("[data-role=scrub]"))
 
 
 def tokens(page: Any, lane: str = SPECULATIVE) -> list[list[Any]]:
-    """What is seen of a lane: ``[text, status, rejected?, verifying?]`` of each token."""
+    """Return ``[text, status, rejected?, verifying?]`` of each visible token of a lane."""
     return page.evaluate(TOKENS, lane)
 
 
 def stage_state(page: Any) -> Any:
-    """All that the clock decides: both texts with their marks, and the figures."""
+    """Return everything that depends on the clock: both texts with their marks, and the figures."""
     lanes = page.eval_on_selector_all("[data-lane]", "all => all.map(lane => lane.dataset.lane)")
     return [{lane: tokens(page, lane) for lane in lanes}, page.evaluate(FIGURES)]
 
 
 def plain_text(page: Any, lane: str) -> str:
-    """A lane's text as it is kept."""
+    """Return the text of a lane without its discarded tokens."""
     return page.evaluate(TEXT, lane)
 
 
 def figures(page: Any) -> Event:
-    """Every figure on the page by its name, unrounded."""
+    """Return every figure on the page by its name, unrounded."""
     return page.evaluate(FIGURES)
 
 
 def assert_figures(page: Any, totals: Event) -> None:
-    """Every figure on the page is the one in ``totals``."""
+    """Check that every figure on the page is the one in ``totals``."""
     shown = figures(page)
     assert {"speedup", "tau", "alpha_compared", "passes", "passes_saved", "identical"} <= shown.keys()
     for name, value in shown.items():
@@ -138,13 +138,13 @@ def point_at(page: Any, token: Any) -> None:
 
 
 def token_of(page: Any, round_index: int, place: int) -> Any:
-    """A token of the speculative lane by its round and its place there; shows all discarded tokens."""
+    """Return a token of the speculative lane by round and position; show all discarded tokens."""
     page.check("[data-role=show-discards]")
     return page.locator("[data-lane=speculative] .sd-round").nth(round_index).locator(".sd-token").nth(place)
 
 
 def emitted(events: list[Event], lane: str) -> list[int]:
-    """Ids a lane of a recording emitted."""
+    """Return the ids that a lane of a recording emitted."""
     ids = []
     for event in rounds(events, lane):
         ids += [token["id"] for token in event["round"]["drafted"] if token["status"] == "accepted"]
@@ -153,19 +153,19 @@ def emitted(events: list[Event], lane: str) -> list[int]:
 
 
 def pieces(events: list[Event]) -> dict[int, bytes]:
-    """The bytes of every token of a recording."""
+    """Return the bytes of every token of a recording."""
     encoded = {key: piece for event in events for key, piece in event.get("pieces", {}).items()}
     return {int(key): base64.b64decode(piece) for key, piece in encoded.items()}
 
 
 def text_of(events: list[Event], lane: str) -> str:
-    """What a lane of a recording wrote."""
+    """Return the text of a lane of a recording."""
     known = pieces(events)
     return b"".join(known[token] for token in emitted(events, lane)).decode(errors="replace")
 
 
 def saved(page: Any, role: str, folder: Path) -> Path:
-    """What an entry of the save menu lets the visitor download."""
+    """Return the downloaded file of an entry of the save menu."""
     page.click("[data-role=save-menu] summary")
     with page.expect_download() as download:
         press(page, role)

@@ -1,4 +1,4 @@
-"""What a server does beside answering: files in Gradio's cache, calls elsewhere, faults in its log."""
+"""Record what a server does besides replying: files in Gradio's cache, outgoing calls, logged faults."""
 
 import logging
 import sys
@@ -17,7 +17,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class _Bait(BaseHTTPRequestHandler):
-    """Gives a file to whoever comes."""
+    """Serves a file to every caller."""
 
     def do_GET(self) -> None:
         self.server.callers.append(f"the listener, for {self.path}")
@@ -27,11 +27,11 @@ class _Bait(BaseHTTPRequestHandler):
         self.wfile.write(b"bait")
 
     def log_message(self, *_: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class Watched:
-    """Sees what the servers of this process do.
+    """Records what the servers of this process do.
 
     Attributes:
         bait: The address of a file that nobody should fetch, though Gradio may.
@@ -49,25 +49,24 @@ class Watched:
         self.faults: list[str] = []
 
     def seen(self) -> dict[str, list[str]]:
-        """What was done since the server began that it should not do."""
+        """Return all actions since the start that the server should not take."""
         files = [str(path) for path in self._cache.rglob("*") if path.is_file()]
         return {"files": files, "calls": self._called, "faults": self.faults}
 
     def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """A hook for ``sys.addaudithook``."""
+        """Handle an event of ``sys.addaudithook``."""
         if event == "socket.getaddrinfo" and arguments[0] not in (LOOPBACK, "localhost", None):
             self._called.append(f"the address of {arguments[0]!r}")
         if event == "socket.connect" and isinstance(arguments[1], tuple) and arguments[1][1] not in self.own:
             self._called.append(str(arguments[1]))
 
     def close(self) -> None:
-        """Stop listening."""
         self._listener.shutdown()
         self._listener.server_close()
 
 
 class _Faults(logging.Handler):
-    """Keeps what is logged as a fault."""
+    """Records what is logged as a fault."""
 
     def __init__(self, faults: list[str]):
         super().__init__(logging.WARNING)
@@ -80,7 +79,7 @@ class _Faults(logging.Handler):
 
 @contextmanager
 def watching(cache: Path) -> Iterator[Watched]:
-    """Watch all that is begun within; Gradio's cache is ``cache``, and Gradio may call this machine."""
+    """Yield a record of this process; Gradio's cache is ``cache``, and Gradio may call this machine."""
     watched = Watched(cache)
     active = [watched]
     sys.addaudithook(lambda event, arguments: [one.heard(event, arguments) for one in active] and None)

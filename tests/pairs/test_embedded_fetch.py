@@ -192,7 +192,7 @@ def test_the_check_of_the_command_line_names_what_it_mends(converted, capsys):
     flip(converted / "config.json")
     assert main(["fetch", "--check"]) == 0
     said = capsys.readouterr()
-    assert said.out == f"{converted}\n" and said.err.endswith("made anew, since damaged: config.json\n")
+    assert said.out == f"{converted}\n" and said.err.endswith("rebuilt damaged files: config.json\n")
     assert main(["fetch", "--check"]) == 0
     assert "made anew" not in capsys.readouterr().err
 

@@ -17,8 +17,8 @@ from specdemo.classroom.rooms import Rooms
 from specdemo.pairs.sources import Sources
 from specdemo.records import recordings
 from specdemo.records.trace import dump
-from specdemo.ui.http.class_routes import judge_with, with_class
-from specdemo.ui.http.own_routes import with_learned
+from specdemo.ui.http.class_routes import class_routes, judge_with
+from specdemo.ui.http.own_routes import learned_route
 from specdemo.ui.page import build_page, launch_options
 
 FLAGS = [
@@ -34,27 +34,26 @@ FLAGS = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with browser tests last: Playwright keeps a loop running, beside which no other can start."""
+    """Run files with browser tests last: no other event loop can start beside Playwright's."""
     needs_browser = {item.path for item in items if "browser" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: item.path in needs_browser)
 
 
 @pytest.fixture(scope="session")
 def replay() -> StandIn:
-    """The one service behind the one page; use ``service``, which resets it."""
+    """Return the service behind the shared page; tests use ``service``, which resets it."""
     return StandIn()
 
 
 @pytest.fixture
 def service(replay: StandIn) -> StandIn:
-    """The replay service as new."""
     replay.reset()
     return replay
 
 
 @pytest.fixture(scope="session")
 def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
-    """The address of the running page, which ships one recording whatever the program does."""
+    """Yield the address of the shared page, which ships one recording."""
     folder = tmp_path_factory.mktemp("recordings")
     entry = {"name": RECORDING, "title": "Paris", "about": "Shared noise, with the draft alone."}
     (folder / "index.json").write_text(json.dumps([entry]), encoding="utf-8")
@@ -63,9 +62,8 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recordings, "FOLDER", folder)
         page = build_page(replay, Sources().drafters, learns=True)
-        options = with_class(
-            with_learned(launch_options(), canned_learner()), Rooms(judge_for=partial(judge_with, replay))
-        )
+        rooms = Rooms(judge_for=partial(judge_with, replay))
+        options = launch_options([learned_route(canned_learner()), *class_routes(rooms)])
         _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
         yield address
         page.close()
@@ -73,7 +71,7 @@ def url(replay: StandIn, tmp_path_factory: Any) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """One Chromium for all tests; without one, a skip that says so, or under CI a failure."""
+    """Yield one Chromium for all tests; without Chromium skip them, or fail under CI."""
     path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if path is None:
         sentence = "no Chromium on this machine; install it (Debian: apt-get install chromium)"
@@ -89,13 +87,12 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def visitors(browser: Any, url: str) -> Visitors:
-    """Behind ``Pages``."""
     return Visitors(browser, url)
 
 
 @pytest.fixture
 def open_page(visitors: Visitors, url: str, service: StandIn) -> Iterator[Callable[..., Any]]:
-    """Open pages of one's own: ``open_page(...)`` as ``Pages.open``."""
+    """Yield ``open_page(...)``, which opens new pages as ``Pages.open`` does."""
     pages = Pages(visitors, url)
     yield pages.open
     pages.close()
@@ -103,7 +100,7 @@ def open_page(visitors: Visitors, url: str, service: StandIn) -> Iterator[Callab
 
 @pytest.fixture
 def patient_page(browser: Any) -> Iterator[Callable[..., Any]]:
-    """``patient_page(**options)``: an empty page in a context of its own, with Playwright's options."""
+    """Yield ``patient_page(**options)``, which returns an empty page in a new context."""
     contexts = []
 
     def opened(**options: Any) -> Any:
@@ -117,7 +114,7 @@ def patient_page(browser: Any) -> Iterator[Callable[..., Any]]:
 
 
 class SharedPage:
-    """One page for many tests, each of which finds a recording at its end and nothing else touched."""
+    """One page for many tests; each finds a recording at its end and nothing else changed."""
 
     def __init__(self, page: Any, replay: StandIn):
         self._page = page
@@ -125,7 +122,7 @@ class SharedPage:
         self._shown: str | None = None
 
     def show(self, recording: str) -> Any:
-        """The page with this recording at its end."""
+        """Return the page with this recording at its end."""
         page = self._page
         page.mouse.move(0, 0)
         page.evaluate("window.scrollTo(0, 0)")
@@ -146,7 +143,6 @@ class SharedPage:
 
 @pytest.fixture(scope="module")
 def shared_page(visitors: Visitors, url: str, replay: StandIn) -> Iterator[SharedPage]:
-    """Behind ``played``."""
     pages = Pages(visitors, url)
     replay.reset()
     yield SharedPage(pages.open(), replay)
@@ -155,5 +151,5 @@ def shared_page(visitors: Visitors, url: str, replay: StandIn) -> Iterator[Share
 
 @pytest.fixture
 def played(shared_page: SharedPage) -> Callable[[str], Any]:
-    """``played(recording)``: a page with this recording at its end; for tests that do not start runs."""
+    """Return ``played(recording)``: a page with this recording at its end, for tests that start no runs."""
     return shared_page.show

@@ -1,4 +1,4 @@
-"""At every moment a run is paused at, figures, lanes, strip and both live charts tell of the same rounds."""
+"""At every phase of a run, figures, lanes, strip and both live charts show the same rounds."""
 
 import pytest
 from helpers.replay import recorded, rounds
@@ -23,7 +23,7 @@ OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
 
 
 @pytest.mark.parametrize("recording", ["greedy", "rejection"])
-def test_everything_tells_of_the_same_rounds_phase_by_phase(open_page, service, recording):
+def test_figures_lanes_strip_and_charts_agree_at_every_phase(open_page, service, recording):
     service.replayed = recorded(recording)
     events = rounds(service.replayed)
     page = open_page(width=1920)  # wide enough for columns of 18 whole pixels
@@ -43,8 +43,10 @@ def test_everything_tells_of_the_same_rounds_phase_by_phase(open_page, service, 
         kept = [status for _, status, *_ in tokens(page) if status not in ("pending", "discarded")]
         if settled:
             totals = events[settled - 1]["totals"]
-            told = figures(page)
-            assert {name: told[name] for name in OF_A_ROUND} == {name: totals[name] for name in OF_A_ROUND}
+            reported = figures(page)
+            assert {name: reported[name] for name in OF_A_ROUND} == {
+                name: totals[name] for name in OF_A_ROUND
+            }
             assert len(kept) == totals["tokens"]
         else:
             assert not kept and figures(page)["passes"] is None, "nothing is told before a verdict"

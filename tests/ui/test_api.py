@@ -1,5 +1,6 @@
-"""The API endpoints ``run`` and ``play``: typed, bounded by the same limits, refusals in one sentence."""
+"""The API endpoints through real clients: typed, described, bounded by the same limits as the page."""
 
+import importlib.util
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,93 +9,228 @@ import httpx
 import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
+from helpers.asking import ENDPOINTS
+from helpers.readme import example
+from helpers.replay import proved
+from helpers.stand_in import planted
+from helpers.tiny import service_of, tiny_pair
 from helpers.visitor import served_at_last
 
-from specdemo.play.game import parse_turn
-from specdemo.records.limits import UserError, parse_config
+import specdemo
+from specdemo.quiz.questions import QUESTIONS
+from specdemo.records.limits import DRAFTERS, SCRIPTED, UserError
+from specdemo.records.trace import SPECULATIVE
+from specdemo.service.jobs import JobKind
 from specdemo.ui import streams
+from specdemo.ui.api_endpoints import AnswerSoFar, Figures, with_mcp
+from specdemo.ui.page import build_page, launch_options
 
-GOOD = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_tokens": 32}
+RUN = {"prompt": "The capital of France is", "mode": "raw", "k": 4, "max_new_tokens": 32}
+GENERATE = {"prompt": "abc <s>", "mode": "raw", "k": 3, "max_new_tokens": 12}
 
 
 @pytest.fixture(scope="module")
 def client(url: str) -> Iterator[Any]:
-    """A client of the running page."""
     client = Client(url, verbose=False)
     yield client
     client.close()  # or it goes on asking for a server that is gone
 
 
+@pytest.fixture(scope="module")
+def pair() -> Any:
+    return tiny_pair()
+
+
+@pytest.fixture(scope="module")
+def live_url(pair: Any) -> Iterator[str]:
+    """Yield the address of a page around the real service, with an MCP server if the package is installed."""
+    page = build_page(service_of(pair))
+    has_mcp = importlib.util.find_spec("mcp") is not None
+    options = with_mcp(page, launch_options()) if has_mcp else launch_options()
+    _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **options)
+    yield address
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def live_client(live_url: str) -> Iterator[Any]:
+    client = Client(live_url, verbose=False)
+    yield client
+    client.close()
+
+
+def events_of(client: Any, endpoint: str, **values: Any) -> list[dict[str, Any]]:
+    """Return the events of a job, without its progress."""
+    events = [json.loads(line) for line in client.predict(**values, api_name=endpoint).splitlines()]
+    return [event for event in events if event["type"] != "progress"]
+
+
 def test_a_run_returns_its_events(client, service):
-    lines = client.predict(**GOOD, api_name="/run").splitlines()
-    events = [json.loads(line) for line in lines]
-    assert [event["type"] for event in events if event["type"] != "progress"] == [
-        event["type"] for event in service.replayed
-    ]
+    events = events_of(client, "/run", **RUN)
+    assert [event["type"] for event in events] == [event["type"] for event in service.replayed]
     assert events[-1] == service.replayed[-1]
-    assert service.requests[-1].items() >= GOOD.items()
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"k": 99},
-        {"k": "four"},
-        {"temperature": float("1e9")},
-        {"rule": "rejection"},
-        {"mode": "shout"},
-        {"max_new_tokens": 1.5},
-        {"prompt": ""},
-        {"prompt": ["no", "text"]},
-        {"seed": -1},
-        {"drafter": "oracle"},
-    ],
-    ids=str,
-)
-def test_a_bad_value_is_refused_with_the_sentence_of_the_limits(client, service, wrong):
-    with pytest.raises(UserError) as sentence:
-        parse_config({**GOOD, "temperature": 0.0, **wrong})
-    with pytest.raises(AppError) as refused:
-        client.predict(**{**GOOD, **wrong}, api_name="/run")
-    assert str(refused.value) == str(sentence.value)
-    assert service.requests == []
-
-
-def test_parameters_have_the_names_of_the_configuration(client):
-    described = client.view_api(return_format="dict")["named_endpoints"]
-    expected = ["/generate", "/measure", "/play", "/prove", "/quiz", "/run"]
-    assert sorted(described) == expected, "and nothing of the page's own wiring"
-    names = [parameter["parameter_name"] for parameter in described["/run"]["parameters"]]
-    expected = (
-        "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline draft_alone "
-        "pair"
-    )
-    assert names == expected.split()
-    names = [parameter["parameter_name"] for parameter in described["/play"]["parameters"]]
-    assert names == ["text", "draft", "second_draft", "written", "scores", "pair"]
+    assert service.requests[-1].items() >= RUN.items()
 
 
 def test_a_game_is_played_turn_by_turn(client, service):
     turn: dict[str, Any] = {"text": "I will get back to you", "draft": " as late"}
     for written in (" as s", " as soon a"):
-        events = [json.loads(line) for line in client.predict(**turn, api_name="/play").splitlines()]
+        events = events_of(client, "/play", **turn)
         judged = {event["player"]: event["score"] for event in events if event["type"] == "judged"}
         assert events[-1]["text"] == turn["text"] + written
         turn |= {"draft": "oon ", "written": events[-1]["written"], "scores": judged}
     assert judged["one"]["rounds"] == 2 and judged["one"]["accepted"] == 8
 
 
+def test_proofs_quiz_and_measurements_return_their_events(client, service):
+    assert events_of(client, "/prove", proof="greedy", prompts=4) == proved("greedy")
+    events_of(client, "/prove", rule="no-residual", draws=500)
+    asked = {"proof": "distribution", "rule": "no-residual", "draws": 500, "prompt": "A dog is"}
+    assert service.requests[-1].items() >= asked.items()
+
+    service.outcomes["cost"] = (planted(speedup=1.7), planted(speedup=0.9))
+    [cost] = [number for number, question in enumerate(QUESTIONS, 1) if question.name == "cost"]
+    events = events_of(client, "/quiz", question=cost)
+    assert [event["type"] for event in events] == ["question", "side", "side", "verdict"]
+    assert events[-1]["option"] == 2
+
+    events = events_of(client, "/measure", experiment="overhead", max_new_tokens=4)
+    assert [event["type"] for event in events] == ["experiment", "point", "point", "end"]
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"draft": " "}, {"written": "x"}, {"scores": {"me": {}}}, {"text": ""}], ids=str
+    ("endpoint", "wrong"),
+    [
+        ("run", {"k": 99}),
+        ("run", {"k": "four"}),
+        ("run", {"temperature": 1e9}),
+        ("run", {"rule": "rejection"}),
+        ("run", {"max_new_tokens": 1.5}),
+        ("run", {"prompt": ["no", "text"]}),
+        ("generate", {"temperature": "NaN"}),
+        ("generate", {"mode": "shout"}),
+        ("generate", {"seed": True}),
+        ("generate", {"drafter": "oracle"}),
+        ("play", {"draft": " "}),
+        ("play", {"scores": {"me": {}}}),
+        ("prove", {"draws": 0}),
+        ("prove", {"rule": "greedy"}),
+        ("measure", {"experiment": "nonsense"}),
+        ("measure", {"prompts": 1.5}),
+        ("quiz", {"question": 9}),
+        ("quiz", {"question": "three"}),
+    ],
+    ids=str,
 )
-def test_a_bad_turn_is_refused_with_the_sentence_of_the_game(client, service, wrong):
-    turn = {"text": "abc", "draft": " d", "second_draft": "", "written": [], "scores": {}, **wrong}
+def test_a_bad_value_gets_the_sentence_of_its_check(client, service, endpoint, wrong):
+    values = {**ENDPOINTS[endpoint].good, **wrong}
     with pytest.raises(UserError) as sentence:
-        parse_turn(turn)
+        ENDPOINTS[endpoint].parse(values)
     with pytest.raises(AppError) as refused:
-        client.predict(**turn, api_name="/play")
+        client.predict(**values, api_name=f"/{endpoint}")
     assert str(refused.value) == str(sentence.value)
     assert service.requests == []
+
+
+PARAMETERS = {
+    "/generate": "prompt mode drafter k temperature rule max_new_tokens seed top_k top_p pair",
+    "/measure": "experiment k temperature max_new_tokens prompts prompt mode seed pair",
+    "/play": "text draft second_draft written scores pair",
+    "/prove": "proof prompts temperature draws rule prompt pair",
+    "/quiz": "question pair",
+    "/run": "prompt mode drafter k auto temperature rule max_new_tokens seed top_k top_p baseline "
+    "draft_alone pair",
+}
+
+
+def test_every_endpoint_describes_its_parameters(client):
+    endpoints = client.view_api(return_format="dict")["named_endpoints"]
+    names = {
+        name: " ".join(parameter["parameter_name"] for parameter in endpoint["parameters"])
+        for name, endpoint in endpoints.items()
+    }
+    assert names == PARAMETERS, "and no endpoint for the page's own wiring"
+    for name, endpoint in endpoints.items():
+        assert len(endpoint["description"]) > 40, name
+        for parameter in (*endpoint["parameters"], *endpoint["returns"]):
+            label = parameter["label"]
+            assert label and not label.startswith(("parameter_", "value_")), (name, parameter)
+            assert parameter["python_type"]["type"] != "Any", (name, parameter)
+    for name in ("/measure", "/prove"):
+        assert all(f"``{one}``" in endpoints[name]["description"] for one in PARAMETERS[name].split()), name
+        assert all(parameter["parameter_has_default"] for parameter in endpoints[name]["parameters"])
+    types = [parameter["python_type"]["type"] for parameter in endpoints["/prove"]["parameters"]]
+    assert types[1:4] == ["int", "float", "int"]
+    described = {p["parameter_name"]: p for p in endpoints["/generate"]["parameters"]}
+    assert [name for name, about in described.items() if not about["parameter_has_default"]] == ["prompt"]
+    assert described["mode"]["python_type"]["type"] == "Literal['chat', 'raw']"
+    assert all(drafter in described["drafter"]["label"] for drafter in DRAFTERS if drafter != SCRIPTED)
+    assert "speedup: None | float" in endpoints["/generate"]["returns"][0]["python_type"]["type"]
+
+
+def test_generate_returns_the_target_s_text_with_its_figures(live_client, pair):
+    answer = live_client.predict(
+        **GENERATE, seed=5, temperature=0.8, rule="shared-noise", api_name="/generate"
+    )
+    settings = {name: value for name, value in GENERATE.items() if name != "prompt"}
+    run = specdemo.compare(pair, GENERATE["prompt"], **settings, seed=5, temperature=0.8, rule="shared-noise")
+    kept = [token for token in run.lanes[SPECULATIVE].ids if token not in run.specials]
+    assert answer["text"] == pair.pieces.text(kept)
+    assert answer["totals"]["identical"] is True and answer["totals"]["speedup"] > 0
+    for name in ("tokens", "tau", "alpha_compared", "divergence"):
+        assert answer["totals"][name] == run.totals[name]
+    assert answer["totals"].keys() == Figures.__annotations__.keys()
+    assert (
+        answer["pair"] == {"target": "tiny target", "draft": "tiny draft"} and answer["device"] == pair.place
+    )
+    assert answer["sentence"].startswith("Same text. ") and "12 target passes saved" in answer["sentence"]
+
+
+def test_generated_text_grows_during_the_run(pair):
+    answer, growing = AnswerSoFar(), []
+    for event in service_of(pair).events(JobKind.RUN, {**GENERATE, "baseline": False}, lambda: False):
+        answer.add(event)
+        growing.append(answer.copy())
+    *growing, last = growing
+    texts = [answer["text"] for answer in growing]
+    assert len(set(texts)) > 3 and all(last["text"].startswith(text) for text in texts)
+    assert growing[0]["totals"] is None and growing[-1]["sentence"] == "" != last["sentence"]
+
+
+def test_control_tokens_are_no_text():
+    pieces = {1: "PC9zPg==", 2: "w6k="}
+    start = {"type": "start", "run": {"device": "d", "pair": {}}, "pieces": pieces, "specials": [1]}
+    emitted = [
+        {"drafted": [{"id": 2, "status": "accepted"}, {"id": 2, "status": "discarded"}]},
+        {"drafted": []},
+    ]
+    totals = dict.fromkeys(Figures.__annotations__)
+    rounds = [
+        {"type": "round", "lane": lane, "round": round_ | {"emission": {"id": 1}}, "totals": totals}
+        for round_ in emitted
+        for lane in ("speculative", "baseline")
+    ]
+    answer = AnswerSoFar()
+    for event in (start, *rounds):
+        answer.add(event)
+    assert answer.copy()["text"] == "é"
+
+
+def test_the_readme_s_client_example_works(live_url, capsys):
+    exec(example("gradio_client").replace("http://127.0.0.1:7860", live_url), {})
+    printed = capsys.readouterr().out
+    assert "Same text. " in printed
+    assert int(printed.splitlines()[-1].removesuffix(" events so far")) > 10
+
+
+def test_a_client_that_disconnects_ends_its_run(url, service):
+    service.gap_s = 0.1
+    values = ["abc", "raw", "draft-model", 3, 0, None, 12, 0, 0, 1, ""]
+    joined = httpx.post(f"{url}gradio_api/call/generate", json={"data": values})
+    with httpx.stream("GET", f"{url}gradio_api/call/generate/{joined.json()['event_id']}") as reply:
+        assert any(service.served > 2 for _ in reply.iter_lines())
+    rounds = sum(event["type"] == "round" for event in service.replayed)
+    assert 2 < served_at_last(service) < rounds
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a visitor finds: a recorded run by a plain address, what a link asks for, ways to what is meant."""
+"""A visitor's arrival: the recording at a plain address, a link's settings, and explanations."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ NOTE = "Recorded earlier. Press Run for your own."
 
 @pytest.fixture
 def arriving(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, open_page: Any) -> Any:
-    """``arriving(...)``: a page, as ``open_page``, of a server that ships what plays at an arrival."""
+    """Return ``open_page`` for a server that ships the recording that plays at a plain address."""
     name = stage.ARRIVAL
     (tmp_path / "index.json").write_text(json.dumps([{"name": name, "title": "First", "about": "Arrival."}]))
     (tmp_path / f"{name}.json").write_text(dump(trace_of(recorded("greedy"))))
@@ -26,7 +26,7 @@ def arriving(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, open_page: Any) -> 
     return open_page
 
 
-def test_a_plain_address_plays_a_recorded_run_that_says_so(arriving):
+def test_a_plain_address_plays_a_run_labelled_as_recorded(arriving):
     page = arriving()
     page.wait_for_selector(f".sd[data-recording={stage.ARRIVAL}][data-running]")
     assert page.inner_text("[data-role=hint]").startswith(NOTE)
@@ -37,7 +37,7 @@ def test_a_plain_address_plays_a_recorded_run_that_says_so(arriving):
 
 
 @pytest.mark.parametrize("then", ["a run", "a recording"])
-def test_who_is_faster_than_the_recording_keeps_what_they_asked_for(arriving, service, then):
+def test_a_run_started_before_the_recording_arrives_stays(arriving, service, then):
     page = arriving(query="lesson=1")
     held: list[Any] = []
     page.route(f"**/specdemo-traces/{stage.ARRIVAL}", lambda route: held.append(route))
@@ -47,8 +47,8 @@ def test_who_is_faster_than_the_recording_keeps_what_they_asked_for(arriving, se
     first = held.pop()
     if then == "a run":
         run_to_end(page)
-        said = page.inner_text("[data-role=sentence]")
-        assert said == service.replayed[-1]["sentence"]
+        sentence = page.inner_text("[data-role=sentence]")
+        assert sentence == service.replayed[-1]["sentence"]
     else:
         page.set_input_files("[data-role=trace-file]", files=[as_file("shared_noise")])
         page.wait_for_selector("[data-lane=draft]")
@@ -57,16 +57,15 @@ def test_who_is_faster_than_the_recording_keeps_what_they_asked_for(arriving, se
     page.wait_for_timeout(300)
     assert page.locator(".sd[data-recording], .sd-kept:visible").count() == 0
     if then == "a run":
-        assert page.inner_text("[data-role=sentence]") == said
+        assert page.inner_text("[data-role=sentence]") == sentence
 
 
 def as_file(name: str) -> Any:
-    """A recording as a visitor's trace file."""
     text = dump(trace_of(recorded(name)))
     return {"name": "run.json", "mimeType": "application/json", "buffer": text.encode()}
 
 
-def test_who_wants_no_movement_finds_it_at_its_start(arriving):
+def test_with_reduced_motion_the_recording_waits_at_its_start(arriving):
     page = arriving(query="lesson=1")
     page.emulate_media(reduced_motion="reduce")
     page.goto(page.url.split("?")[0])
@@ -76,7 +75,7 @@ def test_who_wants_no_movement_finds_it_at_its_start(arriving):
 
 
 @pytest.mark.parametrize("query", ["prompt=Once", "k=4", "lesson=2"])
-def test_what_a_link_asks_for_goes_before(arriving, query):
+def test_a_link_s_settings_replace_the_recording(arriving, query):
     page = arriving(query=query)
     page.wait_for_selector(f"option[value={stage.ARRIVAL}]", state="attached")
     assert page.locator(".sd[data-recording]").count() == 0
@@ -93,7 +92,7 @@ def test_the_first_stop_of_the_keyboard_leads_to_the_run(open_page):
     expect(page.locator("[data-lane=speculative] .sd-text")).to_be_focused()
 
 
-def test_every_chart_says_what_it_shows(open_page, service):
+def test_every_chart_explains_itself(open_page, service):
     page = open_page(height=1000)
     run_to_end(page)
     for chart in page.locator(".sd-chart").all():
@@ -103,21 +102,23 @@ def test_every_chart_says_what_it_shows(open_page, service):
         page.keyboard.press("Escape")
 
 
-def test_the_chosen_drafter_and_rule_say_what_they_do(open_page):
+def test_the_chosen_drafter_and_rule_are_explained(open_page):
     page = open_page()
     page.click("#more > button")
-    told = page.locator("#more [data-choice]:visible")
-    expect(told).to_have_count(2)
-    before = told.all_inner_texts()
+    explained = page.locator("#more [data-choice]:visible")
+    expect(explained).to_have_count(2)
+    before = explained.all_inner_texts()
     page.click("#drafter input")
     page.get_by_role("option", name="prompt lookup").click()
     page.click("#rule label:nth-of-type(3)")
-    expect(told.nth(1)).to_contain_text("same random noise")
-    after = told.all_inner_texts()
-    assert after[0].startswith("Copies what followed") and before[1].startswith("A draft token stays while")
+    expect(explained.nth(1)).to_contain_text("same random noise")
+    after = explained.all_inner_texts()
+    assert after[0].startswith("Copies what followed") and before[1].startswith(
+        "Accepts the target's first choices"
+    )
 
 
-def test_a_recording_is_offered_but_not_played_where_it_is_not_the_one_for_arrivals(open_page):
+def test_another_recording_is_offered_but_does_not_play_at_once(open_page):
     page = open_page()
     page.wait_for_selector(f"option[value={RECORDING}]", state="attached")
     assert page.get_attribute(".sd", "data-state") == "idle"

@@ -1,4 +1,4 @@
-"""Thousands of bad requests over HTTP, to the real page around real models: each is refused in a sentence.
+"""Thousands of bad requests to the real page around real models: each is refused in a sentence.
 
 None may fail inside the server, show anything of it, or leave the device taken.
 """
@@ -33,25 +33,25 @@ POLICY = {"x-content-type-options": "nosniff", "referrer-policy": "same-origin"}
 SECRETS = ("Traceback", 'File "', "site-packages", "/root", "/home", "/usr", ".py")
 SOON_S = 20.0
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-"""No shrinking, where each try is a round trip."""
+"""Without shrinking: each try is a round trip."""
 TOGETHER = 10
-"""Jobs that one session has waiting; the queue takes twice as many."""
+"""Waiting jobs of one session; the queue allows twice as many."""
 
 
 PAIRS = st.sampled_from(["embedded", "", None]) | ANYTHING
-"""Which models are to do it: mostly those that are there."""
+"""Names of models, mostly existing ones."""
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: Any) -> Iterator[Watched]:
-    """What the page does beside answering."""
+    """Yield a record of what the server does besides replying."""
     with watching(tmp_path_factory.mktemp("gradio")) as watched:
         yield watched
 
 
 @pytest.fixture(scope="module")
 def visitor(watched: Watched) -> Iterator[HttpVisitor]:
-    """A visitor of the running page, whose models are tiny; an MCP server where it can be one."""
+    """Yield a visitor of a page around tiny models, with an MCP server if the package is installed."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     page = build_page(service_of(tiny_pair()))
@@ -66,21 +66,20 @@ def visitor(watched: Watched) -> Iterator[HttpVisitor]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
 
 
 @pytest.fixture(autouse=True)
 def _still_works(visitor: HttpVisitor, watched: Watched) -> Iterator[None]:
-    """After every test a good run is taken at once, and nothing was done beside answering."""
+    """After every test a good run starts at once, and the server did nothing besides replying."""
     yield
     good_run(visitor)
     assert not any(watched.seen().values()), watched.seen()
 
 
 def good_run(visitor: HttpVisitor) -> None:
-    """A run that ends soon, as it should; of another visitor than those whose jobs may still be there."""
+    """Run in a session of its own and check that it ends soon."""
     began = time.monotonic()
     event, data = visitor.call("run", ENDPOINTS["run"].good, uuid.uuid4().hex)
     assert event == "complete", data
@@ -89,12 +88,11 @@ def good_run(visitor: HttpVisitor) -> None:
 
 
 def is_sentence(text: object) -> bool:
-    """One line with an end."""
     return isinstance(text, str) and text.isprintable() and text.endswith(".") and 10 < len(text) <= 300
 
 
 def check(reply: httpx.Response) -> None:
-    """Whatever it is, it shows nothing of the server; a refusal is one sentence."""
+    """A reply shows no server internals, and a refusal is one sentence."""
     assert reply.status_code < 500, reply.text
     assert carries_the_policy(reply)
     if reply.status_code >= 400:
@@ -103,20 +101,19 @@ def check(reply: httpx.Response) -> None:
 
 
 def carries_the_policy(reply: httpx.Response) -> bool:
-    """Whether the reply says what a browser may do with it."""
     policy = reply.headers.get("content-security-policy", "")
     return "default-src" in policy and reply.headers.items() >= POLICY.items()
 
 
 @st.composite
 def bad_values(draw: Any) -> tuple[str, dict[str, Any], str]:
-    """Values that one of the jobs refuses, with the sentence that says why."""
+    """Draw values that a job refuses, with the sentence of its refusal."""
     name = draw(st.sampled_from(list(ENDPOINTS)))
     endpoint = ENDPOINTS[name]
     changes = st.dictionaries(st.sampled_from(list(endpoint.good)), ANYTHING, min_size=1, max_size=3)
     values, pair = {**endpoint.good, **draw(changes)}, draw(PAIRS)
     refusal = refusal_of(endpoint, values, pair)
-    if refusal is None:  # by luck these are good
+    if refusal is None:  # the drawn values are good
         first = next(iter(endpoint.good))
         values[first] = draw(st.sampled_from([[], {}, -1.5, "\x7f", "no such thing\x00"]))
         refusal = refusal_of(endpoint, values, pair)
@@ -125,7 +122,7 @@ def bad_values(draw: Any) -> tuple[str, dict[str, Any], str]:
 
 
 def refusal_of(endpoint: Endpoint, values: dict[str, Any], pair: Any) -> str | None:
-    """What the endpoint's own check says, and then that of the pair."""
+    """Return the sentence of the endpoint's own check or of the pair's, if one refuses."""
     try:
         endpoint.parse(values)
         OfferedPairs().named(pair)
@@ -135,7 +132,7 @@ def refusal_of(endpoint: Endpoint, values: dict[str, Any], pair: Any) -> str | N
 
 
 def few_and_many(given_these: Callable[..., Any], test: Callable[..., None], few: int, many: int) -> tuple:
-    """The same test with few examples, and slow with many."""
+    """Return the same test with few examples and, slow, with many."""
     short, long = (settings(max_examples=count, phases=PHASES)(given_these(test)) for count in (few, many))
     return short, pytest.mark.slow(long)
 
@@ -149,24 +146,25 @@ def refused_in_the_queue(visitor, requests):
         assert ended[number]["output"]["error"] == refusal and is_sentence(refusal)
 
 
-(
-    test_bad_values_in_the_queue_get_the_sentence_of_their_check,
-    test_six_hundred_bad_values_in_the_queue,
-) = few_and_many(
-    given(st.lists(bad_values(), min_size=TOGETHER, max_size=TOGETHER)), refused_in_the_queue, few=4, many=60
+(test_bad_values_in_the_queue_get_the_sentence_of_their_check, test_six_hundred_bad_values_in_the_queue) = (
+    few_and_many(
+        given(st.lists(bad_values(), min_size=TOGETHER, max_size=TOGETHER)),
+        refused_in_the_queue,
+        few=4,
+        many=60,
+    )
 )
 
 
 def refused_by_name(visitor, request_):
     name, values, refusal = request_
-    event, told = visitor.call(name, values)
-    assert event == "error" and told["error"] == refusal
+    event, reported = visitor.call(name, values)
+    assert event == "error" and reported["error"] == refusal
 
 
-(
-    test_bad_values_by_name_get_the_sentence_of_their_check,
-    test_sixty_bad_values_by_name,
-) = few_and_many(given(bad_values()), refused_by_name, few=15, many=60)
+(test_bad_values_by_name_get_the_sentence_of_their_check, test_sixty_bad_values_by_name) = few_and_many(
+    given(bad_values()), refused_by_name, few=15, many=60
+)
 
 
 BODIES: dict[str, bytes] = {
@@ -239,13 +237,13 @@ FETCHED = """/gradio_api/queue/data
 
 
 @pytest.mark.parametrize("path", FETCHED.splitlines())
-def test_addresses_with_nothing_behind_them_are_refused(visitor, path):
+def test_unknown_addresses_are_refused(visitor, path):
     reply = visitor.http.get(path.format(long="a" * 3_000))
     check(reply)
     assert 400 <= reply.status_code < 500
 
 
-def test_a_session_nobody_has_ends_its_stream(visitor):
+def test_the_stream_of_an_unknown_session_ends(visitor):
     reply = visitor.http.get(f"{API}/queue/data?session_hash=nobody")
     assert reply.status_code == 200 and json.loads(reply.text.removeprefix("data: "))["session_not_found"]
 
@@ -264,7 +262,7 @@ def body_is_answered_with_sense(visitor, path, body):
     check(reply)
 
 
-test_gradio_answers_any_body_with_sense, test_five_hundred_odd_bodies = few_and_many(
+test_any_body_gets_a_proper_reply, test_five_hundred_odd_bodies = few_and_many(
     given(st.sampled_from(POSTED), odd_bodies()), body_is_answered_with_sense, few=60, many=500
 )
 
@@ -280,7 +278,7 @@ def address_is_answered_with_sense(visitor, address):
         check(reply)
 
 
-test_any_address_is_answered_with_sense, test_three_hundred_odd_addresses = few_and_many(
+test_any_address_gets_a_proper_reply, test_three_hundred_odd_addresses = few_and_many(
     given(odd_addresses()), address_is_answered_with_sense, few=40, many=300
 )
 
@@ -291,7 +289,7 @@ def odd_trace_is_answered_with_sense(visitor, value, route, data):
     check(visitor.http.post(f"/{route}", content=json.dumps({**trace, key: value})))
 
 
-test_our_own_routes_take_no_trace_for_granted, test_a_hundred_and_fifty_odd_traces = few_and_many(
+test_any_trace_gets_a_proper_reply, test_a_hundred_and_fifty_odd_traces = few_and_many(
     given(ANYTHING, st.sampled_from(["specdemo-traces", "specdemo-lab/run"]), st.data()),
     odd_trace_is_answered_with_sense,
     few=15,
@@ -307,7 +305,7 @@ def test_other_methods_are_refused(visitor, method):
         assert reply.status_code == 405
 
 
-FILE = "The request names a file; this page takes none."
+FILE = "The request names a file; this page accepts none."
 
 
 @pytest.mark.parametrize("name", ENDPOINTS)
@@ -331,21 +329,15 @@ def test_an_event_of_the_page_brings_no_file_either(visitor, watched):
         assert visitor.post(way, body).json() == {"error": FILE}
 
 
-def test_what_no_widget_holds_is_refused_and_no_fault(visitor):
+def test_values_that_no_widget_has_are_refused_without_a_fault(visitor):
     for value in ("x", None, -5, 1e9, [], {"a": 1}):
         for number, count in visitor.events:
             body = {"fn_index": number, "data": [value] * count, "event_data": {"address": "k=99"}}
             check(visitor.post("run/event", body))
 
 
-def test_auto_is_on_or_off(visitor):
-    for value in ("yes", 1, None, "true", []):
-        event, told = visitor.call("run", {**ENDPOINTS["run"].good, "auto": value})
-        assert event == "error" and told["error"].startswith("auto must be true or false, not ")
-
-
 def answers_to_odd_requests(visitor: HttpVisitor, watched: Watched, count: int) -> Counter[str]:
-    """How so many odd requests are answered; fails where one gets past the door."""
+    """Send odd requests and count the replies; fail if one passes the guard."""
     answered: Counter[str] = Counter()
 
     @settings(max_examples=count, phases=PHASES)
@@ -363,12 +355,12 @@ def answers_to_odd_requests(visitor: HttpVisitor, watched: Watched, count: int) 
     return answered
 
 
-def test_nothing_odd_gets_past_the_door(visitor, watched):
+def test_no_odd_request_passes_the_guard(visitor, watched):
     assert answers_to_odd_requests(visitor, watched, 100)["POST 400"] > 10
 
 
 @pytest.mark.slow
-def test_nothing_of_two_thousand_gets_past_the_door(visitor, watched):
+def test_none_of_two_thousand_odd_requests_passes_the_guard(visitor, watched):
     answered = answers_to_odd_requests(visitor, watched, 2_000)
     print(dict(answered))
     assert {"GET 200", "GET 414", "POST 200", "POST 400", "POST 403", "POST 421"} <= answered.keys()
@@ -386,9 +378,9 @@ def test_nothing_of_two_thousand_gets_past_the_door(visitor, watched):
     ],
 )
 def test_a_request_without_a_host_is_answered_with_the_policy(visitor, header, status):
-    """As HTTP/1.0 has it, which no client library speaks any more."""
+    """HTTP/1.0 allows it; no client library speaks it any more."""
     with socket.create_connection(("127.0.0.1", visitor.http.base_url.port), timeout=30) as line:
         line.sendall(f"GET /config HTTP/1.0\r\n{header}\r\n\r\n".encode())
-        told = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
-    assert told.split(" ")[1] == str(status)
-    assert "content-security-policy: default-src" in told and "access-control" not in told
+        reported = b"".join(iter(lambda: line.recv(65_536), b"")).decode()
+    assert reported.split(" ")[1] == str(status)
+    assert "content-security-policy: default-src" in reported and "access-control" not in reported

@@ -1,4 +1,4 @@
-"""The six charts show the recording's rounds and totals, as far as it has been played."""
+"""The six charts show the rounds and totals of the played part of a recording."""
 
 import math
 from typing import Any
@@ -12,32 +12,30 @@ from specdemo.charts.palette import THEMES
 DATA = """name => Object.fromEntries(document.querySelector(`[data-plot=${name}]`).data
     .map(({ uid, x, y }) => [uid, { x, y }]))"""
 BLANK = [None]
-"""What a trace with nothing to show holds."""
+"""The data of an empty trace."""
 PLAYED = """counts => Object.entries(counts).every(([name, count]) =>
     document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count)"""
 PLACES = """wanted => JSON.stringify(document.querySelector('[data-plot=position]').data?.[0].y)
     === JSON.stringify(wanted)"""
 ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 6"
 MOST_BARS = 50
-"""More rounds than this share bars."""
+"""The number of rounds above which rounds share bars."""
 LIVE = ("acceptance", "speedup")
-"""The charts that keep pace with the run."""
+"""The charts that are drawn live."""
 NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotations
     .filter(note => note.visible).map(note => note.text)"""
 
 
 def bar_of(count: int) -> int:
-    """How many rounds of a run of so many share a bar."""
     return math.ceil(count / MOST_BARS)
 
 
 def charts(
     page: Any, count: int, known: int | None = None, places: list[float] | None = None
 ) -> dict[str, Event]:
-    """The data of every chart once they show ``count`` of ``known`` speculative rounds (by default all):
-    chart -> trace -> x and y."""
+    """Return the data of every chart once they show ``count`` of ``known`` speculative rounds."""
     bars = math.ceil(count / bar_of(known or count))
-    # What is out of sight is not drawn.
+    # Charts out of sight are not drawn.
     for part, counts in (
         (".sd-live", {"acceptance": bars, "speedup": count}),
         (".sd-plots", {"rates": count}),
@@ -88,7 +86,7 @@ def test_charts_show_no_more_than_has_been_played(played):
 
 
 def assert_rounds(shown: dict[str, Event], speculative: list[Event], bar: int, latest: Event) -> None:
-    """Charts over rounds, of which ``bar`` share one; ``latest``: the figures the page shows beside them."""
+    """Check the charts over rounds, ``bar`` rounds per bar; ``latest`` are the page's figures."""
     numbers = list(range(1, len(speculative) + 1))
     drafted = [event["round"]["drafted"] for event in speculative]
     accepted = [sum(token["status"] == "accepted" for token in tokens) for tokens in drafted]
@@ -117,18 +115,15 @@ def assert_rounds(shown: dict[str, Event], speculative: list[Event], bar: int, l
 
 
 def means(values: list[int], bar: int) -> list[float]:
-    """The mean of every ``bar`` values, the last group perhaps shorter."""
     groups = [values[first : first + bar] for first in range(0, len(values), bar)]
     return [sum(group) / len(group) for group in groups]
 
 
 def own_status(event: Event) -> str | None:
-    """The status of the target's own token in a round."""
     return event["round"]["emission"] and event["round"]["emission"]["status"]
 
 
 def assert_race(shown: Event, events: list[Event]) -> None:
-    """Tokens over seconds, each lane's as they stood after its own rounds."""
     for lane, prefix in (("speculative", ""), ("baseline", "baseline_"), ("draft", "draft_alone_")):
         own = [event["totals"] for event in rounds(events, lane)]
         assert shown[lane]["x"] == ([totals[f"{prefix}seconds"] for totals in own] or BLANK)
@@ -136,7 +131,6 @@ def assert_race(shown: Event, events: list[Event]) -> None:
 
 
 def assert_sums(shown: dict[str, Event], totals: Event) -> None:
-    """Charts of the figures as they stand."""
     spans = shown["time"]
     assert spans["drafting"]["x"] == [totals["draft_s"], 0]
     assert spans["verifying"]["x"] == [totals["verify_s"], totals["baseline_verify_s"]]
@@ -169,7 +163,7 @@ def test_charts_take_the_theme_of_the_page(open_page, theme):
 
 
 @pytest.mark.slow
-def test_a_run_without_a_baseline_says_so(open_page, service):
+def test_a_run_without_a_baseline_is_labelled(open_page, service):
     def alone(trace: Event) -> None:
         trace["config"]["baseline"] = False
         del trace["lanes"]["baseline"]

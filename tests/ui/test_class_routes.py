@@ -16,8 +16,6 @@ ASK = {"type": "ask", "text": "Faster?", "options": ["yes", "=no"]}
 
 
 def in_class(url, work):
-    """Run ``work(teacher)`` on an event loop with an open class."""
-
     async def held():
         teacher = Teacher(url)
         await teacher.open()
@@ -66,7 +64,7 @@ def test_the_students_page_has_no_foreign_addresses_and_exists_for_any_code(url)
         assert "https://" not in page.text.replace("https://www.w3.org", "")
 
 
-def test_everybody_gets_everything_in_order_also_latecomers_and_pages_that_poll(url):
+def test_all_students_get_all_messages_in_order(url):
     async def work(teacher):
         early = await teacher.student()
         watching = asyncio.create_task(early.watch(url, teacher.code))
@@ -76,13 +74,13 @@ def test_everybody_gets_everything_in_order_also_latecomers_and_pages_that_poll(
         await teacher.tell({"type": "view", "time": 1.5, "playing": True, "pace": "fit"}, ASK)
         late = await teacher.student()
         news = await teacher.http.get(at(teacher, f"news?student={late.token}&after=0"))
-        told = [json.loads(line) for line in news.text.splitlines()]
-        assert [message["type"] for message in told] == ["begin", *["events"] * 5, "view", "question"]
-        assert [message["events"][0]["number"] for message in told[1:6]] == list(range(5))
-        assert told[0]["recording"] == "capital" and told[6]["time"] == 1.5
-        while len(early.seen) < len(told):
+        messages = [json.loads(line) for line in news.text.splitlines()]
+        assert [message["type"] for message in messages] == ["begin", *["events"] * 5, "view", "question"]
+        assert [message["events"][0]["number"] for message in messages[1:6]] == list(range(5))
+        assert messages[0]["recording"] == "capital" and messages[6]["time"] == 1.5
+        while len(early.seen) < len(messages):
             await asyncio.sleep(0.02)
-        assert [number for number, _ in early.seen] == [message["id"] for message in told]
+        assert [number for number, _ in early.seen] == [message["id"] for message in messages]
         watching.cancel()
 
     in_class(url, work)
@@ -118,8 +116,8 @@ def test_answers_are_counted_and_in_the_summary(url):
         students = [await teacher.student() for _ in range(3)]
         await teacher.tell(ASK)
         for student, answer in zip(students, (0, 1, 1), strict=True):
-            said = {"student": student.token, "question": 1, "answer": answer}
-            assert (await teacher.http.post(at(teacher, "answer"), json=said)).status_code == 200
+            vote = {"student": student.token, "question": 1, "answer": answer}
+            assert (await teacher.http.post(at(teacher, "answer"), json=vote)).status_code == 200
         again = await teacher.http.post(at(teacher, "join"), json={"student": students[0].token})
         assert again.json() == {
             "student": students[0].token,
@@ -150,8 +148,8 @@ def test_a_student_can_neither_control_nor_read_nor_end_the_class(url):
         assert (await teacher.http.get(at(teacher, "teach"))).status_code == 405
         await teacher.tell(ASK)
         news = await teacher.http.get(at(teacher, f"news?student={student.token}"))
-        [told] = [json.loads(line) for line in news.text.splitlines()]
-        assert not {"bars", "answered", "right"} & set(told["question"])  # nothing of the others
+        [messages] = [json.loads(line) for line in news.text.splitlines()]
+        assert not {"bars", "answered", "right"} & set(messages["question"])  # nothing about other students
 
     in_class(url, work)
 
@@ -249,13 +247,13 @@ def test_a_flood_of_joins_does_not_affect_students_who_are_present(url):
     in_class(url, work)
 
 
-def test_guessing_codes_is_limited_also_for_right_ones_but_not_for_known_students(url):
+def test_code_guessing_is_limited_but_not_for_known_students(url):
     async def work(teacher):
         student = await teacher.student()
         elsewhere = httpx.AsyncHTTPTransport(local_address="127.0.0.9")
         async with httpx.AsyncClient(base_url=url, transport=elsewhere, timeout=60) as guesser:
-            told = [await guesser.post(f"/{PREFIX}/ZZZZZ/join", json={}) for _ in range(MISS_BURST + 10)]
-            assert {reply.status_code for reply in told} == {404, 429}
+            replies = [await guesser.post(f"/{PREFIX}/ZZZZZ/join", json={}) for _ in range(MISS_BURST + 10)]
+            assert {reply.status_code for reply in replies} == {404, 429}
             await refused(guesser.post(at(teacher, "join"), json={}), 429, "Too many codes")
             await refused(guesser.get(at(teacher, "news?student=x")), 429, "Too many codes")
             again = await guesser.post(at(teacher, "join"), json={"student": student.token})

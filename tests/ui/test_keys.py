@@ -1,4 +1,4 @@
-"""Keys of the whole page, what the figures mean at the press of a "?", and what a screen reader hears."""
+"""Keys of the whole page, explanations of figures, and announcements to screen readers."""
 
 from itertools import pairwise
 
@@ -15,11 +15,10 @@ SAID = """() => { window.said = [];
     const { get, set } = Object.getOwnPropertyDescriptor(Node.prototype, 'textContent');
     Object.defineProperty(live, 'textContent', {
         get, set(words) { said.push([performance.now(), words]); set.call(this, words); } }); }"""
-"""Times are of the writing itself: an observer is told only when the task that wrote is over."""
+"""Records each text at the time of writing; an observer would run only after the task."""
 
 
 def blur(page) -> None:
-    """Leave whatever has the focus."""
     page.evaluate("document.activeElement.blur()")
 
 
@@ -45,7 +44,7 @@ def test_keys_play_and_step_from_anywhere_on_the_page(played):
     assert page.evaluate("scrollY") == 0, "no key scrolled as well"
 
 
-def test_keys_keep_to_their_own_work_where_they_have_any(played):
+def test_keys_keep_their_function_in_fields_and_buttons(played):
     page = played("greedy")
     press(page, "to-start", "round-on")
     at = clock(page)
@@ -98,7 +97,7 @@ def test_a_question_mark_lists_the_keys(played):
     assert dialog.is_hidden()
 
 
-def test_keys_rest_where_the_run_is_not_seen(played):
+def test_keys_do_nothing_when_the_run_is_hidden(played):
     page = played("greedy")
     page.click("#tab-lab-button")
     page.wait_for_selector("#stage", state="hidden")
@@ -111,7 +110,7 @@ def test_keys_rest_where_the_run_is_not_seen(played):
     page.wait_for_selector("#stage")
 
 
-def test_a_figure_says_what_it_means_with_the_numbers_of_the_run(played):
+def test_a_figure_is_explained_with_the_numbers_of_the_run(played):
     page = played("greedy")
     totals = recorded("greedy")[-1]["totals"]
     accepted, compared = sum(totals["accepted_by_position"]), sum(totals["compared_by_position"])
@@ -167,10 +166,10 @@ def test_a_listener_hears_a_round_at_most_every_two_seconds_and_the_headline_at_
     page.evaluate(SAID)
     page.click("#run")
     page.wait_for_selector(".sd[data-state=ended]")
-    said = [(at, words) for at, words in page.evaluate("said") if words]
-    times = [at for at, words in said if words.startswith("Round ")]
+    heard = [(at, words) for at, words in page.evaluate("said") if words]
+    times = [at for at, words in heard if words.startswith("Round ")]
     assert len(times) > 2 and all(later - at >= 1990 for at, later in pairwise(times))
-    assert said[-1][1] == service.replayed[-1]["sentence"]
+    assert heard[-1][1] == service.replayed[-1]["sentence"]
     assert page.get_attribute(LIVE, "aria-live") == "polite"
 
 
@@ -188,7 +187,7 @@ def test_no_speedup_is_shown_before_both_lanes_have_eight_tokens(played):
     assert seen == {True, False}
 
 
-def test_identical_is_said_so_far_until_the_end(played):
+def test_identical_reads_so_far_until_the_end(played):
     page = played("greedy")
     label = page.locator("[data-label=identical]")
     assert label.inner_text() == "identical, token for token"

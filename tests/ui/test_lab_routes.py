@@ -8,15 +8,15 @@ from starlette.testclient import TestClient
 
 from specdemo.records.trace import dump
 from specdemo.service.hosting import Learner
-from specdemo.ui.http import own_routes
+from specdemo.ui.http.own_routes import learned_route, own_routes
+from specdemo.ui.http.posts import ERROR_HANDLERS
 
 POINT = "alpha=0.6&k=4&c=0.1&growth=0.05"
 
 
 @pytest.fixture(scope="module")
 def client() -> TestClient:
-    """A client of the two routes."""
-    return TestClient(Starlette(routes=own_routes.routes()))
+    return TestClient(Starlette(routes=own_routes(), exception_handlers=ERROR_HANDLERS))
 
 
 def test_theory_is_answered_for_the_numbers_in_the_address(client):
@@ -27,7 +27,7 @@ def test_theory_is_answered_for_the_numbers_in_the_address(client):
 
 
 @pytest.mark.parametrize("query", ["alpha=2", "alpha=nan", "alpha=", "k=2.5", "growth=much", "theme=pink"])
-def test_bad_numbers_get_one_sentence(client, query):
+def test_bad_numbers_are_refused_in_a_sentence(client, query):
     response = client.get(f"/specdemo-lab/theory?{query}")
     assert response.status_code == 400
     assert response.json()["error"].endswith(".")
@@ -42,19 +42,15 @@ def test_a_posted_run_is_placed_and_judged(client):
     assert answer["oracle"]["s_cost"] == pytest.approx(totals["s_cost"])
 
 
-def test_what_is_no_run_gets_one_sentence(client):
+def test_a_body_that_is_no_run_is_refused_in_a_sentence(client):
     response = client.post("/specdemo-lab/run", content="{}")
     assert response.status_code == 400 and response.json()["error"].endswith(".")
 
 
-def test_what_was_learned_is_told_where_the_page_learns(client):
+def test_a_page_that_learns_reports_what_it_learned(client):
     assert client.get("/specdemo-lab/learned").status_code == 404
     learner = Learner()
-    options = own_routes.with_learned(
-        {"app_kwargs": {"routes": own_routes.routes()}, "footer_links": []}, learner
-    )
-    assert options["footer_links"] == []
-    learning = TestClient(Starlette(routes=options["app_kwargs"]["routes"]))
+    learning = TestClient(Starlette(routes=[learned_route(learner)]))
     assert "press Run" in learning.get("/specdemo-lab/learned").json()["sentence"]
     pair = learner.pupil(tiny_pair())
     pair.n_gram.learn([1, 2, 3, 1, 2, 4], 1)

@@ -1,4 +1,4 @@
-"""The lanes: old discards as ticks, rows and scrolling in step, passes counted, a pass as a bar."""
+"""The lanes: old discards as ticks, common rows and scrolling, counted passes, a bar for each pass."""
 
 import base64
 import zlib
@@ -37,12 +37,11 @@ SLOTS = f"() => [...document.querySelectorAll('{TEXT} .sd-slot')].filter(slot =>
 
 
 def discards(event: Any) -> int:
-    """How many tokens a round threw away."""
     return sum(token["status"] == "discarded" for token in event["round"]["drafted"])
 
 
 def moment(events: list, index: int, phase: str, share: float) -> float:
-    """When ``share`` of the draft or the target pass of a speculative round is over."""
+    """Return the time when ``share`` of a phase of a speculative round is over."""
     at = 0.0
     for event in rounds(events)[: index + 1]:
         made = event["round"]
@@ -52,7 +51,6 @@ def moment(events: list, index: int, phase: str, share: float) -> float:
 
 
 def with_text(events: list, token: Any, text: str) -> None:
-    """Have a token of a recording read ``text``."""
     token["id"] = 10**6 + zlib.crc32(text.encode())
     events[1]["pieces"][str(token["id"])] = base64.b64encode(text.encode()).decode()
 
@@ -66,7 +64,7 @@ def test_discards_of_all_but_the_last_two_rounds_are_ticks(played):
     assert len(open_ones) == sum(thrown[-2:])
 
 
-def test_a_tick_tells_what_it_stands_for_and_a_click_opens_it(played):
+def test_a_tick_lists_its_discarded_tokens_and_a_click_shows_them(played):
     page = played("greedy")
     shrunk = tokens(page)
     page.locator(TEXT).evaluate("box => { box.scrollTop = 0; }")
@@ -131,24 +129,7 @@ def test_passes_are_counted_at_their_verdict_as_blocks_of_one_size(played):
         assert page.evaluate(PASSES)[0][0] == count == figures(page)["passes"]
 
 
-@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
-def test_figures_of_the_drafts_change_at_the_verdict_only(played, recording):
-    page = played(recording)
-    press(page, "to-start")
-    own = ("tau", "alpha_compared", "passes", "passes_saved", "tokens_per_s", "seconds")
-    before = None
-    for event in rounds(recorded(recording))[:5]:
-        for _ in range(2):
-            press(page, "phase-on")
-            shown = [figures(page)[name] for name in own]
-            assert shown == (before or [None] * len(own)), "still pending"
-            assert before or figures(page)["speedup"] is None
-        press(page, "phase-on")
-        before = [figures(page)[name] for name in own]
-        assert before == [event["totals"][name] for name in own]
-
-
-def test_guesses_fill_their_slots(played):
+def test_draft_tokens_fill_their_slots(played):
     page = played("greedy")
     drafted = len(rounds(recorded("greedy"))[0]["round"]["drafted"])
     for filled in range(1, drafted + 1):
@@ -157,7 +138,7 @@ def test_guesses_fill_their_slots(played):
         assert page.evaluate(SLOTS) == drafted - filled
 
 
-def test_a_bar_goes_over_the_draft_as_long_as_its_pass_lasts(played):
+def test_a_bar_sweeps_the_draft_during_its_pass(played):
     page = played("greedy")
     for share in (0.25, 0.75):
         scrub(page, moment(recorded("greedy"), 0, "verify_s", share))
@@ -178,7 +159,7 @@ def test_the_verdict_falls_while_it_plays_and_stands_there_when_stepped_to(playe
     assert page.locator(f"{TEXT} [data-latest]").count() == 1
 
 
-def test_nothing_moves_for_who_wants_no_motion(open_page, service):
+def test_nothing_moves_with_reduced_motion(open_page, service):
     page = open_page(pace=0.05)
     page.emulate_media(reduced_motion="reduce")
     run_to_end(page)

@@ -1,4 +1,4 @@
-"""Six lessons: each shows on the stage what it says, with a recording and live, one after the other."""
+"""The six lessons: each shows its topic on the stage, with a recording and live."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from specdemo.ui.component import STATIC
 from specdemo.ui.controls import DEFAULTS, settings_from
 
 SHIPPED = recordings.FOLDER
-"""Where they are, whatever other tests put in their place."""
+"""The shipped recordings; other tests replace the folder."""
 LESSONS = 6
 REACH = """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
     .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
@@ -27,7 +27,7 @@ BUSY = "[data-role=end-run]:not([hidden])"
 
 @pytest.fixture
 def lesson(visitors: Visitors, url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
-    """``lesson(number)``: a page opened at this lesson, with the recordings that ship."""
+    """Yield ``lesson(number)``, which opens a page at this lesson, with the shipped recordings."""
     monkeypatch.setattr(recordings, "FOLDER", SHIPPED)
     pages = Pages(visitors, url)
 
@@ -41,7 +41,7 @@ def lesson(visitors: Visitors, url: str, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 def show(page: Any, number: int, nth: int = 0) -> None:
-    """Press the nth button of a lesson that shows a recording, and wait until it is there."""
+    """Press the nth button of a lesson that shows a recording, and wait for it."""
     page.evaluate("document.querySelector('.sd').removeAttribute('data-recording')")
     button = page.locator(f"[data-lesson='{number}'] [data-show]").nth(nth)
     asked = json.loads(button.get_attribute("data-show"))
@@ -52,22 +52,19 @@ def show(page: Any, number: int, nth: int = 0) -> None:
 
 
 def statuses(page: Any) -> list[tuple[str, str]]:
-    """What stands in the speculative lane, as (text, status)."""
     return [(text, "rejected" if rejected else status) for text, status, rejected, _ in tokens(page)]
 
 
 def shown_figures(page: Any) -> list[str]:
-    """The headline figures in sight."""
     return [node.get_attribute("data-figure") for node in page.locator(".sd-figure:visible > b").all()]
 
 
 def current(page: Any) -> str:
-    """The title of the lesson that is read."""
     return page.inner_text("[data-lesson][data-current] h2")
 
 
 @pytest.mark.slow
-def test_one_walks_through_all_six(lesson):
+def test_all_six_lessons_can_be_walked_through(lesson):
     page = lesson(1)
     titles = []
     for number in range(1, LESSONS + 1):
@@ -89,19 +86,16 @@ def test_one_walks_through_all_six(lesson):
 
 
 @pytest.mark.slow
-def test_the_first_shows_five_passes_for_five_tokens(lesson):
-    page = lesson(1, pace=1)
-    show(page, 1)
-    assert not page.locator("[data-lane=speculative]").is_visible()
-    press(page, "to-end")
-    written = "".join(text for text, *_ in tokens(page, "baseline"))
-    assert written.replace("↵", "").startswith("```python\ndef fib")
-    assert page.inner_text("[data-role=pace-text]") == "shown at 10 tokens/s"
-
-
-@pytest.mark.slow
-def test_the_second_shows_the_same_five_in_one_pass(lesson):
+def test_the_recordings_show_what_their_lessons_explain(lesson):
     page = lesson(2)
+
+    def show_to_end(number: int, nth: int) -> dict[str, Any]:
+        show(page, number, nth)
+        press(page, "to-end")
+        page.wait_for_selector(".sd[data-state=ended]")
+        return figures(page)
+
+    # 2. The same five tokens in one pass
     show(page, 2)
     assert not page.locator("[data-lane=baseline]").is_visible()
     press(page, "round-on")
@@ -112,51 +106,31 @@ def test_the_second_shows_the_same_five_in_one_pass(lesson):
     press(page, "microscope-close")
     assert page.locator("[data-lane=baseline]").is_visible(), "a button that does not hide a lane shows both"
 
-
-@pytest.mark.slow
-def test_the_third_shows_the_three_fates(lesson):
-    page = lesson(3)
+    # 3. Accepted, rejected and discarded tokens
+    page.click("[data-go=next]")
     show(page, 3)
     cards = page.inner_text("[data-role=microscope-cards]")
-    said = re.findall(
-        r"(moved|to|Friday|afternoon|Thursday)\s+(accepted|rejected|discarded|corrected)", cards
-    )
+    words = ["moved", "to", "Friday", "afternoon", "Thursday"]
+    found = re.findall(rf"({'|'.join(words)})\s+(accepted|rejected|discarded|corrected)", cards)
     fates = ["accepted", "accepted", "rejected", "discarded", "corrected"]
-    assert said == list(zip(["moved", "to", "Friday", "afternoon", "Thursday"], fates, strict=True))
+    assert found == list(zip(words, fates, strict=True))
 
-
-@pytest.mark.slow
-def test_the_fourth_shows_coin_and_residual_and_a_sampled_text_that_is_identical(lesson):
-    page = lesson(4)
+    # 4. Coin and residual, and a sampled text that is identical
+    page.click("[data-go=next]")
     show(page, 4, 1)
     cards = page.inner_text("[data-role=microscope-cards]")
     assert "random number" in cards and "residual" in cards
-    show(page, 4, 2)
-    press(page, "to-end")
-    page.wait_for_selector(".sd[data-state=ended]")
-    assert figures(page)["identical"] is True
+    assert show_to_end(4, 2)["identical"] is True
 
+    # 5. A gain and a loss
+    page.click("[data-go=next]")
+    assert show_to_end(5, 0)["speedup"] > 1.5 > 1 > show_to_end(5, 1)["speedup"]
 
-@pytest.mark.slow
-def test_the_fifth_shows_a_gain_and_a_loss(lesson):
-    page = lesson(5)
-    speedups = []
-    for nth in (0, 1):
-        show(page, 5, nth)
-        press(page, "to-end")
-        page.wait_for_selector(".sd[data-state=ended]")
-        speedups.append(figures(page)["speedup"])
-    assert speedups[0] > 1.5 > 1 > speedups[1]
-
-
-@pytest.mark.slow
-def test_the_sixth_shows_where_the_draft_alone_departs(lesson):
-    page = lesson(6)
-    show(page, 6)
-    press(page, "to-end")
-    page.wait_for_selector(".sd[data-state=ended]")
+    # 6. The divergence of the draft alone
+    page.click("[data-go=next]")
+    shown = show_to_end(6, 0)
     assert page.inner_text("[data-label=departs]").startswith("differs from the target at token")
-    assert figures(page)["draft_alone_tokens_per_s"] > 3 * figures(page)["baseline_tokens_per_s"]
+    assert shown["draft_alone_tokens_per_s"] > 3 * shown["baseline_tokens_per_s"]
 
 
 @pytest.mark.slow
@@ -165,16 +139,20 @@ def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
     show(page, 1)
     for part in (".sd-figure", ".sd-live", ".sd-rounds", ".sd-legend", ".sd-plots", "[data-role=hint]"):
         assert page.locator(f"{part}:visible").count() == 0, part
+    assert not page.locator("[data-lane=speculative]").is_visible()
+    assert page.inner_text("[data-role=pace-text]") == "shown at 10 tokens a second"
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
+    written = "".join(text for text, *_ in tokens(page, "baseline"))
+    assert written.replace("↵", "").startswith("```python\ndef fib")
     tokens_alone = figures(page)["passes"] + figures(page)["passes_saved"]
-    said = page.inner_text("[data-role=sentence]")
-    assert said == f"The target alone: {tokens_alone} tokens, {tokens_alone} passes."
+    sentence = page.inner_text("[data-role=sentence]")
+    assert sentence == f"The target alone: {tokens_alone} tokens, {tokens_alone} passes."
     assert page.locator(".sd-dot[data-done]").all_inner_texts() == ["1"]
 
 
 @pytest.mark.slow
-def test_each_stage_shows_the_figures_of_its_topic_and_a_run_of_ones_own_all(lesson):
+def test_each_lesson_shows_the_figures_of_its_topic_and_other_runs_show_all(lesson):
     page = lesson(1)
     for number in range(1, LESSONS + 1):
         page.get_by_label(f"Lesson {number}:").click()
@@ -204,7 +182,7 @@ def test_a_press_leads_to_the_first_token_that_departs_in_all_lanes(lesson):
 
 
 @pytest.mark.slow
-def test_what_was_done_is_ticked_also_at_the_next_visit(lesson):
+def test_finished_lessons_stay_ticked_at_the_next_visit(lesson):
     page = lesson(3)
     assert page.locator("[data-done]").count() == 0
     show(page, 3)
@@ -256,7 +234,7 @@ def test_a_recording_takes_the_place_of_a_run_which_ends(open_page, service):
 
 
 @pytest.mark.slow
-def test_what_was_read_is_remembered_and_an_address_opens_a_lesson(lesson):
+def test_read_lessons_are_remembered_and_an_address_opens_a_lesson(lesson):
     page = lesson(4)
     assert page.locator("[data-seen]").count() == 0
     page.click("[data-go=next]")
@@ -268,7 +246,7 @@ def test_what_was_read_is_remembered_and_an_address_opens_a_lesson(lesson):
 
 
 @pytest.mark.slow
-def test_printed_all_six_follow_one_another_without_the_stage(lesson):
+def test_printed_lessons_appear_in_order_without_the_stage(lesson):
     page = lesson(3)
     page.emulate_media(media="print")
     assert page.locator("[data-lesson]:visible").count() == LESSONS
@@ -292,15 +270,12 @@ def test_nothing_is_cut_on_a_phone(lesson):
 
 
 class Buttons(HTMLParser):
-    """Collects what the buttons of the lessons ask for."""
-
     def __init__(self) -> None:
         super().__init__()
         self.shows: list[dict[str, Any]] = []
         self.runs: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take the buttons' data."""
         given = dict(attrs)
         if show := given.get("data-show"):
             self.shows.append(json.loads(show))

@@ -1,4 +1,4 @@
-"""Tokens per round and speedup keep pace with the run: their layers show at once what the lanes show."""
+"""The charts of tokens per round and speedup: their layers show the same as the lanes, at once."""
 
 import math
 from typing import Any
@@ -42,28 +42,26 @@ ROUNDS = """() => [...document.querySelectorAll('.sd-live-layer')]
 PIXEL = """() => [...document.querySelector('.sd-live-layer').getContext('2d')
     .getImageData(2, 90, 1, 1).data]"""
 TALL = 1500
-"""A page of this height has the charts in sight wherever they stand."""
+"""The height of a page with all charts in sight."""
 
 
 def layers(page: Any) -> dict[str, Event]:
-    """What the layers say they show, a few frames from now."""
     page.evaluate(FRAMES)
     return page.evaluate(LAYERS)
 
 
 def drawn(page: Any, chart: str) -> list[float | None]:
-    """The values of a chart's first trace as Plotly has them."""
     return page.evaluate("name => document.querySelector(`[data-plot=${name}]`).data[0].y", chart)
 
 
 def ends(events: list[Event]) -> list[float]:
-    """When each speculative round has ended, by the clock of its lane."""
-    clock, told = 0.0, []
+    """Return the time at which each speculative round ended, on its lane's clock."""
+    clock, ended = 0.0, []
     for event in rounds(events):
         for phase in ("prefill_s", "draft_s", "verify_s", "other_s"):
             clock += event["round"][phase]
-        told.append(clock)
-    return told
+        ended.append(clock)
+    return ended
 
 
 @pytest.mark.slow
@@ -113,7 +111,7 @@ def test_layers_keep_pace_with_a_replay_at_real_speed(open_page, service, record
 
 
 @pytest.mark.slow
-def test_rounds_of_a_long_run_share_bars_and_the_axis_says_so(open_page, service):
+def test_rounds_of_a_long_run_share_bars_and_the_axis_is_labelled(open_page, service):
     service.replayed = recorded("greedy")
     known = len(rounds(service.replayed))
     assert known > 50
@@ -157,7 +155,7 @@ def test_seeking_steps_theme_and_another_run_show_at_once(open_page, service):
 
 
 @pytest.mark.slow
-def test_layer_and_plotly_agree_on_where_things_are(open_page, service):
+def test_layer_and_plotly_have_the_same_margins(open_page, service):
     service.replayed = recorded("shared_noise")
     page = open_page(height=TALL)
     run_to_end(page)

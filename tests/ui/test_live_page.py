@@ -1,4 +1,4 @@
-"""Runs as they come in: acting meanwhile, stopping, very fast ones, many in one page."""
+"""Live runs: actions during a run, stopping, very fast runs, many runs in one page."""
 
 import copy
 from typing import Any
@@ -32,8 +32,6 @@ SETTLED = "count => document.querySelectorAll('[data-lane=speculative] .sd-round
 
 
 def longer(events: list[Event], times: int) -> list[Event]:
-    """A run whose rounds come over and over again."""
-
     def stretch(trace: Event) -> None:
         trace["config"]["max_new_tokens"] = 1024
         for lane in trace["lanes"].values():
@@ -155,7 +153,6 @@ def test_twenty_runs_leave_no_more_behind_than_five(open_page, service):
 
 
 def measured(session: Any) -> dict[str, float]:
-    """The browser's own figures of a page after a garbage collection."""
     for _ in range(2):
         session.send("HeapProfiler.collectGarbage")
     return {entry["name"]: entry["value"] for entry in session.send("Performance.getMetrics")["metrics"]}

@@ -23,19 +23,17 @@ FULL = re.compile(r"The queue is full: 8 are waiting already; please try again i
 DISPLACED = re.compile(
     r"The queue is full, and your address had more than half of its places; please try again in about \d+ s\."
 )
-"""For the greedy one, and for the fifty, who share an address, where they have come to take most places."""
+"""The refusal of jobs from an address with more than half of the queue."""
 
 
 @pytest.fixture(scope="module")
 def service() -> Service:
-    """Around tiny models, with a short queue."""
     pair = tiny_pair()
     return local_service(lambda _name, _progress: pair, bounds=BOUNDS)
 
 
 @pytest.fixture(scope="module")
 def url(service: Service) -> Iterator[str]:
-    """The address of the page around it."""
     page = build_page(service)
     _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
     yield address
@@ -44,14 +42,13 @@ def url(service: Service) -> Iterator[str]:
 
 @pytest.fixture
 def visitor(url: str) -> Iterator[HttpVisitor]:
-    """One visitor with a connection of their own."""
     one = HttpVisitor(url)
     yield one
     one.http.close()
 
 
 @pytest.mark.slow
-def test_fifty_visitors_at_once_each_get_a_right_run_or_a_clear_refusal(url, visitor):
+def test_fifty_concurrent_visitors_get_a_right_run_or_a_clear_refusal(url, visitor):
     requests = requests_of(50, tokens=16)
     alone = [visit(visitor, **request).ids for request in requests]
     assert len(set(alone)) > 25, "seeds and prompts make different texts"
@@ -65,7 +62,7 @@ def test_fifty_visitors_at_once_each_get_a_right_run_or_a_clear_refusal(url, vis
 
 @contextmanager
 def greedy_client(url: str, visitor: HttpVisitor) -> Iterator[list[str]]:
-    """Somebody at another address who asks for everything, under a new name each time, and reads nothing."""
+    """Ask for everything from another address, under a new session each time, and read nothing."""
     over, asked = threading.Event(), []
     data, number = visitor.values("run", requests_of(1, 400)[0]), visitor.numbers["run"]
 
@@ -85,7 +82,7 @@ def greedy_client(url: str, visitor: HttpVisitor) -> Iterator[list[str]]:
 
 
 @pytest.mark.slow
-def test_a_greedy_client_takes_no_more_than_half_of_the_places_from_fifty_visitors(url, visitor, service):
+def test_a_greedy_client_gets_at_most_half_of_the_queue(url, visitor, service):
     requests = requests_of(49, tokens=16)
     alone = [visit(visitor, **request).ids for request in requests]
     with greedy_client(url, visitor) as asked:
@@ -97,15 +94,15 @@ def test_a_greedy_client_takes_no_more_than_half_of_the_places_from_fifty_visito
     refused = [o for o in outcomes if o.refusal]
     assert len(right) + len(refused) == len(requests)
     assert len(right) >= BOUNDS.max_waiting // 2
-    said = [str(o.refusal) for o in refused]
-    assert [words for words in said if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
+    sentences = [str(o.refusal) for o in refused]
+    assert [words for words in sentences if not (FULL.fullmatch(words) or DISPLACED.fullmatch(words))] == []
     while service._queue._taken:
         time.sleep(0.05)
     assert visit(visitor, **requests[0]).ids == alone[0]
 
 
 @pytest.mark.slow
-def test_two_visitors_with_different_seeds_get_what_each_would_get_alone(url, visitor):
+def test_two_concurrent_visitors_get_the_texts_of_separate_runs(url, visitor):
     sampled = {"prompt": "abc", "mode": "raw", "temperature": 1.0, "rule": "rejection", "max_new_tokens": 40}
     requests = [{**sampled, "seed": 1}, {**sampled, "seed": 2}]
     alone = [visit(visitor, **request).ids for request in requests]
@@ -115,7 +112,7 @@ def test_two_visitors_with_different_seeds_get_what_each_would_get_alone(url, vi
 
 @pytest.mark.slow
 @pytest.mark.parametrize("begun", [True, False], ids=["while it runs", "before it begins"])
-def test_who_disconnects_frees_the_device_and_nothing_more_is_done_for_them(url, visitor, begun):
+def test_a_disconnected_visitor_s_run_frees_the_device(url, visitor, begun):
     long = {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}
     whole_s = visit(visitor, **long).total_s
     gone, session = HttpVisitor(url), uuid.uuid4().hex
@@ -129,7 +126,7 @@ def test_who_disconnects_frees_the_device_and_nothing_more_is_done_for_them(url,
     assert outcome.ids and outcome.wait_s < whole_s / 2
 
 
-def test_a_run_that_takes_too_long_is_ended_and_keeps_what_it_wrote(service, visitor, monkeypatch):
+def test_a_run_over_the_time_limit_ends_and_keeps_its_text(service, visitor, monkeypatch):
     session = uuid.uuid4().hex
     monkeypatch.setattr(service._queue, "bounds", Bounds(max_waiting=8, max_seconds=0.3))
     visitor.join("run", {"prompt": "abc", "mode": "raw", "max_new_tokens": 400}, session)

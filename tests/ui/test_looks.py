@@ -1,4 +1,4 @@
-"""How the page looks: what fits where, contrast and structure, themes, and statuses without their colours."""
+"""The look of the page: layout, contrast and structure, themes, and statuses without colours."""
 
 import io
 from itertools import combinations
@@ -31,14 +31,13 @@ SAME_WORD = """keys => {
         return [names[index], [left, top, right, bottom]]; }); }"""
 KEY_SIZE = (58, 24)
 STEP = 48
-"""Grey levels (of 256) by which two pixels differ to be told apart at a glance."""
+"""The difference in grey levels (of 256) at which two pixels are distinguishable at a glance."""
 
 
 LIVE = ("[data-plot=acceptance]", "[data-plot=speedup]")
 
 
 def assert_above_the_fold(page: Any, *parts: str, height: int = 720) -> None:
-    """All of each part is seen without scrolling."""
     for part in parts:
         box = page.locator(part).bounding_box()
         assert box["y"] >= 0 and box["y"] + box["height"] <= height, part
@@ -148,7 +147,7 @@ def test_each_status_has_a_cue_of_its_own(played):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_statuses_are_told_apart_without_seeing_colours(open_page, theme):
+def test_statuses_differ_without_colours(open_page, theme):
     page = open_page(theme=theme)
     keys = dict(page.eval_on_selector_all(".sd-key", SAME_WORD))
     session = page.context.new_cdp_session(page)

@@ -1,4 +1,4 @@
-"""The page at every size, in every font and every state: nothing is cut, covered or written over."""
+"""The page at every size, in every font and state: nothing is cut, covered or overwritten."""
 
 import os
 from typing import Any
@@ -26,40 +26,35 @@ LONG_PROMPT = "Write a story about a lighthouse keeper who finds a letter in a b
 
 
 def idle(page: Any, service: Any) -> None:
-    """As it is found when nothing has been run."""
+    """Leave the page as it opens."""
 
 
 def running(page: Any, service: Any) -> None:
-    """Stopped in the middle of a run."""
     receive_run(page)
     press(page, "to-start", "round-on", "round-on", "round-on", "phase-on", "phase-on")
 
 
 def ended(page: Any, service: Any) -> None:
-    """At the end, with the verdict in words."""
     run_to_end(page)
 
 
 def microscope(page: Any, service: Any) -> None:
-    """A round is open."""
     run_to_end(page)
     open_round(page, 1, 20)
 
 
 def third_lane(page: Any, service: Any) -> None:
-    """The draft alone writes, too."""
     service.replayed = recorded("shared_noise")
     run_to_end(page)
 
 
 def long_prompt(page: Any, service: Any) -> None:
-    """The longest prompt there may be."""
     page.fill("#prompt textarea", LONG_PROMPT[:8000])
     run_to_end(page)
 
 
 def watched(page: Any, service: Any) -> None:
-    """A round of a watched server is open, which tells less than others."""
+    """Open a round of a watched server, which reports less than others."""
     service.replayed = watched_events("llama-models.json", "llama-ngram-text-code")
     run_to_end(page)
     rounds = [event["round"] for event in service.replayed if event["type"] == "round"]
@@ -68,27 +63,22 @@ def watched(page: Any, service: Any) -> None:
 
 
 def settings(page: Any, service: Any) -> None:
-    """The settings are open."""
     page.click("#more > button")
 
 
 def learn(page: Any, service: Any) -> None:
-    """A lesson, with its stage."""
     open_tab(page, "learn", "#lessons h2")
 
 
 def play(page: Any, service: Any) -> None:
-    """The game before its first turn."""
     open_tab(page, "play", "#play .sd-play")
 
 
 def proof(page: Any, service: Any) -> None:
-    """The proofs before one is asked for."""
     open_tab(page, "proof", "#proof .sd-proof")
 
 
 def lab(page: Any, service: Any) -> None:
-    """The lab before a measurement."""
     open_tab(page, "lab", "#lab .sd-lab")
 
 
@@ -111,9 +101,9 @@ def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
     found = {}
     for name, (width, height) in SIZES.items():
         page.set_viewport_size({"width": width, "height": height})
-        # In some tabs it is out of sight; what it was set to holds there, too.
+        # In some tabs the switch is out of sight, but its setting applies there too.
         page.evaluate(PROJECTOR, name == "projector")
-        page.wait_for_timeout(250)  # what watches sizes has its turn
+        page.wait_for_timeout(250)  # resize observers run
         page.evaluate(FRAMES)
         page.evaluate("scrollTo(0, 0)")
         found[name] = faults(page)
@@ -126,12 +116,10 @@ def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
 
 
 def open_tab(page: Any, name: str, seen: str) -> None:
-    """Press a tab and wait for what it shows."""
     page.click(f"#tab-{name}-button")
     page.wait_for_selector(seen)
 
 
 def within(page: Any, part: str, height: int) -> bool:
-    """Whether all of it is in sight, unscrolled."""
     box = page.locator(part).bounding_box()
     return bool(box) and box["y"] >= 0 and box["y"] + box["height"] <= height + 0.5

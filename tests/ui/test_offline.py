@@ -1,4 +1,4 @@
-"""The page that carries its run with it; a browser plays it elsewhere."""
+"""The offline page, which contains its run; browser tests play it."""
 
 import base64
 import html.parser
@@ -13,34 +13,6 @@ from specdemo.ui.stage import STATIC
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Three modules, of which two need the third."""
-    (tmp_path / "base.js").write_text(
-        "// Base.\nexport const ONE = 1;\nexport function two() {\n  return 2;\n}\n"
-    )
-    (tmp_path / "view.js").write_text(
-        'import { ONE } from "./base.js";\n\nexport class View {\n  one = ONE;\n}\n\nfunction hidden() {}\n'
-    )
-    (tmp_path / "stage.js").write_text(
-        '// Entry.\n\nimport {\n  ONE,\n  two,\n} from "./base.js";\nimport { View } from "./view.js";\n\n'
-        "export async function mount() {\n  return [new View(), ONE, two()];\n}\n"
-    )
-    return tmp_path
-
-
-def test_a_page_carries_each_module_once_by_the_name_that_others_import(folder):
-    urls = module_urls(folder, "stage.js")
-    sources = {
-        name: base64.b64decode(url.removeprefix("data:text/javascript;base64,")).decode()
-        for name, url in urls.items()
-    }
-    assert sources.keys() == {"base.js", "view.js", "stage.js"}
-    assert sources["base.js"] == (folder / "base.js").read_text()
-    assert sources["view.js"].startswith('import { ONE } from "base.js";\n')
-    assert '} from "base.js";\nimport { View } from "view.js";\n' in sources["stage.js"]
-
-
 def test_no_module_of_the_stage_imports_in_another_form():
     for url in module_urls(STATIC, ENTRY).values():
         source = base64.b64decode(url.partition(",")[2]).decode()
@@ -48,8 +20,6 @@ def test_no_module_of_the_stage_imports_in_another_form():
 
 
 class Outline(html.parser.HTMLParser):
-    """Elements with attributes, and what stands inside each script."""
-
     def __init__(self, text: str):
         super().__init__()
         self.elements: list[tuple[str, dict]] = []
@@ -58,19 +28,16 @@ class Outline(html.parser.HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attributes):
-        """Note the element."""
         self.elements.append((tag, dict(attributes)))
         if tag == "script":
             self._inside = True
             self.scripts.append("")
 
     def handle_endtag(self, tag):
-        """The end of a script."""
         if tag == "script":
             self._inside = False
 
     def handle_data(self, data):
-        """Collect a script's text."""
         if self._inside:
             self.scripts[-1] += data
 
@@ -99,11 +66,3 @@ def test_no_text_of_a_run_can_leave_its_script():
     assert len(outline.scripts) == 5 and len(Outline(player_page()).scripts) == 5
     assert json.loads(outline.scripts[0])["text"] == hostile
     assert "<" not in outline.scripts[0]
-
-
-def test_the_stage_gets_the_settings_of_the_live_page():
-    from specdemo.ui.stage import settings
-
-    page = player_page()
-    passed = re.search(r"^  settings: (.*),$", page, re.MULTILINE)[1]
-    assert json.loads(passed) == settings()

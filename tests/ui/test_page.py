@@ -1,6 +1,5 @@
-"""What a visitor sees and does on the page around a run, in real Chromium, with recorded rounds."""
+"""The page around a run, in real Chromium, with recorded rounds."""
 
-import base64
 from typing import Any
 
 import pytest
@@ -16,11 +15,11 @@ from helpers.visitor import (
     text_of,
     tokens,
 )
+from playwright.sync_api import expect
 
 from specdemo.records.limits import UserError, parse_config
 from specdemo.ui.controls import EXAMPLES
 
-HOSTILE = ("<img src=x onerror=document.title='pwned'>", "${alert(1)}", "{{x}}")
 RECORDINGS = {
     "greedy": ("speculative", "baseline"),
     "rejection": ("speculative", "baseline", "draft"),
@@ -49,7 +48,7 @@ def test_final_statuses_are_the_recorded_ones(played, recording):
     for event in rounds(recorded(recording)):
         drafted, own = event["round"]["drafted"], event["round"]["emission"]
         expected += [(token["status"], token["rejected"]) for token in drafted]
-        # Without a draft there was nothing to be a bonus to.
+        # A token of a round without a draft is no bonus.
         expected += [(own["status"] if drafted else "plain", False)] if own else []
     page.check("[data-role=show-discards]")
     shown = [(status or "plain", rejected) for _, status, rejected, _ in tokens(page)]
@@ -57,19 +56,23 @@ def test_final_statuses_are_the_recorded_ones(played, recording):
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
-def test_plain_text_is_what_each_lane_emitted(played, recording):
+def test_plain_text_is_the_text_of_each_lane(played, recording):
     page = played(recording)
     for lane in RECORDINGS[recording]:
         assert plain_text(page, lane) == text_of(recorded(recording), lane)
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
-def test_headline_figures_are_the_totals_of_the_last_event(played, recording):
+def test_headline_figures_sentence_and_badge_are_those_of_the_last_event(played, recording):
     page = played(recording)
     totals = recorded(recording)[-1]["totals"]
     assert_figures(page, totals)
     words = "" if totals["speedup"] >= 1 else ": slower"
     assert page.inner_text("[data-label=speedup]") == f"the speed of the target alone{words}"
+    end = recorded(recording)[-1]
+    assert page.inner_text("[data-role=sentence]") == end["sentence"]
+    assert page.inner_text("[data-role=badge]") == end["badge"]["text"]
+    assert page.get_attribute("[data-role=badge]", "data-kind") == end["badge"]["kind"]
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
@@ -106,17 +109,8 @@ def test_figures_follow_the_rounds_that_have_been_played(open_page, service):
     assert page.inner_text("[data-role=pace-text]") == "shown at 1/4 of real speed"
 
 
-def test_closing_sentence_and_badge(played):
-    for recording in RECORDINGS:
-        page = played(recording)
-        end = recorded(recording)[-1]
-        assert page.inner_text("[data-role=sentence]") == end["sentence"]
-        assert page.inner_text("[data-role=badge]") == end["badge"]["text"]
-        assert page.get_attribute("[data-role=badge]", "data-kind") == end["badge"]["kind"]
-
-
 @pytest.mark.slow
-def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(played):
+def test_the_draft_alone_is_shown_if_it_ran_and_its_divergence_is_marked(played):
     lane = played("greedy").locator("[data-lane=draft]")
     assert not lane.is_visible()
     page = played("shared_noise")
@@ -130,7 +124,7 @@ def test_the_draft_alone_is_shown_where_it_runs_and_marked_where_it_departs(play
 
 
 @pytest.mark.slow
-def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_page, service):
+def test_the_first_divergent_token_is_marked_and_later_ones_set_apart(open_page, service):
     def agree_at_first(trace: Any) -> None:
         target = emitted(service.replayed, "baseline")
         for index, round_ in enumerate(trace["lanes"]["draft"]["rounds"][:5]):
@@ -149,31 +143,7 @@ def test_the_first_departing_token_is_marked_and_all_after_it_set_apart(open_pag
     assert page.locator("[data-lane=baseline] [data-departed]").count() == 0
 
 
-@pytest.mark.slow
-def test_hostile_text_stays_text(open_page, service):
-    first = rounds(service.replayed)[0]
-    hostile_tokens = [first["round"]["emission"], *first["round"]["drafted"]]
-    for token, text in zip(hostile_tokens, HOSTILE, strict=False):
-        token["id"] = 10**6 + HOSTILE.index(text)
-        first["pieces"][str(token["id"])] = base64.b64encode(text.encode()).decode()
-        token["draft_top"] = token["top"] = [[token["id"], 0.5]]
-    page = open_page()
-    page.fill("#prompt textarea", " ".join(HOSTILE))
-    run_to_end(page)
-    press(page, "to-start", "round-on")
-    page.focus("[data-role=rounds]")
-    page.keyboard.press("Enter")
-    page.locator("[data-lane=speculative] .sd-token").first.hover()
-    shown = page.text_content("[data-lane=speculative] .sd-text")
-    assert shown.count(HOSTILE[0]) == 2, "prompt and token"
-    assert all(text in shown for text in HOSTILE)
-    assert HOSTILE[1] in page.inner_text("[data-role=tip]")
-    assert all(text.replace(" ", "␣") in page.inner_text("[data-role=microscope]") for text in HOSTILE)
-    assert page.locator(".sd img").count() == 0
-    assert "pwned" not in page.title()
-
-
-def test_the_prompt_is_as_high_as_its_text_up_to_four_lines_whatever_was_measured_at_first(open_page):
+def test_the_prompt_box_grows_with_its_text_up_to_four_lines(open_page):
     page = open_page()
     heights = []
     for text in ("one line", "two\nlines", "a\nlot\nof\nlines\nin\nall"):
@@ -185,19 +155,7 @@ def test_the_prompt_is_as_high_as_its_text_up_to_four_lines_whatever_was_measure
     assert heights[2] - heights[0] == pytest.approx(3 * line, abs=1)
 
 
-def test_a_fault_shows_one_sentence_and_keeps_the_prompt(open_page, service):
-    service.fault = "The device ran out of memory; ask for fewer tokens or a shorter prompt."
-    page = open_page()
-    page.fill("#prompt textarea", "keep me")
-    page.click("#run")
-    page.wait_for_selector(".sd[data-state=error]")
-    assert page.inner_text("[role=alert][data-role=error]") == service.fault
-    assert page.input_value("#prompt textarea") == "keep me"
-    assert page.locator(".toast-body").count() == 0, "one sentence, not two"
-    page.wait_for_selector("#run:enabled")
-
-
-def test_a_bad_request_is_refused_in_the_words_of_the_limits(open_page):
+def test_a_refusal_and_a_fault_show_one_sentence_and_keep_the_prompt(open_page, service):
     page = open_page()
     page.fill("#prompt textarea", "   ")
     page.click("#run")
@@ -205,6 +163,14 @@ def test_a_bad_request_is_refused_in_the_words_of_the_limits(open_page):
     with pytest.raises(UserError) as refused:
         parse_config({"prompt": "   "})
     assert page.inner_text("[data-role=error]") == str(refused.value)
+    service.fault = "The device ran out of memory; ask for fewer tokens or a shorter prompt."
+    page.fill("#prompt textarea", "keep me")
+    page.wait_for_selector("#run:enabled")
+    page.click("#run")
+    expect(page.locator("[role=alert][data-role=error]")).to_have_text(service.fault)
+    assert page.input_value("#prompt textarea") == "keep me"
+    assert page.locator(".toast-body").count() == 0, "one sentence, not two"
+    page.wait_for_selector("#run:enabled")
 
 
 @pytest.mark.slow
@@ -242,8 +208,8 @@ def test_drafter_automatic_length_and_the_draft_alone_reach_the_service(open_pag
     page.check("#auto input")
     page.wait_for_selector("input[type=range][aria-label*='Draft length k']:disabled")
     assert page.inner_text("#summary") == "lookup, then draft model · greedy · T 0 · 64 tokens"
-    page.get_by_label("run the draft alone as well").check()
-    page.get_by_label("race the target alone").uncheck()
+    page.get_by_label("Run the draft alone").check()
+    page.get_by_label("Race the target alone").uncheck()
     page.click("#summary")
     page.wait_for_selector("#rule", state="hidden")
     page.click("#summary")
@@ -271,7 +237,7 @@ def test_no_request_leaves_the_machine(open_page, url):
 
 
 @pytest.mark.slow
-def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, service):
+def test_the_choice_of_precision_is_explained_below_the_run(open_page, service):
     page = open_page()
     line = page.locator("[data-role=arithmetic]")
     assert line.is_hidden()
@@ -287,7 +253,7 @@ def test_why_the_models_compute_as_they_do_stands_below_the_run(open_page, servi
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("query", "asked"), [("", "auto"), ("k=4", 4), ("temperature=0.8", "auto")])
-def test_drafts_are_as_long_as_pays_here_unless_a_link_says_otherwise(open_page, service, query, asked):
+def test_k_is_auto_unless_a_link_sets_it(open_page, service, query, asked):
     page = open_page(query=query)
     slider = page.locator("input[type=range][aria-label*='Draft length k']")
     page.wait_for_function("box => box.checked === %s" % ("true" if asked == "auto" else "false"),

@@ -1,23 +1,16 @@
-"""The tab "Is it the same?": three proofs, what each shows, and what a visitor can do meanwhile."""
+"""The tab "Is it the same?": three proofs, their results, and actions during them."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 from helpers.accessible import assert_accessible
 from helpers.replay import Event, proved, recorded
-from helpers.stand_in import StandIn
 from helpers.visitor import press_and_wait, run_to_end
-
-from specdemo.proof.proof_request import parse_proof
-from specdemo.records.limits import UserError
 
 HOSTILE = "<img src=x onerror=document.title='pwned'><b>${alert(1)}{{x}}</b>"
 MARKUP = "<i>a</i> &lt; <b>b</b>"
-"""What a chart takes for markup of its own."""
+"""Text that a chart would treat as markup."""
 BARS = """([lane, bars]) => {
     const { data } = document.querySelector('[data-role=chart]');
     return String(data?.find(trace => trace.uid === lane)?.x) === String(bars); }"""
@@ -39,8 +32,6 @@ SMALL = """() => [...document.querySelectorAll('#tab-proof *')].filter(node => n
 
 @pytest.fixture
 def proof_page(open_page: Any) -> Any:
-    """``proof_page(...)``: a page at this tab."""
-
     def opened(**how: Any) -> Any:
         page = open_page(**how)
         page.click("#tab-proof-button")
@@ -51,18 +42,15 @@ def proof_page(open_page: Any) -> Any:
 
 
 def prove(page: Any, proof: str, state: str = "ended") -> None:
-    """Press the button of a proof and wait."""
     press_and_wait(page, f"#prove-{proof}")
     page.wait_for_selector(f".sd-proof[data-state={state}]")
 
 
 def figure(page: Any, name: str) -> Any:
-    """A figure of the two samples as it came."""
     return json.loads(page.get_attribute(f"[data-figure-of={name}]", "data-value"))
 
 
 def texts_of(page: Any, part: str) -> list[str]:
-    """The texts of all such parts."""
     return page.locator(part).all_inner_texts()
 
 
@@ -81,7 +69,7 @@ def test_the_greedy_audit_shows_each_prompt_and_sums_up(proof_page, service):
 
 
 @pytest.mark.slow
-def test_a_text_that_parts_is_shown_with_its_gap(proof_page, service):
+def test_a_divergent_text_is_shown_with_its_gap(proof_page, service):
     service.proof = proved("greedy")
     service.proof[2]["row"] |= {"identical": False, "divergence": 6, "gap": 0.0004, "prompt": HOSTILE}
     service.proof[-1] |= {"verdict": "different", "words": "Not identical."}
@@ -107,7 +95,6 @@ def test_the_sampled_audit_takes_its_own_settings(proof_page, service):
 
 
 def assert_samples_shown(page: Any, end: Event) -> None:
-    """Chart and figures are those of the last event."""
     [kinds, *others], texts = end["others"], end["texts"]
     for place, lane in enumerate(("speculative", "baseline")):
         bars = [text[1 + place] for text in texts] + [others[place]] * bool(kinds)
@@ -153,7 +140,7 @@ def test_a_wrong_rule_is_caught(proof_page, service, place, name):
 
 
 @pytest.mark.slow
-def test_the_samples_are_seen_growing_and_stop_keeps_what_there_is(proof_page, service):
+def test_the_samples_grow_and_stop_keeps_them(proof_page, service):
     service.hold_at = 3
     service.proof = proved("true_rule")
     service.proof[-1] |= {"drawn": 700}
@@ -188,7 +175,9 @@ def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
         if event.get("texts"):
             event["texts"][0][0], event["texts"][1][0] = HOSTILE, MARKUP
     page = proof_page()
+    page.fill("#proof-prompt :is(textarea, input)", HOSTILE)
     prove(page, "distribution")
+    assert service.requests[-1]["prompt"] == HOSTILE
     page.wait_for_function(f"({NAMES})()[0]?.startsWith('<img src=x')")
     names = page.evaluate(NAMES)
     assert names[1] == MARKUP
@@ -205,7 +194,7 @@ def test_text_of_models_is_taken_literally_in_the_chart(proof_page, service):
         (3, "99999", "draws must be from 1 to 10000, not 99999."),
     ],
 )
-def test_bad_settings_get_one_sentence(proof_page, service, field, value, words):
+def test_bad_settings_are_refused_in_a_sentence(proof_page, service, field, value, words):
     page = proof_page()
     page.fill(f"#proofs input[type=number] >> nth={field}", value)
     prove(page, ("greedy", None, "shared-noise", "distribution")[field], "error")
@@ -254,39 +243,3 @@ def test_nothing_is_cut_or_small(proof_page, size):
     page.wait_for_function(FILLED, arg="chart")
     box = page.locator("[data-role=chart]").bounding_box()
     assert box["width"] > (340 if width < 900 else 700)
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Iterator[Any]:
-    """A client of the running page."""
-    yield Client(url, verbose=False)
-
-
-def test_the_endpoint_proves(client, service: StandIn):
-    lines = client.predict(proof="greedy", prompts=4, api_name="/prove").splitlines()
-    events = [json.loads(line) for line in lines]
-    assert [event for event in events if event["type"] != "progress"] == proved("greedy")
-    client.predict(rule="no-residual", draws=500, api_name="/prove")
-    asked = {"proof": "distribution", "rule": "no-residual", "draws": 500, "prompt": "A dog is"}
-    assert service.requests[-1].items() >= asked.items()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"proof": "belief"}, {"draws": 0}, {"rule": "greedy"}, {"prompt": ""}], ids=str
-)
-def test_the_endpoint_refuses_with_the_sentence_of_the_limits(client, service, wrong):
-    with pytest.raises(UserError) as sentence:
-        parse_proof(wrong)
-    with pytest.raises(AppError) as refused:
-        client.predict(**wrong, api_name="/prove")
-    assert str(refused.value) == str(sentence.value)
-    assert service.requests == []
-
-
-def test_the_endpoint_s_arguments_are_described(client):
-    endpoint = client.view_api(return_format="dict")["named_endpoints"]["/prove"]
-    names = [parameter["parameter_name"] for parameter in endpoint["parameters"]]
-    assert names == ["proof", "prompts", "temperature", "draws", "rule", "prompt", "pair"]
-    assert all(f"``{name}``" in endpoint["description"] for name in names)
-    types = [parameter["python_type"]["type"] for parameter in endpoint["parameters"]]
-    assert types[1:4] == ["int", "float", "int"]

@@ -1,12 +1,9 @@
-"""The quiz as a visitor takes it, its endpoint, and the link that brings a class to one place."""
+"""The quiz in the browser, and the link that takes a class to a lesson or question."""
 
-import json
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 from helpers.accessible import assert_accessible
 from helpers.replay import RECORDING
 from helpers.stand_in import planted
@@ -18,7 +15,7 @@ from specdemo.quiz.questions import QUESTIONS
 NUMBERS = range(1, len(QUESTIONS) + 1)
 COST = next(number for number, question in zip(NUMBERS, QUESTIONS, strict=True) if question.name == "cost")
 FALLS = (planted(speedup=1.7), planted(speedup=0.9))
-"""What supports the third option of the question about the draft's cost."""
+"""Outcomes that support the third option of the question about the draft's cost."""
 CLOSE = (planted(speedup=1.7), planted(speedup=1.4))
 SETTINGS = (
     "prompt=Once%20%3Ca%3E%20%26%20for%20all&k=5&temperature=0.8&rule=shared-noise&seed=7&max_new_tokens=33"
@@ -30,19 +27,16 @@ OUTSIDE = """() => [...document.querySelectorAll('#quiz *, .sd-learn *')]
 
 
 def quiz_page(open_page: Any, number: int = COST, **how: Any) -> Any:
-    """The page at a question."""
     page = open_page(query=f"lesson=quiz&question={number}", **how)
     page.wait_for_selector(f"[data-question='{number}']:visible")
     return page
 
 
 def predict(page: Any, number: int, option: int) -> None:
-    """Choose an option, from 0."""
     page.check(f"[data-question='{number}'] input[value='{option}']")
 
 
 def run_it(page: Any, number: int) -> Any:
-    """Press the button and wait for the verdict: its line."""
     page.click("#quiz-run")
     verdict = page.locator(f"[data-result='{number}'] .sd-quiz-verdict")
     verdict.wait_for()
@@ -51,12 +45,10 @@ def run_it(page: Any, number: int) -> Any:
 
 
 def score(page: Any) -> str:
-    """The score as it stands."""
     return page.inner_text("[data-role=quiz-score]")
 
 
 def outcomes(page: Any) -> list[str | None]:
-    """What became of each question."""
     return page.eval_on_selector_all(".sd-quiz .sd-dot", "all => all.map(dot => dot.dataset.outcome ?? null)")
 
 
@@ -103,7 +95,7 @@ def test_a_wrong_prediction(open_page, service):
 
 
 @pytest.mark.slow
-def test_too_close_to_call_is_said_and_not_counted(open_page, service):
+def test_a_close_result_has_no_verdict_and_does_not_count(open_page, service):
     service.outcomes["cost"] = CLOSE
     page = quiz_page(open_page)
     predict(page, COST, 2)
@@ -144,11 +136,11 @@ def test_all_eight_in_turn_and_remembered(open_page, service):
             assert f"question={number + 1}" in page.url
             assert page.evaluate("document.activeElement.tagName") == "H3"
     assert [request["question"] for request in service.requests] == list(NUMBERS)
-    told, found = score(page), outcomes(page)
-    assert told.startswith("All done: ") and None not in found
+    total, found = score(page), outcomes(page)
+    assert total.startswith("All done: ") and None not in found
     page.reload()
     page.wait_for_selector("[data-question='8']:visible")
-    assert (score(page), outcomes(page)) == (told, found)
+    assert (score(page), outcomes(page)) == (total, found)
     assert page.locator("[data-result='8'] .sd-quiz-verdict").is_visible()
     page.click("[data-role=quiz-restart]")
     assert (score(page), set(outcomes(page))) == ("No answers yet", {None})
@@ -219,13 +211,12 @@ def test_the_quiz_is_the_seventh_of_the_lessons(open_page):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("named", ["0", "9", "x", "2.5", ""])
-def test_an_address_without_such_a_question_opens_the_first(open_page, named):
+def test_an_address_with_an_unknown_question_opens_the_first(open_page, named):
     page = open_page(query=f"lesson=quiz&question={named}")
     page.wait_for_selector("[data-question='1']:visible")
 
 
 def class_link(page: Any, url: str) -> str:
-    """The query of what the button for a class copies."""
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
     page.click("[data-role=class-link]")
     expect(page.locator("[data-role=class-told]")).to_have_text("Link copied.")
@@ -275,7 +266,7 @@ def test_a_class_link_has_the_widgets_as_they_are_and_the_recording_that_plays(o
 
 
 @pytest.mark.slow
-def test_where_copying_is_denied_the_address_bar_has_the_class_link(open_page):
+def test_if_copying_is_denied_the_address_bar_has_the_class_link(open_page):
     page = open_page(query="lesson=3")
     page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('denied')); }")
     page.click("[data-role=class-link]")
@@ -319,7 +310,7 @@ def test_nothing_is_wider_than_a_phone(open_page, service):
 
 
 @pytest.mark.slow
-def test_printed_it_is_a_sheet_of_all_questions_and_what_was_measured(open_page, service):
+def test_the_printed_quiz_has_all_questions_and_results(open_page, service):
     page = quiz_page(open_page)
     predict(page, COST, 2)
     run_it(page, COST)
@@ -328,24 +319,3 @@ def test_printed_it_is_a_sheet_of_all_questions_and_what_was_measured(open_page,
     assert page.locator("[data-result]:visible").count() == 1
     assert page.locator("[data-lesson]:visible").count() == 1
     assert page.locator("#quiz button:visible, .sd-learn button:visible").count() == 0
-
-
-@pytest.fixture(scope="module")
-def client(url: str) -> Any:
-    """A client of the running page."""
-    return Client(url, verbose=False)
-
-
-def test_the_endpoint_tells_both_sides_and_the_verdict(client, service):
-    service.outcomes["cost"] = FALLS
-    events = [json.loads(line) for line in client.predict(question=COST, api_name="/quiz").splitlines()]
-    told = [event for event in events if event["type"] != "progress"]
-    assert [event["type"] for event in told] == ["question", "side", "side", "verdict"]
-    assert told[-1]["option"] == 2
-
-
-@pytest.mark.parametrize("wrong", [0, 9, 1.5, "three", None, [1], True], ids=str)
-def test_the_endpoint_refuses_a_question_there_is_not(client, service, wrong):
-    with pytest.raises(AppError, match="choose a whole number from 1 to 8"):
-        client.predict(question=wrong, api_name="/quiz")
-    assert service.requests == []

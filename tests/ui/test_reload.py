@@ -1,4 +1,4 @@
-"""What the page remembers of a visit: the tab in its address, and the last run in the browser's storage."""
+"""A reload keeps the tab, in the address, and the last run, in the browser's storage."""
 
 import pytest
 from helpers.pages import MOUNTED
@@ -10,7 +10,6 @@ ENDED = ".sd[data-state=ended]"
 
 
 def selected(name: str) -> str:
-    """The button of a tab that is open."""
     return f"#tab-{name}-button[aria-selected=true]"
 
 
@@ -29,11 +28,6 @@ def test_tabs_are_in_the_address_and_back_leads_to_the_one_before(open_page):
     page.go_back()
     page.wait_for_selector(selected("run"))
     assert "#" not in page.url and page.evaluate("window.same"), "nothing was loaded again"
-
-
-@pytest.mark.slow
-def test_a_reload_opens_the_tab_of_the_address(open_page):
-    page = open_page()
     page.click("#tab-play-button")
     page.reload()
     page.wait_for_selector(selected("play"))
@@ -50,7 +44,7 @@ def test_leaving_a_lesson_leaves_it_out_of_the_address(open_page):
     assert "lesson=cost" in page.url
 
 
-def test_a_reload_shows_the_last_run_and_says_so(open_page, service):
+def test_a_reload_shows_the_last_run_labelled_as_such(open_page, service):
     service.replayed = recorded("rejection")
     page = open_page()
     assert page.locator(KEPT).count() == 0

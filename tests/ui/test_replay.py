@@ -2,16 +2,7 @@
 
 import pytest
 from helpers.replay import faster, recorded, rounds
-from helpers.visitor import (
-    FRAMES,
-    assert_figures,
-    clock,
-    figures,
-    press,
-    scrub,
-    stage_state,
-    tokens,
-)
+from helpers.visitor import FRAMES, assert_figures, clock, press, scrub, stage_state, tokens
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +21,6 @@ PACES = {
 
 
 def end_of(events: list, index: int) -> float:
-    """When a speculative round ends on its lane's clock."""
     phases = ("prefill_s", "draft_s", "verify_s", "other_s")
     return sum(event["round"][phase] for event in rounds(events)[: index + 1] for phase in phases)
 
@@ -39,7 +29,7 @@ COMPARISONS = ("speedup", "identical", "divergence", "draft_alone_departs")
 
 
 def figures_at(events: list, time: float) -> dict:
-    """Each lane's figures after its last round that has ended, and what compares them when all had ended."""
+    """Return each lane's figures after its last ended round, and comparisons once all lanes had ended."""
     clocks: dict[str, float] = {}
     lanes: dict[str, dict] = {}
     common: dict = {}
@@ -64,7 +54,6 @@ def figures_at(events: list, time: float) -> dict:
 
 
 def set_pace(page, value: str) -> None:
-    """Choose a playback speed."""
     page.check(f".sd-pace input[value='{value}']", force=True)
 
 
@@ -80,7 +69,7 @@ def test_pause_holds_the_clock(played):
     assert page.get_attribute("[data-role=play]", "aria-label") == "Play"
 
 
-def test_steps_by_phase_show_one_round_go_from_pending_to_its_verdict(played):
+def test_phase_steps_take_a_round_from_pending_to_its_verdict(played):
     page = played("greedy")
     first = rounds(recorded("greedy"))[0]["round"]
     press(page, "to-start")
@@ -116,27 +105,7 @@ def test_steps_back_undo_steps_on(played):
         assert len({str(state) for state in before}) == 6
 
 
-def test_a_step_by_round_settles_one_more_round(played):
-    page = played("shared_noise")
-    played_rounds = rounds(recorded("shared_noise"))
-    page.check("[data-role=show-discards]")
-    press(page, "to-start")
-    for count in range(1, 6):
-        press(page, "round-on")
-        assert page.locator("[data-lane=speculative] .sd-round").count() == count
-        assert figures(page)["passes"] == count
-        expected = [len(event["round"]["drafted"]) + 1 for event in played_rounds[:count]]
-        assert len(tokens(page)) == sum(expected)
-
-
-@pytest.mark.parametrize(
-    "recording",
-    [
-        "greedy",
-        pytest.param("rejection", marks=pytest.mark.slow),
-        pytest.param("shared_noise", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("recording", ["greedy", "rejection", "shared_noise"])
 def test_figures_after_a_scrub_are_those_of_the_latest_round(played, recording):
     page = played(recording)
     events = recorded(recording)
@@ -148,7 +117,7 @@ def test_figures_after_a_scrub_are_those_of_the_latest_round(played, recording):
         assert_figures(page, expected)
 
 
-def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, service):
+def test_scrubbing_back_and_forth_shows_the_same_as_playing(open_page, service):
     service.replayed = faster(recorded("rejection"), 20)
     page = open_page(pace=1)
     page.click("#run")
@@ -165,8 +134,7 @@ def test_a_scrub_there_and_back_shows_what_playing_through_shows(open_page, serv
     assert page.get_attribute(".sd", "data-state") == "ended"
 
 
-@pytest.mark.slow
-def test_each_pace_has_its_words_and_its_speed(played):
+def test_each_pace_has_its_label_and_speed(played):
     page = played("greedy")
     per_token = recorded("greedy")[-1]["totals"]["tokens_per_s"]
     paces = PACES | {"tokens": (10 / per_token, "shown at 10 tokens/s")}
@@ -188,7 +156,7 @@ def test_the_closing_sentence_stands_at_the_end_only(played):
     assert sentence.is_visible()
 
 
-def test_play_at_the_end_begins_anew(played):
+def test_play_at_the_end_restarts(played):
     page = played("greedy")
     everything = len(tokens(page))
     press(page, "play")
@@ -197,7 +165,6 @@ def test_play_at_the_end_begins_anew(played):
     assert page.locator("[data-role=sentence]").is_hidden()
 
 
-@pytest.mark.slow
 def test_the_pace_is_remembered(open_page):
     page = open_page(pace=None)
     assert page.is_checked(".sd-pace input[value=fit]")
@@ -207,7 +174,7 @@ def test_the_pace_is_remembered(open_page):
     assert page.inner_text("[data-role=pace-text]") == PACES["0.05"][1]
 
 
-def test_old_discards_come_back_with_the_switch(played):
+def test_a_switch_shows_old_discards(played):
     page = played("greedy")
     last_two = sum(len(event["round"]["drafted"]) + 1 for event in rounds(recorded("greedy"))[-2:])
     shrunk = tokens(page)

@@ -1,4 +1,4 @@
-"""How the program ends: told to, with a lost device under a supervisor; and what it says of its health."""
+"""The program's end by a signal or a lost device, restarts by a supervisor, and the health route."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -26,8 +25,7 @@ from specdemo.cli.main import exit_status
 from specdemo.records.limits import UserError
 from specdemo.service.service import RESTARTING, State
 from specdemo.ui import serving
-from specdemo.ui.http import guard, own_routes
-from specdemo.ui.http.own_routes import with_health
+from specdemo.ui.http.own_routes import HEALTH_SENTENCES, health_route
 from specdemo.ui.serving import LOST_DEVICE, serve_until_ended
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +33,7 @@ RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 8}
 
 
 class Served:
-    """A page and a service in one, which note how they are ended."""
+    """A page and a service in one that record how they are closed."""
 
     def __init__(self) -> None:
         self.lost = False
@@ -50,8 +48,6 @@ class Served:
         self.local_url = "http://127.0.0.1:7/"
         self.server = SimpleNamespace(servers=[])
         self.launched = options
-        if options.get("slow"):
-            time.sleep(5)
 
     def close(self, *within_s: float, verbose: bool = True) -> None:
         self.ended.append(within_s)
@@ -59,7 +55,6 @@ class Served:
 
 @pytest.fixture
 def served(monkeypatch: Any) -> Iterator[Served]:
-    """Ended at once; signals as they were afterwards."""
     monkeypatch.setattr(serving, "LAST_WORDS_S", 0.0)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield Served()
@@ -71,60 +66,39 @@ def soon(action: Callable[[], None]) -> None:
     threading.Timer(0.15, action).start()
 
 
-def test_told_to_end_it_lets_the_run_finish_then_closes_and_a_second_time_means_at_once(served):
+def test_a_terminated_program_lets_the_run_finish_then_closes_and_a_second_signal_ends_it(served, capsys):
     soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert serve_until_ended(served, served, {"port": 7}) == 0  # type: ignore[arg-type]
     assert served.ended == [(serving.FINISH_S,), ()], "first the service, then the page"
     assert served.launched == {"port": 7}
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-
-
-def test_told_to_end_while_it_starts_it_ends_as_well(served):
-    soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert serve_until_ended(served, served, {"slow": True}) == 0  # type: ignore[arg-type]
-    assert served.ended == [(serving.FINISH_S,), ()]
-
-
-def test_a_lost_device_ends_it_with_a_status_of_its_own(served):
-    soon(lambda: setattr(served, "lost", True))
-    assert serve_until_ended(served, served, {"port": 7}) == LOST_DEVICE > 0  # type: ignore[arg-type]
-    assert served.ended == [(serving.FINISH_S,), ()]
+    assert capsys.readouterr().out == "Open http://127.0.0.1:7/ in a browser; Ctrl-C ends the page.\n"
 
 
 @pytest.mark.parametrize("before", [signal.SIG_IGN, signal.default_int_handler])
-def test_interrupted_it_waits_for_nobody_even_if_the_shell_ignores_interrupts(served, before):
+def test_an_interrupt_ends_the_program_at_once_even_if_the_shell_ignores_it(served, before):
     signal.signal(signal.SIGINT, before)
     soon(lambda: os.kill(os.getpid(), signal.SIGINT))
     assert exit_status(lambda: serve_until_ended(served, served, {"port": 7})) == 130  # type: ignore[arg-type]
     assert served.ended == [(0.0,), ()]
 
 
-def test_the_address_is_the_only_line_it_prints(served, capsys):
-    soon(lambda: os.kill(os.getpid(), signal.SIGTERM))
-    serve_until_ended(served, served, {"port": 7})  # type: ignore[arg-type]
-    assert capsys.readouterr().out == "Open http://127.0.0.1:7/ in a browser; Ctrl-C ends the page.\n"
-
-
-def test_without_a_free_port_it_says_so(served):
+def test_a_missing_free_port_is_reported(served):
     with pytest.raises(UserError, match=r"^The page cannot be served: Cannot find empty port"):
         serve_until_ended(served, served, {"taken": True})  # type: ignore[arg-type]
 
 
-def test_health_is_200_where_a_run_could_begin_and_503_elsewhere():
+def test_health_is_200_when_ready_and_503_otherwise():
     service = Served()
-    options = with_health({"app_kwargs": {"routes": ["others"]}, "theme": 1}, service)  # type: ignore[arg-type]
-    first, route = options["app_kwargs"]["routes"]
-    assert first == "others" and options["theme"] == 1
-    client = TestClient(Starlette(routes=[route]))
+    client = TestClient(Starlette(routes=[health_route(service)]))  # type: ignore[arg-type]
     for state in State:
         service.state = state  # type: ignore[attr-defined]
         reply = client.get("/health")
         assert (reply.status_code == 200) is (state is State.READY)
         assert reply.json() == (
-            {"status": "ready"} if state is State.READY else {"error": own_routes.HEALTH_SENTENCES[state]}
+            {"status": "ready"} if state is State.READY else {"error": HEALTH_SENTENCES[state]}
         )
         assert client.head("/health").status_code == reply.status_code
-    assert guard._FETCHED.fullmatch("/health") and not guard._posted("/health")
 
 
 APP = """
@@ -153,11 +127,11 @@ local = service.local_service
 hosting.Hosting.service = lambda self, offer: local(lambda *_: tiny_pair(), offer, self.bounds)
 runpy.run_path("app.py", run_name="__main__")
 """
-"""The app around tiny models, whose device is lost for good once a file says so."""
+"""The app around tiny models, whose device is lost when a file appears."""
 
 
 class Supervisor:
-    """Starts the app again whenever it ends, as ``Restart=always`` does."""
+    """Restarts the app whenever it ends, as ``Restart=always`` does."""
 
     def __init__(self, flag: Path):
         with socket.socket() as free:
@@ -182,14 +156,12 @@ class Supervisor:
             self.process = self._start()
 
     def stop(self) -> int:
-        """Tell the app to end; its exit status."""
         self._over = True
         self.process.terminate()
         self._thread.join(60)
         return self.statuses[-1]
 
     def health(self) -> int:
-        """The status of the health route; 0 where nobody listens."""
         try:
             return httpx.get(f"{self.url}/health").status_code
         except httpx.TransportError:
@@ -198,7 +170,7 @@ class Supervisor:
 
 @pytest.fixture
 def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
-    """The supervised app, ready; its device is lost when ``lost`` is written in ``tmp_path``."""
+    """Yield the supervised app, ready; it loses its device when the file ``lost`` appears."""
     one = Supervisor(tmp_path / "lost")
     wait_until(lambda: one.health() == 200, 120)
     yield one
@@ -207,7 +179,6 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 
 
 def outcome(url: str, **values: Any) -> dict[str, Any]:
-    """How one run ended."""
     session, visitor = uuid.uuid4().hex, HttpVisitor(url)
     with closing(visitor.http):
         number = visitor.join("run", RUN | values, session)
@@ -215,12 +186,12 @@ def outcome(url: str, **values: Any) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_after_a_lost_device_a_supervisor_starts_it_again_and_runs_go_on(supervisor, tmp_path):
+def test_after_a_lost_device_a_restarted_app_runs_again(supervisor, tmp_path):
     assert outcome(supervisor.url)["success"]
     (tmp_path / "lost").touch()
-    told = outcome(supervisor.url)
-    assert not told["success"]
-    assert told["output"]["error"].startswith("The device failed (CUDA error: an illegal memory access")
+    reported = outcome(supervisor.url)
+    assert not reported["success"]
+    assert reported["output"]["error"].startswith("The device failed (CUDA error: an illegal memory access")
     wait_until(lambda: supervisor.statuses == [LOST_DEVICE])
     wait_until(lambda: supervisor.health() == 200)
     assert outcome(supervisor.url)["success"]
@@ -228,7 +199,7 @@ def test_after_a_lost_device_a_supervisor_starts_it_again_and_runs_go_on(supervi
 
 
 @pytest.mark.slow
-def test_a_browser_is_told_and_finds_the_page_again(supervisor, tmp_path, patient_page):
+def test_after_a_lost_device_the_browser_shows_an_error_and_can_reload(supervisor, tmp_path, patient_page):
     page = patient_page()
     page.goto(supervisor.url)
     page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
@@ -243,7 +214,7 @@ def test_a_browser_is_told_and_finds_the_page_again(supervisor, tmp_path, patien
 
 
 @pytest.mark.slow
-def test_told_to_end_the_app_finishes_the_run_refuses_others_and_exits_with_zero(supervisor):
+def test_a_terminated_app_finishes_its_run_refuses_others_and_exits_with_zero(supervisor):
     running, session = HttpVisitor(supervisor.url), uuid.uuid4().hex
     running.join("run", {**RUN, "max_new_tokens": 400}, session)
     last: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The NDJSON of a run, and stopping it, without a browser."""
+"""The NDJSON of a run and its stop requests, without a browser."""
 
 import inspect
 import itertools
@@ -25,14 +25,13 @@ from specdemo.ui.tabs.run import run_endpoint
 
 
 class Counting:
-    """Yields numbered events of a ``kind``, ``cost`` seconds each, then raises ``fault`` if there is one."""
+    """Yields numbered events of a ``kind``, ``cost`` seconds each, then raises ``fault`` if given."""
 
     def __init__(self, count: int, fault: Exception | None = None, cost: float = 0.0, kind: str = "round"):
         self.count, self.fault, self.cost, self.kind = count, fault, cost, kind
         self.now = 0.0
 
     def stream(self) -> Iterator[dict[str, Any]]:
-        """The events."""
         for number in range(self.count):
             self.now += self.cost
             yield {"type": self.kind, "number": number}
@@ -41,17 +40,16 @@ class Counting:
 
 
 def texts(source: Counting) -> Iterator[str]:
-    """The updates of one run on the source's own clock, each read at once."""
+    """Return the updates of one run on the source's clock, each read at once."""
     job = PageJob(Visitor(""), lambda: False, lambda: 0, lambda: source.now)
     return ndjson(source.stream(), job)
 
 
 def numbers(text: str) -> list[int]:
-    """The events a text holds."""
     return [event["number"] for event in map(json.loads, text.splitlines()) if "number" in event]
 
 
-def test_text_only_grows_and_begins_as_the_press_of_run_left_it():
+def test_text_only_grows_from_its_first_line():
     updates = list(texts(Counting(50, cost=MIN_GAP_S)))
     assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(updates))
     assert updates[0].startswith(first_line())
@@ -66,13 +64,13 @@ def test_updates_are_throttled_and_the_last_is_never_lost(kind):
     assert numbers(updates[-1]) == list(range(1000))
 
 
-def test_rounds_that_come_slowly_are_sent_as_they_do_and_fast_ones_together():
+def test_slow_rounds_are_sent_one_by_one_and_fast_ones_together():
     slow, fast = Counting(30, cost=1.01 * MIN_GAP_S), Counting(1000, cost=MIN_GAP_S / 50)
     assert len(list(texts(slow))) == 30
     assert len(list(texts(fast))) <= fast.now / USUAL_GAP_S + 2
 
 
-def test_what_comes_seldom_is_sent_at_once():
+def test_rare_events_are_sent_at_once():
     updates = list(texts(Counting(3, cost=0.0, kind="experiment")))
     assert [numbers(text) for text in updates] == [[0], [0, 1], [0, 1, 2]]
 
@@ -126,13 +124,13 @@ def test_the_end_of_a_job_leaves_the_stop_request_of_a_newer_one():
         assert not newest.stop()
 
 
-def test_run_takes_what_the_widgets_hold_in_their_order():
+def test_run_has_the_widgets_as_parameters_in_order():
     *taken, request = inspect.signature(run_endpoint(StandIn(), Stops())).parameters
     assert (tuple(taken), request) == (Controls._fields, "request")
     assert set(taken) - {"auto", "pair"} == set(SETTINGS)
 
 
-def test_whoever_ends_a_run_ends_what_its_events_come_from():
+def test_closing_the_updates_closes_the_events():
     source = Counting(3)
     events = source.stream()
     updates = ndjson(events, PageJob(Visitor(""), lambda: False, lambda: 0))
@@ -143,7 +141,7 @@ def test_whoever_ends_a_run_ends_what_its_events_come_from():
 
 
 def generators(frame: FrameType | None) -> list[str]:
-    """The generators of a stack, the outermost first; torch's own wrapper of ``speculate`` is not ours."""
+    """Return the generators on a stack, outermost first, without torch's wrapper of ``speculate``."""
     names = []
     while frame is not None:
         if frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):

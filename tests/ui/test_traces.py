@@ -10,14 +10,13 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from http.client import HTTPResponse
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from helpers.tiny_runs import finished
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.testclient import TestClient
 
 from specdemo.records import recordings
@@ -25,31 +24,33 @@ from specdemo.records.events import replay_events
 from specdemo.records.trace import dump
 from specdemo.records.trace_file import MAX_BYTES
 from specdemo.ui import stage
-from specdemo.ui.http import own_routes
+from specdemo.ui.http import own_routes, posts
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.slow]
 
 
 @pytest.fixture
 def client(tmp_path, monkeypatch) -> Iterator[TestClient]:
-    """The routes as the page mounts them, over one recording."""
+    """Yield a client of the own routes over one recording."""
     (tmp_path / "demo.json").write_text(finished().to_json(), encoding="utf-8")
     index = [{"name": "demo", "title": "Demo", "about": "A tiny run."}]
     (tmp_path / "index.json").write_text(json.dumps(index), encoding="utf-8")
     monkeypatch.setattr(recordings, "FOLDER", tmp_path)
     own_routes._recorded.cache_clear()
-    for name, places in (("_slots", own_routes.AT_ONCE), ("_uploads", own_routes.MAX_UPLOADS)):
+    for name, places in (("_slots", own_routes.MAX_CONVERSIONS), ("_uploads", own_routes.MAX_UPLOADS)):
         monkeypatch.setattr(own_routes, name, asyncio.Semaphore(places))  # each belongs to one event loop
-    with TestClient(Starlette(routes=[*own_routes.routes(), *stage.routes()])) as client:
+    app = Starlette(
+        routes=[*own_routes.own_routes(), *stage.routes()], exception_handlers=posts.ERROR_HANDLERS
+    )
+    with TestClient(app) as client:
         yield client
 
 
 def expected_lines() -> list:
-    """The events of the run as a browser parses them."""
     return [json.loads(dump(event)) for event in replay_events(finished())]
 
 
-def test_the_list_names_what_can_be_played(client):
+def test_the_list_names_the_recordings(client):
     (entry,) = client.get("/specdemo-traces").json()
     assert (entry["name"], entry["title"], entry["tokens"]) == ("demo", "Demo", 24)
     assert entry["pair"] == {"target": "tiny target", "draft": "tiny draft"}
@@ -66,7 +67,7 @@ def test_a_recording_comes_as_the_events_of_its_run(client):
 def test_an_unknown_recording_is_refused_in_a_sentence(client, name):
     response = client.get(f"/specdemo-traces/{name}")
     assert response.status_code == 404
-    if name != "..%2Fdemo":  # no such address at all
+    if name != "..%2Fdemo":  # an unknown address
         assert response.json() == {"error": "There is no recording of that name; choose one of: demo."}
 
 
@@ -92,19 +93,6 @@ def test_a_bad_file_is_refused_in_a_sentence(client, body, status, words):
     assert set(response.json()) == {"error"} and response.json()["error"].startswith(words)
 
 
-def test_reading_stops_at_the_limit():
-    taken = 0
-
-    async def receive() -> dict:
-        nonlocal taken
-        taken += 1_000_000
-        return {"type": "http.request", "body": b" " * 1_000_000, "more_body": True}
-
-    request = Request({"type": "http", "method": "POST", "headers": []}, receive)
-    body = asyncio.run(own_routes.posted(request, MAX_BYTES))
-    assert MAX_BYTES < len(body) == taken <= MAX_BYTES + 1_000_000
-
-
 def test_at_most_two_files_are_unfolded_at_once(client, monkeypatch):
     lock, together, most = threading.Lock(), 0, 0
     two = threading.Barrier(2, timeout=30)
@@ -115,7 +103,7 @@ def test_at_most_two_files_are_unfolded_at_once(client, monkeypatch):
             together += 1
             most = max(most, together)
         two.wait()
-        time.sleep(0.1)  # for a third to show itself
+        time.sleep(0.1)  # time for a third to start
         with lock:
             together -= 1
         return body
@@ -135,42 +123,12 @@ def test_the_offline_page_is_served_before_the_static_files(client):
     assert client.get("/specdemo-static/stage.js").status_code == 200
 
 
-def posted(*messages: dict, headers: tuple = ()) -> Response:
-    """The reply to a request that arrives in these messages, and then no further."""
-    left = list(messages)
-
-    async def receive() -> dict:
-        return left.pop(0) if left else await asyncio.sleep(3600)
-
-    request = Request({"type": "http", "method": "POST", "headers": headers}, receive)
-    return asyncio.run(asyncio.wait_for(own_routes._unfold(request), 30))
-
-
-def told(response: Response) -> str:
-    """The sentence of a refusal."""
-    return json.loads(response.body)["error"]
-
-
-def test_a_file_that_says_it_is_too_large_is_refused_unread():
-    length = (b"content-length", str(MAX_BYTES + 1).encode())
-    response = posted(headers=(length,))
-    assert response.status_code == 413
-    assert told(response) == "The file is too large; a trace has at most 16,000,000 bytes."
-
-
-def test_the_page_knows_what_is_too_large():
+def test_the_page_has_the_same_size_limit():
     script = (stage.STATIC / "recordings.js").read_text(encoding="utf-8")
     assert f"const MOST_BYTES = {MAX_BYTES:_};" in script
 
 
-def test_a_file_that_trickles_in_is_given_up(monkeypatch):
-    monkeypatch.setattr(own_routes, "READING_S", 0.05)
-    response = posted({"type": "http.request", "body": b"{", "more_body": True})
-    assert response.status_code == 408
-    assert told(response) == "The file took too long to arrive; send it again."
-
-
-def test_only_so_many_files_are_held_and_a_place_comes_free_again(client, monkeypatch):
+def test_the_number_of_held_files_is_limited(client, monkeypatch):
     opened = threading.Event()
     monkeypatch.setattr(own_routes.trace_file, "load", lambda body: opened.wait(30) and finished())
     with ThreadPoolExecutor(own_routes.MAX_UPLOADS) as pool:
@@ -189,28 +147,41 @@ def test_only_so_many_files_are_held_and_a_place_comes_free_again(client, monkey
 
 
 @contextmanager
-def stalled(url: str, count: int, sent: int = 0) -> Iterator[None]:
-    """So many uploads that stop after ``sent`` bytes."""
+def stalled(url: str, count: int, sent: int, length: int = 1_000_000) -> Iterator[list[socket.socket]]:
+    """Yield the connections of ``count`` uploads that stop after ``sent`` bytes."""
     parts = urlsplit(url)
     assert parts.hostname and parts.port
-    head = f"POST /specdemo-traces HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: 1000000\r\n\r\n"
+    head = f"POST /specdemo-traces HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {length}\r\n\r\n"
     with ExitStack() as stack:
-        for _ in range(count):
-            line = stack.enter_context(socket.create_connection((parts.hostname, parts.port)))
+        lines = [
+            stack.enter_context(socket.create_connection((parts.hostname, parts.port))) for _ in range(count)
+        ]
+        for line in lines:
             line.sendall(head.encode() + b"{" * sent)
         time.sleep(0.5)
-        yield
+        yield lines
 
 
-def test_uploads_that_stall_keep_nobody_from_sending_a_file(url):
+def test_an_upload_that_stalls_is_refused_and_a_large_one_is_refused_unread(url, monkeypatch):
+    monkeypatch.setattr(posts, "READING_S", 0.3)
+    late = "The request took too long to arrive; send it again."
+    large = "The file is too large; a trace has at most 16,000,000 bytes."
+    for length, status, sentence in ((1_000_000, 408, late), (MAX_BYTES + 1, 413, large)):
+        with stalled(url, 1, sent=1, length=length) as [line]:
+            reply = HTTPResponse(line)
+            reply.begin()
+            assert (reply.status, json.loads(reply.read())) == (status, {"error": sentence})
+
+
+def test_stalled_uploads_do_not_block_others(url):
     with stalled(url, 3 * own_routes.MAX_UPLOADS, sent=1):
         reply = httpx.post(f"{url}specdemo-traces", content=finished().to_json())
         assert reply.status_code == 200, reply.text
 
 
-def test_of_too_many_bytes_on_their_way_the_largest_body_is_given_up(url, monkeypatch):
+def test_with_too_many_bytes_arriving_the_largest_body_is_given_up(url, monkeypatch):
     body = finished().to_json().encode()
-    monkeypatch.setattr(own_routes, "_arriving", own_routes.Arriving(4 * len(body)))
+    monkeypatch.setattr(own_routes, "_arriving", posts.Arriving(4 * len(body)))
     with stalled(url, 3, sent=2 * len(body)):
         assert httpx.post(f"{url}specdemo-traces", content=body).status_code == 200
 
@@ -220,7 +191,7 @@ def test_a_file_of_many_values_is_refused_before_it_is_parsed(client, values):
     body = b'{"version": [' + values.encode() * 3_000_000 + b"0]}"
     response = client.post("/specdemo-traces", content=body)
     assert response.status_code == 400
-    assert response.json() == {"error": "The request holds too many values; at most 1,000,000 are allowed."}
+    assert response.json() == {"error": "The request has too many values; at most 1,000,000 are allowed."}
 
 
 def test_a_trace_of_numbers_that_are_none_is_refused(client):

@@ -1,9 +1,10 @@
-"""Whose share a job counts to, and what becomes of jobs that nobody reads, on a real server."""
+"""The visitor whose share a job counts towards, and jobs that nobody reads, on a real server."""
 
-import socket
+import asyncio
 import threading
 import uuid
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,10 +21,10 @@ from specdemo.service.service import local_service
 from specdemo.service.shares import Visitor
 from specdemo.ui import streams
 from specdemo.ui.http import visitors
-from specdemo.ui.http.own_routes import with_health
-from specdemo.ui.http.visitors import Loopback, caller_gone, trust_proxies, visitor_of
+from specdemo.ui.http.hosts import require_networks
+from specdemo.ui.http.visitors import Loopback, caller_gone, visitor_of
 from specdemo.ui.page import build_page, launch_options
-from specdemo.ui.serving import SENT_AHEAD, send_little_ahead
+from specdemo.ui.serving import send_little_ahead
 from specdemo.ui.streams import PageJob
 
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
@@ -31,7 +32,7 @@ SHARE = "One job of a kind and 3 in all may wait or run for each address"
 
 
 class Hall:
-    """Jobs that hold the device until the test lets them go."""
+    """Jobs that hold the device until the test releases them."""
 
     def __init__(self) -> None:
         self.service = local_service(lambda name, _progress: name, None, Bounds(max_waiting=8), self._perform)  # type: ignore[arg-type, return-value]
@@ -40,7 +41,6 @@ class Hall:
 
     @property
     def taken(self) -> int:
-        """How many places are."""
         return len(self.service._queue._taken)
 
     def _perform(self, _pair: Any, _request: Any, stop: Any) -> Iterator[Any]:
@@ -51,14 +51,12 @@ class Hall:
 
 @pytest.fixture(scope="module")
 def running_hall() -> Iterator[tuple[Hall, str]]:
-    """The hall, and the address of a page around it that trusts no proxy."""
+    """Yield the hall and the address of a page around it that trusts no proxy."""
     hall = Hall()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(visitors.TRUSTED, "")
         page = build_page(hall.service)
-        _, address, _ = page.launch(
-            prevent_thread_lock=True, quiet=True, **with_health(launch_options(), hall.service)
-        )
+        _, address, _ = page.launch(prevent_thread_lock=True, quiet=True, **launch_options())
         send_little_ahead(page)
         yield hall, address
         hall.open.set()
@@ -67,7 +65,6 @@ def running_hall() -> Iterator[tuple[Hall, str]]:
 
 @pytest.fixture
 def hall(running_hall: tuple[Hall, str]) -> Iterator[Hall]:
-    """The hall with nobody in it."""
     hall, _ = running_hall
     hall.open.clear()
     yield hall
@@ -77,26 +74,25 @@ def hall(running_hall: tuple[Hall, str]) -> Iterator[Hall]:
 
 @pytest.fixture
 def visitor(running_hall: tuple[Hall, str]) -> Iterator[HttpVisitor]:
-    """One visitor with a connection of their own."""
     one = HttpVisitor(running_hall[1])
     yield one
     one.http.close()
 
 
 def called(visitor: HttpVisitor, **headers: str) -> str:
-    """Ask for a run without a session and do not read the answer; where it is to be had."""
+    """Ask for a run without a session; return the address of the answer, unread."""
     body = {"data": visitor.values("run", RUN)}
     reply = visitor.http.post("/gradio_api/call/run", json=body, headers=headers)
     return f"/gradio_api/call/run/{reply.json()['event_id']}"
 
 
-def test_calls_that_nobody_reads_leave_the_others_their_places(hall, visitor):
+def test_unread_calls_leave_room_for_others(hall, visitor):
     unread = [called(visitor, **{"X-Forwarded-For": f"10.0.0.{number}"}) for number in range(25)]
     session = uuid.uuid4().hex
     number = visitor.join("run", RUN, session)
     wait_until(lambda: hall.taken == 2)
-    event, told = visitor.answer(unread[-1])
-    assert event == "error" and told["error"].startswith(SHARE)
+    event, reported = visitor.answer(unread[-1])
+    assert event == "error" and reported["error"].startswith(SHARE)
     hall.open.set()
     assert visitor.outcomes(session, 1)[number]["success"]
 
@@ -115,7 +111,7 @@ def test_a_page_has_one_job_of_a_kind(hall, visitor):
     assert refused["output"]["error"].startswith(SHARE.replace("address", "page"))
 
 
-def test_jobs_that_nobody_begins_to_read_end_whether_or_not_they_have_begun(hall, visitor, monkeypatch):
+def test_unread_jobs_end_whether_or_not_they_have_begun(hall, visitor, monkeypatch):
     monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     monkeypatch.setattr("specdemo.service.queue.POLL_S", 0.1)
     sessions = [uuid.uuid4().hex for _ in range(4)]
@@ -138,7 +134,7 @@ def test_a_job_that_is_read_stays(hall, visitor, monkeypatch):
     closing.join()
 
 
-def test_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
+def test_a_visitor_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
     monkeypatch.setattr(streams, "UNREAD_S", 0.4)
     monkeypatch.setattr(hall, "payload", "x" * 20_000)
     session = uuid.uuid4().hex
@@ -150,34 +146,15 @@ def test_who_stops_reading_loses_the_device_soon(hall, visitor, monkeypatch):
         wait_until(lambda: hall.taken == 0)
 
 
-def test_a_connection_takes_little_that_nobody_reads():
-    class Server:
-        def __init__(self, listener: socket.socket):
-            self.server = self
-            self.servers = [self]
-            self.sockets = [listener]
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        send_little_ahead(Server(listener))  # type: ignore[arg-type]
-        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
-            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) <= 2 * SENT_AHEAD
-            accepted.setblocking(False)
-            sent = 0
-            with pytest.raises(BlockingIOError):
-                while sent < 20 * SENT_AHEAD:
-                    sent += accepted.send(b"x" * 2**16)
-            assert sent < 6 * SENT_AHEAD, "its own buffer and the reader's"
-
-
 class Messages:
-    """What waits to be fetched, on a clock of its own."""
+    """The unread messages of a job, on a clock of their own."""
 
     def __init__(self) -> None:
         self.unread, self.now = 2, 0.0
         self.job = PageJob(Visitor(""), lambda: False, lambda: self.unread, lambda: self.now)
 
     def after(self, seconds: float, fetched: int = 0) -> bool:
-        """Whether the reader is gone so much later, one update more told."""
+        """Return whether the job ends after so many more seconds and one more update."""
         self.now += seconds
         self.unread = max(0, self.unread - fetched) + 1
         try:
@@ -186,7 +163,7 @@ class Messages:
             return True
 
 
-def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
+def test_a_job_ends_after_ten_seconds_without_a_reader():
     never_there = Messages()
     assert [never_there.after(1.0) for _ in range(12)].index(True) in (10, 11)
     slow_job, stopped = Messages(), Messages()
@@ -199,7 +176,7 @@ def test_a_reader_is_gone_when_nothing_was_fetched_for_ten_seconds():
     assert streams.FRESH < 5
 
 
-def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
+def test_a_visitor_is_identified_by_session_or_address(monkeypatch):
     assert visitor_of(request_from("10.0.0.1", "abc")) == Visitor("10.0.0.1", "abc")
     assert visitor_of(request_from("10.0.0.1", None)) == Visitor("10.0.0.1")
     assert visitor_of(request_from(None, None)) == Visitor("")
@@ -212,14 +189,14 @@ def test_a_visitor_is_known_by_the_session_or_else_by_the_address(monkeypatch):
 
 
 async def told_client(scope: Any, receive: Any, send: Any) -> None:
-    """An app that replies with its caller's address and the header that would go with a call to itself."""
+    """An app that replies with its caller's address and the header for calls to itself."""
     headers = dict(scope["headers"])
     body = f"{scope['client'][0]}|{headers[b'x-specdemo-caller'].decode()}".encode()
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": body})
 
 
-def test_what_the_server_asks_of_itself_comes_from_its_caller():
+def test_a_request_to_itself_belongs_to_its_caller():
     app = Loopback(told_client)
     outside, server = (TestClient(app, client=(address, 1)) for address in ("10.0.0.7", "127.0.0.1"))
     address, _, signed = outside.get("/").text.partition("|")
@@ -242,18 +219,41 @@ def test_what_the_server_asks_of_itself_comes_from_its_caller():
         ("127.0.0.1, 10.0.0.0/8", "10.1.2.3", "9.9.9.9"),
     ],
 )
-def test_forwarded_addresses_count_from_the_proxies_the_host_names(monkeypatch, trusted, peer, client):
-    monkeypatch.setenv(visitors.TRUSTED, "127.0.0.1")
-    trust_proxies(trusted)
+def test_forwarded_addresses_count_only_from_trusted_proxies(monkeypatch, trusted, peer, client):
+    monkeypatch.setenv(visitors.TRUSTED, trusted)
     config = uvicorn.Config(Loopback(told_client))
     config.load()
     asking = TestClient(config.loaded_app, client=(peer, 1))
-    # Whatever the visitor had put there stands before what the proxy added.
+    # The visitor's own value precedes the one that the proxy added.
     assert asking.get("/", headers={"X-Forwarded-For": "8.8.8.8, 9.9.9.9"}).text.startswith(f"{client}|")
 
 
 @pytest.mark.parametrize("wrong", ["*", "localhost", "127.0.0.1 10.0.0.1", "10.0.0.1/8", "127.0.0.1:80"])
-def test_a_proxy_that_is_no_address_is_refused(monkeypatch, wrong):
-    monkeypatch.setenv(visitors.TRUSTED, "")
+def test_a_wrong_proxy_address_is_refused(wrong):
     with pytest.raises(UserError, match=r"^--trust-proxy takes addresses and networks .* is neither\.$"):
-        trust_proxies(f"127.0.0.1,{wrong}")
+        require_networks(f"127.0.0.1,{wrong}")
+
+
+def test_an_idle_session_is_forgotten_and_a_busy_one_is_kept(monkeypatch):
+    monkeypatch.setattr(visitors, "LOOK_S", 0.01)
+    monkeypatch.setattr(visitors, "KEPT_S", 0.02)
+    sessions = ("idle", "busy")
+    queue = SimpleNamespace(
+        pending_messages_per_session=dict.fromkeys(sessions, "a run"),
+        pending_event_ids_session={name: {name} for name in sessions},
+        event_ids_to_events={"1": SimpleNamespace(session_hash="busy")},
+    )
+    states = SimpleNamespace(
+        session_data=dict.fromkeys(sessions, "values"), time_last_used=dict.fromkeys(sessions, 0)
+    )
+
+    async def look() -> None:
+        page = SimpleNamespace(_queue=queue, state_holder=states)
+        task = asyncio.create_task(visitors.forget_idle_sessions(page))
+        await asyncio.sleep(0.2)
+        assert not task.done()
+        task.cancel()
+
+    asyncio.run(look())
+    kept = (queue.pending_messages_per_session, queue.pending_event_ids_session, *vars(states).values())
+    assert [set(one) for one in kept] == [{"busy"}] * 4

@@ -2,53 +2,51 @@
 
 import json
 
-import pytest
 from helpers.visitor import assert_figures, open_round, press, run_to_end, saved
 from helpers.watched_runs import undrafted, watched_events
 
 from specdemo.records.trace_file import load
 
 
-@pytest.fixture
-def llama():
-    return watched_events("llama-models.json", "llama-ngram-text-code")
-
-
 def speculative(events):
     return [event["round"] for event in events if event["type"] == "round" and event["lane"] == "speculative"]
 
 
-def test_rounds_of_llama_cpp_are_coloured_and_rejected_tokens_are_marked(open_page, service, llama):
-    service.replayed = llama
+def test_a_run_of_llama_cpp_marks_rejected_tokens_and_is_saved_as_a_trace(open_page, service, tmp_path):
+    llama = service.replayed = watched_events("llama-models.json", "llama-ngram-text-code")
     page = open_page()
     run_to_end(page)
     rounds = speculative(llama)
-    refused = sum(token["status"] == "discarded" for round_ in rounds for token in round_["drafted"])
+    rejected = sum(token["status"] == "discarded" for round_ in rounds for token in round_["drafted"])
     kept = sum(token["status"] == "accepted" for round_ in rounds for token in round_["drafted"])
     lane = "[data-lane=speculative]"
-    assert page.locator(f"{lane} .sd-token[data-status=discarded]").count() == refused > 0
+    assert page.locator(f"{lane} .sd-token[data-status=discarded]").count() == rejected > 0
     assert page.locator(f"{lane} .sd-token[data-status=accepted]").count() == kept > 0
     page.check("[data-role=show-discards]")
     assert set(page.locator(f"{lane} .sd-token[data-status=discarded]").all_inner_texts()) == {"▢"}
     assert_figures(page, llama[-1]["totals"])
-    silent = page.inner_text("[data-role=arithmetic]")
-    assert "rejected tokens (▢)" in silent and "there is no race" not in silent
+    unknown = page.inner_text("[data-role=arithmetic]")
+    assert "rejected tokens (▢)" in unknown and "there is no race" not in unknown
 
-
-def test_an_opened_round_says_what_is_not_reported(open_page, service, llama):
-    service.replayed = llama
-    page = open_page()
-    run_to_end(page)
-    rounds = speculative(llama)
-    place = next(
-        index for index, round_ in enumerate(rounds) if any(t["rejected"] for t in round_["drafted"])
-    )
-    open_round(page, place, len(rounds))
+    index = next(number for number, one in enumerate(rounds) if any(t["rejected"] for t in one["drafted"]))
+    open_round(page, index, len(rounds))
     title = page.inner_text("[data-role=microscope-title]")
     assert title.endswith("ms in all.") and "Rule" not in title
     cards = page.inner_text("[data-role=microscope-cards]")
     assert "The server does not report which token it was" in cards
     assert "null" not in cards and "NaN" not in cards and "undefined" not in cards
+    page.keyboard.press("Escape")
+
+    file = saved(page, "save-trace", tmp_path)
+    run = load(file.read_bytes())
+    assert run.watched is not None and run.watched.server == "lab"
+    shown = json.loads(file.read_text(encoding="utf-8"))["totals"]
+    names = ("tau", "alpha_compared", "tokens")
+    assert {name: run.totals[name] for name in names} == {name: shown[name] for name in names}
+    page.set_input_files("[data-role=trace-file]", str(file))
+    page.wait_for_selector("[data-lane=speculative] .sd-token")
+    press(page, "to-end")
+    assert_figures(page, llama[-1]["totals"])
 
 
 def test_the_targets_own_alternatives_of_vllm_are_shown(open_page, service):
@@ -87,20 +85,3 @@ def test_without_rounds_there_is_text_and_no_figure_of_rounds(open_page, service
     assert "does not report its rounds" in page.inner_text("[data-role=arithmetic]")
     open_round(page, 0, len(speculative(events)))
     assert page.inner_text("[data-role=microscope-title]").startswith("Piece 1 of the text.")
-
-
-def test_a_watched_run_is_kept_as_a_trace_that_plays_again(open_page, service, llama, tmp_path):
-    service.replayed = llama
-    page = open_page()
-    run_to_end(page)
-    file = saved(page, "save-trace", tmp_path)
-    run = load(file.read_bytes())
-    assert run.watched is not None and run.watched.server == "lab"
-    shown = json.loads(file.read_text(encoding="utf-8"))["totals"]
-    assert {name: run.totals[name] for name in ("tau", "alpha_compared", "tokens")} == {
-        name: shown[name] for name in ("tau", "alpha_compared", "tokens")
-    }
-    page.set_input_files("[data-role=trace-file]", str(file))
-    page.wait_for_selector("[data-lane=speculative] .sd-token")
-    press(page, "to-end")
-    assert_figures(page, llama[-1]["totals"])

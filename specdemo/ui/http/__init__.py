@@ -1,1 +1,1 @@
-"""The door: which requests come in, and what is served beside the page itself."""
+"""The guard in front of the server, and the page's own routes."""

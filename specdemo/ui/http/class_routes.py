@@ -1,27 +1,26 @@
-"""Routes of classes: the teacher's page posts what it shows, students' pages read it, answer and draft.
+"""The routes of classes: the teacher's page posts what it shows, students' pages read it, answer and draft.
 
 Students need no Gradio session, no queue position and no thread of the server.
 """
 
 import csv
 import io
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import cache, partial
 from string import Template
 from typing import Any
 from urllib.parse import urlsplit
 
 import segno
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 
 from specdemo.charts.palette import css_variables
 from specdemo.classroom.games import Judge
-from specdemo.classroom.room import OtherWindowError, Room, UnknownRunError
-from specdemo.classroom.rooms import NoClassError, Rooms
-from specdemo.classroom.students import TooOftenError
+from specdemo.classroom.room import Room
+from specdemo.classroom.rooms import Rooms
 from specdemo.records.limits import UserError, show
 from specdemo.records.trace import dump
 from specdemo.service.jobs import JobKind
@@ -31,43 +30,41 @@ from specdemo.service.shares import Visitor
 from specdemo.ui import stage
 from specdemo.ui.component import DRESS, inline_json, static_text
 from specdemo.ui.component import PREFIX as STATIC
-from specdemo.ui.http.gradio_requests import object_in
-from specdemo.ui.http.own_routes import checked_beside, json_reply, posted, refusal, with_routes
+from specdemo.ui.http.posts import checked_beside, json_reply, object_in, posted
 
 PREFIX = "specdemo-class"
 SECRET = "x-class-secret"
 MAX_TEACHER_BYTES = 1_000_000
-"""Size of one post of the teacher's page, which sends a long run in parts."""
+"""The size of one post of the teacher's page, which sends a long run in parts."""
 MAX_TEACHER_VALUES = 60_000
 """JSON values in one post; a part of a run has half as many."""
 MAX_STUDENT_BYTES = 4_000
 MAX_ADDRESS_CHARS = 300
 NO_ADDRESS = "address must be the page's address, as the browser shows it."
 PART = 2**16
-"""Bytes that are handed to a connection at once."""
+"""The number of bytes handed to a connection at once."""
 SHEETS = (*stage.STAGE_SHEETS, "learn", "class", "class-student")
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-Answer = Callable[[Request, Room], Awaitable[Response]]
-StudentAnswer = Callable[[Request, Room, str, dict[str, Any]], Awaitable[Response]]
-"""Takes the student's token and the rest of what the student posted."""
 
 
-class TooLargeError(UserError):
-    """A post has too many bytes."""
-
-
-_STATUS = {
-    TooLargeError: 413,
-    NoClassError: 404,
-    TooOftenError: 429,
-    UnknownRunError: 409,
-    OtherWindowError: 409,
-}
-
-
-def with_class(options: Mapping[str, Any], rooms: Rooms) -> dict[str, Any]:
-    """Return ``options`` of ``launch()`` with the routes to these classes."""
-    return with_routes(options, ClassRoutes(rooms).routes())
+def class_routes(rooms: Rooms) -> list[Route]:
+    """Return the routes to the classes of one server; paths with a code are about that class."""
+    at = f"/{PREFIX}/{{code}}"
+    endpoints: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+        ("POST", f"/{PREFIX}", _open),
+        ("POST", f"{at}/join", _join),
+        ("GET", f"{at}/events", _events),
+        ("GET", f"{at}/news", _news),
+        ("POST", f"{at}/answer", _answer),
+        ("GET", f"{at}/own", _own),
+        ("POST", f"{at}/draft", _draft),
+        ("POST", f"{at}/teach", _teach),
+        ("GET", f"{at}/game", _game),
+        ("GET", f"{at}/summary", _summary),
+        ("POST", f"{at}/end", _end),
+    )
+    routes = [Route(path, partial(answer, rooms), methods=[method]) for method, path, answer in endpoints]
+    return [*routes, Route(f"/{PREFIX}", _page), Route(at, _page)]
 
 
 def judge_with(service: EventSource, address: str, code: str) -> Judge:
@@ -85,7 +82,7 @@ def judge_with(service: EventSource, address: str, code: str) -> Judge:
 
 @cache
 def student_page(root: str) -> str:
-    """Return the students' page: the stage without Gradio, the lessons to read, and what the class is asked.
+    """Return the students' page: the stage without Gradio, the lessons and the class's questions.
 
     Args:
         root: The relative path to the live page, such as ``../``: a proxy may serve both under any path.
@@ -103,124 +100,74 @@ def student_page(root: str) -> str:
     )
 
 
-class ClassRoutes:
-    """The routes to one server's classes."""
-
-    def __init__(self, rooms: Rooms) -> None:
-        self._rooms = rooms
-
-    def routes(self) -> list[BaseRoute]:
-        """Return all routes; paths with a code are about that class."""
-        at = f"/{PREFIX}/{{code}}"
-        return [
-            Route(f"/{PREFIX}", self._open, methods=["POST"]),
-            Route(f"/{PREFIX}", _page),
-            Route(at, _page),
-            Route(f"{at}/join", self._of_student(self._join), methods=["POST"]),
-            Route(f"{at}/events", self._of_class(_events)),
-            Route(f"{at}/news", self._of_class(_news)),
-            Route(f"{at}/answer", self._of_student(_answer), methods=["POST"]),
-            Route(f"{at}/own", self._of_class(_own)),
-            Route(f"{at}/draft", self._of_student(_draft), methods=["POST"]),
-            Route(f"{at}/teach", self._of_class(_teach), methods=["POST"]),
-            Route(f"{at}/game", self._of_class(_game)),
-            Route(f"{at}/summary", self._of_class(_summary)),
-            Route(f"{at}/end", self._of_class(self._end), methods=["POST"]),
-        ]
-
-    def _of_class(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint for the teacher's page, or for a student's that reads."""
-
-        async def endpoint(request: Request) -> Response:
-            token = request.headers.get(SECRET) or request.query_params.get("student", "")
-            return await _refusing(lambda: answer(request, self._find(request, token)))
-
-        return endpoint
-
-    def _of_student(self, answer: StudentAnswer) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint for a student's post, which has the token in its body."""
-
-        async def taken(request: Request) -> Response:
-            content = await _content(request, MAX_STUDENT_BYTES)
-            student = content.pop("student", "")
-            token = student if isinstance(student, str) else ""
-            return await answer(request, self._find(request, token), token, content)
-
-        async def endpoint(request: Request) -> Response:
-            return await _refusing(lambda: taken(request))
-
-        return endpoint
-
-    def _find(self, request: Request, token: str) -> Room:
-        return self._rooms.find(request.path_params["code"], _address(request), token)
-
-    async def _open(self, request: Request) -> Response:
-        async def opened() -> Response:
-            base = _base(await _content(request, MAX_STUDENT_BYTES))
-            room = self._rooms.open(_address(request))
-            link = f"{base}{PREFIX}/{room.code}"
-            # segno picks the highest error correction that fits the size: the last row has to read it.
-            qr = segno.make(link, micro=False).svg_data_uri(border=2, scale=8)
-            return json_reply({"code": room.code, "secret": room.secret, "link": link, "qr": qr})
-
-        return await _refusing(opened)
-
-    async def _join(self, request: Request, room: Room, student: str, _content: dict[str, Any]) -> Response:
-        """Add a student, unless the token shows that they joined before."""
-        if not room.students.knows(student):
-            student = self._rooms.join(room, _address(request))
-        return json_reply({"student": student, **room.known_of(student)})
-
-    async def _end(self, request: Request, room: Room) -> Response:
-        _require_teacher(request, room)
-        self._rooms.end(room)
-        return json_reply({})
+async def _open(rooms: Rooms, request: Request) -> Response:
+    base = _base(await _content(request, MAX_STUDENT_BYTES))
+    room = rooms.open(_address(request))
+    link = f"{base}{PREFIX}/{room.code}"
+    # segno picks the highest error correction that fits the size: the last row must be able to read it.
+    qr = segno.make(link, micro=False).svg_data_uri(border=2, scale=8)
+    return json_reply({"code": room.code, "secret": room.secret, "link": link, "qr": qr})
 
 
-async def _teach(request: Request, room: Room) -> Response:
-    _require_teacher(request, room)
-    return json_reply(room.take(await _content(request, MAX_TEACHER_BYTES)))
+async def _join(rooms: Rooms, request: Request) -> Response:
+    """Add a student, unless the token shows that they joined before."""
+    room, student, _ = await _posted_by_student(rooms, request)
+    if not room.students.knows(student):
+        student = rooms.join(room, _address(request))
+    return json_reply({"student": student, **room.known_of(student)})
 
 
-async def _answer(_request: Request, room: Room, student: str, content: dict[str, Any]) -> Response:
+async def _answer(rooms: Rooms, request: Request) -> Response:
+    room, student, content = await _posted_by_student(rooms, request)
     room.answer(student, content)
     return json_reply({})
 
 
-async def _draft(_request: Request, room: Room, student: str, content: dict[str, Any]) -> Response:
+async def _draft(rooms: Rooms, request: Request) -> Response:
+    room, student, content = await _posted_by_student(rooms, request)
     room.draft(student, content)
     return json_reply({})
 
 
-async def _own(request: Request, room: Room) -> Response:
+async def _own(rooms: Rooms, request: Request) -> Response:
     """Reply with the verdict on a student's own draft."""
-    token, game = _student(request, room), room.games.current
-    return json_reply(game.verdict_of(token) if game else None)
-
-
-async def _game(request: Request, room: Room) -> Response:
-    """Reply to the teacher's page with what everybody sees of the current game."""
-    _require_teacher(request, room)
+    room, student = _read_by_student(rooms, request)
     game = room.games.current
+    return json_reply(game.verdict_of(student) if game else None)
+
+
+async def _teach(rooms: Rooms, request: Request) -> Response:
+    room = _of_teacher(rooms, request)
+    return json_reply(room.take(await _content(request, MAX_TEACHER_BYTES)))
+
+
+async def _game(rooms: Rooms, request: Request) -> Response:
+    """Reply to the teacher's page with what everybody sees of the current game."""
+    game = _of_teacher(rooms, request).games.current
     return json_reply(game.for_students() if game else None)
 
 
-async def _summary(request: Request, room: Room) -> Response:
-    _require_teacher(request, room)
-    summary = room.summary()
+async def _summary(rooms: Rooms, request: Request) -> Response:
+    summary = _of_teacher(rooms, request).summary()
     if request.query_params.get("as") != "csv":
         return json_reply(summary)
     return Response(_table(summary), media_type="text/csv; charset=utf-8", headers=stage.REVALIDATE)
 
 
-async def _events(request: Request, room: Room) -> Response:
+async def _end(rooms: Rooms, request: Request) -> Response:
+    rooms.end(_of_teacher(rooms, request))
+    return json_reply({})
+
+
+async def _events(rooms: Rooms, request: Request) -> Response:
     """Reply with server-sent events: the messages after the last one that the page has seen."""
-    token, after = _student(request, room), _after(request)
+    room, student = _read_by_student(rooms, request)
+    after = _after(request)
 
     async def lines() -> AsyncIterator[bytes]:
         yield b'data: {"type":"here"}\n\n'  # The page must know at once that streams get through.
         try:
-            async for new in room.stream(token, after):
+            async for new in room.stream(student, after):
                 for part in _parts(b"".join(frame.event for frame in new) or b": here\n\n"):
                     yield part
         except UserError as error:
@@ -229,9 +176,10 @@ async def _events(request: Request, room: Room) -> Response:
     return StreamingResponse(lines(), media_type="text/event-stream", headers=_STREAM_HEADERS)
 
 
-async def _news(request: Request, room: Room) -> Response:
+async def _news(rooms: Rooms, request: Request) -> Response:
     """Reply with the messages after the last one that the page has seen, as NDJSON."""
-    new = await room.poll(_student(request, room), _after(request))
+    room, student = _read_by_student(rooms, request)
+    new = await room.poll(student, _after(request))
 
     async def lines() -> AsyncIterator[bytes]:
         for frame in new:
@@ -266,37 +214,42 @@ def _table(summary: Mapping[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula."""
+    """Return the text so that no spreadsheet runs it as a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
-async def _refusing(answer: Callable[[], Awaitable[Response]]) -> Response:
-    """Return the answer, or a refusal with the status of the error that it raised."""
-    try:
-        return await answer()
-    except UserError as error:
-        return refusal(_STATUS.get(type(error), 400), error)
-    except ClientDisconnect:
-        return Response(status_code=400)
-    except TimeoutError:
-        return refusal(408, UserError("The request took too long to arrive; send it again."))
+def _find(rooms: Rooms, request: Request, token: str) -> Room:
+    return rooms.find(request.path_params["code"], _address(request), token)
+
+
+def _of_teacher(rooms: Rooms, request: Request) -> Room:
+    """Return the class; raise ``UserError`` unless its teacher's page asks."""
+    secret = request.headers.get(SECRET, "")
+    room = _find(rooms, request, secret)
+    room.require_teacher(secret)
+    return room
+
+
+def _read_by_student(rooms: Rooms, request: Request) -> tuple[Room, str]:
+    """Return the class and the student who reads it, whose token is in the address."""
+    student = request.query_params.get("student", "")
+    room = _find(rooms, request, student)
+    room.students.require_known(student)
+    return room, student
+
+
+async def _posted_by_student(rooms: Rooms, request: Request) -> tuple[Room, str, dict[str, Any]]:
+    """Return the class, the student's token, which is in the body, and the rest of the body."""
+    content = await _content(request, MAX_STUDENT_BYTES)
+    token = content.pop("student", "")
+    student = token if isinstance(token, str) else ""
+    return _find(rooms, request, student), student, content
 
 
 async def _content(request: Request, max_bytes: int) -> dict[str, Any]:
-    body = await posted(request, max_bytes)
-    if len(body) > max_bytes:
-        raise TooLargeError(f"The request is too large; at most {max_bytes:,} bytes are accepted.")
+    too_large = f"The request is too large; at most {max_bytes:,} bytes are accepted."
+    body = await posted(request, max_bytes, too_large)
     return await checked_beside(body, lambda content: object_in(content, MAX_TEACHER_VALUES))
-
-
-def _require_teacher(request: Request, room: Room) -> None:
-    room.require_teacher(request.headers.get(SECRET, ""))
-
-
-def _student(request: Request, room: Room) -> str:
-    token = request.query_params.get("student", "")
-    room.students.require_known(token)
-    return token
 
 
 def _after(request: Request) -> int:

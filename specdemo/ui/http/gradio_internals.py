@@ -1,6 +1,6 @@
-"""The private parts of Gradio that the page needs; nothing else uses any.
+"""The private parts of Gradio that the page needs; no other module uses any.
 
-Check these after an update of Gradio: each says why it is needed and which public feature would replace it.
+Check them after an update of Gradio: each names its purpose and the public feature that would replace it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,29 +8,29 @@ from typing import Any
 
 import gradio as gr
 
-# A function of the page; for annotations, as its type is exported nowhere.
+# A function of the page; for annotations, because Gradio exports its type nowhere.
 from gradio.block_function import BlockFunction as BlockFunction
 from gradio.context import LocalContext
 
-# What an event of a component returns; for annotations as well.
+# The result of a component's event; for annotations as well.
 from gradio.events import Dependency as Dependency
 from gradio.utils import get_function_description
 
-# Whether Gradio would fetch a posted value as a file before it calls a function; turning files off would do.
+# Whether Gradio would fetch a posted value as a file before calling a function; an option would do.
 from gradio_client.utils import is_file_obj as is_file_obj
 from starlette.types import Scope
-from uvicorn.config import HTTP_PROTOCOLS
+from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 
 
 def page_of(scope: Scope) -> gr.Blocks:
-    """Return the page that the app of a request serves; an app of our own would know it."""
+    """Return the page that a request's app serves; our own app would have it as an attribute."""
     return scope["app"].get_blocks()
 
 
 def functions(page: gr.Blocks) -> Mapping[int, BlockFunction]:
     """Return the functions of the page, by the numbers that the browser uses.
 
-    Requests are checked before Gradio fails on them; a validation by Gradio itself would do.
+    They serve to check requests before Gradio fails on them; validation by Gradio itself would do.
     """
     return page.fns
 
@@ -41,12 +41,12 @@ def page_names(page: gr.Blocks) -> Mapping[str, Any]:
 
 
 def public_endpoints(page: gr.Blocks) -> Mapping[str, Any]:
-    """Return the contents of Gradio's route ``info`` by endpoint; a documented method would do."""
+    """Return the content of Gradio's route ``info`` by endpoint; a documented method would do."""
     return page.get_api_info()["named_endpoints"]
 
 
 def is_pending(page: gr.Blocks, event: str) -> bool:
-    """Return whether the queue still has an event or its answer, which it forgets after delivery.
+    """Return whether the queue has an event or its answer, which it forgets after delivery.
 
     Gradio never answers a request for another one; a 404 would do.
     """
@@ -54,10 +54,10 @@ def is_pending(page: gr.Blocks, event: str) -> bool:
 
 
 def idle_sessions(page: gr.Blocks) -> set[str]:
-    """Return the sessions that the queue keeps something for although none of their events is under way.
+    """Return the sessions that have data in the queue but no running event.
 
-    Call it on the event loop. With ``forget_session`` it bounds what is kept for sessions that never fetch
-    it; a time limit of Gradio's own would do.
+    Call it on the event loop. With ``forget_session`` it limits the data of sessions that never fetch it; a
+    time limit in Gradio would do.
     """
     queue = page._queue
     kept = {*queue.pending_messages_per_session, *queue.pending_event_ids_session}
@@ -65,7 +65,7 @@ def idle_sessions(page: gr.Blocks) -> set[str]:
 
 
 def forget_session(page: gr.Blocks, session: str) -> None:
-    """Drop a session's messages and the values that its page showed last, a whole run each."""
+    """Drop a session's messages and the last values of its page, a whole run each."""
     page._queue.pending_messages_per_session.pop(session, None)
     page._queue.pending_event_ids_session.pop(session, None)
     page.state_holder.session_data.pop(session, None)
@@ -73,19 +73,18 @@ def forget_session(page: gr.Blocks, session: str) -> None:
 
 
 def current_event() -> str | None:
-    """Return the id of the event that is handled on this thread; None outside of one.
+    """Return the id of the event that this thread handles, or None.
 
-    Gradio names the session of an event that came without one by this id; ``gr.Request`` saying that it came
-    without would do.
+    Gradio gives an event without a session this id as its session; no session in ``gr.Request`` would do.
     """
     return LocalContext.event_id.get(None)
 
 
 def unread_messages() -> Callable[[], int]:
-    """Return a function that counts the unfetched messages of the event that Gradio begins to handle.
+    """Return a function that counts the unfetched messages of the current event.
 
-    Call it on the thread that handles the event. A callback for a reader who left, or a limit on what is kept
-    for one, would do.
+    Call it on the thread that handles the event. A callback when a reader leaves, or a limit on unfetched
+    messages, would do.
     """
     page, event_id = LocalContext.blocks.get(None), current_event()
     event = page and event_id and page._queue.event_ids_to_events.get(event_id)
@@ -102,32 +101,32 @@ def listening_sockets(page: gr.Blocks) -> Sequence[Any]:
 def describe_values(
     page: gr.Blocks, endpoint: Callable[..., Any], added: Mapping[str, Any], result: str
 ) -> None:
-    """Have the API page show what the docstring of a ``gr.api`` endpoint says of its arguments.
+    """Have the API page show the descriptions of arguments in the docstring of a ``gr.api`` endpoint.
 
-    Gradio uses it for tools only; ``gr.api`` doing so itself would do.
+    Gradio uses them for tools only; ``gr.api`` doing the same would do.
 
     Args:
-        page: Has the endpoint.
+        page: The page with the endpoint.
         endpoint: The function; its first argument is the request, which is not shown.
-        added: What ``gr.api`` returned for it.
-        result: What it returns, in a word.
+        added: The dependency that ``gr.api`` returned.
+        result: A word for the return value.
     """
-    _request, *meanings = get_function_description(endpoint)[1].values()
-    for place, meaning in zip(added["inputs"] + added["outputs"], [*meanings, result], strict=True):
-        value: Any = page.blocks[place]
-        value.label = meaning
+    _request, *descriptions = get_function_description(endpoint)[1].values()
+    for block, label in zip(added["inputs"] + added["outputs"], [*descriptions, result], strict=True):
+        value: Any = page.blocks[block]
+        value.label = label
 
 
 def serves_tools(page: gr.Blocks) -> bool:
-    """Return whether the page was launched as an MCP server as well."""
+    """Return whether the page was launched with an MCP server."""
     return page.mcp_server
 
 
 def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]) -> None:
-    """Serve one endpoint of a page launched with MCP as a tool, its results written by ``written``.
+    """Serve one endpoint of a page launched with MCP as a tool, with results converted by ``written``.
 
-    Gradio makes a tool of every public endpoint and writes results as Python does; a choice of tools, and
-    results as JSON, would do. To be called before the first request.
+    Gradio makes every public endpoint a tool and writes results as Python literals; a choice of tools, and
+    JSON results, would do. Call it before the first request.
     """
     server: Any = page.mcp_server_obj
     server.tool_to_endpoint = {
@@ -138,10 +137,11 @@ def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]
     ]
 
 
-def parse_requests_in_python() -> None:
-    """Have uvicorn, which Gradio starts as it comes, read requests by h11 whatever else is installed.
+def pass_all_requests_to_the_guard() -> None:
+    """Have uvicorn, which Gradio starts with its defaults, parse requests with h11 and without WebSockets.
 
-    Where another package has brought httptools it would take that, which answers some malformed requests by
-    itself, past the guard.
+    httptools and the WebSocket libraries answer some odd requests themselves, past the guard. Options of
+    ``launch()`` would do.
     """
     HTTP_PROTOCOLS["auto"] = HTTP_PROTOCOLS["h11"]
+    WS_PROTOCOLS["auto"] = WS_PROTOCOLS["none"]

@@ -1,7 +1,7 @@
 """The names that the page answers to, and the sites whose pages may call it.
 
-They stop browsers that were lured here: DNS rebinding shows in ``Host``, another site's page in ``Origin``.
-Starlette's ``TrustedHostMiddleware`` knows neither addresses, nor forwarded names, nor origins.
+They protect lured browsers: DNS rebinding shows in ``Host``, another site's page in ``Origin``. Starlette's
+``TrustedHostMiddleware`` supports neither IP addresses, nor forwarded names, nor origins.
 """
 
 import ipaddress
@@ -27,36 +27,36 @@ class Hosts:
     """Names in lower case; ``*.x`` stands for all below x, ``*`` for any.
 
     Attributes:
-        names: The page's names; it answers to any IP address as well.
-        callers: The sites whose pages may call it, besides its own.
+        names: The page's names; it also answers to any IP address.
+        callers: The other sites whose pages may call it.
     """
 
     names: frozenset[str] = frozenset()
     callers: frozenset[str] = frozenset()
 
-    def answer_to(self, name: str) -> bool:
-        """Return whether the page answers to this name; it does to any address, which no site can own."""
+    def answers_to(self, name: str) -> bool:
+        """Return whether the page answers to this name, or IP address, which DNS rebinding cannot fake."""
         return _is_address(name) or _among(name, self.names)
 
-    def admit(self, origin: str, asked: Collection[str]) -> bool:
-        """Return whether a page of this origin may call us by one of these names."""
+    def admits(self, origin: str, asked: Collection[str]) -> bool:
+        """Return whether a page of this origin may call this page by these names."""
         scheme, _, host = origin.partition("://")
         name = name_in(host) if scheme in ("http", "https") else None
         if name is None:
             return False
-        near = name in LOOPBACK and not LOOPBACK.isdisjoint(asked)
-        return near or name in asked or _among(name, self.callers)
+        on_this_machine = name in LOOPBACK and not LOOPBACK.isdisjoint(asked)
+        return on_this_machine or name in asked or _among(name, self.callers)
 
 
 def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str = "") -> Hosts:
     """Return the names of the page: this machine's, a Space's, those of a proxy.
 
-    A proxy that shows the page under a path decides under which names, unless the host names them.
+    A proxy that shows the page under a path checks the names itself, unless the host lists them.
 
     Args:
-        allowed: Further names that the host gives.
-        root_path: Path or address under which a proxy shows the page.
-        listening: The name of what the server listens on, under which Gradio calls itself.
+        allowed: Further names that the host lists.
+        root_path: The path or address under which a proxy shows the page.
+        listening: The host name that the server listens on; Gradio calls itself by it.
     """
     own = socket.gethostname().lower()
     callers = set(allowed)
@@ -77,7 +77,7 @@ def parse_names(text: str) -> tuple[str, ...]:
     """Return names that are separated by commas.
 
     Raises:
-        UserError: One of them is no name.
+        UserError: One of them is not a host name.
     """
     names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
     for name in names:
@@ -89,7 +89,7 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def name_in(host: str) -> str | None:
-    """Return the name before the port, in lower case; None if no browser would send it."""
+    """Return the name before the port, in lower case, or None if it is not one that a browser would send."""
     if not _HOST.fullmatch(host):
         return None
     try:
@@ -113,10 +113,10 @@ def _is_address(name: str) -> bool:
 
 
 def require_networks(addresses: str) -> None:
-    """Check the proxies to trust: addresses or networks, joined by commas.
+    """Check the proxies to trust: addresses or networks, separated by commas.
 
     Raises:
-        UserError: One is neither.
+        UserError: One is neither an address nor a network.
     """
     for address in filter(None, addresses.split(",")):
         try:

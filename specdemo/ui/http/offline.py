@@ -1,6 +1,6 @@
 """The page that replays a run without server or network: one HTML file with the stage, its style and modules.
 
-The run is NDJSON in a script element that no browser executes; the live page fills it in and saves the file.
+The run is NDJSON in a script element that no browser executes; the live page inserts it and saves the file.
 """
 
 import re
@@ -61,10 +61,10 @@ mountOffline({
 
 
 def player_page(events: str = "") -> str:
-    """Return the page.
+    """Return the page as HTML.
 
     Args:
-        events: NDJSON of a run, as ``replay_lines`` returns it; without it the page waits to be filled.
+        events: The NDJSON of a run, as ``replay_lines`` returns it; the live page can insert it later.
     """
     return _PAGE.substitute(
         policy=POLICY,
@@ -80,9 +80,9 @@ def player_page(events: str = "") -> str:
 
 
 def module_urls(folder: Path, entry: str) -> dict[str, str]:
-    """Return a data URL for a module and for each one that it needs, by the names of the files.
+    """Return the data URLs of a module and of all modules that it imports, by file name.
 
-    A module with such an address cannot import by a relative one, so an import map gives it these names.
+    A module with a data URL cannot import by a relative address, so an import map maps these names.
     """
     urls: dict[str, str] = {}
     needed = [entry]
@@ -97,5 +97,5 @@ def module_urls(folder: Path, entry: str) -> dict[str, str]:
 
 
 def _inline(script: str) -> str:
-    """Return JavaScript that may stand inside a script element; the escapes hold in strings and patterns."""
+    """Return JavaScript that is safe inside a script element; strings and patterns allow these escapes."""
     return re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE).replace("<!--", r"<\x21--")

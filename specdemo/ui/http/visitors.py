@@ -1,12 +1,11 @@
 """The visitor behind a request: the session of a page or script, and its address.
 
-A forwarded address counts only from proxies that the host names. Tool calls (MCP) reach the queue through
-this very server; :class:`Loopback` keeps the address of their caller.
+MCP tool calls reach the queue through a request of this server to itself; :class:`Loopback` keeps the address
+of their caller.
 """
 
 import asyncio
 import hmac
-import os
 import secrets
 import threading
 import time
@@ -19,46 +18,33 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from specdemo.service.shares import Visitor
 from specdemo.ui.http.gradio_internals import current_event, forget_session, idle_sessions
-from specdemo.ui.http.hosts import require_networks
 
 TRUSTED = "FORWARDED_ALLOW_IPS"
-"""The web server's own variable: the proxies whose forwarded addresses it trusts."""
+"""The web server's environment variable for the proxies whose forwarded addresses it trusts."""
 KEPT_S = 60.0
-"""Seconds that a session's last answer is kept for it, once all of its jobs have ended."""
+"""Seconds that a session's last answer is kept after its last job."""
 LOOK_S = 10.0
-"""Seconds between two looks for sessions that are kept too long."""
+"""Seconds between two searches for sessions that are kept too long."""
 _HEADER = "x-specdemo-caller"
 _LOOPED = "specdemo.looped"
-"""In the scope of a request that this server makes to itself: the event that is set when its caller's request
-ends; None if it had ended before."""
-
-
-def trust_proxies(addresses: str) -> None:
-    """Trust the forwarded addresses of these proxies (addresses or networks, joined by commas), or of none.
-
-    Call it before the server starts, which by default trusts everybody on this machine.
-
-    Raises:
-        UserError: One is no address.
-    """
-    require_networks(addresses)
-    os.environ[TRUSTED] = addresses
+"""A key in the scope of a request of this server to itself: the event that is set when its caller's request
+ends, or None if that had ended before."""
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """Return the visitor whose share a job counts to; without a session if the request came without one."""
+    """Return the visitor whose share a job counts towards; without a session if the request had none."""
     client = request.client
     session = request.session_hash
-    # Gradio calls what came without a session by its event; all callers of tools share one.
+    # Gradio names a request without a session by its event; all callers of tools share one session.
     looped = request.request is not None and _LOOPED in request.request.scope
     made_up = session == current_event() or looped
     return Visitor(client.host if client else "", None if made_up else session)
 
 
 def caller_gone(request: gr.Request) -> Callable[[], bool]:
-    """Return a function that reports whether the tool call behind a request is over.
+    """Return a function that returns whether the tool call behind a request is over.
 
-    Gradio makes tool calls through a client of its own, which does not notice that their caller has gone.
+    Gradio makes tool calls through its own client, which does not notice that their caller has gone.
     """
     scope = request.request.scope if request.request is not None else {}
     if _LOOPED not in scope:
@@ -68,7 +54,7 @@ def caller_gone(request: gr.Request) -> Callable[[], bool]:
 
 
 class Loopback:
-    """ASGI middleware: a request that this server makes to itself belongs to the request that caused it.
+    """ASGI middleware that assigns a request of this server to itself to the request that caused it.
 
     Gradio copies the headers of a tool call to the request that it makes for it; one of them names the call.
     """
@@ -104,9 +90,9 @@ class Loopback:
 
 
 async def forget_idle_sessions(page: gr.Blocks) -> None:
-    """Forget sessions ``KEPT_S`` after their last job, again and again; never returns.
+    """Forget sessions ``KEPT_S`` after their last job; never return.
 
-    Gradio keeps a run for each of the last 2,000 sessions, and something of every session for good.
+    Gradio keeps a run for each of the last 2,000 sessions, and some data of every session forever.
     """
     idle_since: dict[str, float] = {}
     while True:

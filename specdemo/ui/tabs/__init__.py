@@ -1,1 +1,1 @@
-"""The page's tabs beside Run and Learn."""
+"""The page's tabs."""

@@ -1,7 +1,4 @@
-"""The tab "Lab": its experiments, and the API endpoint ``measure``.
-
-The component has buttons and fields of its own.
-"""
+"""The tab "Lab", whose component has its own buttons and fields, and the API endpoint ``measure``."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,24 +17,30 @@ from specdemo.ui.component import component
 from specdemo.ui.streams import Stops, ndjson
 
 LAB = "document.querySelector('#lab .sd-lab').lab"
-SCRIPTS = (f"() => {LAB}.values()", f"() => ({LAB}.settle(), [])")
 
 
 def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> Stops:
-    """Add the tab's widgets to the page that is being built, and what pressing them does.
+    """Add the tab's widgets and their events to the page that is being built.
 
     Args:
-        service: The service that does the jobs.
-        pair: The page's choice of models.
-        learns: Whether the pair at home learns.
+        service: Runs the jobs.
+        pair: The page's menu of models.
+        learns: Whether the home pair learns.
 
     Returns:
-        The stop requests for the jobs of this tab.
+        The stop requests of this tab's jobs.
     """
     stops = Stops()
     inputs = _inputs()
     shown = component("lab", "lab.js", "mountLab", settings(list(inputs), learns))
-    jobs.wire_component(stops, measure_endpoint(service, stops), [*inputs.values(), pair], shown, SCRIPTS)
+    jobs.wire_component(
+        stops,
+        measure_endpoint(service, stops),
+        [*inputs.values(), pair],
+        shown,
+        values=f"() => {LAB}.values()",
+        settle=f"() => ({LAB}.settle(), [])",
+    )
     return stops
 
 
@@ -50,21 +53,15 @@ def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
         "limits": {"max_new_tokens": MAX_LAB_TOKENS, "prompts": MAX_LAB_PROMPTS},
         "sweeps": [{"name": name, "title": TITLES[name]} for name in SWEEPS],
         "conditions": [
-            {
-                "name": contrast.name,
-                "group": contrast.group,
-                "title": contrast.title,
-                "expected": contrast.expected,
-                "helps": contrast.helps.label,
-                "hurts": contrast.hurts.label,
-            }
+            {name: getattr(contrast, name) for name in ("name", "group", "title", "expected")}
+            | {"helps": contrast.helps.label, "hurts": contrast.hurts.label}
             for contrast in CONTRASTS
         ],
     }
 
 
 def _inputs() -> dict[str, gr.components.Component]:
-    """Return the endpoint's inputs named as in ``request.parse_lab``; the component has the visible ones."""
+    """Return the endpoint's hidden inputs by their names in ``parse_lab``."""
     hidden: dict[str, Any] = {"visible": False}
     return {
         "experiment": gr.Dropdown(
@@ -72,10 +69,10 @@ def _inputs() -> dict[str, gr.components.Component]:
         ),
         "k": gr.Number(USUAL_K, label="Draft length", precision=0, **hidden),
         "temperature": gr.Number(0.0, label="Temperature", **hidden),
-        "max_new_tokens": gr.Number(NEW_TOKENS, label="New tokens of each run", precision=0, **hidden),
+        "max_new_tokens": gr.Number(NEW_TOKENS, label="New tokens per run", precision=0, **hidden),
         "prompts": gr.Number(PROMPTS, label="Shipped prompts per point", precision=0, **hidden),
-        "prompt": gr.Textbox("", label="One's own prompt instead", **hidden),
-        "mode": gr.Radio(list(map(str, Mode)), value=str(Mode.CHAT), label="What to do with it", **hidden),
+        "prompt": gr.Textbox("", label="Your own prompt", **hidden),
+        "mode": gr.Radio(list(map(str, Mode)), value=str(Mode.CHAT), label="Prompt mode", **hidden),
         "seed": gr.Number(0, label="Seed", precision=0, **hidden),
     }
 
@@ -99,20 +96,12 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
 
         ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
         contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
-        hold for all points of a sweep unless it varies them. ``prompts`` shipped prompts are written at each
-        point, or one's own ``prompt``, continued or answered as ``mode`` says (raw or chat). ``pair``
-        names the models, if there are several.
+        apply to all points of a sweep unless it varies them. Each point answers ``prompts`` shipped prompts,
+        or your own ``prompt``, which ``mode`` raw continues and chat answers. ``max_new_tokens`` and ``seed``
+        apply to each run. ``pair`` names the models, if there are several.
         """
-        settings = {
-            "experiment": experiment,
-            "k": k,
-            "temperature": temperature,
-            "max_new_tokens": max_new_tokens,
-            "prompts": prompts,
-            "prompt": prompt,
-            "mode": mode,
-            "seed": seed,
-        }
+        run = {"k": k, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
+        settings = {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}
         with stops.job(request) as job:
             yield from ndjson(service.events(JobKind.MEASURE, settings, job.stop, pair, job.visitor), job)
 

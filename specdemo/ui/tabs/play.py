@@ -15,7 +15,7 @@ from specdemo.ui import jobs
 from specdemo.ui.component import PREFIX, component
 from specdemo.ui.streams import Stops, ndjson
 
-ASKED = f"""async () => {{
+VALUES = f"""async () => {{
     const module = await import(new URL('{PREFIX}/play.js', document.baseURI));
     return module.askedTurn();
 }}"""
@@ -45,7 +45,7 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
         pair: The page's menu of models.
 
     Returns:
-        The stop requests of this tab's jobs, for ``jobs.leaver``.
+        The stop requests of this tab's jobs.
     """
     stops = Stops()
     settings = {
@@ -58,14 +58,14 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
     send = gr.Button("Send", visible="hidden", elem_id="play-send")
     stop = gr.Button("Stop", interactive=False, visible="hidden", elem_id="play-stop")
     inputs = [
-        gr.Textbox(label="Text that the game started with", visible=False),
-        gr.Textbox(label="Draft of the first player, including its leading space", visible=False),
-        gr.Textbox("", label="Draft of a second player; empty in a game for one", visible=False),
-        gr.JSON([], label="Token ids written so far, as returned by the last turn", visible=False),
-        gr.JSON({}, label="Drafter -> score, as returned by the last turn", visible=False),
+        gr.Textbox(label="Starting text", visible=False),
+        gr.Textbox(label="First player's draft", visible=False),
+        gr.Textbox("", label="Second player's draft", visible=False),
+        gr.JSON([], label="Token ids so far", visible=False),
+        gr.JSON({}, label="Scores by drafter", visible=False),
         pair,
     ]
-    jobs.wire(stops, play_endpoint(service, stops), inputs, board, (send, stop), asked=ASKED)
+    jobs.wire(stops, play_endpoint(service, stops), [(send, inputs)], board, stop, VALUES)
     return stops
 
 
@@ -89,13 +89,8 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         the last event, ``turn``, has the text and the ids to pass as ``written`` next. Pass the ``score`` of
         each ``judged`` event as ``scores[player]``. ``pair`` names the models, if there are several.
         """
-        raw = {
-            "text": text,
-            "draft": draft,
-            "second_draft": second_draft,
-            "written": written,
-            "scores": scores,
-        }
+        drafts = {"draft": draft, "second_draft": second_draft}
+        raw = {"text": text, **drafts, "written": written, "scores": scores}
         with stops.job(request) as job:
             yield from ndjson(service.events(JobKind.PLAY, raw, job.stop, pair, job.visitor), job)
 

@@ -1,4 +1,4 @@
-"""The tab "Is it the same?": three proofs, each with its settings and its button, and their results."""
+"""The tab "Is it the same?": three proofs, each with its settings, button and results."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -23,42 +23,38 @@ from specdemo.ui import jobs
 from specdemo.ui.component import component
 from specdemo.ui.streams import Stops, ndjson
 
-CLAIM = (
-    "<p>Drafts change how fast the text is written, not what it says: it stays <b>the target's own</b>. "
-    "Do not believe it; check it.</p>"
-)
+CLAIM = "<p>Drafts change the speed, not the text: it stays <b>the target's own</b>. Check it here.</p>"
 CARDS = {
     Proof.GREEDY: (
         "Token by token, greedy",
-        "Write texts with drafts and without, always the target's first choice: every token has to agree.",
+        "Write texts with and without drafts, at temperature 0. Every token must agree.",
     ),
     Proof.SHARED_NOISE: (
         "Token by token, sampled",
-        "The same at a temperature, where both writers get the same dice (shared noise): "
-        "every token has to agree.",
+        "Write sampled texts with and without drafts from the same noise. Every token must agree.",
     ),
     Proof.DISTRIBUTION: (
         "Same distribution",
-        "Rejection sampling throws its own dice: compare thousands of short continuations drawn both ways. "
-        "The two rules that are wrong on purpose have to be caught.",
+        "Draw thousands of short texts with and without drafts, and compare their frequencies. "
+        "The test must catch the two wrong rules.",
     ),
 }
 RULES = [
-    ("the true rule", str(SampledBy.TRUE_RULE)),
-    ("accept everything (wrong)", str(SampledBy.ACCEPT_EVERYTHING)),
-    ("no residual (wrong)", str(SampledBy.NO_RESIDUAL)),
+    ("True rule", str(SampledBy.TRUE_RULE)),
+    ("Accept everything (wrong)", str(SampledBy.ACCEPT_EVERYTHING)),
+    ("No residual (wrong)", str(SampledBy.NO_RESIDUAL)),
 ]
 
 
 def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """Add the tab's widgets to the page that is being built, and what pressing them does.
+    """Add the tab's widgets and their events to the page that is being built.
 
     Args:
-        service: The service that does the jobs.
-        pair: The page's choice of models.
+        service: Runs the jobs.
+        pair: The page's menu of models.
 
     Returns:
-        The stop requests for the jobs of this tab.
+        The stop requests of this tab's jobs.
     """
     stops = Stops()
     _constant(CLAIM, "proof-claim")
@@ -74,7 +70,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
             rule = gr.Radio(
                 RULES,
                 value=str(SampledBy.TRUE_RULE),
-                label="Rule that draws the speculative sample",
+                label="Rule to test",
                 container=False,
                 elem_id="proof-rule",
             )
@@ -94,7 +90,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
         shown = component("proof", "proof.js", "mountProof", {"figures": distribution_chart()})
 
     def starting(start: gr.Button, proof: Proof, prompts: gr.Number) -> tuple[gr.Button, list[Any]]:
-        chosen = gr.Radio(list(map(str, Proof)), value=str(proof), label="Which proof", visible=False)
+        chosen = gr.Radio(list(map(str, Proof)), value=str(proof), label="Proof", visible=False)
         return start, [chosen, prompts, temperature, draws, rule, prompt, pair]
 
     starts = [
@@ -102,7 +98,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
         starting(greedy, Proof.GREEDY, greedy_prompts),
         starting(sampled, Proof.SHARED_NOISE, sampled_prompts),
     ]
-    jobs.wire_each(stops, proof_endpoint(service, stops), starts, shown, stop)
+    jobs.wire(stops, proof_endpoint(service, stops), starts, shown, stop)
     return stops
 
 
@@ -121,20 +117,14 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
     ) -> Iterator[str]:
         """Check that speculative output is the target's own; yields the events as growing NDJSON.
 
-        ``proof`` "greedy" or "shared-noise" compares texts token by token over so many of the shipped
-        ``prompts``, the latter at ``temperature``. "distribution" compares two samples of ``draws`` short
-        continuations of ``prompt``; ``rule`` draws the speculative one: "true-rule", or
-        "accept-everything" or "no-residual", which are wrong on purpose. Only what the proof needs is
-        looked at. ``pair`` names the models, if there are several.
+        ``proof`` "greedy" or "shared-noise" compares the texts of so many shipped ``prompts`` token by token,
+        the latter at ``temperature``. "distribution" compares two samples of ``draws`` short continuations of
+        ``prompt``; ``rule`` draws the speculative one: "true-rule", or "accept-everything" or "no-residual",
+        which are wrong on purpose. Other settings are ignored. ``pair`` names the models, if there are
+        several.
         """
-        settings = {
-            "proof": proof,
-            "prompts": prompts,
-            "temperature": temperature,
-            "draws": draws,
-            "rule": rule,
-            "prompt": prompt,
-        }
+        sampling = {"temperature": temperature, "draws": draws, "rule": rule}
+        settings = {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}
         with stops.job(request) as job:
             yield from ndjson(service.events(JobKind.PROVE, settings, job.stop, pair, job.visitor), job)
 
@@ -148,10 +138,10 @@ def _card(proof: Proof) -> gr.Column:
     return card
 
 
-def _number(label: str, value: float, least: float, most: float) -> gr.Number:
+def _number(label: str, value: float, minimum: float, maximum: float) -> gr.Number:
     precision, step = (0, 1) if isinstance(value, int) else (None, 0.1)
     return gr.Number(
-        value, label=label, minimum=least, maximum=most, precision=precision, step=step, min_width=60
+        value, label=label, minimum=minimum, maximum=maximum, precision=precision, step=step, min_width=60
     )
 
 

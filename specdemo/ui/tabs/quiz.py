@@ -1,7 +1,4 @@
-"""The quiz of the tab "Learn": its questions, two buttons and results.
-
-The current question is the value of the component that shows the questions; the browser sets it.
-"""
+"""The quiz of the tab "Learn": its questions, two buttons and results, and the API endpoint ``quiz``."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,27 +14,26 @@ from specdemo.ui.streams import Stops, ndjson
 
 
 def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """Add the quiz to the page that is being built, and what pressing its buttons does.
+    """Add the quiz and the events of its buttons to the page that is being built.
 
     Args:
-        service: The service that does the jobs.
-        pair: The page's choice of models.
+        service: Runs the jobs.
+        pair: The page's menu of models.
 
     Returns:
-        The stop requests for the jobs of the quiz.
+        The stop requests of the quiz's jobs.
     """
     stops = Stops()
     with gr.Column(elem_id="quiz"):
         settings = {"questions": shown_questions()}
-        label = "The number of a question, from 1"
+        label = "Question number, from 1"
+        # The browser sets its value: the current question.
         asked = component("quiz-questions", "quiz.js", "mountQuestions", settings, label)
         with gr.Row(elem_id="quiz-buttons"):
-            buttons = (
-                gr.Button("Run it", variant="primary", scale=0, min_width=130, elem_id="quiz-run"),
-                gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="quiz-stop"),
-            )
+            run = gr.Button("Run it", variant="primary", scale=0, min_width=130, elem_id="quiz-run")
+            stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="quiz-stop")
         results = component("quiz-results", "quiz.js", "mountResults")
-    jobs.wire(stops, quiz_endpoint(service, stops), [asked, pair], results, buttons)
+    jobs.wire(stops, quiz_endpoint(service, stops), [(run, [asked, pair])], results, stop)
     return stops
 
 
@@ -58,13 +54,13 @@ def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
     """Return the function behind the button "Run it" and the API endpoint ``quiz``."""
 
     def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
-        """Run what answers a question of the quiz, named by its number from 1; yields growing NDJSON.
+        """Measure the answer to a question of the quiz; yields the events as growing NDJSON.
 
-        Its ``verdict`` has the ``option``, from 0, that the figures support, or null if they are too close.
-        ``pair`` names the models, if there are several.
+        ``question`` is its number, from 1. The last event, ``verdict``, has the ``option``, from 0, that the
+        figures support, or null if they are too close. ``pair`` names the models, if there are several.
         """
-        settings = {"question": question}
         with stops.job(request) as job:
-            yield from ndjson(service.events(JobKind.QUIZ, settings, job.stop, pair, job.visitor), job)
+            raw = {"question": question}
+            yield from ndjson(service.events(JobKind.QUIZ, raw, job.stop, pair, job.visitor), job)
 
     return quiz

@@ -37,9 +37,9 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
     ) -> Iterator[str]:
         """Decode a prompt with and without drafts; yields the run's events as growing NDJSON.
 
-        ``auto`` lets the decoder choose each draft's length; ``k`` is then not looked at. ``baseline``
-        races the target alone, ``draft_alone`` runs the draft model by itself as well. ``pair`` names the
-        models, if there are several to choose from.
+        ``auto`` lets the decoder choose each draft's length and ignores ``k``. ``baseline`` races the target
+        alone, ``draft_alone`` also runs the draft model alone. ``pair`` names the models, if there are
+        several.
         """
         with stops.job(request) as job:
             settings = {

@@ -1,0 +1,175 @@
+"""Reading posted bodies within limits, and refusing requests: one sentence as JSON, with its status."""
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from specdemo.classroom.room import OtherWindowError
+from specdemo.classroom.rooms import NoClassError
+from specdemo.classroom.shown import UnknownRunError
+from specdemo.classroom.students import TooOftenError
+from specdemo.records.limits import UserError
+from specdemo.records.trace import dump
+from specdemo.ui import stage
+from specdemo.ui.http.gradio_internals import is_file_obj
+
+T = TypeVar("T")
+READING_S = 60.0
+"""Seconds that a body may take to arrive."""
+SMALL_BYTES = 2**15
+"""The size of a body that is parsed in less time than another thread takes to begin."""
+MAX_DEPTH = 32
+"""The maximum depth of lists and objects in a request; the page needs four."""
+MAX_VALUES = 15_000
+"""The maximum number of JSON values in a request; the commas of a prompt, at most 8,000, count as well."""
+_CLASS_STATUS = {NoClassError: 404, OtherWindowError: 409, UnknownRunError: 409, TooOftenError: 429}
+
+
+class RefusedError(UserError):
+    """A request that is refused with this status."""
+
+    def __init__(self, status: int, sentence: str):
+        super().__init__(sentence)
+        self.status = status
+
+
+def status_of(error: UserError) -> int:
+    """Return the HTTP status of the reply to a request that raised ``error``."""
+    return error.status if isinstance(error, RefusedError) else _CLASS_STATUS.get(type(error), 400)
+
+
+def json_reply(value: object, status: int = 200) -> Response:
+    """Return a reply with ``value`` as JSON."""
+    return Response(dump(value), status, media_type="application/json", headers=stage.REVALIDATE)
+
+
+async def _refuse(_request: Request, error: Any) -> Response:
+    return json_reply({"error": str(error)}, status_of(error))
+
+
+async def _hang_up(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=400)
+
+
+ERROR_HANDLERS: dict[Any, Any] = {UserError: _refuse, ClientDisconnect: _hang_up}
+"""Starlette's ``exception_handlers`` for the page's own routes: an endpoint raises what refuses a request."""
+
+
+class Arriving:
+    """The bodies that are on their way to some routes, limited in total bytes.
+
+    Their number is not limited: clients that send nothing more must not keep others out. If there are too
+    many bytes, the largest body is given up.
+    """
+
+    def __init__(self, max_bytes: int):
+        self._max_bytes = max_bytes
+        self._sizes: dict[asyncio.Timeout, int] = {}
+
+    def set_size(self, deadline: asyncio.Timeout, size: int) -> None:
+        """Set the bytes that have arrived of the body with this deadline."""
+        self._sizes[deadline] = size
+        if sum(self._sizes.values()) > self._max_bytes:
+            largest = max(self._sizes, key=lambda one: self._sizes[one])
+            del self._sizes[largest]
+            largest.reschedule(0)  # expires at once
+
+    def forget(self, deadline: asyncio.Timeout) -> None:
+        """Forget a body that has arrived, or never will."""
+        self._sizes.pop(deadline, None)
+
+
+async def posted(
+    request: Request,
+    max_bytes: int,
+    too_large: str,
+    within_s: float | None = None,
+    arriving: Arriving | None = None,
+) -> bytes:
+    """Return the body of a request.
+
+    Args:
+        request: The request.
+        max_bytes: The maximum size of the body.
+        too_large: The sentence that refuses a larger one.
+        within_s: Seconds that it may take to arrive; ``READING_S`` by default.
+        arriving: The other bodies that it is limited with.
+
+    Raises:
+        RefusedError: 413: it has more than ``max_bytes``; no more of it was read. 408: it did not arrive in
+            time, or had to make room for others.
+        ClientDisconnect: The client has gone.
+    """
+    body, arriving = bytearray(), arriving or Arriving(max_bytes)
+    if int(request.headers.get("content-length", 0)) > max_bytes:
+        raise RefusedError(413, too_large)
+    try:
+        async with asyncio.timeout(within_s or READING_S) as deadline:
+            try:
+                async for part in request.stream():
+                    body += part
+                    if len(body) > max_bytes:
+                        raise RefusedError(413, too_large)
+                    arriving.set_size(deadline, len(body))
+            finally:
+                arriving.forget(deadline)
+    except TimeoutError:
+        raise RefusedError(408, "The request took too long to arrive; send it again.") from None
+    return bytes(body)
+
+
+async def checked_beside(body: bytes, check: Callable[[bytes], T]) -> T:
+    """Return ``check(body)``, called on a worker thread if the body is large: nobody else waits for it."""
+    return check(body) if len(body) <= SMALL_BYTES else await run_in_threadpool(check, body)
+
+
+def object_in(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
+    """Return the JSON object that was posted.
+
+    Raises:
+        UserError: The body is no object, or contains what no request may.
+    """
+    require_few_values(body, max_values)
+    try:
+        sent = json.loads(body.decode(), parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise UserError("The request is no JSON in UTF-8; send an object with its values.") from None
+    if not isinstance(sent, dict):
+        raise UserError("The request must be a JSON object.")
+    _check_values(sent)
+    return sent
+
+
+def require_few_values(body: bytes, max_values: int) -> None:
+    """Raise ``UserError`` if a JSON body has more values, counted by the marks in front of them.
+
+    They are counted before anything is parsed: a million empty lists take three megabytes, and a second in
+    which Python does nothing else.
+    """
+    if sum(map(body.count, (b"[", b"{", b","))) > max_values:
+        raise UserError(f"The request has too many values; at most {max_values:,} are allowed.")
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _check_values(sent: dict[str, Any]) -> None:
+    """Refuse files, which Gradio would fetch before calling a function, infinite numbers and deep nesting."""
+    level: list[Any] = [sent]
+    for _ in range(MAX_DEPTH):
+        if any(isinstance(value, float) and not math.isfinite(value) for value in level):
+            raise UserError("The request has a number that is too large.")
+        # Gradio's newer test is part of this older one, and fails where "meta" is no object.
+        if any(map(is_file_obj, level)):
+            raise UserError("The request names a file; this page accepts none.")
+        holders = [value for value in level if isinstance(value, list | dict)]
+        level = [part for one in holders for part in (one.values() if isinstance(one, dict) else one)]
+    if level:
+        raise UserError(f"The request is nested too deeply; at most {MAX_DEPTH} levels are allowed.")
