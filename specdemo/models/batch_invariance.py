@@ -1,13 +1,15 @@
 """Finds the batch-invariant row counts of a model: numbers of rows whose passes agree bit for bit."""
 
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdemo.models.execution import CausalLM
+from specdemo.models.layer_views import input_embedding
 from specdemo.models.packed_linear import GROUP, PackedLinear
 from specdemo.models.runtime import MOST_ROWS, ModelRuntime
 from specdemo.records.limits import MAX_K
@@ -25,7 +27,7 @@ SPREAD = 12
 
 
 @torch.inference_mode()
-def find_batch_invariant_rows(model: CausalLM, vocab_size: int) -> tuple[int, ...]:
+def find_batch_invariant_rows(model: CausalLM) -> tuple[int, ...]:
     """Return the row counts, 1 to ``MOST_ROWS``, whose passes agree with each other bit for bit.
 
     They are a set rather than everything from some count on: kernels cut rows into tiles, and a count that
@@ -35,13 +37,12 @@ def find_batch_invariant_rows(model: CausalLM, vocab_size: int) -> tuple[int, ..
 
     Args:
         model: Loaded with the grouped attention.
-        vocab_size: Ids are drawn below this.
 
     Returns:
         The largest such set that holds a pass of ``ROWS`` tokens; empty if there is none. Divergences are
         then reported instead.
     """
-    ids = random_ids(model, 2 * MOST_ROWS, vocab_size)
+    ids = random_ids(model, 2 * MOST_ROWS)
     runtimes = [half_filled_runtime(model, ids, capacity) for capacity in TESTED_CAPACITIES]
     best: list[int] = []
     for reference in range(MOST_ROWS, ROWS - 1, -1):
@@ -95,10 +96,11 @@ def half_filled_runtime(model: CausalLM, ids: Tensor, capacity: int) -> ModelRun
     return runtime
 
 
-def random_ids(model: CausalLM, count: int, vocab_size: int) -> Tensor:
-    """Return ``count`` ids below ``vocab_size`` on the model's device, always the same."""
+def random_ids(model: CausalLM, count: int) -> Tensor:
+    """Return ``count`` ids of the model's vocabulary on its device, always the same."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(vocab_size, (count,), generator=generator).to(next(model.parameters()).device)
+    ids = torch.randint(input_embedding(model).num_embeddings, (count,), generator=generator)
+    return ids.to(next(model.parameters()).device)
 
 
 class Product(NamedTuple):
@@ -184,12 +186,9 @@ def cancelling(outputs: int, inputs: int, rows: int, dtype: torch.dtype) -> tupl
     return weight.repeat(-(-outputs // len(weight)), 1)[:outputs], values
 
 
-def _layer(product: Product, weight: Tensor) -> nn.Module:
+def _layer(product: Product, weight: Tensor) -> Callable[[Tensor], Tensor]:
     bias = weight.new_zeros(len(weight)) if product.biased else None
     if issubclass(product.kind, PackedLinear):
         return product.kind(weight, bias)
-    layer = nn.Linear(product.inputs, product.outputs, bias=product.biased, device="meta")
-    layer.weight = nn.Parameter(weight.to(product.device), requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias.to(product.device), requires_grad=False)
-    return layer
+    device = product.device
+    return partial(F.linear, weight=weight.to(device), bias=None if bias is None else bias.to(device))

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -12,9 +13,10 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, Lla
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
 
 from specdemo.models.attention import grouped_attention, hiding
-from specdemo.models.draft_files import borrowed_embedding, load_weights, place_draft, save_weights
+from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
 from specdemo.models.fused_execution import EXAMPLE_ROWS, traced
-from specdemo.models.layer_views import EmbeddingOwner, decoder_layers, input_embedding, output_layer
+from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
+from specdemo.models.runtime import CAPACITY_STEP
 
 CONFIG_FILE = "feature_draft.json"
 
@@ -84,8 +86,15 @@ class FeatureDraft(nn.Module):
         self.lm_head = nn.Linear(d, len(id_map), bias=False)
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
-        # The trace that decoding keeps from run to run, in a list because a module would become a submodule.
-        self.traces: list[Callable[..., Tensor]] = []
+
+    @cached_property
+    def traced_append(self) -> Callable[..., Tensor]:
+        """``_Append``, traced once for all runs."""
+        config, like = self.config, self.norm.weight
+        ids, places = torch.zeros(EXAMPLE_ROWS, dtype=torch.long), torch.arange(EXAMPLE_ROWS)
+        cache = like.new_zeros(1, config.kv_heads, CAPACITY_STEP, config.head_dim)
+        states = like.new_zeros(EXAMPLE_ROWS, config.hidden_size)
+        return traced(_Append(self), (states, ids, places, cache, cache.clone()))
 
     def own_state(self) -> dict[str, Tensor]:
         """Return every tensor but the shared embedding's."""
@@ -156,7 +165,8 @@ class FeatureRuntime:
         self.device = draft.norm.weight.device
         self.length = 0
         self._keys = self._values = torch.empty(0)
-        self._append: Callable[..., Tensor] = _Append(draft)
+        # Without Python between its kernels a step is faster on the CPU; the results are the same.
+        self._append = draft.traced_append if self.device.type == "cpu" else _Append(draft)
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
@@ -167,13 +177,6 @@ class FeatureRuntime:
         if self._keys.shape != shape:
             weight = self.draft.norm.weight
             self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
-        if self.device.type == "cpu":
-            if not self.draft.traces:
-                states = self._keys.new_zeros(EXAMPLE_ROWS, config.hidden_size)
-                ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long)
-                example = (states, ids, torch.arange(EXAMPLE_ROWS), self._keys, self._values)
-                self.draft.traces.append(traced(_Append(self.draft), example))
-            self._append = self.draft.traces[0]
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> Tensor:
@@ -264,9 +267,7 @@ def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
 
 
-def load_feature_draft(
-    folder: Path, target: EmbeddingOwner, dtype: torch.dtype | None = None
-) -> FeatureDraft:
+def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | None = None) -> FeatureDraft:
     """Load a draft written by :func:`save_feature_draft`, sharing embedding and device of ``target``.
 
     Args:
@@ -278,6 +279,4 @@ def load_feature_draft(
     config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})
     embedding = borrowed_embedding(target, dtype)
     state = load_weights(folder)
-    draft = FeatureDraft(config, embedding, state["id_map"])
-    draft.load_state_dict(state, strict=False)
-    return place_draft(draft, embedding, dtype)
+    return filled(FeatureDraft(config, embedding, state["id_map"]), state, embedding, dtype)

@@ -86,8 +86,7 @@ class FusedLlama(nn.Module):
         self.config: PretrainedConfig = model.config
         self.generation_config = getattr(model, "generation_config", None)
         # The model's ``GraphedExecution`` or ``TracedExecution``, kept from run to run.
-        self.recorded: Any = None
-        self.traced: Any = None
+        self.execution: Any = None
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
         self.norm = _RmsNorm(stack.norm)
@@ -152,7 +151,7 @@ class FusedLlama(nn.Module):
         nn.Module.__init__(view)
         view._modules.update(self._modules)
         view.config, view.generation_config = self.config, self.generation_config
-        view.recorded = view.traced = None
+        view.execution = None
         view.layers = self.layers[:depth]
         return view
 

@@ -7,7 +7,7 @@ import ctypes
 import gc
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -239,14 +239,6 @@ def linear_for(
     if bias is not None:
         plain.bias = nn.Parameter(bias.detach(), requires_grad=False)
     return plain
-
-
-def rounded(tensors: Iterable[Tensor], precision: str) -> None:
-    """Round a draft's matrices to numbers that ``precision`` packs exactly; this costs a draft little."""
-    if precision == "fp16":
-        for tensor in tensors:
-            if tensor.dim() > 1 and tensor.is_floating_point():
-                tensor.data = tensor.data.half().to(tensor.dtype)
 
 
 def linear_share(model: nn.Module) -> float:

@@ -12,6 +12,7 @@ import torch
 import transformers
 from torch import nn
 
+from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.packed_linear import has_half_kernel
 from specdemo.records.limits import UserError
 
@@ -68,7 +69,8 @@ def hardware_of(models: Iterable[nn.Module | None], device: torch.device) -> str
 
 def passes_of(models: Iterable[nn.Module | None]) -> str:
     """Return how passes run, in parentheses, if models can be recorded; else an empty text."""
-    recorded = [found for model in models if (found := getattr(model, "recorded", None)) is not None]
+    executions = [getattr(model, "execution", None) for model in models]
+    recorded = [found for found in executions if isinstance(found, GraphedExecution)]
     if not recorded:
         return ""
     failure = next((found.failure for found in recorded if found.failure is not None), None)

@@ -24,15 +24,16 @@ MB = 1e6
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """A checkpoint's folder, and its commit if it came from the hub."""
+class Files:
+    """A model's name on the page, its folder, and its commit if it came from the hub."""
 
+    name: str
     folder: Path
     revision: str | None
 
 
-def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = silent) -> Snapshot:
-    """Return the folder of a checkpoint, fetched first if it is a hub id and not in the hub's cache.
+def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = silent) -> Files:
+    """Return the files of a checkpoint, fetched first if it is a hub id and not in the hub's cache.
 
     What was fetched before a failure stays in the cache and is not fetched again.
 
@@ -55,7 +56,7 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
             f"{name} has no weights in safetensors files, and other formats are not loaded since they can "
             "run code; choose a checkpoint that was saved as safetensors."
         )
-    return Snapshot(folder, folder.name if COMMIT.fullmatch(folder.name) else None)
+    return Files(name, folder, folder.name if COMMIT.fullmatch(folder.name) else None)
 
 
 def within(progress: Progress, start: float, end: float) -> Progress:

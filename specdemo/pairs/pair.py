@@ -131,7 +131,7 @@ class Pair:
         """Release recorded passes and their memory; later runs record again."""
         for model in (self.target, self.draft):
             if isinstance(model, FusedLlama):
-                model.recorded = None
+                model.execution = None
 
 
 def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:

@@ -26,5 +26,5 @@ class Recorder:
 
 def recorded(model: FusedLlama, record) -> FusedLlama:
     """``model`` with its passes recorded by ``record``."""
-    model.recorded = GraphedExecution(model, record)
+    model.execution = GraphedExecution(model, record)
     return model

@@ -128,12 +128,12 @@ def off_by(amount_of):
 def test_invariant_row_counts_are_the_largest_set_that_holds_the_longest_pass(odd, invariant, monkeypatch):
     monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
     monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: float(rows in odd)))
-    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == invariant
+    assert set(find_batch_invariant_rows(tiny_llama(7, 0))) == invariant
 
 
 def test_the_self_test_notices_when_no_row_counts_agree(monkeypatch):
     monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: torch.rand(1).item()))
-    assert find_batch_invariant_rows(tiny_llama(7, 0), 7) == ()
+    assert find_batch_invariant_rows(tiny_llama(7, 0)) == ()
 
 
 def test_a_row_count_must_agree_at_a_short_and_at_a_long_cache_length(monkeypatch):
@@ -145,7 +145,7 @@ def test_a_row_count_must_agree_at_a_short_and_at_a_long_cache_length(monkeypatc
         return ids[:, None].double() + float(odd)
 
     monkeypatch.setattr(ModelRuntime, "forward", forward)
-    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == set(range(1, 17)) - {3}
+    assert set(find_batch_invariant_rows(tiny_llama(7, 0))) == set(range(1, 17)) - {3}
 
 
 def test_a_row_count_that_leaves_other_cache_entries_is_found_out(monkeypatch):
@@ -160,11 +160,11 @@ def test_a_row_count_that_leaves_other_cache_entries_is_found_out(monkeypatch):
 
     monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
     monkeypatch.setattr(ModelRuntime, "forward", torch.inference_mode()(forward))
-    assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0), 7)
+    assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0))
 
 
 def test_invariant_row_counts_are_alike_in_every_product(monkeypatch):
     monkeypatch.setattr(
         batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts) - {1, 9}
     )
-    assert not {1, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0), 7))
+    assert not {1, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0)))

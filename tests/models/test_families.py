@@ -11,8 +11,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from specdemo.models.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
+from specdemo.models.batch_invariance import find_batch_invariant_rows
 from specdemo.models.runtime import ModelRuntime
-from specdemo.pairs.calibrate import find_batch_invariant_rows
 from specdemo.pairs.compatible import require_rollback
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources
@@ -208,7 +208,7 @@ def test_attention_inputs_that_are_not_computed_are_never_ignored(name):
 
 
 def test_capped_attention_too_gives_the_same_bits_whatever_the_number_of_rows():
-    assert find_batch_invariant_rows(FAMILIES["gemma2"].build(dtype=torch.bfloat16), VOCAB)
+    assert find_batch_invariant_rows(FAMILIES["gemma2"].build(dtype=torch.bfloat16))
 
 
 def test_a_context_ends_where_positions_would_be_encoded_anew():
@@ -228,4 +228,4 @@ def test_a_draft_that_reads_less_than_its_target_does_not_fail():
 def test_a_cache_longer_than_the_context_can_be_measured():
     model = FAMILIES["gpt2"].build(dtype=torch.float32)
     assert ModelRuntime(model).max_context == 128
-    assert find_batch_invariant_rows(model, VOCAB)
+    assert find_batch_invariant_rows(model)

@@ -108,7 +108,7 @@ def test_taking_over_leaves_no_second_copy_of_the_layers():
 @pytest.mark.parametrize("precision", ["bf16", "int8", "int4"])
 def test_any_number_of_rows_gives_the_same_bits(precision):
     model = FusedLlama(build(*FUSED["llama"], torch.bfloat16), precision, precision)
-    assert find_batch_invariant_rows(model, 48)
+    assert find_batch_invariant_rows(model)
 
 
 def test_both_executions_give_the_same_rounds():

@@ -22,7 +22,6 @@ from specdemo.models.packed_linear import (
     pack_linears,
     quantize_groups,
     quantize_rows,
-    rounded,
     use_huge_pages,
 )
 
@@ -98,15 +97,6 @@ def test_a_product_with_fp16_weights_reads_every_number_exactly(odd):
     assert type(layer) is HalfLinear and (weight.abs() < 2.0**-14).sum() > 0
     with torch.inference_mode():
         assert torch.equal(layer(torch.eye(8 * MULTIPLE)).T, weight)
-
-
-def test_only_matrices_of_a_draft_are_rounded_and_only_for_fp16():
-    matrix, gains = torch.full((2, 2), 1 / 3), torch.full((2,), 1 / 3)
-    rounded([matrix, gains], "int4")
-    assert torch.equal(matrix, torch.full((2, 2), 1 / 3))
-    rounded([matrix, gains], "fp16")
-    assert torch.equal(matrix, torch.full((2, 2), 1 / 3).half().float())
-    assert torch.equal(gains, torch.full((2,), 1 / 3))
 
 
 def test_a_model_is_packed_but_for_its_embedding_and_its_head_as_asked():

@@ -178,7 +178,6 @@ def test_the_baselines_clock_holds_passes_without_padding_where_padding_costs_ti
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_if_on_a_device")
 @pytest.mark.parametrize("rule", list(Rule))
 def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
     pair = unmeasured_pair()

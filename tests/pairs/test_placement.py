@@ -37,12 +37,13 @@ from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs import load as models
 from specdemo.pairs import model_loader
 from specdemo.pairs.compatible import require_rollback
+from specdemo.pairs.hub import Files
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.model_loader import Loader, executable
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import Placement, free_memory, free_ram, plan
-from specdemo.pairs.sources import Files, Sources
+from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import EARLY_EXIT, KINDS
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable
@@ -246,7 +247,7 @@ def test_a_target_that_was_spread_over_the_ram_too_is_refused(folders, monkeypat
     monkeypatch.setattr(model_loader, "loading", lambda *_, **options: options and whole)
     loader = Loader("fp32", "fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
     with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
-        loader.target(Files("huge", Path(folders[0]), None), lambda *_: None)
+        loader.model("target", Files("huge", Path(folders[0]), None), lambda *_: None)
 
 
 class EndsElsewhere(nn.Module):
