@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from specdemo.pairs.hub import fetch_checkpoint
 from specdemo.pairs.load import load_sources
-from specdemo.pairs.presets import COSTS, PRESETS, fitting, preset_named
+from specdemo.pairs.presets import LOADED_BYTES, PRESETS, fitting, preset_named
 from specdemo.pairs.sources import Sources
 from specdemo.records.limits import PRECISIONS, UserError
 from specdemo.records.trace_file import load as read_trace
@@ -95,16 +95,14 @@ def test_revisions_are_commits_and_gated_presets_say_so():
 
 
 def test_the_memory_needed_counts_both_models_at_their_largest():
-    assert COSTS.keys() == set(PRECISIONS)
-    assert all(large.loaded <= COSTS["auto"].loaded for large in COSTS.values())
+    assert LOADED_BYTES.keys() == set(PRECISIONS)
+    assert max(LOADED_BYTES.values()) == LOADED_BYTES["auto"]
     large = preset_named("qwen2.5-7b")
     weights = 7_615_616_512 + 494_032_768
     assert 2 * weights < large.needed_bytes("bf16") < 2.5 * weights
     assert large.needed_bytes("fp32") > 1.9 * large.needed_bytes("bf16") - 2**31
     # Both are there in bf16 before one is packed.
     assert large.needed_bytes("int4") == pytest.approx(large.needed_bytes("bf16"), rel=0.05)
-    assert large.target.kept_bytes("int4") < 0.5 * large.target.kept_bytes("int8") * 1.5
-    assert large.target.kept_bytes("int8") < 0.6 * large.target.kept_bytes("bf16")
 
 
 def test_presets_that_fit_are_listed_for_a_precision():
