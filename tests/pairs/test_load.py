@@ -203,12 +203,13 @@ def damaged(target_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
     monkeypatch.setattr(sources, "EMBEDDED_N_GRAM", tmp_path / "none")
 
-    def make(folder, good, progress):
+    def make(every_byte, progress):
+        folder = tmp_path / fetch.NAME
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(target_folder, folder)
         fetch.write_manifest(folder)
 
-    monkeypatch.setattr(fetch, "_make", make)
+    monkeypatch.setattr(fetch, "make_target", make)
     return fetch.embedded_target()
 
 
