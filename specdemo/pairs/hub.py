@@ -43,7 +43,7 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
         progress: Called with each phase and the share that is done.
 
     Raises:
-        UserError: It cannot be fetched, or has no weights in safetensors; the message says why.
+        UserError: It cannot be fetched, or has no weights in safetensors; the message gives the reason.
     """
     if Path(name).is_dir():
         if revision is not None:
@@ -93,7 +93,7 @@ def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
 
 
 def _missing_bytes(name: str, options: dict[str, Any]) -> int:
-    """Return the bytes to fetch; 0 if the hub does not answer, since the download will then say why."""
+    """Return the bytes to fetch; 0 if the hub does not answer, since the download then reports why."""
     try:
         silent_bar = counting_bar(lambda done, total, unit: None)
         files = snapshot_download(name, dry_run=True, tqdm_class=silent_bar, **options)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -23,14 +22,6 @@ from specdemo.records.pieces import PieceTable
 from specdemo.shipped import EMBEDDED
 
 MAX_CALIBRATIONS = 5
-
-Alone = Callable[[Callable[[], Any]], Any]
-"""Calls a measuring function while nothing else computes, and returns its result."""
-
-
-def at_once(measure: Callable[[], Any]) -> Any:
-    """Measure immediately, for programs that do nothing else meanwhile."""
-    return measure()
 
 
 def load_pair(
@@ -67,7 +58,7 @@ def load_sources(
     *,
     progress: Progress = silent,
     recalibrate: bool = False,
-    alone: Alone = at_once,
+    alone: Callable[[Callable[[], None]], object] = lambda measure: measure(),
 ) -> Pair:
     """Load a pair as :func:`load_pair` does.
 
@@ -75,7 +66,7 @@ def load_sources(
         sources: The models and the way they run.
         progress: As for :func:`load_pair`.
         recalibrate: Whether to measure rough pass costs again, up to ``MAX_CALIBRATIONS`` times.
-        alone: Calls the measuring function.
+        alone: Calls the measuring function while nothing else computes; by default at once.
 
     Raises:
         UserError: As for :func:`load_pair`.

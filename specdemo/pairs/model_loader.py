@@ -35,7 +35,7 @@ from specdemo.records.limits import UserError
 
 TARGET_HEAD_PRECISIONS = {"int4": "int8"}
 """Precision of a target's output layer, which decides between tokens, if it differs from the layers'."""
-MOSTLY = 0.9
+MIN_LINEAR_SHARE = 0.9
 """Minimum share of a model's weights in layers that a precision packs."""
 
 Loaded = TypeVar("Loaded", bound=PreTrainedModel | ReducedHeadDraft)
@@ -180,7 +180,7 @@ def executable(
 
 def takes_precision(model: PreTrainedModel | ReducedHeadDraft, precision: str) -> bool:
     """Return whether most of a model's weights are in layers that ``precision`` packs."""
-    return precision not in CPU_PRECISIONS or can_fuse(model) or linear_share(model) >= MOSTLY
+    return precision not in CPU_PRECISIONS or can_fuse(model) or linear_share(model) >= MIN_LINEAR_SHARE
 
 
 def tokenizer_of(files: Files) -> Any:
@@ -218,7 +218,7 @@ def loading(loader: Callable[..., Any], path: str, name: str | None = None, **op
         options: Passed on.
 
     Raises:
-        UserError: The model cannot be loaded; the message says why.
+        UserError: The model cannot be loaded; the message gives the reason.
     """
     name = name or path
     try:

@@ -36,7 +36,7 @@ REVISIONS = {
 }
 """The commit that is loaded of each repository of the hub, so that later changes there change no preset.
 
-Each is from a public record of somebody who used it:
+Each is from a public record of its use:
 - https://github.com/tmcarmichael/nn-observability, results/model_revisions.json (Qwen2.5, Llama 3.2, GPT-2,
   Pythia);
 - https://github.com/togethercomputer/ssd, ssd/paths.py (Llama 3.1, Llama 3.2);

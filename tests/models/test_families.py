@@ -207,11 +207,11 @@ def test_attention_inputs_that_are_not_computed_are_never_ignored(name):
         grouped_attention(nn.Module(), heads, heads, heads, mask, dropout=0.0, **{name: torch.ones(2)})
 
 
-def test_capped_attention_too_gives_the_same_bits_whatever_the_number_of_rows():
+def test_capped_attention_gives_the_same_bits_for_any_number_of_rows():
     assert find_batch_invariant_rows(FAMILIES["gemma2"].build(dtype=torch.bfloat16))
 
 
-def test_a_context_ends_where_positions_would_be_encoded_anew():
+def test_a_context_ends_where_the_encoding_of_positions_would_change():
     limit = LONGROPE["original_max_position_embeddings"]
     model = family("Phi3Config", rope_parameters=LONGROPE, original_max_position_embeddings=limit).build()
     rounds = baseline_rounds(model, PROMPT, config_for(max_new_tokens=TOKENS))

@@ -61,7 +61,7 @@ def test_speculation_over_recordings_writes_the_same_text():
     assert emitted(found) == emitted(expected) and record.replayed > 40
 
 
-def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once():
+def test_a_cache_with_its_recordings_serves_one_run_after_the_other():
     record = Recorder()
     execution = GraphedExecution(fused(), record)
     first, second = execution.open(64), execution.open(64)
@@ -81,7 +81,7 @@ def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once(
     assert execution.open(128).keys.shape[3] == 128
 
 
-def test_only_so_many_free_caches_are_kept_the_newest_of_them():
+def test_the_newest_free_caches_are_kept():
     execution = GraphedExecution(fused(), Recorder())
     caches = [execution.open(64 * n) for n in range(1, MAX_FREE_CACHES + 4)]
     keys = [cache.keys for cache in caches]
@@ -94,7 +94,7 @@ def test_only_so_many_free_caches_are_kept_the_newest_of_them():
     ] * MAX_FREE_CACHES
 
 
-def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
+def test_a_pass_that_cannot_be_recorded_runs_and_reports_the_reason():
     def record(run):
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
 
 @pytest.mark.parametrize("reduced", [False, True])
 @pytest.mark.parametrize("rule", list(Rule))
-def test_a_recorded_draft_loop_drafts_what_the_loop_by_hand_does(rule, reduced):
+def test_a_recorded_draft_loop_drafts_the_same_as_the_plain_loop(rule, reduced):
     target = fused()
     id_map = torch.arange(0, VOCAB, 2) if reduced else None
     draft = nearby(tiny_llama(VOCAB, 3), 1, 0.05)
@@ -138,7 +138,7 @@ def test_a_recorded_draft_loop_drafts_what_the_loop_by_hand_does(rule, reduced):
     assert {t.status for r in replayed for t in r.drafted} == {Status.ACCEPTED, Status.DISCARDED}
 
 
-def test_a_pass_reads_nothing_back_so_that_a_device_can_record_it():
+def test_a_pass_reads_nothing_back_from_the_device():
     model = fused()
     cache = model.open(64)
 
@@ -160,7 +160,7 @@ def test_a_pass_reads_nothing_back_so_that_a_device_can_record_it():
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-def test_a_choice_reads_nothing_back_either(rule):
+def test_a_choice_of_a_token_reads_nothing_back_from_the_device(rule):
     chosen = rule_for(config_for(rule, top_k=5, top_p=0.9), torch.device("cpu"))
     chance = chosen.chances(1)
 
@@ -222,7 +222,7 @@ def test_a_traced_pass_gives_the_same_bits(precision, monkeypatch):
         assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 
-def test_what_cannot_be_traced_runs_as_it_is(monkeypatch):
+def test_a_pass_that_cannot_be_traced_runs_as_it_is(monkeypatch):
     def refuse(*args, **options):
         raise RuntimeError("no")
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_traced_runs_as_it_is(monkeypatch):
     assert torch.equal(logits, decoded(packed(), [2, 3])[0])
 
 
-def test_attention_gives_a_row_the_same_bits_whatever_the_number_of_rows_and_threads_set():
+def test_attention_gives_a_row_the_same_bits_for_any_number_of_rows_and_threads():
     query, key = torch.randn(1, 9, 16, 64), torch.randn(1, 3, 256, 64)
     mask = torch.zeros(16, 256).masked_fill_(torch.arange(256) > torch.arange(100, 116)[:, None], -torch.inf)
 

@@ -26,21 +26,21 @@ def learned(*texts, table=None):
     return made
 
 
-def test_what_followed_once_is_proposed_the_next_time():
+def test_a_token_that_followed_once_is_proposed_the_next_time():
     table = learned([5, 6, 7, 8, 9, 65_999, 3])
     for context, token in (([5, 6, 7, 8], 9), ([0, 0, 7, 8], 9), ([9], 65_999), ([65_999], 3)):
         assert table.after(context).token == token
     assert table.after([3]) is None and table.after([]) is None
 
 
-def test_only_the_targets_own_tokens_are_learned_but_after_the_prompts():
+def test_only_the_targets_own_tokens_are_learned():
     table = LearningTable(empty_table(VOCAB))
     table.learn([5, 6, 7, 8], 3)
     assert table.after([5, 6, 7]).token == 8
     assert table.after([5, 6]) is None and table.after([6]) is None
 
 
-def test_the_shipped_guess_stays_until_a_learned_one_has_proved_better():
+def test_the_shipped_token_stays_until_a_learned_one_has_proved_better():
     table = LearningTable(shipped(chance=200))
     visit = [*SHIPPED_CONTEXT, 9]
     seen = []
@@ -55,7 +55,7 @@ def test_the_shipped_guess_stays_until_a_learned_one_has_proved_better():
     assert believed.after(SHIPPED_CONTEXT).token == SHIPPED_TOKEN
 
 
-def test_a_visit_is_judged_before_it_is_learned():
+def test_a_visit_is_scored_before_it_is_learned():
     table = LearningTable(shipped(chance=200))
     text = [*SHIPPED_CONTEXT, SHIPPED_TOKEN, 4, 5, 6, 4, 5, 6, 4, 5, 6]
     table.learn(text, 2)
@@ -68,13 +68,13 @@ def test_a_visit_is_judged_before_it_is_learned():
     assert table.texts == 3
 
 
-def test_texts_without_a_token_of_the_targets_are_no_visits():
+def test_texts_without_a_token_of_the_target_are_not_visits():
     table = LearningTable(empty_table(VOCAB))
     table.learn([1, 2], 2)
     assert table.visits == [] and table.texts == 0
 
 
-def test_chances_say_how_often_such_guesses_were_right():
+def test_a_chance_is_the_share_of_right_tokens():
     rng = np.random.default_rng(0)
     table = LearningTable(empty_table(VOCAB))
     for _ in range(300):
@@ -82,24 +82,24 @@ def test_chances_say_how_often_such_guesses_were_right():
     assert table.after([1, 2, 3, 4]).chance == pytest.approx(0.8, abs=0.1)
 
 
-def test_a_guess_that_is_mostly_wrong_gives_way():
+def test_a_token_that_is_mostly_wrong_is_replaced():
     table = LearningTable(empty_table(VOCAB))
     for token in (10, 11, 12, 12, 12):
         table.learn([1, token], 1)
     assert table.after([1]).token == 12
 
 
-def test_contexts_and_visits_are_bounded_and_the_oldest_go(monkeypatch):
-    monkeypatch.setattr(n_gram, "MOST_CONTEXTS", 50)
+def test_contexts_and_visits_are_bounded_and_the_oldest_are_dropped(monkeypatch):
+    monkeypatch.setattr(n_gram, "MAX_CONTEXTS", 50)
     table = LearningTable(empty_table(VOCAB))
     for token in range(100, 400):
         table.learn([token, token + 1000], 1)
-    assert len(table) == 50 and len(table.visits) == n_gram.MOST_VISITS
+    assert len(table) == 50 and len(table.visits) == n_gram.MAX_VISITS
     assert table.after([100]) is None and table.after([399]).token == 1399
 
 
-def test_many_may_teach_and_ask_at_once(monkeypatch):
-    monkeypatch.setattr(n_gram, "MOST_CONTEXTS", 30)
+def test_threads_may_learn_and_look_up_at_once(monkeypatch):
+    monkeypatch.setattr(n_gram, "MAX_CONTEXTS", 30)
     table = LearningTable(empty_table(VOCAB))
 
     def teach(own):

@@ -40,6 +40,8 @@ def test_quantised_rows_are_within_half_a_step():
     assert rows.dtype == torch.int8 and scale.shape == (7, 1)
     assert ((rows * scale - weight).abs() <= scale / 2 * 1.001).all()
     assert (rows.abs().amax(1) == 127).all()
+    rows, scale = quantize_rows(torch.zeros(2, 32))
+    assert (rows * scale == 0).all()
 
 
 def test_quantised_groups_are_within_half_a_step_and_use_every_value():
@@ -48,11 +50,6 @@ def test_quantised_groups_are_within_half_a_step_and_use_every_value():
     found = (values.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + offset[..., None]
     assert ((found.flatten(1) - weight).abs() <= scale.repeat_interleave(GROUP, 1) / 2 * 1.001).all()
     assert values.min() == 0 and values.max() == 15
-
-
-def test_a_row_of_zeros_stays_zero():
-    rows, scale = quantize_rows(torch.zeros(2, 32))
-    assert (rows * scale == 0).all()
     values, scale, offset = quantize_groups(torch.zeros(2, 32))
     assert ((values - 8) * scale + offset).abs().max() < 1e-10
 
@@ -71,7 +68,7 @@ def test_a_packed_layer_computes_what_the_plain_one_does(precision, bias, rows):
     assert (found - expected).float().norm() < CLOSE[precision] * expected.float().norm()
 
 
-def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
+def test_a_layer_without_a_kernel_stays_plain_or_is_rounded_less():
     assert type(linear_for(torch.randn(4, 4, dtype=torch.float64), None, "fp32")) is nn.Linear
     bf16 = torch.randn(INT4_ROWS + 1, MULTIPLE).bfloat16()
     assert type(linear_for(bf16, None, "int4")) is Int8Linear
@@ -80,7 +77,7 @@ def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
     assert type(linear_for(third, None, "fp16")) is FP32, "fp16 would change its numbers"
 
 
-def test_fp16_holds_small_numbers_of_bf16_and_is_not_used_for_what_it_does_not_hold():
+def test_fp16_holds_the_small_numbers_of_bf16_and_the_rest_is_counted():
     subnormal = torch.tensor([2.0**-24, 3 * 2.0**-24, 2.0**-17, 1.9921875 * 2.0**-15, -65280.0, 0.0])
     assert torch.equal(subnormal.bfloat16().float(), subnormal)
     assert HalfLinear(subnormal[None]).left_share == 0
@@ -99,7 +96,7 @@ def test_a_product_with_fp16_weights_reads_every_number_exactly(odd):
         assert torch.equal(layer(torch.eye(8 * MULTIPLE)).T, weight)
 
 
-def test_a_model_is_packed_but_for_its_embedding_and_its_head_as_asked():
+def test_a_model_is_packed_without_its_embedding_and_its_head_in_the_given_precision():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -128,19 +125,19 @@ MAPS = """\
 """
 
 
-def test_large_private_memory_of_no_file_is_meant():
+def test_only_large_private_mappings_without_a_file_are_found():
     found = large_mappings(MAPS)
     assert found == [(0x10000000, 0x500000), (0x30000000, 0x10000000)]
     assert min(size for _, size in found) >= MIN_MAPPING_BYTES
 
 
-def test_asking_changes_nothing_that_is_stored():
+def test_huge_pages_keep_the_stored_numbers():
     weights = torch.arange(4 * MIN_MAPPING_BYTES, dtype=torch.float32)
     use_huge_pages()
     assert torch.equal(weights, torch.arange(4 * MIN_MAPPING_BYTES, dtype=torch.float32))
 
 
-def test_where_there_are_none_nothing_is_asked(monkeypatch, tmp_path):
+def test_a_system_without_huge_pages_is_left_alone(monkeypatch, tmp_path):
     def refuse(*_):
         raise AssertionError("the C library was asked")
 

@@ -18,7 +18,7 @@ from specdemo.records.trace import Calibration
 CPU = torch.device("cpu")
 
 
-def test_passes_take_the_cheapest_invariant_row_count_that_holds_them(monkeypatch):
+def test_passes_take_the_cheapest_invariant_row_count_of_enough_rows(monkeypatch):
     seconds = {1: 1.6, 3: 3.0, 4: 2.0, 5: 2.01, 8: 4.0, 13: 8.0, 16: 7.0}
     monkeypatch.setattr(
         calibrate,

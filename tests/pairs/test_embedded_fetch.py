@@ -107,7 +107,7 @@ def contents(folder):
         ("manifest.json", b"[[]]"),
     ],
 )
-def test_files_that_are_missing_or_of_another_size_are_made_anew(converted, conversions, name, damage):
+def test_missing_files_and_other_sizes_cause_a_new_conversion(converted, conversions, name, damage):
     whole = contents(converted)
     (converted / name).unlink()
     if damage is not None:
@@ -125,7 +125,7 @@ def flip(path, at=-1):
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
-def test_a_flipped_byte_is_found_where_every_byte_is_read_and_made_anew(converted, conversions, name):
+def test_the_check_of_every_byte_finds_a_flipped_byte_and_converts_again(converted, conversions, name):
     whole = contents(converted)
     assert fetch.checked_target() == [] and not fetch.mended_target()
     flip(converted / name)
@@ -137,7 +137,7 @@ def test_a_flipped_byte_is_found_where_every_byte_is_read_and_made_anew(converte
     assert fetch.mended_target() and contents(converted) == whole and not fetch.mended_target()
 
 
-def test_a_target_that_is_not_there_is_no_damaged_one(cache, wheel, monkeypatch):
+def test_a_missing_target_is_not_a_damaged_one(cache, wheel, monkeypatch):
     monkeypatch.setattr(fetch, "download", fail_to_download)
     assert not fetch.mended_target()
 

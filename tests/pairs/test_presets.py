@@ -65,7 +65,7 @@ CHECKPOINTS = {model.name: model for preset in PRESETS[1:] for model in (preset.
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_a_models_parameters_are_what_its_architecture_adds_up_to(name):
+def test_a_models_parameters_are_the_sum_over_its_architecture(name):
     kind, settings = PUBLISHED[name]
     # The library fills in rotations of its own where none are given; they are no parameters.
     config = getattr(transformers, f"{kind}Config")(**settings)
@@ -234,7 +234,7 @@ def test_a_checkpoint_of_pickles_is_refused(checkpoint, tmp_path, monkeypatch, s
         ("{folder}", "main", "is a folder and has no revision main"),
     ],
 )
-def test_what_is_not_in_the_cache_is_said(checkpoint, tmp_path, monkeypatch, name, revision, words):
+def test_a_model_that_is_not_in_the_cache_is_named(checkpoint, tmp_path, monkeypatch, name, revision, words):
     use_cache(monkeypatch, tmp_path)
     put(tmp_path, "some/target", checkpoint)
     with pytest.raises(UserError, match=words):
@@ -258,7 +258,7 @@ def hub(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
         yield hub
 
 
-def test_a_download_shows_how_far_it_is_and_fetches_what_is_needed(hub, monkeypatch):
+def test_a_download_shows_its_progress_and_fetches_only_needed_files(hub, monkeypatch):
     shown = []
     sources = Sources("some/target", "some/draft", **ON_CPU)
     pair = load_sources(sources, progress=lambda text, share: shown.append((text, share)))
@@ -276,7 +276,7 @@ def test_a_download_shows_how_far_it_is_and_fetches_what_is_needed(hub, monkeypa
     assert again.revision == NEWEST and (again.folder / "model.safetensors").is_file()
 
 
-def test_a_download_that_breaks_off_is_said_and_the_next_one_goes_on(hub):
+def test_a_download_that_breaks_off_is_reported_and_resumed(hub):
     hub.broken = {"model.safetensors": 10**6}
     with pytest.raises(UserError, match=r"^Fetching some/target failed \(.*\); check the connection and"):
         fetch_checkpoint("some/target")
@@ -297,13 +297,13 @@ def test_a_download_that_breaks_off_is_said_and_the_next_one_goes_on(hub):
         ("some/gated", None, "some/gated is gated: accept its licence at http://127.0.0.1"),
     ],
 )
-def test_what_the_hub_refuses_is_said(hub, name, revision, words):
+def test_a_refusal_of_the_hub_is_explained(hub, name, revision, words):
     hub.gated = {"some/gated"}
     with pytest.raises(UserError, match=words):
         fetch_checkpoint(name, revision)
 
 
-def test_a_hub_that_cannot_be_reached_is_said(tmp_path, monkeypatch):
+def test_an_unreachable_hub_is_reported(tmp_path, monkeypatch):
     use_cache(monkeypatch, tmp_path)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
@@ -311,7 +311,7 @@ def test_a_hub_that_cannot_be_reached_is_said(tmp_path, monkeypatch):
         fetch_checkpoint("some/target")
 
 
-def test_a_full_disk_is_said(hub, monkeypatch):
+def test_a_full_disk_is_reported(hub, monkeypatch):
     def full(*_arguments, **_options):
         raise OSError(28, "No space left on device")
 
