@@ -146,12 +146,8 @@ class _Context(NamedTuple):
     seen: int
 
 
-class _Class(NamedTuple):
-    """Contexts that share one estimate: by size, times right and times wrong, up to ``MAX_TIMES``."""
-
-    size: int
-    right: int
-    wrong: int
+_Class = tuple[int, int, int]
+"""Contexts that share one estimate: their size, times right and times wrong, both up to ``MAX_TIMES``."""
 
 
 @dataclass
@@ -266,7 +262,7 @@ class LearningTable:
 
 
 def _class_of(size: int, context: _Context) -> _Class:
-    return _Class(size, min(context.right, MAX_TIMES), min(context.seen - context.right, MAX_TIMES))
+    return size, min(context.right, MAX_TIMES), min(context.seen - context.right, MAX_TIMES)
 
 
 def _updated(found: _Context | None, token: int) -> _Context:

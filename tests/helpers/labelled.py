@@ -8,7 +8,7 @@ CPU = torch.device("cpu")
 
 
 class Labelled(torch.Tensor):
-    """A tensor that says it is elsewhere."""
+    """A tensor that reports another device."""
 
     label: torch.device
 

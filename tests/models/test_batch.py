@@ -23,7 +23,7 @@ OTHERS = {
 
 
 def texts(count: int, vocab: int = 50) -> torch.Tensor:
-    """Different texts of one length, [ROWS, count]."""
+    """Return different texts of one length, [ROWS, count]."""
     return torch.randint(vocab, (ROWS, count), generator=torch.Generator().manual_seed(0))
 
 

@@ -1,4 +1,4 @@
-"""Kernels that sum in another order for another number of rows are found, however seldom it shows."""
+"""The self-test finds row counts for which a kernel sums in another order, even if results seldom differ."""
 
 import math
 
@@ -61,7 +61,7 @@ def test_all_sums_are_zero_and_every_paired_input_counts(inputs, dtype):
 
 
 def off_by(amount_of):
-    """A forward pass that is exact but for what ``amount_of`` says of its number of rows."""
+    """Return a forward pass whose error is ``amount_of`` its number of rows."""
 
     def forward(self, ids):
         self.length += len(ids)
@@ -73,7 +73,7 @@ def off_by(amount_of):
 @pytest.mark.parametrize(
     ("odd", "invariant"),
     [
-        # As with tiles of six rows: what is left over behind whole tiles is summed in another order.
+        # As with tiles of six rows: the rows after whole tiles are summed in another order.
         ((1, 2, 7, 14), {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15, 16}),
         ((15, 16), set(range(1, 15))),
         ((), set(range(1, 17))),

@@ -1,4 +1,4 @@
-"""Recorded passes, with a recorder that calls again what a device would replay; and traced passes."""
+"""Recorded passes, with a recorder that calls the function instead of replaying it; and traced passes."""
 
 import copy
 import gc
@@ -199,7 +199,7 @@ def packed(precision: str = "fp32") -> FusedLlama:
 
 
 def decoded(model: FusedLlama, sizes: list[int], capacity: int = 256, taps: tuple[int, ...] = ()) -> tuple:
-    """Logits of passes over so many tokens each, one after the other, and the states behind ``taps``."""
+    """Return the logits of passes over ``sizes`` tokens, and the outputs of the ``taps``."""
     runtime = ModelRuntime(model, taps=taps)
     runtime.prepare(capacity, 16)
     runtime.prefill(IDS[:5])

@@ -92,7 +92,7 @@ def test_a_model_with_another_computation_is_left_to_transformers(name):
 
 def test_a_layer_with_an_adapter_is_left_to_transformers():
     class Adapted(torch.nn.Linear):
-        """Computes more than its weight says."""
+        """A layer that computes more than a product with its weight."""
 
     model = build(*FUSED["llama"])
     model.model.layers[1].self_attn.q_proj = Adapted(64, 64, bias=False)

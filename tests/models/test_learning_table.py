@@ -1,4 +1,4 @@
-"""A table that learns: from what was written, within bounds, believed as far as it proved right."""
+"""A table that learns from written text within bounds and measures how often it is right."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,13 +13,13 @@ SHIPPED_CONTEXT, SHIPPED_TOKEN = [1, 2], 7
 
 
 def shipped(chance):
-    """A table of one context."""
+    """Return a table of one context."""
     keys = np.array([key_of(SHIPPED_CONTEXT)], np.uint32)
     return NGramTable(keys, np.array([SHIPPED_TOKEN], np.uint16), np.array([chance], np.uint8), VOCAB)
 
 
 def learned(*texts, table=None):
-    """A table that has learned whole texts, each twice, so that it believes what it saw."""
+    """Return a table that has learned whole texts, each twice, so that their tokens are probable."""
     made = LearningTable(table or empty_table(VOCAB))
     for text in [*texts, *texts]:
         made.learn(text, 1)
@@ -48,7 +48,7 @@ def test_the_shipped_token_stays_until_a_learned_one_has_proved_better():
         seen.append(table.after(SHIPPED_CONTEXT).token)
         table.learn(visit, 2)
     assert seen[0] == SHIPPED_TOKEN and seen[-1] == 9
-    assert seen == sorted(seen), "once it has given way it does not come back"
+    assert seen == sorted(seen), "a replaced token does not come back"
     believed = LearningTable(shipped(chance=200))
     for _ in range(12):
         believed.learn([*SHIPPED_CONTEXT, SHIPPED_TOKEN], 2)
@@ -62,9 +62,9 @@ def test_a_visit_is_scored_before_it_is_learned():
     table.learn(text, 2)
     table.learn([4, 5, 9], 2)
     first, second, other = table.visits
-    assert first == Visit(0.1, 0.1, 10), "one guess of ten; its own repetitions are not known yet"
+    assert first == Visit(0.1, 0.1, 10), "one token of ten; its own repetitions are not known yet"
     assert second.before == 0.1 and second.after == 1.0
-    assert other == Visit(0.0, 0.0, 1), "a wrong guess"
+    assert other == Visit(0.0, 0.0, 1), "a wrong token"
     assert table.texts == 3
 
 
@@ -106,8 +106,8 @@ def test_threads_may_learn_and_look_up_at_once(monkeypatch):
         for turn in range(60):
             first = 1000 * own + 7 * turn
             table.learn([first, *range(first + 1, first + 7)], 1)
-            guess = table.after([first])
-            assert guess is None or guess.token == first + 1
+            found = table.after([first])
+            assert found is None or found.token == first + 1
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(teach, own) for own in range(4)]:

@@ -29,9 +29,9 @@ BF16 = BlockedLinear if has_blocked_kernel(torch.bfloat16) else nn.Linear
 FP32 = BlockedLinear if has_blocked_kernel(torch.float32) else nn.Linear
 FP16 = HalfLinear if has_half_kernel() else FP32
 KINDS = {"bf16": BF16, "fp16": FP16, "fp32": FP32, "int8": Int8Linear, "int4": Int4Linear}
-"""What a layer becomes on this machine."""
+"""The layer of each precision on this machine."""
 CLOSE = {"bf16": 1e-6, "fp16": 1e-6, "fp32": 1e-6, "int8": 0.02, "int4": 0.15}
-"""Largest distance from the plain layer's output, relative to its size."""
+"""Maximum distance from the plain layer's output, relative to its size."""
 
 
 def test_quantised_rows_are_within_half_a_step():

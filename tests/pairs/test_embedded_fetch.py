@@ -1,4 +1,4 @@
-"""Fetching the embedded target: every failure leaves nothing behind, says what to do, and can be retried."""
+"""Fetching the embedded target: a failure leaves no files, names the remedy, and can be retried."""
 
 import hashlib
 import zipfile
@@ -76,7 +76,7 @@ def test_an_interrupted_conversion_leaves_nothing_and_is_retried(cache, wheel, m
 
 @pytest.fixture
 def converted(cache, wheel):
-    """The converted target, and a wheel at hand to convert it from again."""
+    """The converted target, with a wheel in the cache to convert it from again."""
     cache.mkdir()
     wheel.rename(cache / fetch.WHEEL)
     return fetch.embedded_target()
@@ -84,7 +84,7 @@ def converted(cache, wheel):
 
 @pytest.fixture
 def conversions(monkeypatch):
-    """Every conversion that is made from now on."""
+    """The conversions after the first."""
     seen = []
     monkeypatch.setattr(fetch, "convert", lambda *asked: seen.append(asked) or convert(*asked))
     return seen

@@ -1,4 +1,4 @@
-"""Loading any pair from folders, and refusing pairs that do not fit, in words."""
+"""Loading any pair from folders, and refusing pairs that do not fit with the reason."""
 
 import shutil
 import threading
@@ -34,7 +34,7 @@ def target_folder(tmp_path_factory):
 
 
 def padded(model, rows):
-    """The model with ``rows`` more rows in its matrices than its tokeniser has tokens."""
+    """Return the model with ``rows`` more rows in its matrices than its tokeniser has tokens."""
     model.resize_token_embeddings(model.config.vocab_size + rows, mean_resizing=False)
     return model
 
@@ -185,7 +185,7 @@ def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
 
 @pytest.fixture
 def damaged(target_folder, tmp_path, monkeypatch):
-    """The embedded target's folder with a tiny model in it, which is put there again when it is made anew."""
+    """The embedded target's folder with a tiny model in it; a new conversion puts the same model there."""
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
     monkeypatch.setattr(sources, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
     monkeypatch.setattr(sources, "EMBEDDED_N_GRAM", tmp_path / "none")

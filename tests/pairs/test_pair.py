@@ -27,7 +27,7 @@ DETERMINISTIC = [Rule.GREEDY, Rule.SHARED_NOISE]
 
 
 def pair_with_reduced_draft(seed: int = 0):
-    """A tiny pair whose draft knows a third of the ids, in an order of its own."""
+    """Return a tiny pair whose draft scores a third of the ids, in another order."""
     pair = tiny_pair(seed)
     vocab = len(pair.tokenizer)
     id_map = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[: vocab // 3]
@@ -35,7 +35,7 @@ def pair_with_reduced_draft(seed: int = 0):
 
 
 def reduced(model: nn.Module, ids: torch.Tensor) -> nn.Module:
-    """``model`` with only these rows of its head."""
+    """Return ``model`` with only these rows of its head."""
     model = copy.deepcopy(model)
     head = nn.Linear(model.config.hidden_size, len(ids), bias=False, dtype=model.lm_head.weight.dtype)
     head.weight.data = model.lm_head.weight.data[ids]
@@ -44,7 +44,7 @@ def reduced(model: nn.Module, ids: torch.Tensor) -> nn.Module:
 
 
 def written_by_hand(pair, config) -> list[int]:
-    """What the draft writes in a plain loop with no cache: a row of its own head, then that row's id."""
+    """Return the draft's text from a plain loop with no cache: a row of its head, then that row's id."""
     text = list(PROMPT)
     ids = torch.arange(len(pair.tokenizer)) if pair.id_map is None else pair.id_map
     for _ in range(config.max_new_tokens):
@@ -77,7 +77,7 @@ def test_the_draft_alone_writes_the_text_of_a_plain_loop(make, rule, warping):
         config = config_for(rule, max_new_tokens=16, seed=seed, **warping)
         rounds = list(Lanes(pair).draft_alone(config, PROMPT))
         assert emitted(rounds) == written_by_hand(pair, config)
-        assert len(set(emitted(rounds))) > 2, "a text of one token would prove little"
+        assert len(set(emitted(rounds))) > 2, "a text of one repeated token would prove little"
         assert rounds[-1].finish is Finish.LENGTH and not any(r.drafted for r in rounds)
 
 

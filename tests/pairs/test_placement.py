@@ -1,4 +1,4 @@
-"""Which device each model goes to; pairs whose models are apart, in parts, or moved after they were made."""
+"""The device of each model; pairs on several devices, in parts, or moved after loading."""
 
 import copy
 from dataclasses import fields
@@ -61,7 +61,7 @@ GPUS = ("cuda:0", "cuda:1", "cuda:2")
         ((20, 3, 5), 8, 4, Placement("cuda:0", "cuda:2")),
         ((10, 10), 14, 2, Placement("cuda:0", "cuda:0", {"cuda:0": 8, "cuda:1": 10})),
         ((10, 12), 14, 2, Placement("cuda:0", "cuda:1", {"cuda:0": 10, "cuda:1": 10})),
-        # Each fits somewhere, but no two places are left for them.
+        # Each fits on some device, but both do not fit at once.
         ((10, 3), 8, 4, Placement("cuda:0", "cuda:0", {"cuda:0": 6, "cuda:1": 3})),
     ],
 )
@@ -141,7 +141,7 @@ def test_free_ram_respects_the_containers_limits(tmp_path, files, expected):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A small Llama as target and a draft near it."""
+    """Folders of a small Llama as target and of a draft near it."""
     tokenizer = byte_tokenizer()
     target = tiny_llama(len(tokenizer), 0, torch.float32)
     return [
@@ -174,7 +174,7 @@ def test_several_gpus_are_planned_for_and_an_explicit_device_is_not(folders, mon
 
 
 def in_parts(folder: str, scratch) -> nn.Module:
-    """The target with a layer on disk, which accelerate brings in with every pass."""
+    """Return the target with a layer on disk, which accelerate loads in every pass."""
     model = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=torch.float32,
@@ -258,11 +258,11 @@ def test_logits_arrive_on_the_device_of_the_ids():
         assert logits.device == ids.device == torch.device("xpu:0")
 
 
-# A draft elsewhere
+# A draft on another device
 
 
 def apart(pair: Pair) -> Pair:
-    """The pair with a draft that passes for one on another device."""
+    """Return the pair with a draft that counts as being on another device."""
 
     class Apart(Pair):
         @property
@@ -287,7 +287,7 @@ def test_a_draft_on_another_device_drafts_the_same(rule, drafter):
 
 
 class CountedRule(RejectionRule):
-    """Counts how often numbers are asked of it, and keeps them."""
+    """Keeps the random numbers that it returns."""
 
     def chances(self, count):
         self.given = [*getattr(self, "given", []), super().chances(count)]
@@ -304,11 +304,11 @@ def test_a_draft_on_another_device_uses_the_runs_own_random_numbers():
     assert not torch.equal(distant.chances(4), taken)
 
 
-# Made on one device, run on another
+# Loaded on one device, run on another
 
 
 def loose_tensors(module: nn.Module, device: str) -> list[str]:
-    """Every tensor of a module, its attributes included, that is not on ``device``."""
+    """Return the names of a module's tensors, attributes included, that are not on ``device``."""
     named = [*module.named_parameters(), *module.named_buffers()]
     for name, part in module.named_modules():
         named += [(f"{name}.{key}", value) for key, value in vars(part).items() if torch.is_tensor(value)]

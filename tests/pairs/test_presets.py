@@ -1,4 +1,4 @@
-"""Presets: what they say of their models, and loading such models from the hub and from its cache."""
+"""Presets: the facts about their models, and loading such models from the hub and from its cache."""
 
 import shutil
 from dataclasses import replace
@@ -60,14 +60,14 @@ PUBLISHED = {
     "EleutherAI/pythia-1.4b": ("GPTNeoX", sizes(2_048, 8_192, 24, 16, 16, **PYTHIA)),
     "EleutherAI/pythia-2.8b": ("GPTNeoX", sizes(2_560, 10_240, 32, 32, 32, **PYTHIA)),
 }
-"""Architecture and sizes as each model's own ``config.json`` has them."""
+"""Architecture and sizes from each model's own ``config.json``."""
 CHECKPOINTS = {model.name: model for preset in PRESETS[1:] for model in (preset.target, preset.draft)}
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_models_parameters_are_the_sum_over_its_architecture(name):
     kind, settings = PUBLISHED[name]
-    # The library fills in rotations of its own where none are given; they are no parameters.
+    # The library adds default rotations, which are not parameters.
     config = getattr(transformers, f"{kind}Config")(**settings)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
@@ -137,7 +137,7 @@ FAMILIES = {
 
 
 def save_pair(preset, folder: Path) -> torch.nn.Module:
-    """A random target of the preset's architecture and a draft beside it, below ``folder``; the target."""
+    """Save a random target of the preset's architecture and a draft in ``folder``; return the target."""
     kind, settings = FAMILIES[preset.name]
     config = getattr(transformers, f"{kind}Config")(**{**SMALL, **NO_ENDS, **settings})
     torch.manual_seed(0)
@@ -173,7 +173,7 @@ def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(na
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    """A small checkpoint as it comes from a hub, with files that nobody should fetch."""
+    """A small checkpoint of a hub, with files that must not be fetched."""
     folder = tmp_path_factory.mktemp("checkpoint")
     tokenizer = byte_tokenizer()
     tiny_llama(len(tokenizer), 0, torch.float32).save_pretrained(folder)
@@ -205,7 +205,7 @@ def test_the_newest_revision_is_resolved_and_recorded(checkpoint, draft_checkpoi
 
 
 def no_weights(folder: Path, into: Path) -> Path:
-    """A checkpoint whose weights are in a pickle alone."""
+    """Copy a checkpoint without its safetensors, so that its weights are only in a pickle."""
     shutil.copytree(folder, into, ignore=shutil.ignore_patterns("*.safetensors"))
     return into
 
@@ -244,7 +244,7 @@ def test_a_model_that_is_not_in_the_cache_is_named(checkpoint, tmp_path, monkeyp
 
 @pytest.fixture
 def hub(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
-    """A hub on this machine in the place of the real one, and an empty cache."""
+    """A hub on this machine instead of the real one, and an empty cache."""
     use_cache(monkeypatch, tmp_path / "hub")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 4096)
@@ -286,7 +286,7 @@ def test_a_download_that_breaks_off_is_reported_and_resumed(hub):
     assert (found.folder / "model.safetensors").read_bytes() == (
         hub.models["some/target"] / "model.safetensors"
     ).read_bytes()
-    assert hub.asked.count("config.json") == 1, "what was there already is not fetched again"
+    assert hub.asked.count("config.json") == 1, "a complete file is not fetched again"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A draft on another device than its target, in every kind of job that can be asked for."""
+"""A draft on another device than its target, in every kind of job."""
 
 import pytest
 import torch
@@ -48,12 +48,12 @@ def test_every_kind_of_job_is_tried():
 
 
 def fused(model: nn.Module) -> FusedLlama:
-    """The short path with weights as they are: what is packed for the CPU would stay there."""
+    """Return a fused model with plain weights, because packed weights cannot leave the CPU."""
     return FusedLlama(model, "fp32", "fp32", HERE)
 
 
 def placed(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model on a device that need not exist; to be used while ``Labels`` are open."""
+    """Return the model on a device that need not exist; call it while ``Labels`` are open."""
     for module in model.modules():
         for name, weight in module._parameters.items():
             if weight is not None:
