@@ -154,7 +154,7 @@ def scatter(seconds: list[float]) -> float:
 
 
 def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
-    """Return a function that makes a pass over ``chunk`` where the runtime stands and returns its seconds."""
+    """Return a function that runs ``chunk`` at the runtime's position and returns its seconds."""
     start = runtime.length
 
     def seconds() -> float:

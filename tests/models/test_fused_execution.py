@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 from helpers.recorder import Recorder, recorded
-from helpers.tiny import at_least, config_for, emitted, nearby, speculative_rounds, tiny_llama
+from helpers.tiny import at_least, config_for, emitted, nearby, tiny_llama
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -46,19 +46,6 @@ def test_recorded_passes_give_the_same_logits_and_states():
     for a, b in zip(*kept, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
     assert record.replayed == 5, "a pass of 7 was not prepared and runs kernel by kernel"
-
-
-def test_speculation_over_recordings_writes_the_same_text():
-    target, draft = fused(), FusedLlama(nearby(tiny_llama(VOCAB, 3), 1, 0.05), "fp32", "fp32")
-    config = config_for(k=3, max_new_tokens=40)
-    expected = speculative_rounds(target, draft, [1, 2, 3], config)
-    record = Recorder()
-    for model in (target, draft):
-        runtime = ModelRuntime(recorded(model, record))
-        runtime.prepare(256, 4)
-        del runtime
-    found = speculative_rounds(target, draft, [1, 2, 3], config)
-    assert emitted(found) == emitted(expected) and record.replayed > 40
 
 
 def test_a_cache_with_its_recordings_serves_one_run_after_the_other():

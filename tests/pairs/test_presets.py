@@ -115,62 +115,6 @@ def test_presets_that_fit_are_listed_for_a_precision():
     assert "pythia-1.4b" not in {preset.name for preset in fitting(exactly - 1, "fp32")}
 
 
-SMALL = {"vocab_size": 258, "max_position_embeddings": 256, "initializer_range": 0.5}
-NO_ENDS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-ROTATION = {
-    "rope_type": "llama3",
-    "rope_theta": 500_000.0,
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 64,
-}
-BLOCK = sizes(32, 48, 2, 4, 2)
-FAMILIES = {
-    "qwen2.5-7b": ("Qwen2", BLOCK),
-    "smollm2-1.7b": ("Llama", {**BLOCK, "tie_word_embeddings": True}),
-    "llama3.1-8b": ("Llama", {**BLOCK, "rope_parameters": ROTATION}),
-    "gpt2-large": ("GPT2", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
-    "pythia-1.4b": ("GPTNeoX", BLOCK),
-}
-"""A preset of each architecture, with its settings in small."""
-
-
-def save_pair(preset, folder: Path) -> torch.nn.Module:
-    """Save a random target of the preset's architecture and a draft in ``folder``; return the target."""
-    kind, settings = FAMILIES[preset.name]
-    config = getattr(transformers, f"{kind}Config")(**{**SMALL, **NO_ENDS, **settings})
-    torch.manual_seed(0)
-    target = AutoModelForCausalLM.from_config(config).eval()
-    draft = AutoModelForCausalLM.from_config(config)
-    draft.load_state_dict(target.state_dict())
-    with torch.no_grad():
-        for weight in draft.parameters():
-            weight += 0.03 * torch.randn_like(weight)
-    for name, model in (("target", target), ("draft", draft)):
-        model.save_pretrained(folder / name)
-        byte_tokenizer().save_pretrained(folder / name)
-    return target
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(name, tmp_path, monkeypatch):
-    preset = preset_named(name)
-    target = save_pair(preset, tmp_path / "made")
-    use_cache(monkeypatch, tmp_path / "hub")
-    put(tmp_path / "hub", preset.target.name, tmp_path / "made/target", preset.target.revision)
-    put(tmp_path / "hub", preset.draft.name, tmp_path / "made/draft", preset.draft.revision)
-    pair = load_sources(replace(preset.sources, **ON_CPU))
-    record, end = run(pair, max_new_tokens=24)
-    assert end["badge"]["kind"] == "same"
-    prompt = torch.tensor([record.prompt_ids])
-    expected = target.generate(prompt, do_sample=False, max_new_tokens=24, use_cache=False)
-    assert list(record.lanes["speculative"].ids) == expected[0, prompt.shape[1] :].tolist()
-    assert any(round_.accepted for round_ in record.lanes["speculative"].rounds)
-    assert record.pair.items() <= vars(preset.sources).items() and len(record.pair) == 4
-    assert read_trace(record.to_json()).pair == record.pair
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """A small checkpoint of a hub, with files that must not be fetched."""
@@ -190,6 +134,24 @@ def draft_checkpoint(tmp_path_factory):
     nearby(tiny_llama(len(tokenizer), 0, torch.float32), 1, 0.02).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def test_a_preset_loads_from_the_hubs_cache_and_writes_what_its_target_writes(
+    checkpoint, draft_checkpoint, tmp_path, monkeypatch
+):
+    preset = preset_named("smollm2-1.7b")
+    use_cache(monkeypatch, tmp_path)
+    put(tmp_path, preset.target.name, checkpoint, preset.target.revision)
+    put(tmp_path, preset.draft.name, draft_checkpoint, preset.draft.revision)
+    record, end = run(load_sources(replace(preset.sources, **ON_CPU)), max_new_tokens=24)
+    assert end["badge"]["kind"] == "same"
+    prompt = torch.tensor([record.prompt_ids])
+    target = AutoModelForCausalLM.from_pretrained(checkpoint)
+    expected = target.generate(prompt, do_sample=False, max_new_tokens=24, use_cache=False)
+    assert list(record.lanes["speculative"].ids) == expected[0, prompt.shape[1] :].tolist()
+    assert any(round_.accepted for round_ in record.lanes["speculative"].rounds)
+    assert record.pair.items() <= vars(preset.sources).items() and len(record.pair) == 4
+    assert read_trace(record.to_json()).pair == record.pair
 
 
 def test_the_newest_revision_is_resolved_and_recorded(checkpoint, draft_checkpoint, tmp_path, monkeypatch):
