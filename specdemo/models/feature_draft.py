@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -16,7 +15,6 @@ from specdemo.models.attention import grouped_attention, hiding
 from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
 from specdemo.models.fused_execution import EXAMPLE_ROWS, traced
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
-from specdemo.models.runtime import CAPACITY_STEP
 
 CONFIG_FILE = "feature_draft.json"
 
@@ -86,15 +84,8 @@ class FeatureDraft(nn.Module):
         self.lm_head = nn.Linear(d, len(id_map), bias=False)
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
-
-    @cached_property
-    def traced_append(self) -> Callable[..., Tensor]:
-        """``_Append``, traced once for all runs."""
-        config, like = self.config, self.norm.weight
-        ids, places = torch.zeros(EXAMPLE_ROWS, dtype=torch.long), torch.arange(EXAMPLE_ROWS)
-        cache = like.new_zeros(1, config.kv_heads, CAPACITY_STEP, config.head_dim)
-        states = like.new_zeros(EXAMPLE_ROWS, config.hidden_size)
-        return traced(_Append(self), (states, ids, places, cache, cache.clone()))
+        # The trace that decoding keeps from run to run, in a list because a module would become a submodule.
+        self.traces: list[Callable[..., Tensor]] = []
 
     def own_state(self) -> dict[str, Tensor]:
         """Return every tensor but the shared embedding's."""
@@ -165,8 +156,7 @@ class FeatureRuntime:
         self.device = draft.norm.weight.device
         self.length = 0
         self._keys = self._values = torch.empty(0)
-        # Without Python between its kernels a step is faster on the CPU; the results are the same.
-        self._append = draft.traced_append if self.device.type == "cpu" else _Append(draft)
+        self._append: Callable[..., Tensor] = _Append(draft)
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
@@ -177,6 +167,13 @@ class FeatureRuntime:
         if self._keys.shape != shape:
             weight = self.draft.norm.weight
             self._keys, self._values = weight.new_zeros(shape), weight.new_zeros(shape)
+        if self.device.type == "cpu":
+            if not self.draft.traces:
+                states = self._keys.new_zeros(EXAMPLE_ROWS, config.hidden_size)
+                ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long)
+                example = (states, ids, torch.arange(EXAMPLE_ROWS), self._keys, self._values)
+                self.draft.traces.append(traced(_Append(self.draft), example))
+            self._append = self.draft.traces[0]
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> Tensor:
