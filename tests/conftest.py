@@ -59,12 +59,3 @@ def one_thread():
 def few_measurements(monkeypatch):
     """Pass costs are measured once instead of several times: for tests that do not look at them."""
     monkeypatch.setattr("specdemo.pairs.calibrate.REPEATS", 1)
-
-
-@pytest.fixture
-def as_if_on_a_device(monkeypatch):
-    """Runtimes use a model's recordings although it is on the CPU."""
-    from specdemo.models import execution, runtime
-
-    plain = execution.execution_of
-    monkeypatch.setattr(runtime, "execution_of", lambda m: getattr(m, "recorded", None) or plain(m))

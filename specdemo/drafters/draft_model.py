@@ -8,7 +8,7 @@ from torch import Tensor
 from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
-from specdemo.models.fused_execution import Recorder
+from specdemo.models.fused_execution import GraphedExecution, Recorder
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K
@@ -145,11 +145,11 @@ def make(spec: DrafterSpec) -> DraftModelDrafter:
     runtime.prepare(spec.target.capacity, DRAFT_ROWS)
     if spec.wrap_draft is not None:
         return DraftModelDrafter(spec.wrap_draft(runtime))
-    recorded = getattr(runtime.model, "recorded", None)
-    if recorded is None or recorded.failure is not None:
+    execution = runtime.execution
+    if not isinstance(execution, GraphedExecution) or execution.failure is not None:
         return DraftModelDrafter(runtime)
     try:
-        return DraftModelDrafter(runtime, RecordedDraftLoop(runtime, spec.rule, recorded.record))
+        return DraftModelDrafter(runtime, RecordedDraftLoop(runtime, spec.rule, execution.record))
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # torch's error for anything that cannot be recorded; single passes still are

@@ -12,7 +12,7 @@ from specdemo.engine.drafter import Drafter, NoDrafter
 from specdemo.engine.rules import VerificationRule, rule_for
 from specdemo.engine.sampling import NO_NUMBERS
 from specdemo.engine.verdicts import TopLists, describe, no_tops, truncate_at_eos
-from specdemo.models.runtime import MOST_ROWS, Runtime, Stopwatch, capacity_for
+from specdemo.models.runtime import MAX_ROWS, Runtime, Stopwatch, capacity_for
 from specdemo.records.limits import MAX_K, UserError
 from specdemo.records.trace import Finish, Round, RunConfig
 
@@ -24,7 +24,7 @@ def never() -> bool:
 
 def run_capacity(prompt_tokens: int, max_new_tokens: int) -> int:
     """Return the cache length of a run: the same in both lanes for every k, padding rows included."""
-    return capacity_for(prompt_tokens + max_new_tokens + MAX_K + MOST_ROWS)
+    return capacity_for(prompt_tokens + max_new_tokens + MAX_K + MAX_ROWS)
 
 
 @torch.inference_mode()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from specdemo.engine.speculate import never
 from specdemo.lab.points import ThroughputPoint
-from specdemo.models.batch import Batch, batch_of
+from specdemo.models.execution import batched_pass
 from specdemo.models.runtime import CAPACITY_STEP
 from specdemo.pairs.calibrate import interleaved
 from specdemo.pairs.pair import Pair, Stop
@@ -54,11 +54,13 @@ def measure_batches(
 
 def _point(pair: Pair, k: int, alpha: float, rows: int) -> ThroughputPoint:
     assert pair.draft is not None
-    target, draft = (batch_of(model, rows, CAPACITY_STEP) for model in (pair.target, pair.draft))
+    target, draft = (batched_pass(model, rows, CAPACITY_STEP) for model in (pair.target, pair.draft))
 
-    def batch_pass(batch: Batch, tokens: int, device: torch.device) -> Callable[[], Tensor]:
+    def batch_pass(
+        run: Callable[[Tensor, int], Tensor], tokens: int, device: torch.device
+    ) -> Callable[[], Tensor]:
         ids = torch.zeros(rows, tokens, dtype=torch.long, device=device)
-        return lambda: batch.run(ids, CAPACITY_STEP // 2)
+        return lambda: run(ids, CAPACITY_STEP // 2)
 
     single_s, verify_s, draft_s = median_seconds(
         [

@@ -1,51 +1,51 @@
-"""Finds the batch-invariant row counts of a model: numbers of rows whose passes agree bit for bit."""
+"""Batch-invariant row counts of a model: numbers of rows whose passes agree bit for bit."""
 
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from specdemo.models.execution import CausalLM
+from specdemo.models.layer_views import input_embedding
 from specdemo.models.packed_linear import GROUP, PackedLinear
-from specdemo.models.runtime import MOST_ROWS, ModelRuntime
+from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.limits import MAX_K
 
 ROWS = MAX_K + 1
 """Tokens of the longest pass of a run."""
 TESTED_CAPACITIES = (256, 2048)
 """Cache lengths at which whole passes are tested."""
-MOST_OUTPUTS = 4096
+MAX_OUTPUTS = 4096
 """Maximum number of different rows of a tested weight; in a larger one they repeat."""
-MOST_WEIGHTS = 2**26
+MAX_WEIGHTS = 2**26
 """Maximum size of a tested weight; of a larger one (a head over a large vocabulary) the first outputs are."""
 SPREAD = 12
 """Range of the inputs in powers of two: inputs of equal size would be summed without rounding."""
 
 
 @torch.inference_mode()
-def find_batch_invariant_rows(model: CausalLM, vocab_size: int) -> tuple[int, ...]:
-    """Return the row counts, 1 to ``MOST_ROWS``, whose passes agree with each other bit for bit.
+def find_batch_invariant_rows(model: CausalLM) -> tuple[int, ...]:
+    """Return the row counts, 1 to ``MAX_ROWS``, whose passes agree with each other bit for bit.
 
-    They are a set rather than everything from some count on: kernels cut rows into tiles, and a count that
-    leaves a small tile over may be summed in another order than its neighbours (seven rows as six and one,
-    say). Matrix products are tested on sums that show it, then whole passes at a short and at a long cache
-    length.
+    They are a set, not every count from some minimum on: kernels cut rows into tiles, and a count that leaves
+    a small tile (such as seven rows, cut into six and one) may be summed in another order. Matrix products
+    are tested first, on sums that show a different order, then whole passes at a short and a long cache.
 
     Args:
         model: Loaded with the grouped attention.
-        vocab_size: Ids are drawn below this.
 
     Returns:
-        The largest such set that holds a pass of ``ROWS`` tokens; empty if there is none. Divergences are
-        then reported instead.
+        The largest such set that includes a count of at least ``ROWS``. It is empty if there is none, and
+        then runs report their divergences.
     """
-    ids = random_ids(model, 2 * MOST_ROWS, vocab_size)
+    ids = random_ids(model, 2 * MAX_ROWS)
     runtimes = [half_filled_runtime(model, ids, capacity) for capacity in TESTED_CAPACITIES]
     best: list[int] = []
-    for reference in range(MOST_ROWS, ROWS - 1, -1):
-        candidates = sorted(rows_summed_alike(model, reference, range(1, MOST_ROWS + 1)))
+    for reference in range(MAX_ROWS, ROWS - 1, -1):
+        candidates = sorted(rows_summed_alike(model, reference, range(1, MAX_ROWS + 1)))
         if reference in best or len(candidates) <= len(best):
             continue
         for runtime in runtimes:
@@ -86,7 +86,7 @@ def _passes_alike(runtime: ModelRuntime, ids: Tensor, reference: int, candidates
 def half_filled_runtime(model: CausalLM, ids: Tensor, capacity: int) -> ModelRuntime:
     """Return a runtime whose cache is half full of noise: a long prompt without its passes."""
     runtime = ModelRuntime(model)
-    runtime.prepare(capacity, MOST_ROWS)
+    runtime.prepare(capacity, MAX_ROWS)
     runtime.prefill(ids[:1])  # a transformers cache has its buffers only after a pass
     for held in runtime.execution.layers(runtime.cache):
         for buffer in held:
@@ -95,10 +95,11 @@ def half_filled_runtime(model: CausalLM, ids: Tensor, capacity: int) -> ModelRun
     return runtime
 
 
-def random_ids(model: CausalLM, count: int, vocab_size: int) -> Tensor:
-    """Return ``count`` ids below ``vocab_size`` on the model's device, always the same."""
+def random_ids(model: CausalLM, count: int) -> Tensor:
+    """Return ``count`` ids of the model's vocabulary on its device, always the same."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(vocab_size, (count,), generator=generator).to(next(model.parameters()).device)
+    ids = torch.randint(input_embedding(model).num_embeddings, (count,), generator=generator)
+    return ids.to(next(model.parameters()).device)
 
 
 class Product(NamedTuple):
@@ -118,7 +119,7 @@ def rows_summed_alike(model: nn.Module, reference: int, candidates: Iterable[int
     A sum of floats depends on the order of its terms, and kernels choose that order by the number of rows.
     Rounding to bf16 hides nearly every such difference: one in 17,000 results was seen to differ, too few to
     appear in a few passes and enough to change one text in three. Here the terms of every sum therefore
-    cancel. What is left of them is rounding error alone, so that another order shows in many results.
+    cancel. Only rounding error remains, so another order shows in many results.
     """
     counts = set(candidates)
     most, threads = max(counts | {reference}), torch.get_num_threads()
@@ -140,7 +141,7 @@ def products(model: nn.Module) -> set[Product]:
             shape, dtype, device = layer.weight.shape, layer.weight.dtype, layer.weight.device
         else:
             continue
-        outputs = min(shape[0], max(1, MOST_WEIGHTS // shape[1]))
+        outputs = min(shape[0], max(1, MAX_WEIGHTS // shape[1]))
         found.add(Product(type(layer), outputs, shape[1], layer.bias is not None, dtype, device))
     return found
 
@@ -171,7 +172,7 @@ def cancelling(outputs: int, inputs: int, rows: int, dtype: torch.dtype) -> tupl
     numbers, which bf16, fp16 and group-wise rounding hold exactly.
     """
     generator = torch.Generator().manual_seed(0)
-    weight = torch.zeros(min(outputs, MOST_OUTPUTS), inputs, dtype=dtype)
+    weight = torch.zeros(min(outputs, MAX_OUTPUTS), inputs, dtype=dtype)
     values = torch.zeros(rows, inputs, dtype=dtype)
     for start in range(0, inputs, GROUP):
         pairs = min(GROUP, inputs - start) // 2
@@ -184,12 +185,9 @@ def cancelling(outputs: int, inputs: int, rows: int, dtype: torch.dtype) -> tupl
     return weight.repeat(-(-outputs // len(weight)), 1)[:outputs], values
 
 
-def _layer(product: Product, weight: Tensor) -> nn.Module:
+def _layer(product: Product, weight: Tensor) -> Callable[[Tensor], Tensor]:
     bias = weight.new_zeros(len(weight)) if product.biased else None
     if issubclass(product.kind, PackedLinear):
         return product.kind(weight, bias)
-    layer = nn.Linear(product.inputs, product.outputs, bias=product.biased, device="meta")
-    layer.weight = nn.Parameter(weight.to(product.device), requires_grad=False)
-    if bias is not None:
-        layer.bias = nn.Parameter(bias.to(product.device), requires_grad=False)
-    return layer
+    device = product.device
+    return partial(F.linear, weight=weight.to(device), bias=None if bias is None else bias.to(device))

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from specdemo.models.layer_views import EmbeddingOwner, input_embedding
+from specdemo.models.layer_views import input_embedding
 from specdemo.models.packed_linear import quantize_rows
 from specdemo.records.limits import UserError
 
@@ -108,7 +108,7 @@ class CastEmbedding(nn.Module):
         return self.inner(ids).to(self._dtype)
 
 
-def borrowed_embedding(owner: EmbeddingOwner, dtype: torch.dtype | None) -> nn.Embedding | CastEmbedding:
+def borrowed_embedding(owner: nn.Module, dtype: torch.dtype | None) -> nn.Embedding | CastEmbedding:
     """Return the embedding of ``owner`` for a draft that computes in ``dtype``, by default the owner's."""
     embedding = input_embedding(owner)
     if dtype is None or dtype == embedding.weight.dtype:
@@ -116,10 +116,15 @@ def borrowed_embedding(owner: EmbeddingOwner, dtype: torch.dtype | None) -> nn.E
     return CastEmbedding(embedding, dtype)
 
 
-def place_draft(draft: M, embedding: nn.Embedding | CastEmbedding, dtype: torch.dtype | None) -> M:
-    """Move a draft to the device of the shared ``embedding`` and to ``dtype``, by default the embedding's."""
-    borrowed = {id(tensor) for tensor in embedding.parameters()}
-    return place_like(draft, embedding.weight, dtype, borrowed)
+def filled(
+    draft: M, state: dict[str, Tensor], embedding: nn.Embedding | CastEmbedding, dtype: torch.dtype | None
+) -> M:
+    """Return ``draft`` with the stored ``state``, on the device of the ``embedding`` that it shares.
+
+    Its own parameters get ``dtype``, by default the embedding's.
+    """
+    draft.load_state_dict(state, strict=False)
+    return place_like(draft, embedding.weight, dtype, {id(tensor) for tensor in embedding.parameters()})
 
 
 def place_like(

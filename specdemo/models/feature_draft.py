@@ -12,9 +12,9 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaRMSNorm, Lla
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb as rotate
 
 from specdemo.models.attention import grouped_attention, hiding
-from specdemo.models.draft_files import borrowed_embedding, load_weights, place_draft, save_weights
+from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
 from specdemo.models.fused_execution import EXAMPLE_ROWS, traced
-from specdemo.models.layer_views import EmbeddingOwner, decoder_layers, input_embedding, output_layer
+from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
 
 CONFIG_FILE = "feature_draft.json"
 
@@ -264,9 +264,7 @@ def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
 
 
-def load_feature_draft(
-    folder: Path, target: EmbeddingOwner, dtype: torch.dtype | None = None
-) -> FeatureDraft:
+def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | None = None) -> FeatureDraft:
     """Load a draft written by :func:`save_feature_draft`, sharing embedding and device of ``target``.
 
     Args:
@@ -278,6 +276,4 @@ def load_feature_draft(
     config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})
     embedding = borrowed_embedding(target, dtype)
     state = load_weights(folder)
-    draft = FeatureDraft(config, embedding, state["id_map"])
-    draft.load_state_dict(state, strict=False)
-    return place_draft(draft, embedding, dtype)
+    return filled(FeatureDraft(config, embedding, state["id_map"]), state, embedding, dtype)

@@ -19,18 +19,14 @@ WARM_UP_PASSES = 3
 """Passes before a recording, as torch's notes on CUDA graphs ask: kernels choose their plans then."""
 
 Outputs = tuple[Tensor, Tensor | None]
-"""Logits of a pass, and the states behind its taps."""
+"""Logits of a pass, and the outputs of its tapped layers."""
 Run = Callable[[], Outputs]
 Recorder = Callable[[Run], Run]
 """Maps a computation over tensors that stay in place to its replay."""
 
 
 class FusedExecution:
-    """A Llama-type model, run kernel by kernel.
-
-    Args:
-        model: The model.
-    """
+    """A Llama-type model, run kernel by kernel; methods as in ``execution.PlainExecution``."""
 
     def __init__(self, model: FusedLlama):
         self.model = model
@@ -63,7 +59,6 @@ class TracedExecution(FusedExecution):
     def __init__(self, model: FusedLlama):
         super().__init__(model)
         self.passes: dict[tuple[int, ...], Callable[..., tuple[Tensor, ...]]] = {}
-        self._views: dict[int, TracedExecution] = {}
 
     def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
         """Trace the pass that scores all rows, for any of ``sizes``, unless that was done."""
@@ -80,11 +75,6 @@ class TracedExecution(FusedExecution):
             return super().run(ids, start, cache, rows, taps)
         logits, *states = whole(ids, cache.places[start : start + len(ids)], *cache.tensors)
         return logits, states[0] if states else None
-
-    def first(self, depth: int) -> "TracedExecution":
-        if depth not in self._views:
-            self._views[depth] = TracedExecution(self.model.first(depth))
-        return self._views[depth]
 
 
 class _TensorPass(nn.Module):
@@ -140,7 +130,7 @@ class GraphedExecution(FusedExecution):
 
     def __init__(self, model: FusedLlama, record: Recorder | None = None):
         super().__init__(model)
-        self.record = record or CudaRecorder(model.embedding.weight.device)
+        self.record = record or cuda_recorder(model.embedding.weight.device)
         self.failure: str | None = None
         self._free: list[LlamaCache] = []
 
@@ -192,27 +182,16 @@ class GraphedExecution(FusedExecution):
         del self._free[:-MAX_FREE_CACHES]
 
 
-class CudaRecorder:
-    """Records CUDA graphs on one device.
+def cuda_recorder(device: torch.device) -> Recorder:
+    """Return a recorder of CUDA graphs on ``device``, which need not be the current device.
 
-    All graphs of a model share a pool of memory: one may overwrite the results of another, so results are
-    copied right after a replay.
-
-    Args:
-        device: The device, which need not be the current one.
+    All its graphs share a pool of memory: one may overwrite the results of another, so results are copied
+    right after a replay. The recorder raises ``RuntimeError`` if something cannot be recorded.
     """
+    pool = torch.cuda.graph_pool_handle()
 
-    def __init__(self, device: torch.device):
-        self._device = device
-        self._pool = torch.cuda.graph_pool_handle()
-
-    def __call__(self, run: Run) -> Run:
-        """Record ``run`` and return its replay.
-
-        Raises:
-            RuntimeError: Something in it cannot be recorded.
-        """
-        with torch.cuda.device(self._device):
+    def record(run: Run) -> Run:
+        with torch.cuda.device(device):
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
@@ -220,12 +199,14 @@ class CudaRecorder:
                     run()
             torch.cuda.current_stream().wait_stream(side)
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 outputs = run()
 
         def replay() -> Outputs:
-            with torch.cuda.device(self._device):
+            with torch.cuda.device(device):
                 graph.replay()
             return outputs
 
         return replay
+
+    return record

@@ -1,5 +1,6 @@
 """Llama-type models (Touvron et al. 2023) with as little work as possible besides their matrix products."""
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,8 +87,7 @@ class FusedLlama(nn.Module):
         self.config: PretrainedConfig = model.config
         self.generation_config = getattr(model, "generation_config", None)
         # The model's ``GraphedExecution`` or ``TracedExecution``, kept from run to run.
-        self.recorded: Any = None
-        self.traced: Any = None
+        self.execution: Any = None
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
         self.norm = _RmsNorm(stack.norm)
@@ -148,11 +148,9 @@ class FusedLlama(nn.Module):
 
     def first(self, depth: int) -> "FusedLlama":
         """Return a view that runs the first ``depth`` layers, then norm and head, over the same caches."""
-        view = FusedLlama.__new__(FusedLlama)
-        nn.Module.__init__(view)
-        view._modules.update(self._modules)
-        view.config, view.generation_config = self.config, self.generation_config
-        view.recorded = view.traced = None
+        view = copy.copy(self)
+        view._modules = dict(self._modules)
+        view.execution = None
         view.layers = self.layers[:depth]
         return view
 

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
@@ -11,12 +11,6 @@ from transformers import PretrainedConfig, PreTrainedModel
 from specdemo.records.limits import UserError
 
 M = TypeVar("M", bound=nn.Module)
-
-
-class EmbeddingOwner(Protocol):
-    """A model whose input embedding a draft may share."""
-
-    def get_input_embeddings(self) -> nn.Module: ...
 
 
 def decoder_layers(model: nn.Module) -> nn.ModuleList:
@@ -54,9 +48,9 @@ def is_dispatched(model: nn.Module) -> bool:
     return bool(getattr(model, "hf_device_map", None))
 
 
-def input_embedding(model: EmbeddingOwner) -> nn.Embedding:
+def input_embedding(model: nn.Module) -> nn.Embedding:
     """Return the input embedding, whose weight is [V, d]."""
-    return cast(nn.Embedding, model.get_input_embeddings())
+    return cast(PreTrainedModel, model).get_input_embeddings()  # pyright: ignore[reportReturnType]
 
 
 def output_layer(model: PreTrainedModel) -> nn.Linear:

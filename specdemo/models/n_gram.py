@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 LONGEST = 4
 """Tokens of the longest context: n-grams of up to five."""
-MOST_IDS = 2**16
+MAX_IDS = 2**16
 """Ids from here on are not drafted: a table has two bytes for each."""
 ENTRY_BYTES = 7
 WEIGHTS = "n_gram.safetensors"
@@ -25,11 +25,11 @@ _SHIFT, _KEY_SHIFT = 29, 32
 _WORD = 2**64 - 1
 _CERTAIN = 255
 
-MOST_CONTEXTS = 100_000
+MAX_CONTEXTS = 100_000
 """Maximum number of learned contexts, about 22 MB; the one that was seen longest ago is dropped."""
-MOST_VISITS = 200
+MAX_VISITS = 200
 """Maximum number of visits whose figures are kept."""
-MOST_TIMES = 4
+MAX_TIMES = 4
 """Counts above this are treated alike when the acceptance of a class of contexts is estimated."""
 PRIOR = (1.0, 3.0)
 """Tokens of each class that count as right and as tried before any was."""
@@ -146,12 +146,8 @@ class _Context(NamedTuple):
     seen: int
 
 
-class _Class(NamedTuple):
-    """Contexts that share one estimate: by size, times right and times wrong, up to ``MOST_TIMES``."""
-
-    size: int
-    right: int
-    wrong: int
+_Class = tuple[int, int, int]
+"""Contexts that share one estimate: their size, times right and times wrong, both up to ``MAX_TIMES``."""
 
 
 @dataclass
@@ -201,7 +197,7 @@ class LearningTable:
         self._table = table
         self._contexts: OrderedDict[int, _Context] = OrderedDict()
         self._scores: dict[_Class, _Score] = {}
-        self._visits: deque[Visit] = deque(maxlen=MOST_VISITS)
+        self._visits: deque[Visit] = deque(maxlen=MAX_VISITS)
         self._lock = threading.Lock()
         self.texts = 0
         self.vocabulary = table.vocabulary
@@ -241,7 +237,7 @@ class LearningTable:
                 for size in range(1, len(context) + 1):
                     key = int(key_of(context[-size:]))
                     self._contexts[key] = _updated(self._contexts.pop(key, None), token)
-                    if len(self._contexts) > MOST_CONTEXTS:
+                    if len(self._contexts) > MAX_CONTEXTS:
                         self._contexts.popitem(last=False)
             if places:
                 self.texts += 1
@@ -266,7 +262,7 @@ class LearningTable:
 
 
 def _class_of(size: int, context: _Context) -> _Class:
-    return _Class(size, min(context.right, MOST_TIMES), min(context.seen - context.right, MOST_TIMES))
+    return size, min(context.right, MAX_TIMES), min(context.seen - context.right, MAX_TIMES)
 
 
 def _updated(found: _Context | None, token: int) -> _Context:

@@ -1,13 +1,10 @@
-"""Linear layers with weights in the order that the CPU reads fastest, by precision; huge pages for them.
-
-A decoding step reads every weight once and computes little with it, so it is as fast as that reading.
-"""
+"""Linear layers with weights in the order that the CPU reads fastest, by precision; huge pages for them."""
 
 import ctypes
 import gc
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
@@ -24,7 +21,7 @@ GROUP = 32
 INT4_ROWS = 16
 """The int4 kernel takes output rows in multiples of this."""
 BATCH_HINT = 4
-"""Number of rows that oneDNN is told to expect; it chose the same order for 1 to 16."""
+"""Number of rows that oneDNN plans for; it chose the same order for 1 to 16."""
 DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float32,
@@ -36,7 +33,7 @@ DTYPES = {
 CPU_PRECISIONS = ("fp16", "int8", "int4")
 """Precisions with kernels for the CPU only."""
 HALF_MAX = torch.finfo(torch.float16).max
-MOST_LEFT = 1e-3
+MAX_LEFT_SHARE = 1e-3
 """Maximum share of a matrix that fp16 does not hold exactly; a layer with more is kept in fp32."""
 MIN_MAPPING_BYTES = 4 * 2**20
 """Smaller memory mappings gain little from huge pages."""
@@ -228,7 +225,7 @@ def linear_for(
             return Int8Linear(weight, bias)
         if precision == "fp16" and has_half_kernel():
             half = HalfLinear(weight, bias)
-            if half.left_share <= MOST_LEFT:
+            if half.left_share <= MAX_LEFT_SHARE:
                 return half
         if has_blocked_kernel(weight.dtype):
             return BlockedLinear(weight, bias)
@@ -239,14 +236,6 @@ def linear_for(
     if bias is not None:
         plain.bias = nn.Parameter(bias.detach(), requires_grad=False)
     return plain
-
-
-def rounded(tensors: Iterable[Tensor], precision: str) -> None:
-    """Round a draft's matrices to numbers that ``precision`` packs exactly; this costs a draft little."""
-    if precision == "fp16":
-        for tensor in tensors:
-            if tensor.dim() > 1 and tensor.is_floating_point():
-                tensor.data = tensor.data.half().to(tensor.dtype)
 
 
 def linear_share(model: nn.Module) -> float:

@@ -10,13 +10,12 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from specdemo.models.draft_files import (
     borrowed_embedding,
+    filled,
     load_weights,
-    place_draft,
     save_weights,
     weight_names,
 )
 from specdemo.models.layer_views import (
-    EmbeddingOwner,
     config_with_layers,
     input_embedding,
     layers_path,
@@ -105,7 +104,7 @@ def is_reduced_draft(folder: Path) -> bool:
 
 
 def load_draft(
-    folder: Path, target: EmbeddingOwner, attention: str, dtype: torch.dtype | None = None
+    folder: Path, target: nn.Module, attention: str, dtype: torch.dtype | None = None
 ) -> ReducedHeadDraft:
     """Load a draft written by :func:`save_draft`, sharing the embedding and device of ``target``.
 
@@ -119,6 +118,4 @@ def load_draft(
     config = AutoConfig.from_pretrained(folder)
     config._attn_implementation = attention
     state = load_weights(folder)
-    draft = ReducedHeadDraft(config, embedding, state["id_map"])
-    draft.load_state_dict(state, strict=False)
-    return place_draft(draft, embedding, dtype)
+    return filled(ReducedHeadDraft(config, embedding, state["id_map"]), state, embedding, dtype)

@@ -13,7 +13,7 @@ from specdemo.models.fused_execution import FusedExecution
 
 CAPACITY_STEP = 256
 """Cache lengths are multiples of this, so that few different shapes are in use."""
-MOST_ROWS = 16
+MAX_ROWS = 16
 """Rows of the longest padded pass; every cache has as many positions after its text to write them to."""
 
 

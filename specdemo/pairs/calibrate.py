@@ -19,7 +19,7 @@ from specdemo.models.batch_invariance import (
     random_ids,
 )
 from specdemo.models.execution import CausalLM, WholeModel
-from specdemo.models.runtime import MOST_ROWS, ModelRuntime
+from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.trace import Calibration
 
 TARGET_ALONE = ""
@@ -38,36 +38,29 @@ NEGLIGIBLE = 1.02
 
 @dataclass
 class PassCosts:
-    """The batch-invariant row counts of a loaded pair and its costs by drafter kind, each found on first use.
+    """The measured pass costs of a loaded pair.
 
     Attributes:
-        known: Measured costs by drafter kind.
+        known: Costs by drafter kind; those of the target alone under ``TARGET_ALONE``.
     """
 
     known: dict[str, Calibration] = field(default_factory=dict)
     _rows: tuple[int, ...] | None = None
 
-    def of_target(self, target: WholeModel, vocab: int) -> Calibration:
-        """Return the costs of a target with ``vocab`` ids, alone."""
+    def of_target(self, target: WholeModel) -> Calibration:
+        """Return the costs of the target alone, measured on first use."""
         if TARGET_ALONE not in self.known:
             if self._rows is None:
-                self._rows = find_batch_invariant_rows(target, vocab)
-            self.known[TARGET_ALONE] = measure_target(target, vocab, self._rows)
+                self._rows = find_batch_invariant_rows(target)
+            self.known[TARGET_ALONE] = measure_target(target, self._rows)
         return self.known[TARGET_ALONE]
 
-    def of_drafter(self, kind: str, measure: Callable[[], Calibration]) -> Calibration:
-        """Return the costs of the target with a drafter kind; ``measure`` finds them on first use."""
-        if kind not in self.known:
-            self.known[kind] = measure()
-        return self.known[kind]
 
-
-def measure_target(model: CausalLM, vocab_size: int, invariant: Collection[int]) -> Calibration:
+def measure_target(model: CausalLM, invariant: Collection[int]) -> Calibration:
     """Return the target's pass costs at half the length of a cache of ``CAPACITY``.
 
     Args:
         model: The target.
-        vocab_size: Ids are drawn below this.
         invariant: Batch-invariant row counts. A pass over n tokens gets the cheapest that holds it, in both
             lanes.
 
@@ -76,7 +69,7 @@ def measure_target(model: CausalLM, vocab_size: int, invariant: Collection[int])
     """
     longest = min((n for n in invariant if n >= ROWS), default=ROWS)
     invariant = [n for n in sorted(invariant) if n <= longest]
-    ids = random_ids(model, MOST_ROWS, vocab_size)
+    ids = random_ids(model, MAX_ROWS)
     runtime = half_filled_runtime(model, ids, CAPACITY)
     counts = range(1, ROWS + 1)
     tried = {1, *invariant} if invariant else set(counts)
@@ -95,14 +88,14 @@ def measure_target(model: CausalLM, vocab_size: int, invariant: Collection[int])
 
 @torch.inference_mode()
 def measure_draft(
-    costs: Calibration, target: ModelRuntime, drafter: Drafter, rule: PickingRule, vocab_size: int
+    costs: Calibration, target: ModelRuntime, drafter: Drafter, rule: PickingRule
 ) -> Calibration:
     """Return the target's ``costs`` with the c of ``drafter``: the median over drafts of ``DRAFTED`` tokens.
 
     Draft steps are compared with target passes made in turn with them, at half the length of a cache of
     ``CAPACITY``.
     """
-    ids = random_ids(target.model, CAPACITY // 2, vocab_size)
+    ids = random_ids(target.model, CAPACITY // 2)
     target.begin(CAPACITY)
     target.prefill(ids[:-1])
     text = ids.tolist()
@@ -161,7 +154,7 @@ def scatter(seconds: list[float]) -> float:
 
 
 def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
-    """Return a function that makes a pass over ``chunk`` where the runtime stands and returns its seconds."""
+    """Return a function that runs ``chunk`` at the runtime's position and returns its seconds."""
     start = runtime.length
 
     def seconds() -> float:

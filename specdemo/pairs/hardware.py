@@ -12,6 +12,7 @@ import torch
 import transformers
 from torch import nn
 
+from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.packed_linear import has_half_kernel
 from specdemo.records.limits import UserError
 
@@ -57,22 +58,19 @@ def device_name(device: torch.device) -> str:
     return f"{processor()}, {torch.get_num_threads()} threads"
 
 
-def hardware_of(models: Iterable[nn.Module | None], device: torch.device) -> str:
-    """Return the name of ``device``, with the number of GPUs if the models are on several."""
+def place_of(models: Iterable[nn.Module | None], device: torch.device) -> str:
+    """Return the name of ``device`` for the page, with the number of GPUs and the way passes run on them."""
+    models = [model for model in models if model is not None]
     name = device_name(device)
-    if device.type != "cuda":
-        return name
-    devices = {weight.device for model in models if model is not None for weight in model.parameters()}
-    return f"{len(devices)} × {name}" if len(devices) > 1 else name
-
-
-def passes_of(models: Iterable[nn.Module | None]) -> str:
-    """Return how passes run, in parentheses, if models can be recorded; else an empty text."""
-    recorded = [found for model in models if (found := getattr(model, "recorded", None)) is not None]
+    devices = {weight.device for model in models for weight in model.parameters()}
+    if device.type == "cuda" and len(devices) > 1:
+        name = f"{len(devices)} × {name}"
+    executions = [getattr(model, "execution", None) for model in models]
+    recorded = [found for found in executions if isinstance(found, GraphedExecution)]
     if not recorded:
-        return ""
-    failure = next((found.failure for found in recorded if found.failure is not None), None)
-    return " (recorded passes)" if failure is None else f" (not recorded: {failure})"
+        return name
+    failures = [found.failure for found in recorded if found.failure is not None]
+    return f"{name} (not recorded: {failures[0]})" if failures else f"{name} (recorded passes)"
 
 
 def versions() -> Mapping[str, str]:

@@ -24,15 +24,16 @@ MB = 1e6
 
 
 @dataclass(frozen=True)
-class Snapshot:
-    """A checkpoint's folder, and its commit if it came from the hub."""
+class Files:
+    """A model's name on the page, its folder, and its commit if it came from the hub."""
 
+    name: str
     folder: Path
     revision: str | None
 
 
-def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = silent) -> Snapshot:
-    """Return the folder of a checkpoint, fetched first if it is a hub id and not in the hub's cache.
+def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = silent) -> Files:
+    """Return the files of a checkpoint, fetched first if it is a hub id and not in the hub's cache.
 
     What was fetched before a failure stays in the cache and is not fetched again.
 
@@ -42,7 +43,7 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
         progress: Called with each phase and the share that is done.
 
     Raises:
-        UserError: It cannot be fetched, or has no weights in safetensors; the message says why.
+        UserError: It cannot be fetched, or has no weights in safetensors; the message gives the reason.
     """
     if Path(name).is_dir():
         if revision is not None:
@@ -55,7 +56,7 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
             f"{name} has no weights in safetensors files, and other formats are not loaded since they can "
             "run code; choose a checkpoint that was saved as safetensors."
         )
-    return Snapshot(folder, folder.name if COMMIT.fullmatch(folder.name) else None)
+    return Files(name, folder, folder.name if COMMIT.fullmatch(folder.name) else None)
 
 
 def within(progress: Progress, start: float, end: float) -> Progress:
@@ -92,7 +93,7 @@ def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
 
 
 def _missing_bytes(name: str, options: dict[str, Any]) -> int:
-    """Return the bytes to fetch; 0 if the hub does not answer, since the download will then say why."""
+    """Return the bytes to fetch; 0 if the hub does not answer, since the download then reports why."""
     try:
         silent_bar = counting_bar(lambda done, total, unit: None)
         files = snapshot_download(name, dry_run=True, tqdm_class=silent_bar, **options)

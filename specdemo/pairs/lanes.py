@@ -12,7 +12,7 @@ from specdemo.engine.speculate import autoregress, never, run_capacity, speculat
 from specdemo.engine.verdicts import TopLists, no_tops
 from specdemo.models.n_gram import LearningTable
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
-from specdemo.pairs.calibrate import CAPACITY, NEGLIGIBLE, PassCosts, measure_draft
+from specdemo.pairs.calibrate import CAPACITY, NEGLIGIBLE, measure_draft
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, Kind
 from specdemo.records.events import race
@@ -46,7 +46,7 @@ class Lanes:
         self._verifier_costs = verifier_costs
         changed = wrap_draft is not None or verifier_costs is not None
         # A changed draft has costs of its own; the target's stay the same.
-        self._draft_costs = PassCosts() if changed else pair.costs
+        self._draft_costs = {} if changed else pair.costs.known
 
     def calibrate(self, config: RunConfig) -> Calibration:
         """Return row counts and pass costs for a run with this drafter, measured on first use.
@@ -54,19 +54,18 @@ class Lanes:
         Raises:
             UserError: The pair lacks what the drafter needs.
         """
-        costs = self.pair.costs.of_target(self.pair.target, self.pair.vocab)
+        costs = self.pair.costs.of_target(self.pair.target)
         if self._verifier_costs is not None:
             costs = self._verifier_costs(costs)
         kind = KINDS[config.drafter].stepping
         if kind is None:
             return costs
-
-        def measured() -> Calibration:
-            alone = replace(config, drafter=kind.name)
+        known = self._draft_costs
+        if kind.name not in known:
             target, rule = self._verifying(kind, costs.rows, CAPACITY), GreedyRule()
-            return measure_draft(costs, target, self._drafter(alone, target, rule), rule, self.pair.vocab)
-
-        return self._draft_costs.of_drafter(kind.name, measured)
+            drafter = self._drafter(replace(config, drafter=kind.name), target, rule)
+            known[kind.name] = measure_draft(costs, target, drafter, rule)
+        return known[kind.name]
 
     def calibrate_all(self) -> Calibration:
         """Measure the costs of the target and of every drafter of the pair again.
@@ -104,7 +103,7 @@ class Lanes:
 
     def baseline(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
         """Return a fresh decoder of the target alone, timed as a decoder without padding."""
-        costs = self.pair.costs.of_target(self.pair.target, self.pair.vocab)
+        costs = self.pair.costs.of_target(self.pair.target)
         target = ModelRuntime(self.pair.target, costs.rows)
         # Timing an unpadded pass next to each padded one takes time, so do it only if the two differ, or if
         # a busy machine kept the calibration from showing whether they do.

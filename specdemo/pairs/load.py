@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -11,26 +10,18 @@ from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, has_half_kerne
 from specdemo.models.reduced_draft import is_reduced_draft
 from specdemo.pairs.embedded import Progress, mended_target, silent
 from specdemo.pairs.hardware import DRAFT_PRECISION, best_device, chosen_device, precision_for
-from specdemo.pairs.hub import within
+from specdemo.pairs.hub import Files, within
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.model_loader import Loader, takes_precision, tokenizer_of
 from specdemo.pairs.pair import Pair
 from specdemo.pairs.placement import Placement, free_memory, plan
 from specdemo.pairs.presets import ALLOWANCE, SLACK
-from specdemo.pairs.sources import Files, Sources, draft_files, target_files
+from specdemo.pairs.sources import Sources, draft_files, target_files
 from specdemo.records.limits import AUTO_PRECISION, UserError, require_precision
 from specdemo.records.pieces import PieceTable
 from specdemo.shipped import EMBEDDED
 
 MAX_CALIBRATIONS = 5
-
-Alone = Callable[[Callable[[], Any]], Any]
-"""Calls a measuring function while nothing else computes, and returns its result."""
-
-
-def at_once(measure: Callable[[], Any]) -> Any:
-    """Measure immediately, for programs that do nothing else meanwhile."""
-    return measure()
 
 
 def load_pair(
@@ -67,7 +58,7 @@ def load_sources(
     *,
     progress: Progress = silent,
     recalibrate: bool = False,
-    alone: Alone = at_once,
+    alone: Callable[[Callable[[], None]], object] = lambda measure: measure(),
 ) -> Pair:
     """Load a pair as :func:`load_pair` does.
 
@@ -75,7 +66,7 @@ def load_sources(
         sources: The models and the way they run.
         progress: As for :func:`load_pair`.
         recalibrate: Whether to measure rough pass costs again, up to ``MAX_CALIBRATIONS`` times.
-        alone: Calls the measuring function.
+        alone: Calls the measuring function while nothing else computes; by default at once.
 
     Raises:
         UserError: As for :func:`load_pair`.
@@ -133,7 +124,7 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     draft_precision = DRAFT_PRECISION if place.type == "cpu" else precision
     loader = Loader(precision, draft_precision, placement, checked_on)
     progress("Loading the models", 0.75)
-    target = loader.target(target_found, within(progress, 0.75, 0.9))
+    target = loader.model("target", target_found, within(progress, 0.75, 0.9))
     if sources.precision == AUTO_PRECISION and not takes_precision(target, precision):
         precision, reason = "fp32", "the fastest exact precision for this kind of model"
         loader = replace(loader, precision=precision)
@@ -145,7 +136,7 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
         # Drafts made of the target's parts are loaded before the target is taken apart.
         feature_draft=loader.feature_draft(sources.feature_folder, target),
         n_gram=loader.n_gram(sources.n_gram_folder, target),
-        target=loader.finished_target(target_found, target),
+        target=loader.finished("target", target_found, target),
         draft=draft,
         id_map=id_map,
         tokenizer=tokenizer,
@@ -196,4 +187,5 @@ def _moved(pair: Pair, place: torch.device) -> Pair:
         if model is not None:
             # transformers decorates ``to`` in a way that hides what it is bound to.
             model.to(place)  # pyright: ignore[reportArgumentType]
+    pair.drop_recordings()  # checks on the other device left traces
     return pair if pair.id_map is None else replace(pair, id_map=pair.id_map.to(place))

@@ -1,7 +1,7 @@
 """Loads the models of one pair, checks them, and makes them ready to run on their devices."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import is_dispatched
 from specdemo.models.n_gram import NGramTable, load_n_gram
-from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, linear_share, pack_linears, rounded
+from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, linear_share, pack_linears
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
 from specdemo.pairs.compatible import (
     PLAIN,
@@ -29,14 +29,13 @@ from specdemo.pairs.compatible import (
     require_same_tokens,
 )
 from specdemo.pairs.embedded import Progress
-from specdemo.pairs.hub import counting_bar
+from specdemo.pairs.hub import Files, counting_bar
 from specdemo.pairs.placement import Placement
-from specdemo.pairs.sources import Files
 from specdemo.records.limits import UserError
 
 TARGET_HEAD_PRECISIONS = {"int4": "int8"}
 """Precision of a target's output layer, which decides between tokens, if it differs from the layers'."""
-MOSTLY = 0.9
+MIN_LINEAR_SHARE = 0.9
 """Minimum share of a model's weights in layers that a precision packs."""
 
 Loaded = TypeVar("Loaded", bound=PreTrainedModel | ReducedHeadDraft)
@@ -58,13 +57,44 @@ class Loader:
     placement: Placement
     checked_on: str | None
 
-    def target(self, files: Files, progress: Progress, **options: Any) -> PreTrainedModel:
-        """Return the target as transformers has it: drafts are still to be made of its parts."""
-        return self._model("target", files, self.placement.target, self.placement.shards, progress, **options)
+    def model(self, role: str, files: Files, progress: Progress) -> PreTrainedModel:
+        """Return a model of transformers that can be rolled back, as drafts of its parts need it.
 
-    def finished_target(self, files: Files, target: PreTrainedModel) -> WholeModel:
-        """Return the target as it runs."""
-        return self._finished("target", files, target, self.placement.target)
+        Args:
+            role: ``target`` or ``draft``.
+            files: The model's files.
+            progress: Called with the share that is loaded.
+        """
+        options, shards = {}, self.placement.shards if role == "target" else None
+        if shards is not None:
+            most = {torch.device(name).index: count for name, count in shards.items()}
+            options = {"device_map": "auto", "max_memory": most}
+        with weights_counted(files.name, progress):
+            model = loading(
+                AutoModelForCausalLM.from_pretrained,
+                str(files.folder),
+                files.name,
+                dtype=DTYPES[self.precision],
+                attn_implementation=ATTENTION,
+                use_safetensors=True,
+                **options,
+            )
+        if shards is None:
+            model.to(self.checked_on or getattr(self.placement, role))
+        elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
+            raise UserError(f"{files.name} does not fit on the GPUs here; choose a smaller model.")
+        model.eval()
+        if not can_fuse(model):  # FusedLlama rolls back by construction
+            require_rollback(role, files.name, model)
+        return model
+
+    def finished(self, role: str, files: Files, model: PreTrainedModel) -> WholeModel:
+        """Return a model in its fastest form; raise ``UserError`` if its logits are not numbers."""
+        head = TARGET_HEAD_PRECISIONS.get(self.precision)
+        finished = executable(model, self.precision, head, torch.device(getattr(self.placement, role)))
+        if isinstance(finished, FusedLlama):
+            require_numbers(role, files.name, finished)
+        return finished
 
     def draft(
         self, files: Files | None, target: PreTrainedModel, tokenizer: Any, progress: Progress
@@ -73,31 +103,33 @@ class Loader:
         if files is None:
             return None, None
         if is_reduced_draft(files.folder):
-            packed, id_map = self.packed_draft(files.folder, target)
-            require_known_ids(id_map, target)
-            return packed, id_map
-        draft = self._model("draft", files, self.placement.draft, None, progress)
+            precision, device = self.draft_precision, torch.device(self.placement.target)
+            small = load_draft(files.folder, target, ATTENTION, DTYPES[precision])
+            require_known_ids(small.id_map, target)
+            return executable(small, precision, None, device), small.id_map
+        draft = self.model("draft", files, progress)
         require_same_tokens(tokenizer, tokenizer_of(files))
         id_map = align_rows(target, draft)
-        return self._finished("draft", files, draft, self.placement.draft), id_map
+        return self.finished("draft", files, draft), id_map
 
     def feature_draft(self, path: Path | None, target: PreTrainedModel) -> FeatureDraft | None:
-        """Return the feature draft in ``path``, if any.
+        """Return the feature draft in ``path``, if any, sharing the target's embedding.
 
         Raises:
             UserError: It cannot be loaded, or belongs to another target.
         """
         if path is None:
             return None
+        precision = self.draft_precision
         try:
-            draft = self.packed_feature_draft(path, target)
+            draft = load_feature_draft(path, target, DTYPES[precision])
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise UserError(
                 f"Cannot load a feature draft of this target from {path}; name a folder written by "
                 "`specdemo train --kind feature` for it."
             ) from error
         require_known_ids(draft.id_map, target)
-        return draft
+        return pack_linears(draft, precision, precision, torch.device(self.placement.target))
 
     def n_gram(self, path: Path | None, target: PreTrainedModel) -> NGramTable | None:
         """Return the table of n-grams in ``path``, if any.
@@ -114,60 +146,6 @@ class Loader:
                 f"Cannot load a table of n-grams of this target from {path}; name a folder written by "
                 "`specdemo train --kind n-gram` for it."
             ) from error
-
-    def packed_draft(self, folder: Path, target: WholeModel) -> tuple[CausalLM, torch.Tensor]:
-        """Return a draft by ``specdemo train`` that shares the target's embedding, and its id map."""
-        precision, device = self.draft_precision, torch.device(self.placement.target)
-        draft = load_draft(folder, target, ATTENTION, DTYPES[precision])
-        rounded(draft.own_state().values(), precision)
-        return executable(draft, precision, None, device), draft.id_map
-
-    def packed_feature_draft(self, folder: Path, target: WholeModel) -> FeatureDraft:
-        """Return a feature draft that shares the target's embedding."""
-        precision, device = self.draft_precision, torch.device(self.placement.target)
-        draft = load_feature_draft(folder, target, DTYPES[precision])
-        rounded(draft.own_state().values(), precision)
-        return pack_linears(draft, precision, precision, device)
-
-    def _finished(self, role: str, files: Files, model: PreTrainedModel, place: str) -> WholeModel:
-        """Return a whole model in its fastest form; raises ``UserError`` if its logits are not numbers."""
-        head = TARGET_HEAD_PRECISIONS.get(self.precision)
-        finished = executable(model, self.precision, head, torch.device(place))
-        if isinstance(finished, FusedLlama):
-            require_numbers(role, files.name, finished)
-        return finished
-
-    def _model(
-        self,
-        role: str,
-        files: Files,
-        place: str,
-        shards: Mapping[str, int] | None,
-        progress: Progress,
-        **options: Any,
-    ) -> PreTrainedModel:
-        """Return a whole model of transformers that can be rolled back, in one piece or in shards."""
-        if shards is not None:
-            most = {torch.device(name).index: count for name, count in shards.items()}
-            options |= {"device_map": "auto", "max_memory": most}
-        with weights_counted(files.name, progress):
-            model = loading(
-                AutoModelForCausalLM.from_pretrained,
-                str(files.folder),
-                files.name,
-                dtype=DTYPES[self.precision],
-                attn_implementation=ATTENTION,
-                use_safetensors=True,
-                **options,
-            )
-        if shards is None:
-            model.to(self.checked_on or place)
-        elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
-            raise UserError(f"{files.name} does not fit on the GPUs here; choose a smaller model.")
-        model.eval()
-        if not can_fuse(model):  # FusedLlama rolls back by construction
-            require_rollback(role, files.name, model)
-        return model
 
 
 def executable(
@@ -202,7 +180,7 @@ def executable(
 
 def takes_precision(model: PreTrainedModel | ReducedHeadDraft, precision: str) -> bool:
     """Return whether most of a model's weights are in layers that ``precision`` packs."""
-    return precision not in CPU_PRECISIONS or can_fuse(model) or linear_share(model) >= MOSTLY
+    return precision not in CPU_PRECISIONS or can_fuse(model) or linear_share(model) >= MIN_LINEAR_SHARE
 
 
 def tokenizer_of(files: Files) -> Any:
@@ -240,7 +218,7 @@ def loading(loader: Callable[..., Any], path: str, name: str | None = None, **op
         options: Passed on.
 
     Raises:
-        UserError: The model cannot be loaded; the message says why.
+        UserError: The model cannot be loaded; the message gives the reason.
     """
     name = name or path
     try:

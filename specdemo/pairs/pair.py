@@ -12,7 +12,7 @@ from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.layer_views import input_embedding
 from specdemo.models.n_gram import LearningTable, NGramTable
 from specdemo.pairs.calibrate import PassCosts
-from specdemo.pairs.hardware import hardware_of, passes_of
+from specdemo.pairs.hardware import place_of
 from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable
@@ -70,14 +70,9 @@ class Pair:
         return self.device if self.draft is None else next(self.draft.parameters()).device
 
     @property
-    def hardware(self) -> str:
-        """Name of the device, with the number of devices if there are several."""
-        return hardware_of((self.target, self.draft), self.device)
-
-    @property
     def place(self) -> str:
         """Name of the device for the page, with the way passes run if there are several."""
-        return self.hardware + passes_of((self.target, self.draft))
+        return place_of((self.target, self.draft), self.device)
 
     @property
     def names(self) -> dict[str, str]:
@@ -131,7 +126,7 @@ class Pair:
         """Release recorded passes and their memory; later runs record again."""
         for model in (self.target, self.draft):
             if isinstance(model, FusedLlama):
-                model.recorded = None
+                model.execution = None
 
 
 def encode_prompt(tokenizer: Any, prompt: str, mode: Mode) -> list[int]:

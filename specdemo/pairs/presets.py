@@ -14,29 +14,35 @@ ALLOWANCE = 2**30
 warped copies, and the libraries' own workspaces."""
 SLACK = 1.1
 """Factor for memory that allocators keep unused, and for a layer that exists twice while it is packed."""
+LOADED_BYTES = {"auto": 4, "bf16": 2, "fp16": 4, "fp32": 4, "int8": 2, "int4": 2}
+"""Bytes per parameter of a loaded model; for ``auto`` the maximum of the precisions that it may choose."""
+SMALLER_ONCE_PACKED = ("fp16", "int8", "int4")
 
-
-@dataclass(frozen=True)
-class _Cost:
-    """Bytes per parameter: as loaded, and then in the layers, the output layer and the embedding.
-
-    int4 has a scale and an offset of two bytes each per group of 32 inputs (``packed_linear``).
-    """
-
-    loaded: float
-    layers: float
-    head: float
-    embedding: float
-
-
-COSTS = {
-    "auto": _Cost(4, 4, 4, 4),  # the maximum of the precisions that auto may choose
-    "bf16": _Cost(2, 2, 2, 2),
-    "fp16": _Cost(4, 2, 2, 4),
-    "fp32": _Cost(4, 4, 4, 4),
-    "int8": _Cost(2, 1, 1, 2),
-    "int4": _Cost(2, 0.5 + 4 / 32, 1, 2),
+REVISIONS = {
+    "Qwen/Qwen2.5-0.5B-Instruct": "7ae557604adf67be50417f59c2c2f167def9a775",
+    "Qwen/Qwen2.5-1.5B-Instruct": "989aa7980e4cf806f80c7fef2b1adb7bc71aa306",
+    "Qwen/Qwen2.5-7B-Instruct": "a09a35458c702b33eeacc393d103063234e8bc28",
+    "HuggingFaceTB/SmolLM2-135M-Instruct": "12fd25f77366fa6b3b4b768ec3050bf629380bac",
+    "HuggingFaceTB/SmolLM2-1.7B-Instruct": "31b70e2e869a7173562077fd711b654946d38674",
+    "meta-llama/Llama-3.1-8B-Instruct": "0e9e39f249a16976918f6564b8830bc894c89659",
+    "meta-llama/Llama-3.2-1B-Instruct": "9213176726f574b556790deb65791e0c5aa438b6",
+    "openai-community/gpt2": "607a30d783dfa663caf39e06633721c8d4cfcd7e",
+    "openai-community/gpt2-large": "32b71b12589c2f8d625668d2335a01cac3249519",
+    "openai-community/gpt2-xl": "15ea56dee5df4983c59b2538573817e1667135e2",
+    "EleutherAI/pythia-70m": "a39f36b100fe8a5377810d56c3f4789b9c53ac42",
+    "EleutherAI/pythia-160m": "50f5173d932e8e61f858120bcb800b97af589f46",
+    "EleutherAI/pythia-1.4b": "fedc38a16eea3bd36a96b906d78d11d2ce18ed79",
+    "EleutherAI/pythia-2.8b": "2a259cdd96a4beb1cdf467512e3904197345f6a9",
 }
+"""The commit that is loaded of each repository of the hub, so that later changes there change no preset.
+
+Each is from a public record of its use:
+- https://github.com/tmcarmichael/nn-observability, results/model_revisions.json (Qwen2.5, Llama 3.2, GPT-2,
+  Pythia);
+- https://github.com/togethercomputer/ssd, ssd/paths.py (Llama 3.1, Llama 3.2);
+- https://github.com/tenseleyFlow/DocumentLanguageModel, src/dlm/base_models/registry.py (SmolLM2, Qwen2.5,
+  Llama 3.2).
+"""
 
 
 @dataclass(frozen=True)
@@ -48,24 +54,17 @@ class Checkpoint:
         parameters: Number of parameters by the architecture in its ``config.json``.
         embedding: Number of them in the embedding, and again in the output layer.
         tied: Whether both are the same matrix, counted once in ``parameters``.
-        revision: The commit to load, 40 hexadecimal digits; None for the newest.
     """
 
     name: str
     parameters: int
     embedding: int
     tied: bool = True
-    revision: str | None = None
 
-    def loading_bytes(self, precision: str) -> int:
-        """Return the bytes of the weights as loaded, before anything is packed."""
-        return int(self.parameters * COSTS[precision].loaded)
-
-    def kept_bytes(self, precision: str) -> int:
-        """Return the bytes of the weights once packed; a tied output layer becomes a second copy."""
-        cost = COSTS[precision]
-        layers = self.parameters - self.embedding * (1 if self.tied else 2)
-        return int(layers * cost.layers + self.embedding * (cost.head + cost.embedding))
+    @property
+    def revision(self) -> str | None:
+        """The commit to load; None for the embedded models."""
+        return REVISIONS.get(self.name)
 
 
 @dataclass(frozen=True)
@@ -101,31 +100,19 @@ class Preset:
     def needed_bytes(self, precision: str) -> int:
         """Return the expected peak of memory in bytes for loading and running the pair.
 
-        Both models are loaded before either is packed, so int8 and int4 first need as much as bf16.
+        Both models are loaded before either is packed, so int8 and int4 need as much as bf16. If packed
+        weights are not smaller, a tied output layer becomes a second copy of the embedding.
         """
-        models = (self.target, self.draft)
-        loading = sum(model.loading_bytes(precision) for model in models)
-        kept = sum(model.kept_bytes(precision) for model in models)
-        return ALLOWANCE + int(SLACK * max(loading, kept))
+        parameters = sum(
+            model.parameters + (model.embedding if model.tied and precision not in SMALLER_ONCE_PACKED else 0)
+            for model in (self.target, self.draft)
+        )
+        return ALLOWANCE + int(SLACK * LOADED_BYTES[precision] * parameters)
 
 
-_QWEN_0_5B = Checkpoint(
-    "Qwen/Qwen2.5-0.5B-Instruct",
-    494_032_768,
-    151_936 * 896,
-    revision="7ae557604adf67be50417f59c2c2f167def9a775",
-)
-_GPT2 = Checkpoint(
-    "openai-community/gpt2", 124_439_808, 50_257 * 768, revision="607a30d783dfa663caf39e06633721c8d4cfcd7e"
-)
+_QWEN_0_5B = Checkpoint("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768, 151_936 * 896)
+_GPT2 = Checkpoint("openai-community/gpt2", 124_439_808, 50_257 * 768)
 
-# Revisions are commits of the hub's repositories, so that later changes there do not change a preset. Each is
-# from a public record of somebody who used it:
-# - https://github.com/tmcarmichael/nn-observability, results/model_revisions.json (Qwen2.5, Llama 3.2, GPT-2,
-#   Pythia);
-# - https://github.com/togethercomputer/ssd, ssd/paths.py (Llama 3.1, Llama 3.2);
-# - https://github.com/tenseleyFlow/DocumentLanguageModel, src/dlm/base_models/registry.py (SmolLM2, Qwen2.5,
-#   Llama 3.2).
 PRESETS = (
     Preset(
         EMBEDDED,
@@ -136,119 +123,53 @@ PRESETS = (
     Preset(
         "qwen2.5-7b",
         "Qwen2.5 7B Instruct, drafted by 0.5B",
-        Checkpoint(
-            "Qwen/Qwen2.5-7B-Instruct",
-            7_615_616_512,
-            152_064 * 3_584,
-            tied=False,
-            revision="a09a35458c702b33eeacc393d103063234e8bc28",
-        ),
+        Checkpoint("Qwen/Qwen2.5-7B-Instruct", 7_615_616_512, 152_064 * 3_584, tied=False),
         _QWEN_0_5B,
     ),
     Preset(
         "qwen2.5-1.5b",
         "Qwen2.5 1.5B Instruct, drafted by 0.5B",
-        Checkpoint(
-            "Qwen/Qwen2.5-1.5B-Instruct",
-            1_543_714_304,
-            151_936 * 1_536,
-            revision="989aa7980e4cf806f80c7fef2b1adb7bc71aa306",
-        ),
+        Checkpoint("Qwen/Qwen2.5-1.5B-Instruct", 1_543_714_304, 151_936 * 1_536),
         _QWEN_0_5B,
     ),
     Preset(
         "smollm2-1.7b",
         "SmolLM2 1.7B Instruct, drafted by 135M",
-        Checkpoint(
-            "HuggingFaceTB/SmolLM2-1.7B-Instruct",
-            1_711_376_384,
-            49_152 * 2_048,
-            revision="31b70e2e869a7173562077fd711b654946d38674",
-        ),
-        Checkpoint(
-            "HuggingFaceTB/SmolLM2-135M-Instruct",
-            134_515_008,
-            49_152 * 576,
-            revision="12fd25f77366fa6b3b4b768ec3050bf629380bac",
-        ),
+        Checkpoint("HuggingFaceTB/SmolLM2-1.7B-Instruct", 1_711_376_384, 49_152 * 2_048),
+        Checkpoint("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008, 49_152 * 576),
     ),
     Preset(
         "llama3.1-8b",
         "Llama 3.1 8B Instruct, drafted by Llama 3.2 1B (gated: needs an account with access)",
-        Checkpoint(
-            "meta-llama/Llama-3.1-8B-Instruct",
-            8_030_261_248,
-            128_256 * 4_096,
-            tied=False,
-            revision="0e9e39f249a16976918f6564b8830bc894c89659",
-        ),
-        Checkpoint(
-            "meta-llama/Llama-3.2-1B-Instruct",
-            1_235_814_400,
-            128_256 * 2_048,
-            revision="9213176726f574b556790deb65791e0c5aa438b6",
-        ),
+        Checkpoint("meta-llama/Llama-3.1-8B-Instruct", 8_030_261_248, 128_256 * 4_096, tied=False),
+        Checkpoint("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400, 128_256 * 2_048),
         gated=True,
     ),
     Preset(
         "gpt2-large",
         "GPT-2 large, drafted by GPT-2",
-        Checkpoint(
-            "openai-community/gpt2-large",
-            774_030_080,
-            50_257 * 1_280,
-            revision="32b71b12589c2f8d625668d2335a01cac3249519",
-        ),
+        Checkpoint("openai-community/gpt2-large", 774_030_080, 50_257 * 1_280),
         _GPT2,
         precisions=HEAVY,
     ),
     Preset(
         "gpt2-xl",
         "GPT-2 XL, drafted by GPT-2",
-        Checkpoint(
-            "openai-community/gpt2-xl",
-            1_557_611_200,
-            50_257 * 1_600,
-            revision="15ea56dee5df4983c59b2538573817e1667135e2",
-        ),
+        Checkpoint("openai-community/gpt2-xl", 1_557_611_200, 50_257 * 1_600),
         _GPT2,
         precisions=HEAVY,
     ),
     Preset(
         "pythia-1.4b",
         "Pythia 1.4B, drafted by 70M",
-        Checkpoint(
-            "EleutherAI/pythia-1.4b",
-            1_414_647_808,
-            50_304 * 2_048,
-            tied=False,
-            revision="fedc38a16eea3bd36a96b906d78d11d2ce18ed79",
-        ),
-        Checkpoint(
-            "EleutherAI/pythia-70m",
-            70_426_624,
-            50_304 * 512,
-            tied=False,
-            revision="a39f36b100fe8a5377810d56c3f4789b9c53ac42",
-        ),
+        Checkpoint("EleutherAI/pythia-1.4b", 1_414_647_808, 50_304 * 2_048, tied=False),
+        Checkpoint("EleutherAI/pythia-70m", 70_426_624, 50_304 * 512, tied=False),
     ),
     Preset(
         "pythia-2.8b",
         "Pythia 2.8B, drafted by 160M",
-        Checkpoint(
-            "EleutherAI/pythia-2.8b",
-            2_775_208_960,
-            50_304 * 2_560,
-            tied=False,
-            revision="2a259cdd96a4beb1cdf467512e3904197345f6a9",
-        ),
-        Checkpoint(
-            "EleutherAI/pythia-160m",
-            162_322_944,
-            50_304 * 768,
-            tied=False,
-            revision="50f5173d932e8e61f858120bcb800b97af589f46",
-        ),
+        Checkpoint("EleutherAI/pythia-2.8b", 2_775_208_960, 50_304 * 2_560, tied=False),
+        Checkpoint("EleutherAI/pythia-160m", 162_322_944, 50_304 * 768, tied=False),
     ),
 )
 

@@ -1,10 +1,10 @@
 """The models of a pair by name, and their files on this machine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specdemo.pairs.embedded import Progress, embedded_target
-from specdemo.pairs.hub import fetch_checkpoint
+from specdemo.pairs.hub import Files, fetch_checkpoint
 from specdemo.records.drafter_kinds import DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE, drafters_with
 from specdemo.records.limits import AUTO_PRECISION, UserError
 from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
@@ -73,33 +73,25 @@ class Sources:
         return shipped if self.target == EMBEDDED and shipped.is_dir() else None
 
 
-@dataclass(frozen=True)
-class Files:
-    """A model's name on the page, its folder, and its commit if it came from the hub."""
-
-    name: str
-    folder: Path
-    revision: str | None
-
-
 def target_files(sources: Sources, progress: Progress) -> Files:
     """Return the target's files, fetched if they are not on this machine.
 
     Raises:
         UserError: They cannot be fetched.
     """
-    folder = embedded_target(progress) if sources.target == EMBEDDED else None
-    found = fetch_checkpoint(str(folder or sources.target), sources.target_revision, progress)
-    return Files(folder.name if folder else sources.target, found.folder, found.revision)
+    if sources.target != EMBEDDED:
+        return fetch_checkpoint(sources.target, sources.target_revision, progress)
+    folder = embedded_target(progress)
+    return replace(fetch_checkpoint(str(folder), sources.target_revision, progress), name=folder.name)
 
 
 def draft_files(sources: Sources, progress: Progress) -> Files | None:
     """Return the draft model's files like :func:`target_files`; None if the pair has no draft model."""
     if sources.draft == NONE:
         return None
-    embedded = sources.draft == EMBEDDED
-    if embedded and not EMBEDDED_DRAFT.is_dir():
+    if sources.draft != EMBEDDED:
+        return fetch_checkpoint(sources.draft, sources.draft_revision, progress)
+    if not EMBEDDED_DRAFT.is_dir():
         raise UserError(f"The embedded draft is not installed ({EMBEDDED_DRAFT}); name another draft.")
-    named = str(EMBEDDED_DRAFT) if embedded else sources.draft
-    found = fetch_checkpoint(named, sources.draft_revision, progress)
-    return Files("distilled draft" if embedded else sources.draft, found.folder, found.revision)
+    found = fetch_checkpoint(str(EMBEDDED_DRAFT), sources.draft_revision, progress)
+    return replace(found, name="distilled draft")

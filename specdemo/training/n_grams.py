@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from specdemo.models.n_gram import ENTRY_BYTES, LONGEST, MOST_IDS, NGramTable, as_bytes, narrow, wide_keys_of
+from specdemo.models.n_gram import ENTRY_BYTES, LONGEST, MAX_IDS, NGramTable, as_bytes, narrow, wide_keys_of
 from specdemo.training.text_files import WrittenText
 
 DISCOUNT = 0.75
@@ -114,7 +114,7 @@ def _count(
 
     shorter.follower[have] = chance[pair]
     shorter.token[have], shorter.chance[have] = tokens[context], chances[context]
-    return keys[new_context], tokens, chances, np.where(tokens < MOST_IDS, total * better, 0.0)
+    return keys[new_context], tokens, chances, np.where(tokens < MAX_IDS, total * better, 0.0)
 
 
 def _changes(values: NDArray) -> NDArray:

@@ -86,7 +86,7 @@ def packed_llama(seed: int, precision: str) -> FusedLlama:
 def test_every_precision_draws_from_its_own_targets_distribution(precision):
     config = config_for(Rule.REJECTION, k=2, max_new_tokens=3, temperature=0.9)
     target, draft = (packed_llama(seed, precision) for seed in (1, 2))
-    runtime = ModelRuntime(target, padding(target, VOCAB))
+    runtime = ModelRuntime(target, padding(target))
     chances = {}
     for tail in itertools.product(range(VOCAB), repeat=config.max_new_tokens):
         runtime.begin(256)

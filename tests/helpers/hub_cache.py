@@ -1,4 +1,4 @@
-"""Checkpoints as the hub has them: in its cache on disk, and behind a server on this machine."""
+"""Checkpoints in the form of the hub: in its cache on disk, and served on this machine."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ def put(cache: Path, name: str, folder: Path, revision: str = NEWEST) -> Path:
 
 
 class Hub:
-    """A hub with the models it is given; the first reads of ``broken`` files end in the middle.
+    """A hub with the given models; the first reads of ``broken`` files end in the middle.
 
     Attributes:
         models: Folder and revision of each model by its id.
@@ -103,7 +103,7 @@ class Hub:
 
 @contextmanager
 def served(hub: Hub) -> Iterator[str]:
-    """The address of ``hub`` on this machine, for as long as the context is open."""
+    """Serve ``hub`` on this machine while the context is open; yield its address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

@@ -11,14 +11,14 @@ ON_CPU = {"device": "cpu", "precision": "fp32"}
 
 
 def save(model: Any, tokenizer: Any, folder: Any) -> str:
-    """Write a model and its tokeniser to ``folder``; its path as ``load_pair`` takes it."""
+    """Write a model and its tokeniser to ``folder``; return its path for ``load_pair``."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
 
 
 def run(pair: Pair, **settings: Any) -> tuple[Run, dict[str, Any]]:
-    """A finished run of ten tokens, and its last event."""
+    """Return a finished run of ten tokens, and its last event."""
     settings = {"prompt": "abc", "mode": "raw", "max_new_tokens": 10, "k": 3} | settings
     live = LiveRun(pair, parse_config(settings))
     *_, end = live.events()

@@ -1,4 +1,4 @@
-"""A recorder that calls again what a device would replay."""
+"""A recorder that calls the recorded function instead of replaying it."""
 
 from specdemo.models.fused_execution import GraphedExecution
 from specdemo.models.fused_llama import FusedLlama
@@ -25,6 +25,6 @@ class Recorder:
 
 
 def recorded(model: FusedLlama, record) -> FusedLlama:
-    """``model`` with its passes recorded by ``record``."""
-    model.recorded = GraphedExecution(model, record)
+    """Return ``model`` with its passes recorded by ``record``."""
+    model.execution = GraphedExecution(model, record)
     return model

@@ -42,7 +42,7 @@ def service(self, offer):
     return services.local_service(load, offer, self.bounds)
 
 torch.set_num_threads(1)
-n_gram.MOST_CONTEXTS, page.MAX_SESSIONS = 2_000, 20
+n_gram.MAX_CONTEXTS, page.MAX_SESSIONS = 2_000, 20
 hosting.Hosting.service = service
 runpy.run_path("app.py", run_name="__main__")
 """

@@ -147,9 +147,9 @@ def at_least(rows: int) -> tuple[int, ...]:
     return tuple(max(rows, count) for count in range(1, ROWS + 1))
 
 
-def padding(model: nn.Module, vocab: int) -> tuple[int, ...]:
+def padding(model: nn.Module) -> tuple[int, ...]:
     """Return the padding with which a model's passes agree bit for bit here; empty if there is none."""
-    good = find_batch_invariant_rows(model, vocab)
+    good = find_batch_invariant_rows(model)
     return tuple(min(n for n in good if n >= count) for count in range(1, ROWS + 1) if good)
 
 

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
+from helpers.recorder import Recorder, recorded
 from helpers.tiny import tiny_llama
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, GPT2Config
 
 from specdemo.models.attention import ATTENTION
-from specdemo.models.batch import FusedBatch, PlainBatch, batch_of
-from specdemo.models.fused_execution import GraphedExecution
+from specdemo.models.execution import batched_pass
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.reduced_draft import slice_of_target
 
@@ -23,7 +23,7 @@ OTHERS = {
 
 
 def texts(count: int, vocab: int = 50) -> torch.Tensor:
-    """Different texts of one length, [ROWS, count]."""
+    """Return different texts of one length, [ROWS, count]."""
     return torch.randint(vocab, (ROWS, count), generator=torch.Generator().manual_seed(0))
 
 
@@ -33,7 +33,7 @@ def plain_logits(model, ids: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", ["fused", "recorded", "llama", *OTHERS])
-def test_a_batch_scores_every_text_as_if_it_were_alone(kind, request):
+def test_a_batch_scores_every_text_as_if_it_were_alone(kind):
     if kind in OTHERS:
         torch.manual_seed(0)
         model = AutoModelForCausalLM.from_config(OTHERS[kind], attn_implementation=ATTENTION).eval()
@@ -41,16 +41,14 @@ def test_a_batch_scores_every_text_as_if_it_were_alone(kind, request):
         model = tiny_llama(50, seed=1, dtype=torch.float32)
     ids = texts(9)
     wanted = plain_logits(model, ids)
-    if is_fused := kind in ("fused", "recorded"):
+    if kind in ("fused", "recorded"):
         model = FusedLlama(model, "fp32", "fp32")
     if kind == "recorded":
-        request.getfixturevalue("as_if_on_a_device")
-        model.recorded = GraphedExecution(model, record=lambda run: run)
-    batch = batch_of(model, ROWS, CAPACITY)
-    assert type(batch) is (FusedBatch if is_fused else PlainBatch)
-    got = [batch.run(ids[:, :4], 0), batch.run(ids[:, 4:5], 4)]
-    batch.run(texts(3), 5)  # thrown away: the next pass writes over it
-    got.append(batch.run(ids[:, 5:], 5))
+        recorded(model, Recorder())
+    batch = batched_pass(model, ROWS, CAPACITY)
+    got = [batch(ids[:, :4], 0), batch(ids[:, 4:5], 4)]
+    batch(texts(3), 5)  # the next pass overwrites it
+    got.append(batch(ids[:, 5:], 5))
     torch.testing.assert_close(torch.cat(got, 1), wanted, rtol=1e-4, atol=1e-4)
 
 
@@ -58,5 +56,5 @@ def test_a_draft_with_a_reduced_head_can_be_batched():
     target = tiny_llama(50, seed=1, dtype=torch.float32)
     draft = slice_of_target(target, [0, 1], torch.arange(0, 50, 2))
     ids = texts(5)
-    got = batch_of(draft, ROWS, CAPACITY).run(ids, 0)
+    got = batched_pass(draft, ROWS, CAPACITY)(ids, 0)
     torch.testing.assert_close(got, plain_logits(target, ids)[..., ::2], rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Kernels that sum in another order for another number of rows are found, however seldom it shows."""
+"""The self-test finds row counts for which a kernel sums in another order, even if results seldom differ."""
 
 import math
 
@@ -8,19 +8,10 @@ from helpers.tiny import tiny_llama
 from torch import nn
 
 from specdemo.models import batch_invariance
-from specdemo.models.batch_invariance import (
-    MOST_WEIGHTS,
-    Product,
-    cancelling,
-    find_batch_invariant_rows,
-    products,
-    rows_summed_alike,
-)
-from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.batch_invariance import cancelling, find_batch_invariant_rows, rows_summed_alike
 from specdemo.models.packed_linear import GROUP, PackedLinear
 from specdemo.models.runtime import ModelRuntime
 
-CPU = torch.device("cpu")
 OUTPUTS, INPUTS = 96, 8 * GROUP
 
 
@@ -50,26 +41,16 @@ def model_of(kind):
     return nn.Sequential(nn.Embedding(4, INPUTS), kind(torch.randn(OUTPUTS, INPUTS).bfloat16()))
 
 
-def test_a_number_of_rows_that_is_summed_in_another_order_is_not_alike():
+def test_a_row_count_that_is_summed_in_another_order_is_excluded():
     assert rows_summed_alike(model_of(OneRowOtherwise), 16, range(1, 17)) == set(range(2, 17))
     assert rows_summed_alike(model_of(OneRowOtherwise), 1, range(1, 17)) == {1}
     assert rows_summed_alike(model_of(Alike), 16, range(1, 17)) == set(range(1, 17))
     assert rows_summed_alike(model_of(Alike), 16, {1, 4}) == {1, 4}
 
 
-def test_ordinary_numbers_would_hardly_show_it():
-    torch.manual_seed(0)
-    layer = OneRowOtherwise(torch.randn(OUTPUTS, INPUTS).bfloat16())
-    inputs = torch.randn(2, INPUTS).bfloat16()
-    assert (layer(inputs[:1]) != layer(inputs)[:1]).float().mean() < 0.02
-    weight, inputs = cancelling(OUTPUTS, INPUTS, 2, torch.bfloat16)
-    layer = OneRowOtherwise(weight)
-    assert (layer(inputs[:1]) != layer(inputs)[:1]).float().mean() > 0.5
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("inputs", [3, GROUP // 2, GROUP, 5 * GROUP + 7])
-def test_all_sums_are_zero_and_no_input_is_idle(inputs, dtype):
+def test_all_sums_are_zero_and_every_paired_input_counts(inputs, dtype):
     weight, values = cancelling(5000, inputs, 3, dtype)
     assert weight.shape == (5000, inputs) and values.shape == (3, inputs)
     assert weight.dtype == values.dtype == dtype
@@ -79,35 +60,8 @@ def test_all_sums_are_zero_and_no_input_is_idle(inputs, dtype):
     assert (values == 0).sum(1).tolist() == [inputs % 2] * 3
 
 
-@pytest.mark.parametrize("width", [16, 64])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_wide_numbers_show_their_rounding_too(width, dtype):
-    weight, values = cancelling(64, width, 16, dtype)
-    assert ((values @ weight.T) != 0).float().mean() > 0.1
-
-
-def test_products_are_those_of_all_linear_layers_once_each():
-    model = tiny_llama(7, 0)
-    layer = model.model.layers[0]
-    found = products(model)
-    assert Product(nn.Linear, *layer.mlp.down_proj.weight.shape, False, torch.float64, CPU) in found
-    assert len(found) == len({(m.weight.shape) for m in model.modules() if type(m) is nn.Linear})
-    fused = FusedLlama(tiny_llama(7, 0).bfloat16(), "bf16", "bf16")
-    assert {(p.outputs, p.inputs) for p in products(fused)} == {
-        tuple(m.shape if isinstance(m, PackedLinear) else m.weight.shape)
-        for m in (fused.head, *(getattr(fused.layers[0], n) for n in ("qkv", "o", "gate_up", "down")))
-    }
-
-
-def test_of_a_huge_head_some_outputs_are_tried_and_of_weights_that_are_elsewhere_none():
-    wide = nn.Linear(2**14, 2**13, bias=False, device="meta")
-    assert products(wide) == set()
-    stand_in = PackedLinear(torch.empty(2**13, 2**14, device="meta"))
-    assert [(p.outputs, p.inputs) for p in products(stand_in)] == [(MOST_WEIGHTS // 2**14, 2**14)]
-
-
 def off_by(amount_of):
-    """A forward pass that is exact but for what ``amount_of`` says of its number of rows."""
+    """Return a forward pass whose error is ``amount_of`` its number of rows."""
 
     def forward(self, ids):
         self.length += len(ids)
@@ -119,21 +73,21 @@ def off_by(amount_of):
 @pytest.mark.parametrize(
     ("odd", "invariant"),
     [
-        # As with tiles of six rows: what is left over behind whole tiles is summed in another order.
+        # As with tiles of six rows: the rows after whole tiles are summed in another order.
         ((1, 2, 7, 14), {3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 15, 16}),
         ((15, 16), set(range(1, 15))),
         ((), set(range(1, 17))),
     ],
 )
-def test_invariant_row_counts_are_the_largest_set_that_holds_the_longest_pass(odd, invariant, monkeypatch):
+def test_invariant_row_counts_are_the_largest_set_with_the_longest_pass(odd, invariant, monkeypatch):
     monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
     monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: float(rows in odd)))
-    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == invariant
+    assert set(find_batch_invariant_rows(tiny_llama(7, 0))) == invariant
 
 
-def test_the_self_test_notices_when_no_row_counts_agree(monkeypatch):
+def test_row_counts_are_empty_if_none_agree(monkeypatch):
     monkeypatch.setattr(ModelRuntime, "forward", off_by(lambda rows: torch.rand(1).item()))
-    assert find_batch_invariant_rows(tiny_llama(7, 0), 7) == ()
+    assert find_batch_invariant_rows(tiny_llama(7, 0)) == ()
 
 
 def test_a_row_count_must_agree_at_a_short_and_at_a_long_cache_length(monkeypatch):
@@ -145,10 +99,10 @@ def test_a_row_count_must_agree_at_a_short_and_at_a_long_cache_length(monkeypatc
         return ids[:, None].double() + float(odd)
 
     monkeypatch.setattr(ModelRuntime, "forward", forward)
-    assert set(find_batch_invariant_rows(tiny_llama(7, 0), 7)) == set(range(1, 17)) - {3}
+    assert set(find_batch_invariant_rows(tiny_llama(7, 0))) == set(range(1, 17)) - {3}
 
 
-def test_a_row_count_that_leaves_other_cache_entries_is_found_out(monkeypatch):
+def test_a_row_count_that_leaves_other_cache_entries_is_excluded(monkeypatch):
     plain = ModelRuntime.forward
 
     def forward(self, ids):
@@ -160,11 +114,11 @@ def test_a_row_count_that_leaves_other_cache_entries_is_found_out(monkeypatch):
 
     monkeypatch.setattr(batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts))
     monkeypatch.setattr(ModelRuntime, "forward", torch.inference_mode()(forward))
-    assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0), 7)
+    assert 5 not in find_batch_invariant_rows(tiny_llama(7, 0))
 
 
-def test_invariant_row_counts_are_alike_in_every_product(monkeypatch):
+def test_a_row_count_must_agree_in_every_product(monkeypatch):
     monkeypatch.setattr(
         batch_invariance, "rows_summed_alike", lambda model, reference, counts: set(counts) - {1, 9}
     )
-    assert not {1, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0), 7))
+    assert not {1, 9} & set(find_batch_invariant_rows(tiny_llama(7, 0)))

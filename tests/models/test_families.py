@@ -1,4 +1,4 @@
-"""Families of causal language models: each writes what transformers writes, or is refused in a sentence."""
+"""Families of causal language models: each writes the same as transformers, or is refused with a reason."""
 
 import copy
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from specdemo.models.attention import ATTENTION, UnsupportedAttentionError, grouped_attention
+from specdemo.models.batch_invariance import find_batch_invariant_rows
 from specdemo.models.runtime import ModelRuntime
-from specdemo.pairs.calibrate import find_batch_invariant_rows
 from specdemo.pairs.compatible import require_rollback
 from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources
@@ -25,7 +25,7 @@ VOCAB = 60
 PROMPT = [5, 9, 17, 33, 21, 8, 40]
 TOKENS = 30
 WINDOW = 8
-"""Far shorter than prompt and output, so that what lies behind a window would be noticed."""
+"""Far shorter than prompt and output, so that a token outside the window would change the text."""
 ALTERNATING = ["sliding_attention", "full_attention"] * 2
 LONGROPE = {
     "rope_type": "longrope",
@@ -60,7 +60,7 @@ class Family:
     settings: tuple[tuple[str, object], ...] = ()
 
     def build(self, attention: str = ATTENTION, dtype: torch.dtype = torch.float64) -> nn.Module:
-        """A small random model of the family."""
+        """Return a small random model of the family."""
         kind = getattr(transformers, self.config)
         config: PretrainedConfig = kind(**{**COMMON, **dict(self.settings)})
         torch.manual_seed(0)
@@ -87,7 +87,7 @@ FAMILIES = {
     "llama4": family("Llama4TextConfig", attention_chunk_size=WINDOW, num_local_experts=2),
     "opt": family("OPTConfig", ffn_dim=48, word_embed_proj_dim=32, init_std=0.5),
     "bloom": family("BloomConfig", n_layer=2, n_head=4),
-    # Reads what attention returns only where it lies in one piece of memory.
+    # Needs the result of attention in one piece of memory.
     "jetmoe": family("JetMoeConfig", kv_channels=8, num_local_experts=4),
 }
 SINGLE = {"jetmoe": torch.float32}
@@ -125,7 +125,7 @@ REFUSED = {
 
 
 def nearby(model: nn.Module, noise: float) -> nn.Module:
-    """A copy of ``model`` with noise on its matrices: a draft that agrees sometimes."""
+    """Return a copy of ``model`` with noise on its matrices: a draft that agrees sometimes."""
     other = copy.deepcopy(model)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -137,7 +137,7 @@ def nearby(model: nn.Module, noise: float) -> nn.Module:
 
 
 def expected_ids(model: nn.Module, tokens: int) -> list[int]:
-    """What transformers itself writes: its own attention, the whole text read anew for every token."""
+    """Return the text of transformers itself: eager attention, the whole text processed for every token."""
     config = copy.deepcopy(model.config)
     plain = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
     plain = plain.to(next(model.parameters()).dtype).eval()
@@ -183,7 +183,7 @@ def test_a_folder_that_cannot_be_rolled_back_is_refused_in_either_role(tmp_path)
     for name, model in {
         "good": tiny_llama(vocab, 0, torch.float32),
         "mamba": family("MambaConfig", state_size=8, vocab_size=vocab).build(dtype=torch.float32),
-        # Looks its attention up in a list of its own, where ours is not.
+        # Has its own list of attentions, which lacks ours.
         "gptj": family("GPTJConfig", **OLD, rotary_dim=4, vocab_size=vocab).build("eager", torch.float32),
     }.items():
         model.save_pretrained(tmp_path / name)
@@ -207,11 +207,11 @@ def test_attention_inputs_that_are_not_computed_are_never_ignored(name):
         grouped_attention(nn.Module(), heads, heads, heads, mask, dropout=0.0, **{name: torch.ones(2)})
 
 
-def test_capped_attention_too_gives_the_same_bits_whatever_the_number_of_rows():
-    assert find_batch_invariant_rows(FAMILIES["gemma2"].build(dtype=torch.bfloat16), VOCAB)
+def test_capped_attention_gives_the_same_bits_for_any_number_of_rows():
+    assert find_batch_invariant_rows(FAMILIES["gemma2"].build(dtype=torch.bfloat16))
 
 
-def test_a_context_ends_where_positions_would_be_encoded_anew():
+def test_a_context_ends_where_the_encoding_of_positions_would_change():
     limit = LONGROPE["original_max_position_embeddings"]
     model = family("Phi3Config", rope_parameters=LONGROPE, original_max_position_embeddings=limit).build()
     rounds = baseline_rounds(model, PROMPT, config_for(max_new_tokens=TOKENS))
@@ -228,4 +228,4 @@ def test_a_draft_that_reads_less_than_its_target_does_not_fail():
 def test_a_cache_longer_than_the_context_can_be_measured():
     model = FAMILIES["gpt2"].build(dtype=torch.float32)
     assert ModelRuntime(model).max_context == 128
-    assert find_batch_invariant_rows(model, VOCAB)
+    assert find_batch_invariant_rows(model)

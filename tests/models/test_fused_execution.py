@@ -1,4 +1,4 @@
-"""Recorded passes, with a recorder that calls again what a device would replay; and traced passes."""
+"""Recorded passes, with a recorder that calls the function instead of replaying it; and traced passes."""
 
 import copy
 import gc
@@ -6,7 +6,7 @@ import gc
 import pytest
 import torch
 from helpers.recorder import Recorder, recorded
-from helpers.tiny import at_least, config_for, emitted, nearby, speculative_rounds, tiny_llama
+from helpers.tiny import at_least, config_for, emitted, nearby, tiny_llama
 from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -16,8 +16,8 @@ from specdemo.engine.speculate import speculate
 from specdemo.models.attention import attend, group_mask
 from specdemo.models.fused_execution import MAX_FREE_CACHES, GraphedExecution, TracedExecution
 from specdemo.models.fused_llama import FusedLlama
-from specdemo.models.packed_linear import DTYPES, has_half_kernel
-from specdemo.models.runtime import ExitRuntime, ModelRuntime
+from specdemo.models.packed_linear import DTYPES
+from specdemo.models.runtime import ModelRuntime
 from specdemo.records.trace import Rule, Status
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,10 +29,10 @@ def fused(seed: int = 3) -> FusedLlama:
     return FusedLlama(tiny_llama(VOCAB, seed), "fp32", "fp32")
 
 
-def test_recorded_passes_give_the_same_logits_and_states(as_if_on_a_device):
+def test_recorded_passes_give_the_same_logits_and_states():
     record = Recorder()
     plain = fused()
-    eager, replayed = ModelRuntime(copy.deepcopy(plain), at_least(2), taps=(0, 1)), None
+    eager = ModelRuntime(copy.deepcopy(plain), at_least(2), taps=(0, 1))
     replayed = ModelRuntime(recorded(plain, record), at_least(2), taps=(0, 1))
     replayed.prepare(64, 5)
     assert record.recorded == 4
@@ -48,20 +48,7 @@ def test_recorded_passes_give_the_same_logits_and_states(as_if_on_a_device):
     assert record.replayed == 5, "a pass of 7 was not prepared and runs kernel by kernel"
 
 
-def test_speculation_over_recordings_writes_the_same_text(as_if_on_a_device):
-    target, draft = fused(), FusedLlama(nearby(tiny_llama(VOCAB, 3), 1, 0.05), "fp32", "fp32")
-    config = config_for(k=3, max_new_tokens=40)
-    expected = speculative_rounds(target, draft, [1, 2, 3], config)
-    record = Recorder()
-    for model in (target, draft):
-        runtime = ModelRuntime(recorded(model, record))
-        runtime.prepare(256, 4)
-        del runtime
-    found = speculative_rounds(target, draft, [1, 2, 3], config)
-    assert emitted(found) == emitted(expected) and record.replayed > 40
-
-
-def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once():
+def test_a_cache_with_its_recordings_serves_one_run_after_the_other():
     record = Recorder()
     execution = GraphedExecution(fused(), record)
     first, second = execution.open(64), execution.open(64)
@@ -81,7 +68,7 @@ def test_a_cache_and_its_recordings_go_from_run_to_run_and_never_to_two_at_once(
     assert execution.open(128).keys.shape[3] == 128
 
 
-def test_only_so_many_free_caches_are_kept_the_newest_of_them():
+def test_the_newest_free_caches_are_kept():
     execution = GraphedExecution(fused(), Recorder())
     caches = [execution.open(64 * n) for n in range(1, MAX_FREE_CACHES + 4)]
     keys = [cache.keys for cache in caches]
@@ -94,7 +81,7 @@ def test_only_so_many_free_caches_are_kept_the_newest_of_them():
     ] * MAX_FREE_CACHES
 
 
-def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
+def test_a_pass_that_cannot_be_recorded_runs_and_reports_the_reason():
     def record(run):
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
@@ -106,21 +93,9 @@ def test_what_cannot_be_recorded_runs_all_the_same_and_says_why():
     assert logits.shape == (1, VOCAB) and states is None
 
 
-def test_first_layers_read_the_whole_models_cache():
-    model = fused()
-    execution = GraphedExecution(model, Recorder())
-    cache = execution.open(64)
-    execution.run(torch.tensor([3, 4]), 0, cache, 2, ())
-    early = execution.first(1)
-    early.prepare(cache, [1], ())
-    logits, _ = early.run(torch.tensor([5]), 2, cache, 1, ())
-    expected, _ = model.first(1)(torch.tensor([5]), torch.tensor([2]), cache, 1)
-    torch.testing.assert_close(logits, expected)
-
-
 @pytest.mark.parametrize("reduced", [False, True])
 @pytest.mark.parametrize("rule", list(Rule))
-def test_a_recorded_draft_loop_drafts_what_the_loop_by_hand_does(as_if_on_a_device, rule, reduced):
+def test_a_recorded_draft_loop_drafts_the_same_as_the_plain_loop(rule, reduced):
     target = fused()
     id_map = torch.arange(0, VOCAB, 2) if reduced else None
     draft = nearby(tiny_llama(VOCAB, 3), 1, 0.05)
@@ -150,7 +125,7 @@ def test_a_recorded_draft_loop_drafts_what_the_loop_by_hand_does(as_if_on_a_devi
     assert {t.status for r in replayed for t in r.drafted} == {Status.ACCEPTED, Status.DISCARDED}
 
 
-def test_a_pass_reads_nothing_back_so_that_a_device_can_record_it():
+def test_a_pass_reads_nothing_back_from_the_device():
     model = fused()
     cache = model.open(64)
 
@@ -172,7 +147,7 @@ def test_a_pass_reads_nothing_back_so_that_a_device_can_record_it():
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-def test_a_choice_reads_nothing_back_either(rule):
+def test_a_choice_of_a_token_reads_nothing_back_from_the_device(rule):
     chosen = rule_for(config_for(rule, top_k=5, top_p=0.9), torch.device("cpu"))
     chance = chosen.chances(1)
 
@@ -211,7 +186,7 @@ def packed(precision: str = "fp32") -> FusedLlama:
 
 
 def decoded(model: FusedLlama, sizes: list[int], capacity: int = 256, taps: tuple[int, ...] = ()) -> tuple:
-    """Logits of passes over so many tokens each, one after the other, and the states behind ``taps``."""
+    """Return the logits of passes over ``sizes`` tokens, and the outputs of the ``taps``."""
     runtime = ModelRuntime(model, taps=taps)
     runtime.prepare(capacity, 16)
     runtime.prefill(IDS[:5])
@@ -219,66 +194,34 @@ def decoded(model: FusedLlama, sizes: list[int], capacity: int = 256, taps: tupl
     return torch.cat(parts), runtime.features(0, 5 + sum(sizes)) if taps else torch.empty(0)
 
 
-def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TracedExecution, "prepare", lambda *_: None)
-
-
 @pytest.mark.parametrize("precision", DTYPES)
 def test_a_traced_pass_gives_the_same_bits(precision, monkeypatch):
     sizes, taps = [1, 2, 3, 5, 7, 11], (0, 1)
     traced = packed(precision)
     found = [decoded(traced, sizes, capacity, taps) for capacity in (256, 512)]
-    assert all(isinstance(run, torch.jit.ScriptModule) for run in traced.traced.passes.values())
-    untraced(monkeypatch)
+    (one_trace,) = traced.execution.passes.values()
+    assert isinstance(one_trace, torch.jit.ScriptModule)
+    monkeypatch.setattr(TracedExecution, "prepare", lambda *_: None)
     plain = packed(precision)
     expected = [decoded(plain, sizes, capacity, taps) for capacity in (256, 512)]
-    assert not plain.traced.passes
+    assert not plain.execution.passes
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 
 
-def test_one_trace_serves_every_run_of_a_model():
-    model = packed()
-    decoded(model, [3])
-    first = dict(model.traced.passes)
-    decoded(model, [9, 2], capacity=512)
-    assert model.traced.passes == first and len(first) == 1
-
-
-def test_the_first_layers_have_a_trace_of_their_own():
-    model = packed()
-    host = ModelRuntime(model)
-    host.prepare(256, 4)
-    host.prefill(IDS[:5])
-    runtime = ExitRuntime(host, 1)
-    runtime.begin(256)
-    shallow = runtime.forward(IDS[5:6])
-    host.forward(IDS[5:6])
-    assert not torch.equal(shallow, decoded(model, [1])[0])
-    again = ExitRuntime(host, 1)
-    assert again.execution is runtime.execution
-
-
-def test_what_cannot_be_traced_runs_as_it_is(monkeypatch):
+def test_a_pass_that_cannot_be_traced_runs_as_it_is(monkeypatch):
     def refuse(*args, **options):
         raise RuntimeError("no")
 
     monkeypatch.setattr(torch.jit, "trace", refuse)
     model = packed()
     logits, _ = decoded(model, [2, 3])
-    assert not isinstance(model.traced.passes[()], torch.jit.ScriptModule)
+    assert not isinstance(model.execution.passes[()], torch.jit.ScriptModule)
     monkeypatch.undo()
     assert torch.equal(logits, decoded(packed(), [2, 3])[0])
 
 
-@pytest.mark.skipif(not has_half_kernel(), reason="no kernel for fp16 weights on this processor")
-def test_fp16_weights_compute_what_fp32_ones_do():
-    sizes = [1, 4, 6]
-    one, other = decoded(packed("fp16"), sizes)[0], decoded(packed("fp32"), sizes)[0]
-    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
-
-
-def test_attention_gives_a_row_the_same_bits_whatever_the_number_of_rows_and_threads_set():
+def test_attention_gives_a_row_the_same_bits_for_any_number_of_rows_and_threads():
     query, key = torch.randn(1, 9, 16, 64), torch.randn(1, 3, 256, 64)
     mask = torch.zeros(16, 256).masked_fill_(torch.arange(256) > torch.arange(100, 116)[:, None], -torch.inf)
 

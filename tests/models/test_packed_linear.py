@@ -22,7 +22,6 @@ from specdemo.models.packed_linear import (
     pack_linears,
     quantize_groups,
     quantize_rows,
-    rounded,
     use_huge_pages,
 )
 
@@ -30,9 +29,9 @@ BF16 = BlockedLinear if has_blocked_kernel(torch.bfloat16) else nn.Linear
 FP32 = BlockedLinear if has_blocked_kernel(torch.float32) else nn.Linear
 FP16 = HalfLinear if has_half_kernel() else FP32
 KINDS = {"bf16": BF16, "fp16": FP16, "fp32": FP32, "int8": Int8Linear, "int4": Int4Linear}
-"""What a layer becomes on this machine."""
+"""The layer of each precision on this machine."""
 CLOSE = {"bf16": 1e-6, "fp16": 1e-6, "fp32": 1e-6, "int8": 0.02, "int4": 0.15}
-"""Largest distance from the plain layer's output, relative to its size."""
+"""Maximum distance from the plain layer's output, relative to its size."""
 
 
 def test_quantised_rows_are_within_half_a_step():
@@ -41,6 +40,8 @@ def test_quantised_rows_are_within_half_a_step():
     assert rows.dtype == torch.int8 and scale.shape == (7, 1)
     assert ((rows * scale - weight).abs() <= scale / 2 * 1.001).all()
     assert (rows.abs().amax(1) == 127).all()
+    rows, scale = quantize_rows(torch.zeros(2, 32))
+    assert (rows * scale == 0).all()
 
 
 def test_quantised_groups_are_within_half_a_step_and_use_every_value():
@@ -49,11 +50,6 @@ def test_quantised_groups_are_within_half_a_step_and_use_every_value():
     found = (values.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + offset[..., None]
     assert ((found.flatten(1) - weight).abs() <= scale.repeat_interleave(GROUP, 1) / 2 * 1.001).all()
     assert values.min() == 0 and values.max() == 15
-
-
-def test_a_row_of_zeros_stays_zero():
-    rows, scale = quantize_rows(torch.zeros(2, 32))
-    assert (rows * scale == 0).all()
     values, scale, offset = quantize_groups(torch.zeros(2, 32))
     assert ((values - 8) * scale + offset).abs().max() < 1e-10
 
@@ -72,7 +68,7 @@ def test_a_packed_layer_computes_what_the_plain_one_does(precision, bias, rows):
     assert (found - expected).float().norm() < CLOSE[precision] * expected.float().norm()
 
 
-def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
+def test_a_layer_without_a_kernel_stays_plain_or_is_rounded_less():
     assert type(linear_for(torch.randn(4, 4, dtype=torch.float64), None, "fp32")) is nn.Linear
     bf16 = torch.randn(INT4_ROWS + 1, MULTIPLE).bfloat16()
     assert type(linear_for(bf16, None, "int4")) is Int8Linear
@@ -81,7 +77,7 @@ def test_a_layer_that_no_kernel_takes_stays_plain_or_is_rounded_less():
     assert type(linear_for(third, None, "fp16")) is FP32, "fp16 would change its numbers"
 
 
-def test_fp16_holds_small_numbers_of_bf16_and_is_not_used_for_what_it_does_not_hold():
+def test_fp16_holds_the_small_numbers_of_bf16_and_the_rest_is_counted():
     subnormal = torch.tensor([2.0**-24, 3 * 2.0**-24, 2.0**-17, 1.9921875 * 2.0**-15, -65280.0, 0.0])
     assert torch.equal(subnormal.bfloat16().float(), subnormal)
     assert HalfLinear(subnormal[None]).left_share == 0
@@ -100,16 +96,7 @@ def test_a_product_with_fp16_weights_reads_every_number_exactly(odd):
         assert torch.equal(layer(torch.eye(8 * MULTIPLE)).T, weight)
 
 
-def test_only_matrices_of_a_draft_are_rounded_and_only_for_fp16():
-    matrix, gains = torch.full((2, 2), 1 / 3), torch.full((2,), 1 / 3)
-    rounded([matrix, gains], "int4")
-    assert torch.equal(matrix, torch.full((2, 2), 1 / 3))
-    rounded([matrix, gains], "fp16")
-    assert torch.equal(matrix, torch.full((2, 2), 1 / 3).half().float())
-    assert torch.equal(gains, torch.full((2,), 1 / 3))
-
-
-def test_a_model_is_packed_but_for_its_embedding_and_its_head_as_asked():
+def test_a_model_is_packed_without_its_embedding_and_its_head_in_the_given_precision():
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -138,19 +125,19 @@ MAPS = """\
 """
 
 
-def test_large_private_memory_of_no_file_is_meant():
+def test_only_large_private_mappings_without_a_file_are_found():
     found = large_mappings(MAPS)
     assert found == [(0x10000000, 0x500000), (0x30000000, 0x10000000)]
     assert min(size for _, size in found) >= MIN_MAPPING_BYTES
 
 
-def test_asking_changes_nothing_that_is_stored():
+def test_huge_pages_keep_the_stored_numbers():
     weights = torch.arange(4 * MIN_MAPPING_BYTES, dtype=torch.float32)
     use_huge_pages()
     assert torch.equal(weights, torch.arange(4 * MIN_MAPPING_BYTES, dtype=torch.float32))
 
 
-def test_where_there_are_none_nothing_is_asked(monkeypatch, tmp_path):
+def test_a_system_without_huge_pages_is_left_alone(monkeypatch, tmp_path):
     def refuse(*_):
         raise AssertionError("the C library was asked")
 

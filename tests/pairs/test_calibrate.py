@@ -18,14 +18,14 @@ from specdemo.records.trace import Calibration
 CPU = torch.device("cpu")
 
 
-def test_passes_take_the_cheapest_invariant_row_count_that_holds_them(monkeypatch):
+def test_passes_take_the_cheapest_invariant_row_count_of_enough_rows(monkeypatch):
     seconds = {1: 1.6, 3: 3.0, 4: 2.0, 5: 2.01, 8: 4.0, 13: 8.0, 16: 7.0}
     monkeypatch.setattr(
         calibrate,
         "interleaved",
         lambda measures, repeats, most: {n: [seconds[n]] * repeats for n in measures},
     )
-    costs = measure_target(tiny_llama(7, 0), 7, [3, 4, 5, 8, 13, 16])
+    costs = measure_target(tiny_llama(7, 0), [3, 4, 5, 8, 13, 16])
     assert costs.rows == (4, 4, 4, 4, 5, 8, 8, 8, *[13] * 5) and costs.row_floor == 4
     assert costs.step_s == 1.6, "a pass over one token without padding"
     assert costs.v[:4] == (1.25,) * 4 and costs.v[12] == 5.0
@@ -35,7 +35,7 @@ def test_passes_take_the_cheapest_invariant_row_count_that_holds_them(monkeypatc
 def test_a_busy_machine_gives_a_rough_calibration(monkeypatch):
     moments = itertools.cycle([1.0, 1.9, 1.1, 2.8, 1.0])
     monkeypatch.setattr(calibrate, "timed_pass", lambda runtime, ids: lambda: next(moments))
-    assert measure_target(tiny_llama(7, 0), 7, ()).is_rough
+    assert measure_target(tiny_llama(7, 0), ()).is_rough
     assert scatter([1.0, 1.01, 1.02, 0.99, 1.2]) < 0.3 < scatter([1.0, 1.5, 1.0, 2.0, 1.9])
 
 
@@ -54,7 +54,7 @@ def test_a_draft_step_is_compared_with_the_target_passes_of_the_same_moment(monk
         )
     monkeypatch.setattr(calibrate, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     costs = Calibration(step_s=1.0, c=0.0, v=(1.0,) * 13, row_floor=None)
-    assert measure_draft(costs, target, DraftModelDrafter(draft), GreedyRule(), 7).c == pytest.approx(0.1)
+    assert measure_draft(costs, target, DraftModelDrafter(draft), GreedyRule()).c == pytest.approx(0.1)
 
 
 def test_the_first_turn_is_not_counted_and_every_turn_has_another_order():
@@ -74,19 +74,19 @@ def test_a_slow_machine_gets_fewer_repeats():
 
 def test_measured_costs_are_positive_and_relative_to_one_pass():
     model = tiny_llama(7, 0, torch.float32)
-    costs = measure_target(model, 7, range(2, 17))
+    costs = measure_target(model, range(2, 17))
     assert costs.step_s > 0 and costs.c == 0 and len(costs.v) == 13 and min(costs.v) > 0
     assert 2 <= costs.row_floor == costs.rows[0] <= 16
-    assert measure_target(model, 7, ()).v[0] == 1
+    assert measure_target(model, ()).v[0] == 1
     drafter = DraftModelDrafter(ModelRuntime(model))
-    drafted = measure_draft(costs, ModelRuntime(model), drafter, GreedyRule(), 7)
+    drafted = measure_draft(costs, ModelRuntime(model), drafter, GreedyRule())
     assert drafted.c > 0 and drafted.scatter >= costs.scatter and drafted.v == costs.v
 
 
 @pytest.mark.parametrize(
     ("flags", "limit", "fbgemm", "chosen"),
     [
-        # The processors of the table in the README, and what the fastest exact precision was there.
+        # The processors of the README's table, and the fastest exact precision on each.
         (("avx512_bf16", "avx512f"), "", True, "fp16"),
         (("avx2",), "", True, "fp16"),
         (("amx_bf16", "avx512_bf16"), "", True, "bf16"),

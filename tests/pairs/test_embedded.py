@@ -3,16 +3,15 @@
 One short run on it is quick; the sweeps over drafters, prompts and precisions are in the slow group.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from helpers.tiny import baseline_rounds, config_for, emitted, nearby, speculative_rounds, tiny_llama
+from helpers.tiny import emitted
 from safetensors import safe_open
 
 from specdemo.bench.prompts import read_prompts
-from specdemo.models.packed_linear import DTYPES, HalfLinear, has_half_kernel, linear_for
+from specdemo.models.packed_linear import DTYPES
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.embedded import embedded_target
 from specdemo.pairs.lanes import Lanes
@@ -21,7 +20,7 @@ from specdemo.pairs.load import load_sources
 from specdemo.pairs.sources import Sources
 from specdemo.records.figures import first_difference
 from specdemo.records.limits import UserError, parse_config
-from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule, RunConfig, Status
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, RunConfig
 from specdemo.shipped import EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -34,7 +33,7 @@ def run(pair, **request):
 
 
 def check_sameness(record, end):
-    """Identical where the self-test found passes that agree; elsewhere the difference is found and told."""
+    """Check that both lanes are identical, or that the difference is reported if no row counts agree here."""
     where = first_difference(record.lanes[BASELINE].ids, record.lanes[SPECULATIVE].ids)
     assert where is None or record.calibration.row_floor is None, (record.config, end["badge"])
     assert end["totals"]["identical"] is (where is None) and end["totals"]["divergence"] == where
@@ -71,17 +70,6 @@ def test_fp16_holds_every_weight_of_the_embedded_target():
     assert small > 0, "subnormals of fp16 among them"
 
 
-@pytest.mark.skipif(not has_half_kernel(), reason="no kernel for fp16 weights on this processor")
-def test_the_product_with_fp16_weights_reads_those_of_a_layer_exactly():
-    with safe_open(embedded_target() / "model.safetensors", "pt") as file:
-        for name in ("self_attn.v_proj", "mlp.down_proj"):
-            weight = file.get_tensor(f"model.layers.17.{name}.weight").float()
-            layer = linear_for(weight, None, "fp16")
-            assert type(layer) is HalfLinear
-            with torch.inference_mode():
-                assert torch.equal(layer(torch.eye(weight.shape[1])).T, weight)
-
-
 @pytest.mark.parametrize(
     ("drafter", "k"), [("draft-model", 3), ("lookup+feature", 3), ("lookup+feature", "auto")]
 )
@@ -90,13 +78,13 @@ def test_greedy_output_is_the_targets(embedded_pair, drafter, k):
     record, end = run(embedded_pair, **request, max_new_tokens=20)
     check_sameness(record, end)
     rounds = record.lanes[SPECULATIVE].rounds
-    # On a busy machine auto may find that nothing pays.
+    # On a busy machine auto may choose to draft nothing.
     assert k == "auto" or (sum(r.accepted for r in rounds) > 0 and len(rounds) < 20)
 
 
 @pytest.fixture(scope="module")
 def written_alone(embedded_pair):
-    """What the target writes by itself on one prompt of each category: request -> ids."""
+    """The text of the target alone on one prompt of each category: request -> ids."""
     found = {}
     for prompt in read_prompts(ASSETS / "prompts.jsonl", 6):
         request = {"prompt": prompt.prompt, "mode": prompt.mode, "max_new_tokens": 16}
@@ -189,31 +177,6 @@ def test_in_every_precision_the_output_is_that_of_the_target_alone(embedded_pair
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("one_thread")
-@pytest.mark.parametrize("seeds", [8, 50])
-@pytest.mark.parametrize("temperature", [0.3, 0.8, 1.2])
-def test_shared_noise_repeats_the_sampled_baseline_for_many_seeds_of_a_tiny_pair(temperature, seeds):
-    target = tiny_llama(50, 1)
-    draft = nearby(target, 2, 0.1)
-    config = config_for(Rule.SHARED_NOISE, temperature=temperature, max_new_tokens=24, k=4)
-    kept = 0
-    for seed in range(seeds):
-        seeded = replace(config, seed=seed)
-        rounds = speculative_rounds(target, draft, [1, 2, 3], seeded)
-        assert emitted(rounds) == emitted(baseline_rounds(target, [1, 2, 3], seeded))
-        kept += sum(round_.accepted for round_ in rounds)
-    assert kept > 0
-
-
-@pytest.mark.slow
-def test_speculation_uses_fewer_target_passes_on_predictable_text(embedded_pair):
-    record, _ = run(embedded_pair, prompt="The capital of France is", mode="raw", max_new_tokens=48)
-    assert record.totals["passes"] < record.totals["baseline_passes"]
-    statuses = {t.status for r in record.lanes[SPECULATIVE].rounds for t in r.drafted}
-    assert statuses == {Status.ACCEPTED, Status.DISCARDED}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "request_",
     [
@@ -240,7 +203,7 @@ def test_a_finished_answer_ends_at_the_end_of_sequence_token(embedded_pair):
     check_sameness(record, end)
 
 
-def test_a_prompt_beyond_the_context_is_refused_in_one_sentence(embedded_pair, monkeypatch):
+def test_a_prompt_beyond_the_context_is_refused(embedded_pair, monkeypatch):
     monkeypatch.setattr(embedded_pair.target.config, "max_position_embeddings", 64)
     with pytest.raises(UserError, match="shorten it"):
         run(embedded_pair, prompt="word " * 100, mode="raw", max_new_tokens=4)

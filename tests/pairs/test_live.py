@@ -29,7 +29,7 @@ def live(pair, **changes):
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-def test_events_and_run_tell_the_same_story(pair, rule):
+def test_events_and_run_have_the_same_rounds_and_totals(pair, rule):
     run, events = live(pair, rule=rule, temperature=0 if rule is Rule.GREEDY else 0.8)
     assert [e["type"] for e in events] == ["start"] + ["round"] * (len(events) - 2) + ["end"]
     record = run.run
@@ -52,7 +52,7 @@ def test_events_and_run_tell_the_same_story(pair, rule):
         assert events[-1]["badge"]["kind"] == "same"
 
 
-def test_the_draft_alone_is_a_lane_of_the_trace_where_it_was_asked_for(pair):
+def test_the_draft_alone_is_a_lane_of_the_trace_on_request(pair):
     run, events = live(pair, draft_alone=True)
     totals = events[-1]["totals"]
     assert set(run.run.lanes) == {SPECULATIVE, BASELINE, DRAFT}
@@ -65,7 +65,7 @@ def test_the_draft_alone_is_a_lane_of_the_trace_where_it_was_asked_for(pair):
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-def test_a_saved_run_replays_the_very_events(pair, rule):
+def test_a_saved_run_replays_the_same_events(pair, rule):
     # Both control tokens occur, since a trace keeps only those that do.
     temperature = 0 if rule is Rule.GREEDY else 0.8
     run, events = live(pair, prompt="<s>naïve 🎉</s>", rule=rule, temperature=temperature, draft_alone=True)

@@ -1,4 +1,4 @@
-"""Loading any pair from folders, and refusing pairs that do not fit, in words."""
+"""Loading any pair from folders, and refusing pairs that do not fit with the reason."""
 
 import shutil
 import threading
@@ -11,7 +11,6 @@ from helpers.tiny import byte_tokenizer, nearby, tiny_llama
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
-from specdemo.models.fused_llama import FusedLlama
 from specdemo.pairs import calibrate, load, sources
 from specdemo.pairs import embedded as fetch
 from specdemo.pairs.calibrate import ROWS, TARGET_ALONE
@@ -34,20 +33,8 @@ def target_folder(tmp_path_factory):
     return save(model, tokenizer, tmp_path_factory.mktemp("target"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("extra_rows", [-2, 0, 7])
-def test_a_pair_of_folders_loads_and_runs_also_with_padded_vocabularies(target_folder, tmp_path, extra_rows):
-    tokenizer = byte_tokenizer()
-    draft = save(tiny_llama(len(tokenizer) + extra_rows, 0, torch.float32), tokenizer, tmp_path)
-    pair = load_sources(Sources(target_folder, draft, **ON_CPU))
-    assert isinstance(pair.target, FusedLlama) and isinstance(pair.draft, FusedLlama)
-    record, end = run(pair)
-    assert end["badge"]["kind"] == "same"
-    assert len(record.lanes["speculative"].ids) == 10
-
-
 def padded(model, rows):
-    """The model with ``rows`` more rows in its matrices than its tokeniser has tokens."""
+    """Return the model with ``rows`` more rows in its matrices than its tokeniser has tokens."""
     model.resize_token_embeddings(model.config.vocab_size + rows, mean_resizing=False)
     return model
 
@@ -133,13 +120,13 @@ def test_of_several_differences_the_first_is_named(target, draft, words):
         ({"device": "cuda:99"}, "device 'cuda:99' cannot be used here; choose c"),
     ],
 )
-def test_what_cannot_be_loaded_is_said(options, words, monkeypatch):
+def test_a_pair_that_cannot_be_loaded_is_refused_with_the_reason(options, words, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match=words):
         load_sources(Sources(**options))
 
 
-def test_all_that_is_measured_at_a_load_is_measured_alone_and_no_run_measures(target_folder, monkeypatch):
+def test_a_load_measures_while_nothing_else_computes_and_runs_measure_nothing(target_folder, monkeypatch):
     within, seen = [], []
 
     def alone(measure):
@@ -198,17 +185,18 @@ def test_two_loads_at_once_keep_their_progress_apart_and_leave_no_hook_behind():
 
 @pytest.fixture
 def damaged(target_folder, tmp_path, monkeypatch):
-    """The embedded target's folder with a tiny model in it, which is put there again when it is made anew."""
+    """The embedded target's folder with a tiny model in it; a new conversion puts the same model there."""
     monkeypatch.setenv("SPECDEMO_CACHE", str(tmp_path))
     monkeypatch.setattr(sources, "EMBEDDED_FEATURE_DRAFT", tmp_path / "none")
     monkeypatch.setattr(sources, "EMBEDDED_N_GRAM", tmp_path / "none")
 
-    def make(folder, good, progress):
+    def make(every_byte, progress):
+        folder = tmp_path / fetch.NAME
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(target_folder, folder)
         fetch.write_manifest(folder)
 
-    monkeypatch.setattr(fetch, "_make", make)
+    monkeypatch.setattr(fetch, "make_target", make)
     return fetch.embedded_target()
 
 
@@ -229,7 +217,7 @@ def overwrite(path, at, content):
     ],
     ids=["header", "length of the header", "weights that are no numbers", "config", "tokenizer"],
 )
-def test_a_damaged_target_that_cannot_be_loaded_is_made_anew(damaged, name, at, content):
+def test_a_damaged_target_that_cannot_be_loaded_is_converted_again(damaged, name, at, content):
     whole = (damaged / name).read_bytes()
     overwrite(damaged / name, at, content)
     pair = load.assemble_pair(Sources(draft="none", **ON_CPU))

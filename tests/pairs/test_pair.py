@@ -18,7 +18,6 @@ from specdemo.models import runtime
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
-from specdemo.records.figures import fold
 from specdemo.records.limits import UserError
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Finish, Rule
 
@@ -28,7 +27,7 @@ DETERMINISTIC = [Rule.GREEDY, Rule.SHARED_NOISE]
 
 
 def pair_with_reduced_draft(seed: int = 0):
-    """A tiny pair whose draft knows a third of the ids, in an order of its own."""
+    """Return a tiny pair whose draft scores a third of the ids, in another order."""
     pair = tiny_pair(seed)
     vocab = len(pair.tokenizer)
     id_map = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[: vocab // 3]
@@ -36,7 +35,7 @@ def pair_with_reduced_draft(seed: int = 0):
 
 
 def reduced(model: nn.Module, ids: torch.Tensor) -> nn.Module:
-    """``model`` with only these rows of its head."""
+    """Return ``model`` with only these rows of its head."""
     model = copy.deepcopy(model)
     head = nn.Linear(model.config.hidden_size, len(ids), bias=False, dtype=model.lm_head.weight.dtype)
     head.weight.data = model.lm_head.weight.data[ids]
@@ -45,7 +44,7 @@ def reduced(model: nn.Module, ids: torch.Tensor) -> nn.Module:
 
 
 def written_by_hand(pair, config) -> list[int]:
-    """What the draft writes in a plain loop with no cache: a row of its own head, then that row's id."""
+    """Return the draft's text from a plain loop with no cache: a row of its head, then that row's id."""
     text = list(PROMPT)
     ids = torch.arange(len(pair.tokenizer)) if pair.id_map is None else pair.id_map
     for _ in range(config.max_new_tokens):
@@ -72,18 +71,18 @@ def ids_of(rounds: dict[str, list]) -> dict[str, list[int]]:
 @pytest.mark.parametrize("make", [tiny_pair, pair_with_reduced_draft])
 @pytest.mark.parametrize("rule", DETERMINISTIC)
 @pytest.mark.parametrize("warping", [{}, {"top_k": 3}, {"top_k": 120, "top_p": 0.8}])
-def test_it_writes_what_a_plain_loop_over_the_draft_writes(make, rule, warping):
+def test_the_draft_alone_writes_the_text_of_a_plain_loop(make, rule, warping):
     for seed in range(3):
         pair = make(seed)
         config = config_for(rule, max_new_tokens=16, seed=seed, **warping)
         rounds = list(Lanes(pair).draft_alone(config, PROMPT))
         assert emitted(rounds) == written_by_hand(pair, config)
-        assert len(set(emitted(rounds))) > 2, "a text of one token would prove little"
+        assert len(set(emitted(rounds))) > 2, "a text of one repeated token would prove little"
         assert rounds[-1].finish is Finish.LENGTH and not any(r.drafted for r in rounds)
 
 
 @pytest.mark.parametrize("rule", list(Rule))
-def test_its_record_speaks_of_the_targets_ids(rule):
+def test_the_record_of_the_draft_alone_has_the_targets_ids(rule):
     pair = pair_with_reduced_draft()
     known = set(pair.id_map.tolist())
     config = config_for(rule, max_new_tokens=12, seed=4)
@@ -96,7 +95,7 @@ def test_its_record_speaks_of_the_targets_ids(rule):
             assert emission.noise == gumbel(4, where, torch.tensor([emission.id]))[0, 0].item()
 
 
-def test_under_rejection_it_samples_as_a_decoder_of_that_model_does():
+def test_under_rejection_the_draft_alone_samples_as_a_decoder_of_that_model():
     pair = tiny_pair()
     config = config_for(Rule.REJECTION, max_new_tokens=16, seed=9)
     assert emitted(Lanes(pair).draft_alone(config, PROMPT)) == emitted(
@@ -104,17 +103,7 @@ def test_under_rejection_it_samples_as_a_decoder_of_that_model_does():
     )
 
 
-@pytest.mark.parametrize("rule", DETERMINISTIC)
-def test_a_draft_equal_to_the_target_never_departs(rule):
-    for seed in range(3):
-        pair = tiny_pair(seed, noise=0.0)
-        config = config_for(rule, max_new_tokens=20, seed=seed, draft_alone=True)
-        totals = fold(raced(pair, config), rule, None)
-        assert totals.draft_alone_departs is None
-        assert totals.draft_alone_tokens == totals.baseline_tokens > 0
-
-
-def test_an_end_of_sequence_token_ends_it():
+def test_an_end_of_sequence_token_ends_the_draft_alone():
     pair = tiny_pair()
     config = config_for(max_new_tokens=16)
     text = emitted(Lanes(pair).draft_alone(config, PROMPT))
@@ -126,7 +115,7 @@ def test_an_end_of_sequence_token_ends_it():
 @pytest.mark.parametrize("make", [tiny_pair, pair_with_reduced_draft])
 @pytest.mark.parametrize("rule", list(Rule))
 @pytest.mark.parametrize("drafter", ["draft-model", "prompt-lookup"])
-def test_the_other_lanes_write_the_same_with_it_and_without(make, rule, drafter):
+def test_the_other_lanes_write_the_same_with_and_without_the_draft_alone(make, rule, drafter):
     pair = make()
     config = config_for(rule, max_new_tokens=20, k=3, drafter=drafter)
     without = ids_of(raced(pair, config))
@@ -136,7 +125,7 @@ def test_the_other_lanes_write_the_same_with_it_and_without(make, rule, drafter)
     assert beside == without
 
 
-def test_no_lanes_clock_holds_the_time_of_another(monkeypatch):
+def test_a_lanes_clock_excludes_the_time_of_other_lanes(monkeypatch):
     """On a clock that only the two models move: 10 s a target pass, 1 s a draft pass."""
     pair = tiny_pair()
     config = config_for(max_new_tokens=10, drafter="prompt-lookup", draft_alone=True)
@@ -154,9 +143,7 @@ def test_no_lanes_clock_holds_the_time_of_another(monkeypatch):
 
 
 @pytest.mark.parametrize(("padding", "seconds"), [(1.25, 8.0), (1.01, 10.0)])
-def test_the_baselines_clock_holds_passes_without_padding_where_padding_costs_time(
-    padding, seconds, monkeypatch
-):
+def test_the_baselines_clock_times_unpadded_passes_if_padding_costs_time(padding, seconds, monkeypatch):
     """On a clock that only the target moves: 8 s a pass over one row, 10 s over more."""
     pair = tiny_pair()
     for kind, costs in pair.costs.known.items():
@@ -178,7 +165,6 @@ def test_the_baselines_clock_holds_passes_without_padding_where_padding_costs_ti
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("as_if_on_a_device")
 @pytest.mark.parametrize("rule", list(Rule))
 def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
     pair = unmeasured_pair()
@@ -198,14 +184,14 @@ def test_recorded_drafts_and_the_draft_alone_keep_to_their_own_caches(rule):
         assert record.replayed >= run * passes
 
 
-def test_a_pair_without_a_draft_model_is_refused_in_words():
+def test_the_draft_alone_needs_a_draft_model():
     pair = replace(tiny_pair(), draft=None)
     config = config_for(drafter="prompt-lookup", draft_alone=True)
     with pytest.raises(UserError, match=r"has no draft model; leave out the lane of the draft alone\.$"):
         Lanes(pair).race(config, PROMPT)
 
 
-def test_a_prompt_beyond_the_drafts_context_is_refused_in_words():
+def test_a_prompt_beyond_the_drafts_context_is_refused():
     pair = tiny_pair()
     short = nearby(tiny_llama(len(pair.tokenizer), 0, torch.float32, context=32), 1, 0.1)
     pair = replace(pair, draft=short)
@@ -216,24 +202,11 @@ def test_a_prompt_beyond_the_drafts_context_is_refused_in_words():
     assert rounds[-1].finish is Finish.CONTEXT and len(rounds) == 4
 
 
-def test_warming_up_runs_the_draft_alone_where_there_is_a_draft(monkeypatch):
-    pair, raced_lanes = tiny_pair(), []
-    plain = Lanes.race
-    monkeypatch.setattr(
-        Lanes, "race", lambda *a: (raced_lanes.append(lane) or (lane, r) for lane, r in plain(*a))
-    )
-    Lanes(pair).warm_up()
-    assert set(raced_lanes) == {SPECULATIVE, BASELINE, DRAFT}
-    raced_lanes.clear()
-    Lanes(replace(pair, draft=None)).warm_up()
-    assert set(raced_lanes) == {SPECULATIVE, BASELINE}
-
-
 @pytest.mark.parametrize(
     ("rule", "k", "repeats"),
     [(Rule.REJECTION, 3, True), (Rule.SHARED_NOISE, "auto", True), (Rule.REJECTION, "auto", False)],
 )
-def test_a_seed_repeats_the_text_unless_lengths_that_follow_the_clock_share_its_draws(rule, k, repeats):
+def test_a_seed_repeats_the_text_unless_draft_lengths_follow_the_clock(rule, k, repeats):
     texts = []
     for seconds in (0.01, 3.0):
         pair = tiny_pair()

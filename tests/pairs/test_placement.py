@@ -1,4 +1,4 @@
-"""Which device each model goes to; pairs whose models are apart, in parts, or moved after they were made."""
+"""The device of each model; pairs on several devices, in parts, or moved after loading."""
 
 import copy
 from dataclasses import fields
@@ -23,12 +23,10 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
-from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.drafters.factory import DrafterSpec, make_drafter
-from specdemo.drafters.other_device import DistantDrafter, DistantRule
+from specdemo.drafters.other_device import DistantRule
 from specdemo.engine.draft_length import FixedLength
 from specdemo.engine.rules import RejectionRule, rule_for
-from specdemo.engine.speculate import speculate
 from specdemo.models.attention import ATTENTION
 from specdemo.models.draft_files import count_parameters
 from specdemo.models.execution import PlainExecution
@@ -37,16 +35,16 @@ from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs import load as models
 from specdemo.pairs import model_loader
 from specdemo.pairs.compatible import require_rollback
-from specdemo.pairs.lanes import Lanes
+from specdemo.pairs.hub import Files
 from specdemo.pairs.load import assemble_pair, load_sources
 from specdemo.pairs.model_loader import Loader, executable
 from specdemo.pairs.pair import Pair
-from specdemo.pairs.placement import Placement, free_memory, free_ram, plan
-from specdemo.pairs.sources import Files, Sources
+from specdemo.pairs.placement import Placement, free_ram, plan
+from specdemo.pairs.sources import Sources
 from specdemo.records.drafter_kinds import EARLY_EXIT, KINDS
 from specdemo.records.limits import UserError
 from specdemo.records.pieces import PieceTable
-from specdemo.records.trace import Round, Rule
+from specdemo.records.trace import Rule
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "few_measurements"), pytest.mark.slow]
 
@@ -63,16 +61,16 @@ GPUS = ("cuda:0", "cuda:1", "cuda:2")
         ((20, 3, 5), 8, 4, Placement("cuda:0", "cuda:2")),
         ((10, 10), 14, 2, Placement("cuda:0", "cuda:0", {"cuda:0": 8, "cuda:1": 10})),
         ((10, 12), 14, 2, Placement("cuda:0", "cuda:1", {"cuda:0": 10, "cuda:1": 10})),
-        # Each fits somewhere, but no two places are left for them.
+        # Each fits on some device, but both do not fit at once.
         ((10, 3), 8, 4, Placement("cuda:0", "cuda:0", {"cuda:0": 6, "cuda:1": 3})),
     ],
 )
-def test_models_go_where_there_is_room(free, target, draft, expected):
+def test_models_go_to_devices_with_enough_memory(free, target, draft, expected):
     assert plan(dict(zip(GPUS, free, strict=False)), target, draft) == expected
 
 
 @pytest.mark.parametrize("target", [17, 40])
-def test_models_that_no_gpus_hold_are_refused(target):
+def test_models_that_are_too_large_for_the_gpus_are_refused(target):
     with pytest.raises(UserError, match=r"need \d+ GB and the 2 devices here have 20 GB free; choose"):
         plan({"cuda:0": 10 * 10**9, "cuda:1": 10 * 10**9}, target * 10**9, 4 * 10**9)
 
@@ -98,14 +96,6 @@ def test_a_plan_never_puts_more_on_a_device_than_it_holds(free, target, draft):
     assert min(room.values()) >= 0
 
 
-def machine(root, **files):
-    for name, text in files.items():
-        path = root / name.replace("__", "/").replace("_dot_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
-
-
 MEMINFO = "MemTotal:  16000 kB\nMemAvailable:   8000 kB\n"
 
 
@@ -115,44 +105,43 @@ MEMINFO = "MemTotal:  16000 kB\nMemAvailable:   8000 kB\n"
         ({}, 8_192_000),
         (
             {
-                "proc__self__cgroup": "0::/a/b\n",
-                "sys__fs__cgroup__a__b__memory_dot_max": "max\n",
-                "sys__fs__cgroup__a__b__memory_dot_current": "1000\n",
-                "sys__fs__cgroup__a__memory_dot_max": "5000\n",
-                "sys__fs__cgroup__a__memory_dot_current": "4000\n",
-                "sys__fs__cgroup__a__memory_dot_stat": "anon 7\ninactive_file 300\n",
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/b/memory.max": "max\n",
+                "sys/fs/cgroup/a/b/memory.current": "1000\n",
+                "sys/fs/cgroup/a/memory.max": "5000\n",
+                "sys/fs/cgroup/a/memory.current": "4000\n",
+                "sys/fs/cgroup/a/memory.stat": "anon 7\ninactive_file 300\n",
             },
             1300,
         ),
         (
             {
-                "proc__self__cgroup": "4:memory:/docker/x\n3:cpu:/docker/x\n",
-                "sys__fs__cgroup__memory__memory_dot_limit_in_bytes": "2000",
-                "sys__fs__cgroup__memory__memory_dot_usage_in_bytes": "2500",
+                "proc/self/cgroup": "4:memory:/docker/x\n3:cpu:/docker/x\n",
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "2000",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": "2500",
             },
             0,
         ),
         (
             {
-                "proc__self__cgroup": "0::/\n",
-                "sys__fs__cgroup__memory_dot_max": "900000000000",
-                "sys__fs__cgroup__memory_dot_current": "1",
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/memory.max": "900000000000",
+                "sys/fs/cgroup/memory.current": "1",
             },
             8_192_000,
         ),
     ],
 )
-def test_free_ram_is_what_the_container_leaves(tmp_path, files, expected):
-    assert free_ram(machine(tmp_path, proc__meminfo=MEMINFO, **files)) == expected
-
-
-def test_this_machine_has_memory():
-    assert 2**26 < free_memory("cpu") < 2**45
+def test_free_ram_respects_the_containers_limits(tmp_path, files, expected):
+    for name, text in {"proc/meminfo": MEMINFO, **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert free_ram(tmp_path) == expected
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """A small Llama as target and a draft near it."""
+    """Folders of a small Llama as target and of a draft near it."""
     tokenizer = byte_tokenizer()
     target = tiny_llama(len(tokenizer), 0, torch.float32)
     return [
@@ -185,7 +174,7 @@ def test_several_gpus_are_planned_for_and_an_explicit_device_is_not(folders, mon
 
 
 def in_parts(folder: str, scratch) -> nn.Module:
-    """The target with a layer on disk, which accelerate brings in with every pass."""
+    """Return the target with a layer on disk, which accelerate loads in every pass."""
     model = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=torch.float32,
@@ -209,7 +198,7 @@ def pair_of(target: nn.Module, draft: nn.Module) -> Pair:
 
 
 @pytest.mark.parametrize("drafter", ["draft-model", "early-exit", "lookup+model"])
-def test_a_target_in_parts_writes_what_it_writes_in_one_piece(folders, tmp_path, drafter):
+def test_a_target_in_parts_writes_the_same_as_in_one_piece(folders, tmp_path, drafter):
     target = in_parts(folders[0], tmp_path)
     assert any(weight.is_meta for weight in target.parameters()), "nothing was left out"
     require_rollback("target", "in parts", target)
@@ -222,7 +211,7 @@ def test_a_target_in_parts_writes_what_it_writes_in_one_piece(folders, tmp_path,
     assert record.lanes["speculative"].ids == expected.lanes["speculative"].ids
 
 
-def test_the_first_layers_of_a_target_in_parts_are_no_more_than_those(folders, tmp_path):
+def test_early_exit_of_a_target_in_parts_runs_only_the_first_layers(folders, tmp_path):
     target = in_parts(folders[0], tmp_path)
     passes = []
     layers = target.model.layers
@@ -240,13 +229,13 @@ def test_the_first_layers_of_a_target_in_parts_are_no_more_than_those(folders, t
     assert passes == [0]
 
 
-def test_a_target_that_was_spread_over_the_ram_too_is_refused(folders, monkeypatch):
+def test_a_target_that_is_partly_in_ram_is_refused(folders, monkeypatch):
     whole = AutoModelForCausalLM.from_pretrained(folders[0])
     whole.hf_device_map = {"model": 0, "lm_head": "cpu"}
     monkeypatch.setattr(model_loader, "loading", lambda *_, **options: options and whole)
     loader = Loader("fp32", "fp32", Placement("cuda:0", "cuda:1", {"cuda:0": 5, "cuda:1": 6}), None)
     with pytest.raises(UserError, match="huge does not fit on the GPUs here"):
-        loader.target(Files("huge", Path(folders[0]), None), lambda *_: None)
+        loader.model("target", Files("huge", Path(folders[0]), None), lambda *_: None)
 
 
 class EndsElsewhere(nn.Module):
@@ -260,7 +249,7 @@ class EndsElsewhere(nn.Module):
         return SimpleNamespace(logits=torch.zeros(1, input_ids.shape[1], 5, device="xpu:1"))
 
 
-def test_logits_come_to_where_the_ids_are():
+def test_logits_arrive_on_the_device_of_the_ids():
     model = EndsElsewhere(tiny_llama(5, 0).config)
     with Labels():
         execution = PlainExecution(model)
@@ -269,11 +258,11 @@ def test_logits_come_to_where_the_ids_are():
         assert logits.device == ids.device == torch.device("xpu:0")
 
 
-# A draft elsewhere
+# A draft on another device
 
 
 def apart(pair: Pair) -> Pair:
-    """The pair with a draft that passes for one on another device."""
+    """Return the pair with a draft that counts as being on another device."""
 
     class Apart(Pair):
         @property
@@ -285,7 +274,7 @@ def apart(pair: Pair) -> Pair:
 
 @pytest.mark.parametrize("drafter", ["draft-model", "lookup+model", "early-exit", "prompt-lookup"])
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
-def test_a_draft_elsewhere_drafts_what_it_drafts_here(rule, drafter):
+def test_a_draft_on_another_device_drafts_the_same(rule, drafter):
     pair = tiny_pair()
     settings = {"drafter": drafter, "rule": rule, "temperature": 0 if rule is Rule.GREEDY else 0.8}
     here, there = (run(one, max_new_tokens=24, **settings)[0] for one in (pair, apart(pair)))
@@ -298,14 +287,14 @@ def test_a_draft_elsewhere_drafts_what_it_drafts_here(rule, drafter):
 
 
 class CountedRule(RejectionRule):
-    """Counts how often numbers are asked of it, and keeps them."""
+    """Keeps the random numbers that it returns."""
 
     def chances(self, count):
         self.given = [*getattr(self, "given", []), super().chances(count)]
         return self.given[-1]
 
 
-def test_a_distant_draft_gets_its_numbers_at_once_and_from_the_run_itself():
+def test_a_draft_on_another_device_uses_the_runs_own_random_numbers():
     rule = CountedRule(config_for(Rule.REJECTION), torch.device("cpu"))
     distant = DistantRule(rule, torch.device("cpu"))
     distant.start()
@@ -315,82 +304,11 @@ def test_a_distant_draft_gets_its_numbers_at_once_and_from_the_run_itself():
     assert not torch.equal(distant.chances(4), taken)
 
 
-class SeededRule(RejectionRule):
-    """The rejection rule with numbers from the CPU, sent to a device that is only pretended."""
-
-    def __init__(self, config, device):
-        super().__init__(config, torch.device("cpu"))
-        self._place = device
-
-    def _uniform(self, count):
-        return super()._uniform(count).to(self._place)
-
-
-class PretendedRuntime:
-    """A model on a device that need not exist: its scores depend on the token and the position alone."""
-
-    def __init__(self, table: torch.Tensor, device: torch.device, id_map: torch.Tensor | None = None):
-        self.table, self.device = table.to(device), device
-        self.id_map = None if id_map is None else id_map.to(device)
-        self.length, self.max_context = 0, 512
-
-    def begin(self, capacity):
-        self.length = 0
-
-    def forward(self, ids):
-        places = torch.arange(self.length, self.length + len(ids), device=self.device)
-        self.length += len(ids)
-        return self.table[(7 * ids + places) % len(self.table)]
-
-    prefill = forward
-
-    def rollback(self, length):
-        self.length = length
-
-
-def rounds_over(rule: Rule, reduced: bool, here: torch.device, there: torch.device) -> list[Round]:
-    """A run with the target on one device and the draft on another."""
-    vocab, numbers = 20, torch.Generator().manual_seed(0)
-    target_table = torch.randn(50, vocab, generator=numbers)
-    draft_table = target_table + 0.5 * torch.randn(50, vocab, generator=numbers)
-    id_map = torch.arange(vocab - 4) if reduced else None
-    config = config_for(rule, k=3, max_new_tokens=40)
-    own = SeededRule(config, here) if rule is Rule.REJECTION else rule_for(config, here)
-    distant = DistantRule(own, there)
-    draft_rows = draft_table[:, : vocab - 4] if reduced else draft_table
-    inner = DraftModelDrafter(PretendedRuntime(draft_rows, there, id_map))
-    drafter = DistantDrafter(inner, distant, here)
-    return list(speculate(PretendedRuntime(target_table, here), drafter, [1, 2, 3], config, rule=own))
-
-
-@pytest.mark.parametrize("rule", Rule)
-@pytest.mark.parametrize("reduced", [False, True])
-def test_all_that_meets_is_on_one_device(rule, reduced):
-    with Labels():
-        apart = rounds_over(rule, reduced, torch.device("xpu:0"), torch.device("xpu:1"))
-    together = rounds_over(rule, reduced, torch.device("cpu"), torch.device("cpu"))
-    assert [round_.emitted for round_ in apart] == [round_.emitted for round_ in together]
-    assert 0 < sum(round_.accepted for round_ in apart) < sum(len(round_.drafted) for round_ in apart)
-
-
-def test_a_mixture_of_devices_would_be_noticed(monkeypatch):
-    monkeypatch.setattr(DistantDrafter, "_sent", lambda _self, draft: draft)
-    with Labels(), pytest.raises(RuntimeError, match="different devices"):
-        rounds_over(Rule.GREEDY, False, torch.device("xpu:0"), torch.device("xpu:1"))
-
-
-def test_draft_lane_and_figures_of_a_pair_apart():
-    record, _ = run(
-        apart(tiny_pair()), max_new_tokens=12, draft_alone=True, rule="rejection", temperature=0.9
-    )
-    assert record.calibration.c > 0 and len(record.lanes["draft"].ids) == 12
-
-
-# Made on one device, run on another
+# Loaded on one device, run on another
 
 
 def loose_tensors(module: nn.Module, device: str) -> list[str]:
-    """Every tensor of a module, its attributes included, that is not on ``device``."""
+    """Return the names of a module's tensors, attributes included, that are not on ``device``."""
     named = [*module.named_parameters(), *module.named_buffers()]
     for name, part in module.named_modules():
         named += [(f"{name}.{key}", value) for key, value in vars(part).items() if torch.is_tensor(value)]
@@ -398,7 +316,7 @@ def loose_tensors(module: nn.Module, device: str) -> list[str]:
 
 
 @pytest.mark.parametrize("which", ["llama", "gpt2", "embedded"])
-def test_a_pair_made_on_the_cpu_leaves_no_tensor_there_when_it_moves(folders, which, tmp_path):
+def test_a_pair_that_moves_leaves_no_tensor_on_the_cpu(folders, which, tmp_path):
     if which == "embedded":
         named = ()
     elif which == "llama":
@@ -414,7 +332,7 @@ def test_a_pair_made_on_the_cpu_leaves_no_tensor_there_when_it_moves(folders, wh
     assert pair.device.type == pair.draft_device.type == "meta"
 
 
-def test_what_is_made_for_another_device_computes_the_same_and_stays_tied(folders):
+def test_a_model_made_for_another_device_computes_the_same_and_stays_tied(folders):
     plain = AutoModelForCausalLM.from_pretrained(folders[0], attn_implementation=ATTENTION).eval()
     plain.config.tie_word_embeddings = True
     plain.lm_head.weight = plain.model.embed_tokens.weight
@@ -424,10 +342,3 @@ def test_what_is_made_for_another_device_computes_the_same_and_stays_tied(folder
     assert type(made.layers[0].qkv) is nn.Linear
     for moved in (made, made.to(torch.float64)):
         assert emitted(baseline_rounds(moved, [5, 9, 17], config_for(max_new_tokens=24))) == expected
-
-
-def test_a_pair_is_assembled_without_a_pass_and_measured_when_it_runs(folders):
-    pair = assemble_pair(Sources(*folders, device="cpu", precision="fp32"))
-    assert pair.costs.known == {}
-    Lanes(pair).warm_up()
-    assert pair.costs.known

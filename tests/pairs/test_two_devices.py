@@ -1,4 +1,4 @@
-"""A draft on another device than its target, in every kind of job that can be asked for."""
+"""A draft on another device than its target, in every kind of job."""
 
 import pytest
 import torch
@@ -48,12 +48,12 @@ def test_every_kind_of_job_is_tried():
 
 
 def fused(model: nn.Module) -> FusedLlama:
-    """The short path with weights as they are: what is packed for the CPU would stay there."""
+    """Return a fused model with plain weights, because packed weights cannot leave the CPU."""
     return FusedLlama(model, "fp32", "fp32", HERE)
 
 
 def placed(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model on a device that need not exist; to be used while ``Labels`` are open."""
+    """Return the model on a device that need not exist; call it while ``Labels`` are open."""
     for module in model.modules():
         for name, weight in module._parameters.items():
             if weight is not None:
@@ -70,8 +70,10 @@ def apart(monkeypatch):
     monkeypatch.setattr(torch, "Generator", lambda *_, made=torch.Generator: made())
     tokenizer = byte_tokenizer()
     target = tiny_llama(len(tokenizer), 0, torch.float32, spread=0.4)
-    draft = fused(nearby(target, 1, 0.05))
-    target = fused(target)
+    draft, id_map = nearby(target, 1, 0.05), torch.arange(len(tokenizer) - 4)
+    draft.lm_head = nn.Linear(16, len(id_map), bias=False)
+    draft.lm_head.weight.data = target.lm_head.weight.data[: len(id_map)]
+    target, draft = fused(target), fused(draft)
     costs = Calibration(step_s=1e-3, c=0.1, v=PLANTED_V, row_floor=1)
     monkeypatch.setattr(Lanes, "calibrate", lambda *_: costs)
     monkeypatch.setattr(PassCosts, "of_target", lambda *_: costs)
@@ -81,7 +83,7 @@ def apart(monkeypatch):
             draft_name="tiny draft",
             target=placed(target, HERE),
             draft=placed(draft, THERE),
-            id_map=None,
+            id_map=id_map.to(THERE),
             tokenizer=tokenizer,
             precision="fp32",
             pieces=PieceTable(tokenizer),
@@ -100,6 +102,6 @@ def test_target_and_draft_may_be_on_two_devices(apart, kind, request_):
     assert events and all(event["type"] != "error" for event in events)
 
 
-def test_passes_over_batches_are_measured_where_each_model_is(apart):
+def test_passes_over_batches_are_measured_on_each_models_device(apart):
     [point] = measure_batches(apart, 2, 0.5, rows=(2,))
     assert point.rows == 2 and point.c > 0
