@@ -4,12 +4,11 @@ The two sides of a contrast differ in as little as possible.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specdemo.lab.ablation import NONE, Ablation
 from specdemo.lab.points import BEST, LESS
-from specdemo.records.limits import MAX_K, SCRIPTED
+from specdemo.records.limits import MAX_K, SCRIPTED, UserError
 
 K = 3
 """Draft length of both sides, unless they differ in it."""
@@ -17,6 +16,46 @@ PROMPTS = 2
 """Prompts of each side."""
 PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
 """Categories of the shipped prompts."""
+
+
+MAX_REPEATS = 16
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A change to a draft model, or to how its target verifies.
+
+    Attributes:
+        noise: Share of seeded noise in the draft's logits, 0 to 1. At 1 only their spread remains.
+        temperature: Divisor of its logits before the run's own temperature, above 0; over 1 the draft is less
+            confident than it was trained to be.
+        repeats: How often each draft pass is computed, 1 to ``MAX_REPEATS``; only the last result counts.
+        one_by_one: Whether the target verifies every token in a pass of its own.
+
+    Raises:
+        UserError: A value is out of bounds.
+    """
+
+    noise: float = 0.0
+    temperature: float = 1.0
+    repeats: int = 1
+    one_by_one: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.noise <= 1.0:
+            raise UserError(f"The noise in the draft must be from 0 to 1, got {self.noise:g}.")
+        if not self.temperature > 0.0:
+            raise UserError(f"The draft's own temperature must be above 0, got {self.temperature:g}.")
+        if not 1 <= self.repeats <= MAX_REPEATS:
+            raise UserError(f"The draft step's repeats must be from 1 to {MAX_REPEATS}, got {self.repeats}.")
+
+    @property
+    def of_draft(self) -> bool:
+        """Whether the draft model is changed."""
+        return replace(self, one_by_one=False) != NONE
+
+
+NONE = Ablation()
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab import conditions
 from specdemo.lab.ablated_lanes import ablated_lanes, require_draft_model
-from specdemo.lab.ablation import NONE, Ablation
-from specdemo.lab.conditions import Contrast, Side
+from specdemo.lab.conditions import NONE, Ablation, Contrast, Side
 from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS
 from specdemo.lab.points import (
     CATEGORY,

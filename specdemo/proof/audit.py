@@ -53,7 +53,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
     if config.rule is Rule.REJECTION:
         raise UserError("Under rejection the lanes are independent samples; audit greedy or shared-noise.")
     for prompt in prompts:
-        own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode), draft_alone=False)
+        own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
         runs = measure(Lanes(pair), [own], stop)
         if runs is None:
             return

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from specdemo.bench.prompts import Prompt
-from specdemo.lab.ablation import NONE, Ablation
+from specdemo.lab.conditions import NONE, Ablation
 from specdemo.quiz import judging
 from specdemo.quiz.judging import MARGIN, Outcome
 from specdemo.records.limits import MAX_K

@@ -9,7 +9,7 @@ import pytest
 
 from specdemo.charts.palette import THEMES
 from specdemo.charts.stage import NO_BASELINE, SELECTED, skeletons
-from specdemo.proof.chart import distribution_chart
+from specdemo.proof.proof_events import distribution_chart
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FILLED = {

@@ -10,7 +10,7 @@ from helpers.tiny import TableRuntime, baseline_rounds, config_for, emitted, nea
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.lab.ablated_lanes import NOISE_ROWS, AblatedRuntime, OneByOneRuntime, ablate, ablated_lanes
-from specdemo.lab.ablation import MAX_REPEATS, NONE, Ablation
+from specdemo.lab.conditions import MAX_REPEATS, NONE, Ablation
 from specdemo.lab.experiments import Setting, measure_setting
 from specdemo.models.reduced_draft import slice_of_target
 from specdemo.models.runtime import ModelRuntime

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 from helpers.tiny import tiny_pair
 
-from specdemo.lab.ablation import NONE
-from specdemo.lab.conditions import CONTRASTS, K
+from specdemo.lab.conditions import CONTRASTS, NONE, K
 from specdemo.lab.experiments import Plan, measure_plan, plan_experiment
 from specdemo.lab.points import BEST, HELPS, HURTS, LESS
 from specdemo.lab.points import CONTRASTS as ALL

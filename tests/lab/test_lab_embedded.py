@@ -3,7 +3,7 @@
 import pytest
 
 from specdemo.bench.prompts import shipped_prompts
-from specdemo.lab.ablation import Ablation
+from specdemo.lab.conditions import Ablation
 from specdemo.lab.experiments import Setting, configs_for, measure_setting
 from specdemo.lab.throughput import measure_batches
 
