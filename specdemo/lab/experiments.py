@@ -31,7 +31,7 @@ from specdemo.lab.points import (
 from specdemo.lab.throughput import ROWS, measure_batches, require_batch_length
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import DRAFT_MODEL
-from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.limits import MAX_K, UserError, parse_config, show
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 
 PROMPTS_BY_CATEGORY = 12
@@ -119,7 +119,7 @@ def plan_experiment(
     elif contrasts:
         settings, title = _contrast_settings(contrasts, pair, request), title or contrasts[0].title
     else:
-        raise UserError(f"Unknown experiment {name!r}; choose one of: {', '.join(TITLES)}.")
+        raise UserError(f"Unknown experiment {show(name)}; choose one of: {', '.join(TITLES)}.")
     configs = [config for setting in settings for config in setting.configs]
     about["prompts"] = list(dict.fromkeys(config.prompt for config in configs))
     about |= {"max_new_tokens": configs[0].max_new_tokens, "seed": configs[0].seed}

@@ -45,7 +45,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
     Args:
         prompts: Their text and mode replace those of ``config``.
         config: The greedy or the shared-noise rule; everything else as in a run.
-        stop: Asked once a round; the prompt that it interrupts gives no row.
+        stop: Called once a round; the prompt that it interrupts gives no row.
 
     Raises:
         UserError: The rule is rejection, whose lanes may differ, or a prompt cannot be run.

@@ -285,8 +285,8 @@ def _caveat(alpha: float | None, degrees: int) -> str:
     if MIN_ALPHA <= alpha <= MAX_ALPHA:
         return ""
     return (
-        f"That shows little: {alpha:.0%} of the compared draft tokens were accepted, and only from "
-        f"{MIN_ALPHA:.0%} to {MAX_ALPHA:.0%} would a wrong rule stand out."
+        f"That shows little: {alpha:.0%} of the compared draft tokens were accepted. "
+        f"A wrong rule stands out only from {MIN_ALPHA:.0%} to {MAX_ALPHA:.0%}."
     )
 
 

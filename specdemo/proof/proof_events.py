@@ -32,27 +32,26 @@ from specdemo.records.trace import BASELINE, SPECULATIVE
 
 SHOWN = 8
 """The number of continuations shown one by one."""
-STOPPED = "Stopped before there was anything to compare."
+STOPPED = "Stopped before anything was compared."
 READINGS = {
     SampledBy.TRUE_RULE: (
-        "A draft token is accepted with probability min(1, p/q); the residual distribution replaces a "
+        "A draft token is accepted with probability min(1, p/q). The residual distribution replaces a "
         "rejected one. Together they sample exactly p."
     ),
     SampledBy.ACCEPT_EVERYTHING: (
-        "Every draft token is accepted, so the text is mostly the draft's: "
-        "what the draft prefers comes too often, what only the target prefers hardly at all."
+        "Every draft token is accepted, so most of the text is the draft's. "
+        "The draft's favorites come too often, and the target's own hardly at all."
     ),
     SampledBy.NO_RESIDUAL: (
         "A rejected draft token is replaced by a sample of p itself. Accepted tokens already cover what both "
-        "models prefer, so that comes too often, and what the target prefers far more than the draft too "
-        "rarely."
+        "models prefer, so these come too often. Tokens that mainly the target prefers come too rarely."
     ),
 }
 VERDICTS = {
     "same": "Accepted: no difference beyond chance.",
     "different": "Rejected: not the target's distribution.",
     "caught": "Caught: not the target's distribution.",
-    "missed": "Not caught: so far the difference is no larger than by chance.",
+    "missed": "Not caught: the difference could be chance. Draw more.",
 }
 
 

@@ -15,8 +15,8 @@ from specdemo.records.limits import MAX_K
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Mode, Rule
 
 TOO_CLOSE = (
-    f"Too close to call on this machine: a figure lies within {MARGIN:.0%} of the line between two answers, "
-    "or other work made the runs too uneven to compare."
+    f"Too close to call: a figure is within {MARGIN:.0%} of the edge between two answers, "
+    "or other work disturbed the runs."
 )
 
 

@@ -17,7 +17,7 @@ from specdemo.pairs.pair import Pair, Stop
 from specdemo.quiz.judging import Outcome
 from specdemo.quiz.questions import Question
 from specdemo.records.events import Event
-from specdemo.records.limits import UserError
+from specdemo.records.limits import UserError, show
 from specdemo.records.trace import BASELINE, SPECULATIVE, Lane, Round
 
 K = 3
@@ -33,7 +33,7 @@ def number_in(raw: Mapping[str, Any], count: int) -> int:
     """
     number = raw.get("question")
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= count:
-        raise UserError(f"There is no such question; choose a whole number from 1 to {count}.")
+        raise UserError(f"Unknown question {show(number)}; choose a whole number from 1 to {count}.")
     return number
 
 
@@ -58,7 +58,7 @@ def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never)
 
     Args:
         number: The question's number in the events.
-        stop: Asked once a round; True ends it without a verdict.
+        stop: Called once a round; True ends it without a verdict.
 
     Yields:
         ``question``, then ``progress`` while running, a ``side`` as each is finished, and ``verdict``.

@@ -1,4 +1,4 @@
-"""The lab's charts: what was measured is in them, in both themes alike, told apart without colour."""
+"""The lab's charts: their figures in both themes, distinguishable without colour."""
 
 import re
 from dataclasses import asdict, replace
@@ -57,7 +57,7 @@ def test_themes_differ_in_colours_of_the_palette_only():
             assert used and used <= set(asdict(THEMES[theme]).values())
 
 
-def test_text_and_lines_are_seen_from_the_back_of_the_room(charts):
+def test_text_and_lines_are_large_enough_for_a_projector(charts):
     for figure in charts.values():
         assert figure["layout"]["font"]["size"] >= 15 and figure["layout"]["title"]["text"]
         assert all(size >= 15 for size in map(int, re.findall(r"'font': {[^}]*'size': (\d+)", str(figure))))
@@ -81,14 +81,14 @@ def test_the_theory_has_break_even_best_length_and_the_run(charts):
     assert even["line"]["dash"] == "dash" != best["line"].get("dash")
 
 
-def test_one_times_stands_at_the_paper_s_own_colour(charts):
+def test_break_even_has_the_background_colour(charts):
     surface = by_uid(charts["theory"])["theory-surface"]
     middle, colour = surface["colorscale"][1]
     assert middle * surface["zmax"] == pytest.approx(1.0)
     assert colour == charts["theory"]["layout"]["plot_bgcolor"]
 
 
-def test_a_theory_that_never_pays_can_be_drawn_and_a_run_left_out():
+def test_theory_that_never_pays_can_be_drawn_without_a_run():
     figure = theory_figure("light", theory_surface(4.0, V), (0.4, 3))
     assert by_uid(figure)["break-even"]["x"] == [] == by_uid(figure)["best"]["x"]
     assert by_uid(figure)["run"]["visible"] is False
@@ -119,7 +119,7 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
     assert line["y0"] == line["y1"] == 1
 
 
-def test_points_with_names_only_stand_side_by_side():
+def test_named_points_follow_one_another():
     named = [replace(POINT, x=None, label=label) for label in ("code", "lists")]
     figure = sweep_chart(named, "Kind of text", "", [(None, "code"), (None, "lists")])["dark"]
     traces = by_uid(figure)
@@ -128,7 +128,7 @@ def test_points_with_names_only_stand_side_by_side():
     assert figure["layout"]["xaxis"]["ticktext"] == ["code", "lists"]
 
 
-def test_charts_of_nothing_yet_can_be_drawn():
+def test_charts_without_points_can_be_drawn():
     for themed in (sweep_chart([], "Title", "axis", []), contrast_chart([]), throughput_chart([])):
         for figure in themed.values():
             go.Figure(data=figure["data"], layout=figure["layout"])
@@ -147,7 +147,7 @@ def test_contrasts_are_pairs_of_bars(charts):
     assert line["x0"] == line["x1"] == 1
 
 
-def test_throughput_shows_the_speedup_and_its_price_by_batch_size(charts):
+def test_throughput_shows_speedup_and_verification_cost_by_batch_size(charts):
     figure = charts["throughput"]
     traces = by_uid(figure)
     assert (traces["batch-speedup"]["x"], traces["batch-speedup"]["y"]) == ([1, 2, 8], [2.0, 1.0, 0.25])

@@ -17,7 +17,7 @@ def pair(monkeypatch):
     return loaded
 
 
-def test_an_audit_prints_a_line_per_text_for_both_rules_that_compare_tokens(capsys):
+def test_audit_prints_a_line_per_text_for_both_rules(capsys):
     assert main(["prove", "--audit", "2"]) == 0
     out = capsys.readouterr().out
     assert out.count(" 48 tokens  identical") == 4
