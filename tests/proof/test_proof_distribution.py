@@ -1,4 +1,4 @@
-"""The distribution test passes the true rules, rejects wrong ones, reports its figures and stops on request."""
+"""The distribution test: true rules pass, wrong rules fail, and the figures, the progress and Stop."""
 
 import itertools
 import json
