@@ -1,23 +1,19 @@
-"""The eight conditions that speculation depends on, each as one run that helps and one that hurts. No torch.
-
-The two sides of a contrast differ in as little as possible.
-"""
+"""The eight conditions of the lab, each as a contrast of two runs, and ways to make a pair worse. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specdemo.lab.points import BEST, LESS
 from specdemo.records.limits import MAX_K, SCRIPTED, UserError
 
 K = 3
 """Draft length of both sides, unless they differ in it."""
 PROMPTS = 2
 """Prompts of each side."""
+BEST, LESS = "works best when", "works less well when"
+"""The two groups of contrasts. A group and the title of a contrast make a sentence."""
 PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
 """Categories of the shipped prompts."""
-
-
 MAX_REPEATS = 16
 
 
@@ -77,10 +73,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Contrast:
-    """One condition and its two sides.
+    """One condition and its two sides, which differ in as little as possible.
 
     Attributes:
-        name, group, title, expected: As in ``ContrastPoint``.
+        name: Its name in requests.
+        group: ``BEST`` or ``LESS``.
+        title: The condition in a few words, to follow ``group``.
+        expected: The expected result and its reason.
         helps, hurts: The two sides.
     """
 

@@ -186,11 +186,7 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
         identical=all_identical([run.totals for run in runs]),
     )
     contrast = setting.contrast
-    if contrast is None:
-        return point
-    return ContrastPoint(
-        contrast.name, contrast.group, contrast.title, contrast.expected, setting.side, point
-    )
+    return point if contrast is None else ContrastPoint(contrast.name, contrast.title, setting.side, point)
 
 
 def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tuple[RunConfig, ...]:

@@ -56,6 +56,7 @@ def written(pair, prompt):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_transformers_writes_our_baselines_text(pair, folders):
     reports: list[str] = []
     with (

@@ -9,7 +9,7 @@ import pytest
 
 from specdemo.charts.palette import THEMES
 from specdemo.lab.charts import contrast_chart, oracle_chart, sweep_chart, theory_figure, throughput_chart
-from specdemo.lab.points import BEST, HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
+from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
 from specdemo.records.theory import OracleLength, theory_surface
 
 V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
@@ -22,9 +22,7 @@ POINTS = [
 ]
 SPOTS = [(point.x, point.label) for point in POINTS] + [(None, "later")]
 SIDES = [
-    ContrastPoint(
-        name, BEST, f"when {name}", "Because.", side, replace(POINT, label=f"{name} {side}", runs=runs)
-    )
+    ContrastPoint(name, f"when {name}", side, replace(POINT, label=f"{name} {side}", runs=runs))
     for name, side, runs in [("a", HELPS, 2), ("a", HURTS, 2), ("b", HELPS, 2), ("b", HURTS, 0)]
 ]
 BATCHES = [ThroughputPoint(n, 3, 0.5, 0.01, 0.02, 1.0 + n / 10, 0.1, 2.0 / n, 1.0, 1.0) for n in (1, 2, 8)]

@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 from helpers.tiny import tiny_pair
 
-from specdemo.lab.conditions import CONTRASTS, NONE, K
+from specdemo.lab.conditions import BEST, CONTRASTS, LESS, NONE, K
 from specdemo.lab.experiments import Plan, measure_plan, plan_experiment
-from specdemo.lab.points import BEST, HELPS, HURTS, LESS
 from specdemo.lab.points import CONTRASTS as ALL
+from specdemo.lab.points import HELPS, HURTS
 from specdemo.records.limits import MAX_K
 from specdemo.records.trace import Rule
 
@@ -24,38 +24,40 @@ def pair():
     return tiny_pair()
 
 
-@pytest.fixture(scope="module")
-def points(pair):
-    return list(measure_plan(pair, plan_experiment(ALL, pair, SHORT)))
+def measured(pair, name):
+    """Return the points of a contrast, or of all of them."""
+    return list(measure_plan(pair, plan_experiment(name, pair, SHORT)))
 
 
 def sides(plan: Plan):
-    """Both settings of each contrast."""
+    """Return both settings of each contrast."""
     return zip(plan.settings[::2], plan.settings[1::2], strict=True)
 
 
 @pytest.mark.slow
-def test_every_contrast_has_both_sides_in_order(points):
+def test_every_contrast_has_both_sides_in_order(pair):
+    points = measured(pair, ALL)
     assert [(p.contrast, p.side) for p in points] == [
         (name, side) for name in NAMES for side in (HELPS, HURTS)
     ]
-    assert [point.group for point in points] == [BEST] * 8 + [LESS] * 8
+    assert [contrast.group for contrast in CONTRASTS] == [BEST] * 4 + [LESS] * 4
+    assert all(contrast.expected.endswith(".") for contrast in CONTRASTS)
     for point in points:
-        assert point.expected.endswith(".") and point.title and point.point.label
+        assert point.title and point.point.label
         assert point.point.speedup > 0
         assert point.point.runs == 2
 
 
 @pytest.mark.slow
-def test_one_by_one_verification_costs_a_pass_per_token_and_changes_no_token(points):
-    together, each = (p.point for p in points if p.contrast == "parallel-verification")
+def test_one_by_one_verification_costs_a_pass_per_token_and_changes_no_token(pair):
+    together, each = (p.point for p in measured(pair, "parallel-verification"))
     assert each.v == K + 1 > together.v
     assert each.s_theory < together.s_theory
     assert (each.alpha, each.tau, each.identical) == (together.alpha, together.tau, True)
 
 
-def test_wrong_words_are_never_accepted_and_change_no_token(points):
-    wrong = next(p.point for p in points if (p.contrast, p.side) == ("wrong-guesses", HURTS))
+def test_wrong_words_are_never_accepted_and_change_no_token(pair):
+    _, wrong = (p.point for p in measured(pair, "wrong-guesses"))
     assert (wrong.alpha, wrong.tau, wrong.c, wrong.identical) == (0.0, 1.0, 0.0, True)
 
 

@@ -35,7 +35,7 @@ POINT = SweepPoint(
     0.5, 'half, "noisy"', 3, 1.25, 1.0, 1.5, 50.5, 40.25, 0.5, 1.75, 0.05, 1.1, 1.3, None, True
 )
 NAMED = dataclasses.replace(POINT, x=None, label="Ärger", v=None, identical=None)
-SIDE = ContrastPoint("overhead", "works less well when", "it costs", "Because.", HURTS, NAMED)
+SIDE = ContrastPoint("overhead", "it costs", HURTS, NAMED)
 BATCH = ThroughputPoint(4, 3, 0.5, 0.01, 0.015, 1.5, 0.1, 1.04, 400.0, 416.0)
 
 
