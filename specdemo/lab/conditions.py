@@ -1,4 +1,4 @@
-"""The eight conditions of the lab, each as a contrast of two runs, and ways to make a pair worse. No torch."""
+"""The eight conditions of the lab, each a contrast of two runs, and ways to make a pair worse. No torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
