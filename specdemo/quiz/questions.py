@@ -18,6 +18,10 @@ TOO_CLOSE = (
     f"Too close to call: a figure is within {MARGIN:.0%} of the edge between two answers, "
     "or other work disturbed the runs."
 )
+WRONG_TEXT = (
+    "The text is not the target's here, which must not happen: please report it. The target "
+    "decides every token, so a bad draft can cost time but never change words."
+)
 
 
 class Figure(NamedTuple):
@@ -157,13 +161,11 @@ QUESTIONS = (
         (
             Option(
                 "Wrong words get into the text; still faster than the target alone",
-                "The text is not the target's here, which must not happen: please report it. The target "
-                "decides every token, so a bad draft can cost time but never change words.",
+                WRONG_TEXT,
             ),
             Option(
                 "Wrong words get into the text; slower than the target alone",
-                "The text is not the target's here, which must not happen: please report it. The target "
-                "decides every token, so a bad draft can cost time but never change words.",
+                WRONG_TEXT,
             ),
             Option(
                 "The text stays the same; still faster than the target alone",
