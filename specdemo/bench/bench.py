@@ -64,8 +64,7 @@ class Bench:
         done = len(self._groups) - len(self.missing)
         for rows in tqdm(measured, desc="bench", unit="prompt", initial=done, total=len(self._groups)):
             self._rows += rows
-            self._save(facts)
-        self._save(facts)
+            save_bench(self._out, facts, self._settings, self._rows, summary_of(self._rows))
 
     def table(self) -> str:
         """Return the summary for a terminal: one line per setting, overall and per category."""
@@ -85,14 +84,13 @@ class Bench:
             raise UserError(f"{self._out} holds a bench with other settings; choose another name for --out.")
         return rows
 
-    def _save(self, facts: dict[str, Any]) -> None:
-        content = {
-            "environment": facts,
-            "settings": asdict(self._settings),
-            "rows": self._rows,
-            "summary": summary_of(self._rows),
-        }
-        write_text(self._out, dump(content))
+
+def save_bench(
+    out: Path, facts: dict[str, Any], settings: Settings, rows: Sequence[Row], summary: Sequence[Row]
+) -> None:
+    """Write a bench as JSON: the machine, the settings, every row and a summary."""
+    content = {"environment": facts, "settings": asdict(settings), "rows": rows, "summary": summary}
+    write_text(out, dump(content))
 
 
 def summary_of(rows: Sequence[Row]) -> list[dict[str, Any]]:

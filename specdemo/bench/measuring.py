@@ -1,7 +1,7 @@
 """Settings raced against the target alone on one prompt, with the median and the spread of their figures."""
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.events import race
 from specdemo.records.figures import Totals, fold
-from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Finish, Round, RunConfig
+from specdemo.records.trace import BASELINE, SPECULATIVE, Calibration, Finish, Round, RunConfig
 
 FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per_s", "alpha_compared")
 FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
@@ -22,63 +22,55 @@ Row = dict[str, Any]
 
 
 class PairedRun(NamedTuple):
-    """One configuration with the baseline it was raced against."""
+    """One configuration with the baseline it was raced against.
+
+    Attributes:
+        rounds: Lane -> its rounds.
+    """
 
     config: RunConfig
     calibration: Calibration
     totals: Totals
-    rounds: dict[str, list[Round]]
-    """Lane -> its rounds."""
+    rounds: Mapping[str, list[Round]]
 
 
-class PairedRace:
-    """Several configurations and one baseline on the same prompt; iterating yields (lane, round).
+def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> list[PairedRun] | None:
+    """Race several configurations and one baseline on the same prompt; return a run for each configuration.
 
     Each lane has its own clock and the one behind goes next, so a slow moment of the machine hits all alike.
 
     Args:
         configs: They differ in nothing that the baseline depends on.
-        stop: Asked once a round and lane; True ends every lane within that round.
+        stop: Called once a round and lane; True ends every lane within that round.
+
+    Returns:
+        The runs, or None if the race was stopped.
 
     Raises:
         UserError: The pair lacks what a drafter needs.
     """
-
-    def __init__(self, lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never):
-        self._lanes, self._configs = lanes, configs
-        prompt_ids = lanes.pair.prompt_ids(configs[0])
-        self._raced = {
-            str(i): lanes.speculative(config, prompt_ids, stop) for i, config in enumerate(configs)
-        }
-        self._raced[BASELINE] = lanes.baseline(configs[0], prompt_ids, stop)
-        if configs[0].draft_alone:
-            self._raced[DRAFT] = lanes.draft_alone(configs[0], prompt_ids, stop)
-        self._rounds: dict[str, list[Round]] = {name: [] for name in self._raced}
-
-    def __iter__(self) -> Iterator[tuple[str, Round]]:
-        for lane, round_ in race(self._raced):
-            self._rounds[lane].append(round_)
-            yield lane, round_
-
-    def runs(self) -> list[PairedRun] | None:
-        """Return a run for each configuration, or None if the race was stopped."""
-        if any(rounds[-1].finish is Finish.STOPPED for rounds in self._rounds.values()):
+    prompt_ids = lanes.pair.prompt_ids(configs[0])
+    raced = {str(i): lanes.speculative(config, prompt_ids, stop) for i, config in enumerate(configs)}
+    raced[BASELINE] = lanes.baseline(configs[0], prompt_ids, stop)
+    rounds: dict[str, list[Round]] = {name: [] for name in raced}
+    for lane, round_ in race(raced):
+        rounds[lane].append(round_)
+    runs = []
+    for i, config in enumerate(configs):
+        own = {SPECULATIVE: rounds[str(i)], BASELINE: rounds[BASELINE]}
+        run = paired_run(lanes, config, own)
+        if run is None:
             return None
-        others = {lane: rounds for lane, rounds in self._rounds.items() if lane in (BASELINE, DRAFT)}
-        runs = []
-        for index, config in enumerate(self._configs):
-            rounds = {SPECULATIVE: self._rounds[str(index)], **others}
-            costs = self._lanes.calibrate(config)
-            runs.append(PairedRun(config, costs, fold(rounds, config.rule, costs), rounds))
-        return runs
+        runs.append(run)
+    return runs
 
 
-def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> list[PairedRun] | None:
-    """Run a :class:`PairedRace` to its end; return its runs, or None if it was stopped."""
-    paired = PairedRace(lanes, configs, stop)
-    for _ in paired:
-        pass
-    return paired.runs()
+def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]]) -> PairedRun | None:
+    """Return the run of finished lanes, or None if one was stopped."""
+    if any(lane[-1].finish is Finish.STOPPED for lane in rounds.values()):
+        return None
+    costs = lanes.calibrate(config)
+    return PairedRun(config, costs, fold(rounds, config.rule, costs), rounds)
 
 
 def medians(totals: Sequence[Totals]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,19 +18,21 @@ from typing import Any, NamedTuple
 from specdemo.records.limits import UserError
 
 CONTEXT = 2048
-"""The maximum number of tokens of prompt and text that llama.cpp reserves memory for."""
+"""Tokens of prompt and text together that llama.cpp reserves memory for."""
 LLAMA_CPP_LOOKUP = {"size_n": 3, "size_m": 8}
-"""Tokens that must recur, and the maximum number of tokens copied after them. The library's own 12 and 48
-rarely draft anything in texts this short."""
+"""Length of the n-gram that must recur, and the maximum number of tokens copied after it. The library's
+defaults, 12 and 48, rarely draft anything in texts this short."""
 OPENVINO_LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}
-"""The values of the library's own example."""
+"""The values in the library's example."""
 TRANSFORMERS_LOOKUP_TOKENS = 10
 """The value in the documentation of transformers."""
 WARM_UP_TOKENS = 8
 REQUEST_TIMEOUT_S = 600
 
 Generate = Callable[[list[int], int], list[int]]
-"""Return the new ids after prompt ids, greedily, up to a number of tokens."""
+"""A function that continues prompt ids greedily, up to a number of tokens; returns the new ids."""
+Method = tuple[str, Generate]
+"""A decoding method and its name. The first of a library is its baseline: the target alone."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,14 @@ class PeerModels:
 
 
 class Contender(NamedTuple):
-    """One way of one library to write.
+    """One decoding method of one library.
 
     Attributes:
         library: The library with its version.
         name: The decoding method.
-        alone: Whether it is the library's own baseline, which its other methods are compared with.
+        alone: Whether it is the library's baseline, which its other methods are compared with.
         precision: The precision of its weights.
-        write: Returns the new ids after prompt ids, up to a number of tokens, and the seconds it took.
+        write: Continues prompt ids up to a number of tokens; returns the new ids and the seconds it took.
     """
 
     library: str
@@ -68,10 +71,6 @@ class Contender(NamedTuple):
     alone: bool
     precision: str
     write: Callable[[list[int], int], tuple[list[int], float]]
-
-
-Method = tuple[str, bool, Generate]
-"""A contender's name, whether it is the library's baseline, and the function that writes."""
 
 
 def transformers_methods(models: PeerModels) -> Iterator[Method]:
@@ -107,9 +106,9 @@ def transformers_methods(models: PeerModels) -> Iterator[Method]:
 
         return generate
 
-    yield "generate", True, with_options()
-    yield "assisted generation", False, with_options(assistant_model=draft)
-    yield "prompt lookup", False, with_options(prompt_lookup_num_tokens=TRANSFORMERS_LOOKUP_TOKENS)
+    yield "generate", with_options()
+    yield "assisted generation", with_options(assistant_model=draft)
+    yield "prompt lookup", with_options(prompt_lookup_num_tokens=TRANSFORMERS_LOOKUP_TOKENS)
 
 
 def llama_cpp_methods(models: PeerModels) -> Iterator[Method]:
@@ -142,8 +141,8 @@ def llama_cpp_methods(models: PeerModels) -> Iterator[Method]:
 
         return generate
 
-    yield "plain", True, server({})
-    yield "prompt lookup", False, server(LLAMA_CPP_LOOKUP)
+    yield "plain", server({})
+    yield "prompt lookup", server(LLAMA_CPP_LOOKUP)
 
 
 def openvino_methods(models: PeerModels) -> Iterator[Method]:
@@ -171,8 +170,8 @@ def openvino_methods(models: PeerModels) -> Iterator[Method]:
 
         return generate
 
-    yield "plain", True, pipeline({})
-    yield "prompt lookup", False, pipeline(OPENVINO_LOOKUP, prompt_lookup=True)
+    yield "plain", pipeline({})
+    yield "prompt lookup", pipeline(OPENVINO_LOOKUP, prompt_lookup=True)
 
 
 TRANSFORMERS = "transformers"
@@ -181,7 +180,7 @@ METHODS: dict[str, Callable[[PeerModels], Iterator[Method]]] = {
     "xllamacpp": llama_cpp_methods,
     "openvino-genai": openvino_methods,
 }
-"""Package -> its methods; raises anything if the library cannot be used here."""
+"""Package -> its methods; each raises some error of its own if the library cannot run here."""
 
 
 class PeerProcess:
@@ -190,26 +189,24 @@ class PeerProcess:
     Args:
         package: One of :data:`METHODS`.
         models: The models to load.
-        warm_up: Ids of a short prompt that every method writes to once.
+        warm_up: Ids of a short prompt that every method continues once.
 
     Attributes:
         contenders: The methods that work.
-        failures: A sentence for each method, or the whole library, that does not.
+        failure: A sentence if the library or one of its methods does not work; otherwise empty.
     """
 
     def __init__(self, package: str, models: PeerModels, warm_up: list[int]):
         context = get_context("spawn")
+        self._package = package
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=serve, args=(package, models, warm_up, theirs), daemon=True)
         self._process.start()
         theirs.close()
-        self._package = package
-        library, precision, working, self.failures = self._received()
+        library, precision, names, self.failure = self._received()
         self.contenders = [
-            Contender(
-                library, name, alone, precision, lambda ids, tokens, name=name: self._write(name, ids, tokens)
-            )
-            for name, alone in working
+            Contender(library, name, name == names[0], precision, partial(self._write, name))
+            for name in names
         ]
         self._signal("SIGSTOP")
 
@@ -230,7 +227,7 @@ class PeerProcess:
             return self._pipe.recv()
         except EOFError:
             self.close()
-            raise UserError(f"{self._package} crashed; run the bench again without it installed.") from None
+            raise UserError(f"{self._package} crashed; uninstall it and run the bench again.") from None
 
     def _signal(self, name: str) -> None:
         if hasattr(signal, name) and self._process.pid:  # Windows has neither signal
@@ -238,27 +235,24 @@ class PeerProcess:
 
 
 def serve(package: str, models: PeerModels, warm_up: list[int], pipe: Any) -> None:
-    """Load a library, send what works, then answer requests to write until the process is ended."""
-    working: dict[str, tuple[bool, Generate]] = {}
-    failures: list[str] = []
-    library, precision = package, models.precision
+    """Load a library and send its methods, then answer requests to write until the pipe is closed."""
+    working: dict[str, Generate] = {}
+    library, precision, failure = package, models.precision, ""
     try:
         if package != TRANSFORMERS:
             if models.gguf is None:
                 raise ValueError("it reads GGUF files; name one with --gguf")
             precision = models.gguf.stem.rpartition(".")[2]  # by the naming convention of GGUF files
         library = f"{package} {importlib.metadata.version(package)}"
-        for name, alone, generate in METHODS[package](models):
+        for name, generate in METHODS[package](models):
             generate(warm_up, WARM_UP_TOKENS)
-            working[name] = alone, generate
-    except Exception as error:  # other libraries fail in any way; the rest still runs
-        failures.append(
-            f"{library} is left out after {len(working)} methods: {type(error).__name__}: {error}"
-        )
-    pipe.send((library, precision, [(name, alone) for name, (alone, _) in working.items()], failures))
+            working[name] = generate
+    except Exception as error:  # the libraries raise errors of any type; the others still run
+        failure = f"{library} is left out after {len(working)} methods: {type(error).__name__}: {error}"
+    pipe.send((library, precision, list(working), failure))
     with suppress(EOFError):  # the bench has ended
         while True:
             name, ids, tokens = pipe.recv()
             start = time.perf_counter()
-            written = working[name][1](ids, tokens)
+            written = working[name](ids, tokens)
             pipe.send((written, time.perf_counter() - start))

@@ -5,7 +5,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from specdemo.bench.bench import save_bench
 from specdemo.bench.measuring import environment, quartiles
 from specdemo.bench.peer_engines import METHODS, TRANSFORMERS, Contender, PeerModels, PeerProcess
 from specdemo.bench.prompts import Prompt, Settings
@@ -30,7 +31,7 @@ from specdemo.pairs.pair import Pair
 from specdemo.pairs.sources import NONE
 from specdemo.records.limits import UserError
 from specdemo.records.output import write_text
-from specdemo.records.trace import Round, dump
+from specdemo.records.trace import Round, RunConfig
 from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT
 
 OURS = "specdemo"
@@ -39,12 +40,12 @@ ALONE = "target alone"
 
 @contextmanager
 def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Iterator[PeerModels]:
-    """Give the files that other libraries load ``pair`` from while the context is open.
+    """Yield the files from which other libraries load ``pair``; some exist only while the context is open.
 
     A reduced draft is written as a plain model with a head over the whole vocabulary.
 
     Args:
-        target, draft, gguf: As the user named them; the embedded models are found.
+        target, draft, gguf: As the user named them; the embedded models' files are found.
 
     Raises:
         UserError: The pair cannot be compared.
@@ -90,15 +91,15 @@ def full_vocabulary(folder: Path, host: PreTrainedModel) -> PreTrainedModel:
 def peer_contenders(
     pair: Pair, models: PeerModels, report: Callable[[str], None]
 ) -> Iterator[list[Contender]]:
-    """Give the methods of every library that works here; ``report`` is told why others do not."""
+    """Yield the methods of every library that works here; ``report`` gets a sentence for each other one."""
     # transformers cannot round to the same int8 and int4 numbers.
     packages = [name for name in METHODS if name != TRANSFORMERS or models.precision not in CPU_PRECISIONS]
     processes: list[PeerProcess] = []
     try:
         for package in packages:
             processes.append(PeerProcess(package, models, pair.tokenizer("The sky is")["input_ids"]))
-            for sentence in processes[-1].failures:
-                report(sentence)
+            if processes[-1].failure:
+                report(processes[-1].failure)
         yield [contender for process in processes for contender in process.contenders]
     finally:
         for process in processes:
@@ -129,15 +130,9 @@ class PeerBench:
     def run(self, pair: Pair, peers: Sequence[Contender]) -> None:
         """Measure our lanes and ``peers`` on every prompt."""
         facts = environment(pair)
-        for number, prompt in enumerate(tqdm(self._prompts, desc="peers", unit="prompt")):
-            self._rows += self._measured(pair, prompt, peers, number)
-            content = {
-                "environment": facts,
-                "settings": asdict(self._settings),
-                "rows": self._rows,
-                "summary": self._summary(),
-            }
-            write_text(self._out, dump(content))
+        for turn, prompt in enumerate(tqdm(self._prompts, desc="peers", unit="prompt")):
+            self._rows += self._measured(pair, prompt, peers, turn)
+            save_bench(self._out, facts, self._settings, self._rows, self._summary())
         title = f"Tokens per second, {facts['pair']['target']}, {facts['device']}, {facts['date']}"
         page = _figure(title, self._summary()).to_html(include_plotlyjs=True)
         write_text(self._out.with_suffix(".html"), page)
@@ -160,19 +155,14 @@ class PeerBench:
     def _measured(
         self, pair: Pair, prompt: Prompt, peers: Sequence[Contender], turn: int
     ) -> list[dict[str, Any]]:
-        configs = self._settings.configs(prompt, 0.0)
-        ids, lanes = pair.prompt_ids(configs[0]), Lanes(pair)
-
-        def alone(ids: list[int], _tokens: int) -> tuple[list[int], float]:
-            return _timed(lambda: lanes.baseline(configs[0], ids))
-
-        contenders = [Contender(OURS, ALONE, True, pair.precision, alone)]
-        for config in configs:
-
-            def drafted(ids: list[int], _tokens: int, config: Any = config) -> tuple[list[int], float]:
-                return _timed(lambda: lanes.speculative(config, ids))
-
-            contenders.append(Contender(OURS, config.drafter, False, pair.precision, drafted))
+        configs, lanes = self._settings.configs(prompt, 0.0), Lanes(pair)
+        ids = pair.prompt_ids(configs[0])
+        ways = [(ALONE, lanes.baseline, configs[0])]
+        ways += [(config.drafter, lanes.speculative, config) for config in configs]
+        contenders = [
+            Contender(OURS, name, name == ALONE, pair.precision, partial(_write, decoder, config))
+            for name, decoder, config in ways
+        ]
         contenders += peers
         rows: list[dict[str, Any]] = [{}] * len(contenders)
         for place in range(len(contenders)):
@@ -195,38 +185,40 @@ class PeerBench:
         return rows
 
     def _summary(self) -> list[dict[str, Any]]:
-        contenders: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
         for row in self._rows:
-            contenders.setdefault((row["library"], row["name"]), []).append(row)
+            groups.setdefault((row["library"], row["name"]), []).append(row)
         summary = []
-        for rows in contenders.values():
+        for rows in groups.values():
             same = [row["identical"] for row in rows]
-            summary.append(
-                {key: rows[0][key] for key in ("library", "name", "alone", "precision")}
-                | {"prompts": len(rows), "identical": None if None in same else sum(same)}
-                | {
-                    name: quartiles([row[name] for row in rows])
-                    for name in ("tokens_per_s", "speedup", "ours")
-                }
-            )
+            common = {key: rows[0][key] for key in ("library", "name", "alone", "precision")}
+            common |= {"prompts": len(rows), "identical": None if None in same else sum(same)}
+            for name in ("tokens_per_s", "speedup", "ours"):
+                common[name] = quartiles([row[name] for row in rows])
+            summary.append(common)
         return summary
 
 
-def _timed(build: Callable[[], Iterator[Round]]) -> tuple[list[int], float]:
+def _write(
+    decoder: Callable[[RunConfig, list[int]], Iterator[Round]],
+    config: RunConfig,
+    ids: list[int],
+    _tokens: int,
+) -> tuple[list[int], float]:
     """Return a lane's ids, and the seconds to build it plus those of its own clock, prompt included."""
     start = time.perf_counter()
-    lane = build()
-    seconds, ids = time.perf_counter() - start, []
+    lane = decoder(config, ids)
+    seconds, written = time.perf_counter() - start, []
     for round_ in lane:
-        ids += round_.emitted
+        written += round_.emitted
         seconds += round_.prefill_s + round_.seconds
-    return ids, seconds
+    return written, seconds
 
 
 def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
-    """Add each row's speedup and identity relative to its library's baseline, and our counterpart's ratio.
+    """Compare each row with its library's baseline, and with our corresponding row.
 
-    Our baseline is the counterpart of other baselines, our first drafter that of all other methods.
+    Other baselines correspond to our baseline, all other methods to our first drafter.
     """
     ours = {row["alone"]: row for row in rows if row["library"] == OURS and row["name"] in (ALONE, drafter)}
     baselines = {row["library"]: row for row in rows if row["alone"]}

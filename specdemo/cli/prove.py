@@ -8,12 +8,11 @@ from specdemo.cli.options import add_pair_options, check_models, loaded_pair
 from specdemo.proof.proof_request import (
     DRAWS,
     EXAMPLE,
+    MAX_DRAWS,
+    Control,
     audit_config,
-    control_named,
-    require_draws,
-    require_prompts,
 )
-from specdemo.records.limits import UserError, parse_config
+from specdemo.records.limits import UserError, choice, integer, parse_config
 
 PROMPTS = 6
 TEMPERATURES = (0.0, 0.8)
@@ -36,16 +35,16 @@ def add_to(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the comparisons; return 1 if something differs, as it should under a control, else 0."""
-    control = control_named(options.control)
+    control = choice({"--control": options.control}, "--control", Control, None)
     prompts, draws = options.audit, options.distribution
     if prompts is None and draws is None:
         prompts, draws = (None if control else PROMPTS), DRAWS
     if control and draws is None:
         raise UserError("--control needs the distribution test; add --distribution N.")
-    if prompts is not None:
-        require_prompts(prompts)
+    if prompts is not None and prompts < 1:
+        raise UserError(f"--audit must be at least 1, got {prompts}.")
     if draws is not None:
-        require_draws(draws)
+        integer({"--distribution": draws}, "--distribution", DRAWS, 1, MAX_DRAWS)
     check_models(options)
     pair = loaded_pair(options)
     differs = False

@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from specdemo.lab.ablation import NONE, Ablation
+from specdemo.lab.conditions import NONE, Ablation
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair

@@ -11,7 +11,7 @@ from specdemo.charts.palette import THEMES
 from specdemo.lab.charts import learned_chart, oracle_chart, theory_figure
 from specdemo.models.n_gram import Visit
 from specdemo.records.figures import tallied
-from specdemo.records.limits import MAX_K, UserError, integer, number, require_known
+from specdemo.records.limits import MAX_K, UserError, integer, number, require_known, show
 from specdemo.records.theory import (
     RoundShape,
     best_length,
@@ -57,7 +57,7 @@ def parse_theory(raw: Mapping[str, Any]) -> TheoryRequest:
     require_known(raw, SETTINGS)
     theme = raw.get("theme", "light")
     if not isinstance(theme, str) or theme not in THEMES:
-        raise UserError(f"There is no such theme; choose one of: {', '.join(THEMES)}.")
+        raise UserError(f"Unknown theme {show(theme)}; choose one of: {', '.join(THEMES)}.")
     run = None
     if "run_k" in raw:
         run = (number(raw, "run_alpha", 0.0, 0.0, 1.0), number(raw, "run_k", 1.0, 0.0, MAX_K))
@@ -97,7 +97,7 @@ def run_answer(run: Run) -> dict[str, Any]:
     tally = tallied({name: lane.rounds for name, lane in run.lanes.items()}, run.config.rule, run.calibration)
     shape, totals = tally.shape(), tally.totals()
     if shape is None or totals.alpha_compared is None or run.calibration is None:
-        raise UserError("Theory needs a run with drafts and measured costs; make or play another run.")
+        raise UserError("Theory needs a run with drafts and measured costs; press Run or play another run.")
     oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
     sentence = f"In {oracle.lengths.count(0)} of {len(oracle.lengths)} rounds the best draft length was 0."
     if oracle.open_ended:
@@ -129,7 +129,7 @@ def learned_answer(visits: Sequence[Visit], contexts: int) -> dict[str, Any]:
         visits, null before the first visit; ``sentence``; ``chart``, by theme, null likewise.
     """
     if not visits:
-        sentence = "Nothing has been generated yet; press Run, then look again."
+        sentence = "There are no runs yet; press Run, then look again."
         return {"before": None, "after": None, "sentence": sentence, "chart": None}
     smoothed = [
         (fmean(visit.before for visit in latest), fmean(visit.after for visit in latest))
@@ -138,8 +138,8 @@ def learned_answer(visits: Sequence[Visit], contexts: int) -> dict[str, Any]:
     runs = "1 run" if len(visits) == 1 else f"the latest {len(visits)} runs"
     sentence = (
         f"{sum(visit.tokens for visit in visits):,} tokens of {runs}; {contexts:,} contexts, kept in memory "
-        "only. α is the share of the target's tokens that the table predicts, before it learns from them, "
-        f"as a mean over up to {LATEST} runs."
+        "only. α is the share of the target's tokens that the table predicted before it learned them. "
+        f"Each point is a mean over up to {LATEST} runs."
     )
     before, after = smoothed[-1]
     return {"before": before, "after": after, "sentence": sentence, "chart": learned_chart(smoothed)}

@@ -54,41 +54,6 @@ def theory_figure(
     return figure
 
 
-Spot = tuple[float | None, str]
-"""``x`` and ``label`` of a ``SweepPoint`` that may not be measured yet."""
-
-
-def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot]) -> Themed:
-    """Draw the speedup of every point with its quartiles, 1× and the theory, and α below.
-
-    Points with a number are joined by a line; those with a name follow them, unconnected.
-
-    Args:
-        spots: The spots of all points there will be; ``points`` are the first of them.
-    """
-    return themed(lambda colours: _sweep(points, title, axis, spots, colours))
-
-
-def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
-    """Draw two bars per condition: the speedup of the side that helps and of the one that hurts."""
-    return themed(lambda colours: _contrast(points, colours))
-
-
-def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
-    """Draw the speedup in theory over the batch size, and the verification cost below."""
-    return themed(lambda colours: _throughput(points, colours))
-
-
-def learned_chart(alphas: Sequence[tuple[float, float]]) -> Themed:
-    """Draw α of the shipped table of n-grams, and of the one that learned, over the visits."""
-    return themed(lambda colours: _learned(alphas, colours))
-
-
-def oracle_chart(oracle: OracleLength) -> Themed:
-    """Draw how often each draft length would have been the best one of its round."""
-    return themed(lambda colours: _oracle(oracle, colours))
-
-
 @cache
 def _theory_skeleton(theme: str) -> dict[str, Any]:
     """Return the figure without points: Plotly takes ten times as long to create it as to fill it."""
@@ -167,25 +132,39 @@ def _heights(surface: TheorySurface, colours: Palette) -> dict[str, Any]:
     }
 
 
-def _sweep(
-    points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot], colours: Palette
-) -> go.Figure:
+Spot = tuple[float | None, str]
+"""``x`` and ``label`` of a ``SweepPoint``, measured or not."""
+
+
+def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot]) -> Themed:
+    """Draw the speedup of every point with its quartiles, 1× and the theory, and α below.
+
+    Points with a number are joined by a line; those with a name follow them, unconnected.
+
+    Args:
+        spots: The spots of all points of the sweep; ``points`` are the first of them.
+    """
     places = _places(spots)
-    placed = list(zip(places, points, strict=False))
-    numbered = [pair for pair in placed if pair[1].x is not None]
-    named = [pair for pair in placed if pair[1].x is None]
-    traces = _sweep_traces("", "circle", numbered, colours) if numbered else []
-    if named:
-        traces += [t.update(mode="markers") for t in _sweep_traces("-named", "diamond", named, colours)]
-    for place, trace in enumerate(traces):
-        trace.showlegend = place < 2  # the legend needs the first group only
-    figure = go.Figure(traces)
-    _panels(figure, title, axis, colours, "acceptance rate α", {"tickformat": ".0%", "dtick": 0.5})
-    figure.update_layout(yaxis2_range=[-0.04, 1.04])
-    if places:  # keep the axis still while points arrive
-        edge = (places[-1] - places[0]) / 25 or 1
-        figure.update_xaxes(range=[places[0] - edge, places[-1] + edge])
-    return figure.update_xaxes(tickvals=places, ticktext=[_tick(spot) for spot in spots])
+
+    def draw(colours: Palette) -> go.Figure:
+        placed = list(zip(places, points, strict=False))
+        numbered = [pair for pair in placed if pair[1].x is not None]
+        named = [pair for pair in placed if pair[1].x is None]
+        traces = _sweep_traces("", "circle", numbered, colours) if numbered else []
+        if named:
+            traces += [t.update(mode="markers") for t in _sweep_traces("-named", "diamond", named, colours)]
+        for place, trace in enumerate(traces):
+            trace.showlegend = place < 2  # the legend needs the first group only
+        figure = go.Figure(traces)
+        _panels(figure, title, axis, colours, "acceptance rate α", {"tickformat": ".0%", "dtick": 0.5})
+        figure.update_layout(yaxis2_range=[-0.04, 1.04])
+        if places:  # keep the axis still while points arrive
+            edge = (places[-1] - places[0]) / 25 or 1
+            figure.update_xaxes(range=[places[0] - edge, places[-1] + edge])
+        ticks = [label if x is None else f"{x:g}" for x, label in spots]
+        return figure.update_xaxes(tickvals=places, ticktext=ticks)
+
+    return themed(draw)
 
 
 def _sweep_traces(
@@ -212,19 +191,14 @@ def _sweep_traces(
 
 
 def _places(spots: Sequence[Spot]) -> list[float]:
-    """Return each point's position on the axis: its number, or the next place after the last number."""
+    """Return each point's position on the axis: its number, or the next place after the last one."""
     places: list[float] = []
-    behind = max((x for x, _ in spots if x is not None), default=0.0)
+    last = max((x for x, _ in spots if x is not None), default=0.0)
     for x, _ in spots:
         if x is None:
-            behind += 1
-        places.append(behind if x is None else x)
+            last += 1
+        places.append(last if x is None else x)
     return places
-
-
-def _tick(spot: Spot) -> str:
-    x, label = spot
-    return label if x is None else f"{x:g}"
 
 
 def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]:
@@ -242,94 +216,115 @@ def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]
     }
 
 
-def _contrast(points: Sequence[ContrastPoint], colours: Palette) -> go.Figure:
-    sides = {HELPS: ("helps", filling(colours.accepted)), HURTS: ("hurts", filling(colours.rejected, "/"))}
-    figure = go.Figure()
-    for side, (name, marker) in sides.items():
-        chosen = [point for point in points if point.side == side]
-        figure.add_bar(
-            uid=side,
-            name=name,
-            orientation="h",
-            x=[point.point.speedup for point in chosen],
-            y=[point.title for point in chosen],
-            customdata=[point.point.label for point in chosen],
-            text=[_bar_label(point.point) for point in chosen],
-            marker=marker,
-            hovertemplate="%{customdata}: %{x:.2f}×<extra></extra>",
-            **label_outside(),
+def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
+    """Draw two bars per condition: the speedup of the side that helps and of the one that hurts."""
+
+    def draw(colours: Palette) -> go.Figure:
+        fills = {HELPS: filling(colours.accepted), HURTS: filling(colours.rejected, "/")}
+        figure = go.Figure()
+        for side, marker in fills.items():
+            chosen = [point for point in points if point.side == side]
+            speedups = [point.point.speedup for point in chosen]
+            figure.add_bar(
+                uid=side,
+                name=side,
+                orientation="h",
+                x=speedups,
+                y=[point.title for point in chosen],
+                customdata=[point.point.label for point in chosen],
+                text=["" if speedup is None else f"{speedup:.2f}×" for speedup in speedups],
+                marker=marker,
+                hovertemplate="%{customdata}: %{x:.2f}×<extra></extra>",
+                **label_outside(),
+            )
+        figure.update_layout(frame(TITLES[CONTRASTS], colours) | {"hovermode": "closest"})
+        figure.update_layout(barmode="group", bargap=0.3, margin={"r": 120})
+        figure.update_xaxes(
+            axis_of("speedup over the target alone", colours), ticksuffix="×", rangemode="tozero"
         )
-    figure.update_layout(frame(TITLES[CONTRASTS], colours) | {"hovermode": "closest"})
-    figure.update_layout(barmode="group", bargap=0.3, margin={"r": 120})
-    figure.update_xaxes(axis_of("speedup over the target alone", colours), ticksuffix="×", rangemode="tozero")
-    figure.update_yaxes(axis_of("", colours), autorange="reversed", showgrid=False)
-    return figure.add_vline(x=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
+        figure.update_yaxes(axis_of("", colours), autorange="reversed", showgrid=False)
+        return figure.add_vline(x=1, line=alone_style(colours), name="1×: as fast", showlegend=True)
+
+    return themed(draw)
 
 
-def _bar_label(point: SweepPoint) -> str:
-    return "" if point.speedup is None else f"{point.speedup:.2f}×"
+def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
+    """Draw the speedup in theory over the batch size, and the verification cost below."""
+
+    def draw(colours: Palette) -> go.Figure:
+        rows = [point.rows for point in points]
+        marker = {"symbol": "circle", "size": 12}
+        speedup = curve("batch-speedup", "theory", "%{y:.2f}× in theory", {"color": colours.accepted})
+        price = curve(
+            "batch-v", "v", "a verification costs %{y:.2f} passes", {"color": colours.bonus, "dash": "dot"}
+        )
+        figure = go.Figure(
+            [
+                speedup.update(
+                    x=rows, y=[point.s_theory for point in points], mode="lines+markers", marker=marker
+                ),
+                price.update(
+                    x=rows,
+                    y=[point.v for point in points],
+                    mode="lines+markers",
+                    marker=marker | {"symbol": "square"},
+                    yaxis="y2",
+                    showlegend=False,
+                ),
+            ]
+        )
+        heading = f"v({points[0].k + 1}): cost of verification, in single-token passes" if points else "v"
+        _panels(figure, TITLES[THROUGHPUT], "texts in the batch", colours, heading, {"rangemode": "tozero"})
+        return figure.update_xaxes(type="log", tickvals=rows, ticktext=[str(value) for value in rows])
+
+    return themed(draw)
 
 
-def _throughput(points: Sequence[ThroughputPoint], colours: Palette) -> go.Figure:
-    rows = [point.rows for point in points]
-    marker = {"symbol": "circle", "size": 12}
-    speedup = curve("batch-speedup", "theory", "%{y:.2f}× in theory", {"color": colours.accepted})
-    price = curve(
-        "batch-v", "v", "a verification costs %{y:.2f} passes", {"color": colours.bonus, "dash": "dot"}
-    )
-    figure = go.Figure(
-        [
-            speedup.update(
-                x=rows, y=[point.s_theory for point in points], mode="lines+markers", marker=marker
-            ),
-            price.update(
-                x=rows,
-                y=[point.v for point in points],
-                mode="lines+markers",
-                marker=marker | {"symbol": "square"},
-                yaxis="y2",
-                showlegend=False,
-            ),
-        ]
-    )
-    heading = f"v({points[0].k + 1}): cost of verification, in single-token passes" if points else "v"
-    _panels(figure, TITLES[THROUGHPUT], "texts in the batch", colours, heading, {"rangemode": "tozero"})
-    return figure.update_xaxes(type="log", tickvals=rows, ticktext=[str(value) for value in rows])
+def oracle_chart(oracle: OracleLength) -> Themed:
+    """Draw how often each draft length would have been the best one of its round."""
+
+    def draw(colours: Palette) -> go.Figure:
+        exact, whole = Counter(), Counter()
+        for length, is_whole in zip(oracle.lengths, oracle.whole, strict=True):
+            (whole if is_whole else exact)[length] += 1
+        lengths = list(range(max(oracle.lengths, default=0) + 1))
+        figure = go.Figure()
+        for uid, name, counts, marker in (
+            ("exact", "exactly this long", exact, filling(colours.accepted)),
+            ("whole", "at least this long", whole, filling(colours.bonus, "/")),
+        ):
+            hover = f"k %{{x}} {name}: %{{y}} rounds<extra></extra>"
+            counted = [counts[length] for length in lengths]
+            figure.add_bar(uid=uid, name=name, x=lengths, y=counted, marker=marker, hovertemplate=hover)
+        figure.update_layout(frame("Best draft length of each round", colours) | {"hovermode": "closest"})
+        figure.update_layout(barmode="stack", bargap=0.18)
+        figure.update_xaxes(axis_of("draft length", colours), dtick=1, tickformat="d", showgrid=False)
+        return figure.update_yaxes(axis_of("rounds", colours), tickformat="d", rangemode="tozero")
+
+    return themed(draw)
 
 
-def _oracle(oracle: OracleLength, colours: Palette) -> go.Figure:
-    told, whole = Counter(), Counter()
-    for length, is_whole in zip(oracle.lengths, oracle.whole, strict=True):
-        (whole if is_whole else told)[length] += 1
-    lengths = list(range(max(oracle.lengths, default=0) + 1))
-    figure = go.Figure()
-    for uid, name, counts, marker in (
-        ("told", "exactly this long", told, filling(colours.accepted)),
-        ("whole", "at least this long", whole, filling(colours.bonus, "/")),
-    ):
-        hover = f"k %{{x}} {name}: %{{y}} rounds<extra></extra>"
-        counted = [counts[length] for length in lengths]
-        figure.add_bar(uid=uid, name=name, x=lengths, y=counted, marker=marker, hovertemplate=hover)
-    figure.update_layout(frame("Best draft length of each round", colours) | {"hovermode": "closest"})
-    figure.update_layout(barmode="stack", bargap=0.18)
-    figure.update_xaxes(axis_of("draft length", colours), dtick=1, tickformat="d", showgrid=False)
-    return figure.update_yaxes(axis_of("rounds", colours), tickformat="d", rangemode="tozero")
+def learned_chart(alphas: Sequence[tuple[float, float]]) -> Themed:
+    """Draw α of the shipped table of n-grams, and of the one that learned, over the visits."""
 
+    def draw(colours: Palette) -> go.Figure:
+        shipped = curve(
+            "shipped", "as shipped", "%{y:.0%} as shipped", {"color": colours.muted, "dash": "dot"}
+        )
+        learned = curve("learned", "after learning", "%{y:.0%} after learning", {"color": colours.accepted})
+        visits = list(range(1, len(alphas) + 1))
+        mode = "lines+markers" if len(alphas) == 1 else "lines"
+        figure = go.Figure(
+            [
+                trace.update(x=visits, y=[pair[side] for pair in alphas], mode=mode)
+                for side, trace in enumerate((shipped, learned))
+            ]
+        )
+        figure.update_layout(frame("α of the table of n-grams", colours))
+        figure.update_xaxes(axis_of("latest runs", colours), tickformat="d")
+        return figure.update_yaxes(axis_of("", colours), tickformat=".0%", rangemode="tozero")
 
-def _learned(alphas: Sequence[tuple[float, float]], colours: Palette) -> go.Figure:
-    shipped = curve("shipped", "as shipped", "%{y:.0%} as shipped", {"color": colours.muted, "dash": "dot"})
-    learned = curve("learned", "after learning", "%{y:.0%} after learning", {"color": colours.accepted})
-    visits = list(range(1, len(alphas) + 1))
-    mode = "lines+markers" if len(alphas) == 1 else "lines"
-    figure = go.Figure(
-        [
-            trace.update(x=visits, y=[pair[side] for pair in alphas], mode=mode)
-            for side, trace in enumerate((shipped, learned))
-        ]
-    )
-    figure.update_layout(frame("α of the table of n-grams", colours))
-    figure.update_xaxes(axis_of("latest runs", colours), tickformat="d")
-    return figure.update_yaxes(axis_of("", colours), tickformat=".0%", rangemode="tozero")
+    return themed(draw)
 
 
 def _panels(

@@ -1,22 +1,57 @@
-"""The eight conditions that speculation depends on, each as one run that helps and one that hurts. No torch.
-
-The two sides of a contrast differ in as little as possible.
-"""
+"""The eight conditions of the lab, each a contrast of two runs, and ways to make a pair worse. No torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from specdemo.lab.ablation import NONE, Ablation
-from specdemo.lab.points import BEST, LESS
-from specdemo.records.limits import MAX_K, SCRIPTED
+from specdemo.records.limits import MAX_K, SCRIPTED, UserError
 
 K = 3
 """Draft length of both sides, unless they differ in it."""
 PROMPTS = 2
 """Prompts of each side."""
+BEST, LESS = "works best when", "works less well when"
+"""The two groups of contrasts. A group and the title of a contrast make a sentence."""
 PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
 """Categories of the shipped prompts."""
+MAX_REPEATS = 16
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A change to a draft model, or to how its target verifies.
+
+    Attributes:
+        noise: Share of seeded noise in the draft's logits, 0 to 1. At 1 only their spread remains.
+        temperature: Divisor of its logits before the run's own temperature, above 0; over 1 the draft is less
+            confident than it was trained to be.
+        repeats: How often each draft pass is computed, 1 to ``MAX_REPEATS``; only the last result counts.
+        one_by_one: Whether the target verifies every token in a pass of its own.
+
+    Raises:
+        UserError: A value is out of bounds.
+    """
+
+    noise: float = 0.0
+    temperature: float = 1.0
+    repeats: int = 1
+    one_by_one: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.noise <= 1.0:
+            raise UserError(f"The noise in the draft must be from 0 to 1, got {self.noise:g}.")
+        if not self.temperature > 0.0:
+            raise UserError(f"The draft's own temperature must be above 0, got {self.temperature:g}.")
+        if not 1 <= self.repeats <= MAX_REPEATS:
+            raise UserError(f"The draft step's repeats must be from 1 to {MAX_REPEATS}, got {self.repeats}.")
+
+    @property
+    def of_draft(self) -> bool:
+        """Whether the draft model is changed."""
+        return replace(self, one_by_one=False) != NONE
+
+
+NONE = Ablation()
 
 
 @dataclass(frozen=True)
@@ -38,10 +73,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Contrast:
-    """One condition and its two sides.
+    """One condition and its two sides, which differ in as little as possible.
 
     Attributes:
-        name, group, title, expected: As in ``ContrastPoint``.
+        name: Its name in requests.
+        group: ``BEST`` or ``LESS``.
+        title: The condition in a few words, to follow ``group``.
+        expected: The expected result and its reason.
         helps, hurts: The two sides.
     """
 

@@ -1,16 +1,15 @@
-"""The experiments of the lab by name: the settings each consists of, and their measurement point by point."""
+"""The lab's experiments by name: the settings that each consists of, and their measurement point by point."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specdemo.bench.measuring import all_identical, environment, measure, quartiles
+from specdemo.bench.measuring import PairedRun, all_identical, environment, measure, quartiles
 from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.engine.speculate import never
 from specdemo.lab import conditions
 from specdemo.lab.ablated_lanes import ablated_lanes, require_draft_model
-from specdemo.lab.ablation import NONE, Ablation
-from specdemo.lab.conditions import Contrast, Side
+from specdemo.lab.conditions import NONE, Ablation, Contrast, Side
 from specdemo.lab.lab_request import NEW_TOKENS, PROMPTS
 from specdemo.lab.points import (
     CATEGORY,
@@ -31,7 +30,8 @@ from specdemo.lab.points import (
 )
 from specdemo.lab.throughput import ROWS, measure_batches, require_batch_length
 from specdemo.pairs.pair import Pair, Stop
-from specdemo.records.limits import MAX_K, UserError, parse_config
+from specdemo.records.drafter_kinds import DRAFT_MODEL
+from specdemo.records.limits import MAX_K, UserError, parse_config, show
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 
 PROMPTS_BY_CATEGORY = 12
@@ -119,7 +119,7 @@ def plan_experiment(
     elif contrasts:
         settings, title = _contrast_settings(contrasts, pair, request), title or contrasts[0].title
     else:
-        raise UserError(f"Unknown experiment {name!r}; choose one of: {', '.join(TITLES)}.")
+        raise UserError(f"Unknown experiment {show(name)}; choose one of: {', '.join(TITLES)}.")
     configs = [config for setting in settings for config in setting.configs]
     about["prompts"] = list(dict.fromkeys(config.prompt for config in configs))
     about |= {"max_new_tokens": configs[0].max_new_tokens, "seed": configs[0].seed}
@@ -130,15 +130,17 @@ def measure_plan(pair: Pair, plan: Plan, stop: Stop = never) -> Iterator[Point]:
     """Measure a plan, yielding each point as it is finished.
 
     Args:
-        stop: Asked once a round; True ends the experiment and drops the unfinished point.
+        stop: Called once a round; True ends the experiment and drops the unfinished point.
 
     Raises:
         UserError: A drafter cannot run on this pair.
     """
     if plan.name == THROUGHPUT:
-        alpha = _acceptance(pair, plan.k, stop)
-        if alpha is not None:
-            yield from measure_batches(pair, plan.k, alpha, stop=stop)
+        # The theory assumes the draft model's acceptance rate on a few shipped prompts.
+        configs = configs_for(pair, shipped_prompts(PROMPTS), {"k": plan.k, "drafter": DRAFT_MODEL})
+        point = measure_setting(pair, Setting(None, "", configs), stop)
+        if isinstance(point, SweepPoint) and point.alpha is not None:
+            yield from measure_batches(pair, plan.k, point.alpha, stop=stop)
         return
     for setting in plan.settings:
         point = measure_setting(pair, setting, stop)
@@ -159,37 +161,32 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
         if measured is None:
             return None
         runs += measured
-    totals, costs = [run.totals for run in runs], [run.calibration for run in runs]
     k = setting.configs[0].k
-    speedups = quartiles([item.speedup for item in totals]) or {}
+    speedups = quartiles([run.totals.speedup for run in runs]) or {}
 
-    def median(values: Sequence[float | None]) -> float | None:
-        spread = quartiles(values)
+    def median(figure: Callable[[PairedRun], float | None]) -> float | None:
+        spread = quartiles([figure(run) for run in runs])
         return spread["median"] if spread else None
 
     point = SweepPoint(
         x=setting.x,
         label=setting.label,
-        runs=len(totals),
+        runs=len(runs),
         speedup=speedups.get("median"),
         speedup_q1=speedups.get("q1"),
         speedup_q3=speedups.get("q3"),
-        tokens_per_s=median([item.tokens_per_s for item in totals]),
-        baseline_tokens_per_s=median([item.baseline_tokens_per_s for item in totals]),
-        alpha=median([item.alpha_compared for item in totals]),
-        tau=median([item.tau for item in totals]),
-        c=median([item.c for item in costs]),
-        v=None if k == AUTO else median([item.v[k] for item in costs]),
-        s_theory=median([item.s_theory for item in totals]),
-        s_cost=median([item.s_cost for item in totals]),
-        identical=all_identical(totals),
+        tokens_per_s=median(lambda run: run.totals.tokens_per_s),
+        baseline_tokens_per_s=median(lambda run: run.totals.baseline_tokens_per_s),
+        alpha=median(lambda run: run.totals.alpha_compared),
+        tau=median(lambda run: run.totals.tau),
+        c=median(lambda run: run.calibration.c),
+        v=None if k == AUTO else median(lambda run: run.calibration.v[k]),
+        s_theory=median(lambda run: run.totals.s_theory),
+        s_cost=median(lambda run: run.totals.s_cost),
+        identical=all_identical([run.totals for run in runs]),
     )
     contrast = setting.contrast
-    if contrast is None:
-        return point
-    return ContrastPoint(
-        contrast.name, contrast.group, contrast.title, contrast.expected, setting.side, point
-    )
+    return point if contrast is None else ContrastPoint(contrast.name, contrast.title, setting.side, point)
 
 
 def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tuple[RunConfig, ...]:
@@ -210,18 +207,12 @@ def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tu
     )
 
 
-def prompts_by_category(count: int) -> list[Prompt]:
-    """Return the first ``count`` shipped prompts of every category."""
-    prompts = shipped_prompts()
-    return [
-        prompt
-        for category in _categories(prompts)
-        for prompt in [prompt for prompt in prompts if prompt.category == category][:count]
-    ]
-
-
-def _categories(prompts: Sequence[Prompt]) -> list[str]:
-    return list(dict.fromkeys(prompt.category for prompt in prompts))
+def by_category(prompts: Sequence[Prompt]) -> dict[str, list[Prompt]]:
+    """Group prompts by their category."""
+    groups: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        groups.setdefault(prompt.category, []).append(prompt)
+    return groups
 
 
 def _sweep_settings(
@@ -230,7 +221,7 @@ def _sweep_settings(
     prompts = chosen
     if prompts is None:
         prompts = shipped_prompts(PROMPTS_BY_CATEGORY if name == CATEGORY else PROMPTS)
-    if not prompts:
+    elif not prompts:
         raise UserError("A sweep needs at least one prompt.")
 
     def setting(x: float | None, label: str, ablation: Ablation = NONE, **change: Any) -> Setting:
@@ -242,8 +233,10 @@ def _sweep_settings(
         rule = None if request.get("rule") == Rule.GREEDY else request.get("rule")
         return [setting(t, f"T = {t:g}", temperature=t, rule=rule if t else None) for t in TEMPERATURES]
     if name == CATEGORY:
-        of = {category: [p for p in prompts if p.category == category] for category in _categories(prompts)}
-        return [Setting(None, category, configs_for(pair, own, request)) for category, own in of.items()]
+        return [
+            Setting(None, category, configs_for(pair, own, request))
+            for category, own in by_category(prompts).items()
+        ]
     if name == DRAFTER:
         # Each drafter chooses its own length unless one is requested: no fixed k is fair to all.
         k = request.get("k", AUTO)
@@ -260,13 +253,12 @@ def _sweep_settings(
 
 def _contrast_settings(contrasts: Sequence[Contrast], pair: Pair, request: Request) -> list[Setting]:
     """Return both sides of each contrast that the pair can show, first the side that helps."""
-    prompts = shipped_prompts()
+    prompts = by_category(shipped_prompts())
     common = {**request, "k": conditions.K, "temperature": 0.0, "rule": None}
     common["drafter"] = pair.default_drafter
 
     def setting(contrast: Contrast, side: str, shown: Side) -> Setting:
-        written = [prompt for prompt in prompts if prompt.category == shown.category][: conditions.PROMPTS]
-        configs = configs_for(pair, written, common, shown.change)
+        configs = configs_for(pair, prompts[shown.category][: conditions.PROMPTS], common, shown.change)
         return Setting(None, shown.label, configs, shown.ablation, contrast, side)
 
     settings = [
@@ -278,10 +270,3 @@ def _contrast_settings(contrasts: Sequence[Contrast], pair: Pair, request: Reque
     if not settings:
         require_draft_model(pair)
     return settings
-
-
-def _acceptance(pair: Pair, k: int, stop: Stop) -> float | None:
-    """Measure the acceptance rate of the draft model on a few shipped prompts."""
-    configs = configs_for(pair, shipped_prompts(PROMPTS), {"k": k, "drafter": "draft-model"})
-    point = measure_setting(pair, Setting(None, "", configs), stop)
-    return point.alpha if isinstance(point, SweepPoint) else None

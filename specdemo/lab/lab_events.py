@@ -15,7 +15,7 @@ from typing import Any
 from specdemo.bench.prompts import Prompt, shipped_prompts
 from specdemo.charts.style import Themed
 from specdemo.lab.charts import contrast_chart, sweep_chart, throughput_chart
-from specdemo.lab.experiments import Plan, measure_plan, plan_experiment, prompts_by_category
+from specdemo.lab.experiments import Plan, by_category, measure_plan, plan_experiment
 from specdemo.lab.lab_request import LabRequest
 from specdemo.lab.points import (
     CATEGORY,
@@ -72,7 +72,8 @@ def _prompts(request: LabRequest) -> list[Prompt]:
     if request.prompt:
         return [Prompt("own", "own", str(request.mode), request.prompt)]
     if request.experiment == CATEGORY:
-        return prompts_by_category(request.prompts)
+        groups = by_category(shipped_prompts()).values()
+        return [prompt for group in groups for prompt in group[: request.prompts]]
     return shipped_prompts(request.prompts)
 
 

@@ -13,6 +13,7 @@ from specdemo.records.limits import (
     integer,
     parse_config,
     require_known,
+    show,
 )
 from specdemo.records.trace import Mode
 
@@ -52,7 +53,7 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     experiment = raw.get("experiment")
     known = (*EXPERIMENTS, *CONDITIONS)
     if not isinstance(experiment, str) or experiment not in known:
-        raise UserError(f"There is no such experiment; choose one of: {', '.join(known)}.")
+        raise UserError(f"Unknown experiment {show(experiment)}; choose one of: {', '.join(known)}.")
     tokens = integer(raw, "max_new_tokens", NEW_TOKENS, 1, MAX_LAB_TOKENS)
     settings = {key: raw[key] for key in RUN_SETTINGS if key in raw} | {"max_new_tokens": tokens}
     if experiment == DRAFTER:
@@ -62,6 +63,6 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     if prompt and experiment not in SWEEPS:
         raise UserError("This experiment has prompts of its own; leave the prompt empty.")
     if prompt and experiment == CATEGORY:
-        raise UserError("A prompt has one category only; leave it empty to compare the shipped ones.")
+        raise UserError("Your prompt has one category only; leave it empty to compare the shipped prompts.")
     prompts = integer(raw, "prompts", PROMPTS, 1, MAX_LAB_PROMPTS)
     return LabRequest(experiment, settings, prompts, prompt, config.mode)

@@ -1,4 +1,4 @@
-"""The lab's results as plain data: one record per point, and tables of them as CSV and JSON. No torch."""
+"""The lab's experiments by name, and their results: a record per point, tables as CSV and JSON. No torch."""
 
 import csv
 import io
@@ -29,8 +29,6 @@ TITLES = {
     CONTRASTS: "What helps, what hurts",
     THROUGHPUT: "Speedup of a batch",
 }
-BEST, LESS = "works best when", "works less well when"
-"""The two groups of contrasts, each the start of a sentence that a title completes."""
 HELPS, HURTS = "helps", "hurts"
 """The two sides of a contrast."""
 
@@ -89,18 +87,13 @@ class ContrastPoint:
     """One side of a contrast.
 
     Attributes:
-        contrast: Its name.
-        group: ``BEST`` or ``LESS``.
-        title: The condition in a few words, to follow ``group``.
-        expected: The expected result and its reason.
+        contrast, title: As in ``conditions.Contrast``.
         side: ``HELPS`` or ``HURTS``.
         point: The figures.
     """
 
     contrast: str
-    group: str
     title: str
-    expected: str
     side: str
     point: SweepPoint
 

@@ -44,7 +44,7 @@ def measure_batches(
         k: Draft length.
         alpha: Acceptance rate that the theory assumes.
         rows: Batch sizes.
-        stop: Asked between batch sizes; True ends it.
+        stop: Called between batch sizes; True ends it.
     """
     for size in rows:
         if stop():

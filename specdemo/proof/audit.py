@@ -45,7 +45,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
     Args:
         prompts: Their text and mode replace those of ``config``.
         config: The greedy or the shared-noise rule; everything else as in a run.
-        stop: Asked once a round; the prompt that it interrupts gives no row.
+        stop: Called once a round; the prompt that it interrupts gives no row.
 
     Raises:
         UserError: The rule is rejection, whose lanes may differ, or a prompt cannot be run.
@@ -53,7 +53,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
     if config.rule is Rule.REJECTION:
         raise UserError("Under rejection the lanes are independent samples; audit greedy or shared-noise.")
     for prompt in prompts:
-        own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode), draft_alone=False)
+        own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
         runs = measure(Lanes(pair), [own], stop)
         if runs is None:
             return

@@ -1,11 +1,11 @@
-"""A test whether speculation samples the target's distribution: short continuations drawn each way, compared.
+"""A test whether speculation samples the target's distribution: short continuations drawn both ways.
 
 Each draw is a run of the decoder itself with its own seed; only repeated passes are looked up (``memo``).
 """
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from specdemo.drafters.draft_model import DraftModelDrafter
@@ -16,12 +16,12 @@ from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.proof.memo import MemoRuntime, threads
-from specdemo.proof.proof_request import DRAWS, Control, require_draws
+from specdemo.proof.proof_request import DRAWS, MAX_DRAWS, Control
 from specdemo.proof.statistics import chi_square, permutation_noise, total_variation
 from specdemo.proof.wrong_rules import wrong_rule_for
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.figures import LaneTally
-from specdemo.records.limits import MAX_SEED, UserError
+from specdemo.records.limits import MAX_SEED, UserError, integer
 from specdemo.records.trace import AUTO, Round, Rule, RunConfig
 
 MAX_PREFIXES = 1_024
@@ -29,7 +29,7 @@ MAX_PREFIXES = 1_024
 PERMUTATIONS = 1_000
 PROGRESS_S = 0.2
 SIGNIFICANCE = 1e-4
-"""Below this p-value the distributions differ; by chance, one test in ten thousand says so."""
+"""Below this p-value the distributions count as different; by chance, one test in ten thousand gets there."""
 MIN_PROBABILITY = 1e-99
 """Smaller p-values are shown as "< 1e-99"; the tail underflows soon after."""
 MIN_ALPHA, MAX_ALPHA = 0.3, 0.8
@@ -76,11 +76,11 @@ class DistributionResult(DistributionProgress):
     """The finished test.
 
     Attributes:
-        control: The wrong rule that drew the speculative sample, if it was one.
+        control: The wrong rule that drew the speculative sample, if any.
         chi_square, degrees, p_value: The test of homogeneity.
-        rejected: Whether the samples come from different distributions: p under ``SIGNIFICANCE``.
-        alpha_in_range: Whether agreement of the samples means something at this α.
-        caveat: A sentence if the samples agree but could hardly have differed; otherwise empty.
+        rejected: Whether the p-value is below ``SIGNIFICANCE``.
+        alpha_in_range: Whether α is from ``MIN_ALPHA`` to ``MAX_ALPHA``.
+        caveat: A sentence if agreement of the samples shows little or nothing; otherwise empty.
     """
 
     control: Control | None
@@ -142,7 +142,7 @@ class MemoisedLanes:
 
 
 class Samples:
-    """Two growing samples."""
+    """Two growing samples of continuations."""
 
     def __init__(self, lanes: MemoisedLanes, draws: int):
         self.seconds = 0.0
@@ -168,16 +168,15 @@ class Samples:
 
     def progress(self, permutations: int = 100) -> DistributionProgress:
         """Return the samples so far; more ``permutations`` estimate the noise better."""
-        drawn, other = self._speculative, self._baseline
-        ordered = sorted(drawn.keys() | other.keys(), key=lambda ids: (-drawn[ids] - other[ids], ids))
-        found = tuple(Continuation(ids, drawn[ids], other[ids]) for ids in ordered)
-        counts = counts_of(found)
+        both = self._speculative + self._baseline
+        ordered = sorted(both, key=lambda ids: (-both[ids], ids))
+        counts = [self._speculative[ids] for ids in ordered], [self._baseline[ids] for ids in ordered]
         with threads(1):
             noise = permutation_noise(*counts, permutations, self._lanes.config.seed)
         return DistributionProgress(
             drawn=self.drawn,
             draws=self._draws,
-            continuations=found,
+            continuations=tuple(map(Continuation, ordered, *counts)),
             total_variation=total_variation(*counts),
             noise_mean=noise.mean,
             noise_high=noise.high,
@@ -187,14 +186,26 @@ class Samples:
             passes_saved=self._lanes.passes_saved,
         )
 
+    def result(self) -> DistributionResult:
+        """Return the test of the finished samples."""
+        found = self.progress(PERMUTATIONS)
+        test = chi_square(
+            [one.speculative for one in found.continuations], [one.baseline for one in found.continuations]
+        )
+        rejected = test.p_value < SIGNIFICANCE
+        return DistributionResult(
+            **vars(found),
+            control=self._lanes.control,
+            chi_square=test.statistic,
+            degrees=test.degrees,
+            p_value=test.p_value,
+            rejected=rejected,
+            alpha_in_range=found.alpha is not None and MIN_ALPHA <= found.alpha <= MAX_ALPHA,
+            caveat="" if rejected else _caveat(found.alpha, test.degrees),
+        )
 
-def counts_of(found: Iterable[Continuation]) -> tuple[list[int], list[int]]:
-    """Return the speculative and the baseline counts, in order."""
-    found = list(found)
-    return [item.speculative for item in found], [item.baseline for item in found]
 
-
-def _ids(rounds: Iterable[Round]) -> tuple[int, ...]:
+def _ids(rounds: list[Round]) -> tuple[int, ...]:
     return tuple(token for round_ in rounds for token in round_.emitted)
 
 
@@ -205,10 +216,10 @@ def distribution_test(
 
     Args:
         config: Rejection or shared noise, a fixed k, top-k on; ``max_new_tokens`` is the length of a
-            continuation. Draw i has the seed
-            ``seed`` + i, the i-th of the baseline ``seed`` + ``draws`` + i.
+            continuation. Speculative draw i has the seed ``seed`` + i, baseline draw i has
+            ``seed`` + ``draws`` + i.
         control: A wrong rule for the speculative sample, which the test should detect.
-        stop: Asked before every draw; True ends the test with the draws so far.
+        stop: Called before every draw; True ends the test with the draws so far.
 
     Yields:
         The samples so far, about five times a second, and the result last, unless nothing was drawn.
@@ -248,7 +259,7 @@ def compare_draws(
             since = time.perf_counter()
     samples.seconds += time.perf_counter() - since
     if samples.drawn:
-        yield _result(samples, lanes)
+        yield samples.result()
 
 
 def distribution_sentence(result: DistributionResult) -> str:
@@ -260,23 +271,6 @@ def distribution_sentence(result: DistributionResult) -> str:
     if result.rejected:
         return f"Not the target's distribution: {distance}."
     return f"No difference in {result.drawn:,} draws each way: {distance}. {result.caveat}".rstrip()
-
-
-def _result(samples: Samples, lanes: MemoisedLanes) -> DistributionResult:
-    found = samples.progress(PERMUTATIONS)
-    test = chi_square(*counts_of(found.continuations))
-    rejected = test.p_value < SIGNIFICANCE
-    in_range = found.alpha is not None and MIN_ALPHA <= found.alpha <= MAX_ALPHA
-    return DistributionResult(
-        **vars(found),
-        control=lanes.control,
-        chi_square=test.statistic,
-        degrees=test.degrees,
-        p_value=test.p_value,
-        rejected=rejected,
-        alpha_in_range=in_range,
-        caveat="" if rejected else _caveat(found.alpha, test.degrees),
-    )
 
 
 def _probability(value: float) -> str:
@@ -291,8 +285,8 @@ def _caveat(alpha: float | None, degrees: int) -> str:
     if MIN_ALPHA <= alpha <= MAX_ALPHA:
         return ""
     return (
-        f"That shows little: {alpha:.0%} of the compared draft tokens were accepted, and only from "
-        f"{MIN_ALPHA:.0%} to {MAX_ALPHA:.0%} would a wrong rule stand out."
+        f"That shows little: {alpha:.0%} of the compared draft tokens were accepted. "
+        f"A wrong rule stands out only from {MIN_ALPHA:.0%} to {MAX_ALPHA:.0%}."
     )
 
 
@@ -306,7 +300,7 @@ def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Contro
         raise UserError("The distribution test needs a draft model as its drafter; choose a pair with one.")
     if config.k == AUTO:
         raise UserError("The distribution test needs a fixed draft length; choose a number for k.")
-    require_draws(draws)
+    integer({"draws": draws}, "draws", DRAWS, 1, MAX_DRAWS)
     if config.max_new_tokens < 2:
         raise UserError("A continuation of one token leaves nothing to draft; choose at least 2.")
     # A prefix ends in tokens that either model allows.

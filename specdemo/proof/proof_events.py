@@ -12,7 +12,12 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 
+import plotly.graph_objects as go
+
 from specdemo.bench.prompts import shipped_prompts
+from specdemo.charts.palette import Palette
+from specdemo.charts.stage import LANE_NAMES
+from specdemo.charts.style import BLANK, Themed, axis_of, filling, frame, themed
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.proof.audit import AuditRow, audit, audit_sentence
 from specdemo.proof.distribution import (
@@ -23,30 +28,30 @@ from specdemo.proof.distribution import (
 )
 from specdemo.proof.proof_request import Proof, ProofRequest, SampledBy
 from specdemo.records.events import Event
+from specdemo.records.trace import BASELINE, SPECULATIVE
 
 SHOWN = 8
 """The number of continuations shown one by one."""
-STOPPED = "Stopped before there was anything to compare."
+STOPPED = "Stopped before anything was compared."
 READINGS = {
     SampledBy.TRUE_RULE: (
-        "A draft token is accepted with probability min(1, p/q); the residual distribution replaces a "
+        "A draft token is accepted with probability min(1, p/q). The residual distribution replaces a "
         "rejected one. Together they sample exactly p."
     ),
     SampledBy.ACCEPT_EVERYTHING: (
-        "Every draft token is accepted, so the text is mostly the draft's: "
-        "what the draft prefers comes too often, what only the target prefers hardly at all."
+        "Every draft token is accepted, so most of the text is the draft's. "
+        "The draft's favorites come too often, and the target's own hardly at all."
     ),
     SampledBy.NO_RESIDUAL: (
         "A rejected draft token is replaced by a sample of p itself. Accepted tokens already cover what both "
-        "models prefer, so that comes too often, and what the target prefers far more than the draft too "
-        "rarely."
+        "models prefer, so these come too often. Tokens that mainly the target prefers come too rarely."
     ),
 }
 VERDICTS = {
     "same": "Accepted: no difference beyond chance.",
     "different": "Rejected: not the target's distribution.",
     "caught": "Caught: not the target's distribution.",
-    "missed": "Not caught: so far the difference is no larger than by chance.",
+    "missed": "Not caught: the difference could be chance. Draw more.",
 }
 
 
@@ -136,3 +141,32 @@ def _verdict(result: DistributionResult) -> str:
     if result.control is None:
         return "different" if result.rejected else "same"
     return "caught" if result.rejected else "missed"
+
+
+def distribution_chart() -> Themed:
+    """Return an empty chart with two bars per continuation: how often each lane drew it.
+
+    The browser fills the traces ``speculative`` and ``baseline`` with counts (x) by rank (y) and labels them.
+    """
+    return themed(_distribution)
+
+
+def _distribution(colours: Palette) -> go.Figure:
+    fills = {SPECULATIVE: filling(colours.accepted), BASELINE: filling(colours.muted, "/")}
+    bars = [
+        go.Bar(
+            BLANK,
+            uid=lane,
+            name=LANE_NAMES[lane],
+            orientation="h",
+            marker=marker,
+            hovertemplate=f"%{{customdata}}<br>{LANE_NAMES[lane]}: %{{x:,}}<extra></extra>",
+        )
+        for lane, marker in fills.items()
+    ]
+    figure = go.Figure(bars)
+    figure.update_layout(frame("How often each continuation was drawn", colours) | {"hovermode": "closest"})
+    figure.update_layout(barmode="group", bargap=0.28, bargroupgap=0.06)
+    figure.update_xaxes(axis_of("draws", colours), rangemode="tozero", tickformat=",d")
+    figure.update_yaxes(axis_of("", colours), autorange="reversed", showgrid=False, tickmode="array")
+    return figure

@@ -9,7 +9,6 @@ from typing import Any
 from specdemo.records.limits import (
     GREEDY_BELOW,
     MAX_TEMPERATURE,
-    UserError,
     choice,
     integer,
     number,
@@ -51,7 +50,7 @@ no residual               0.60  0.260            0.067, 0.091                9e-
 
 
 class Proof(StrEnum):
-    """The three proofs."""
+    """The three kinds of proof."""
 
     GREEDY = "greedy"
     SHARED_NOISE = "shared-noise"
@@ -128,29 +127,3 @@ def audit_config(temperature: float) -> RunConfig:
     rule = Rule.SHARED_NOISE if temperature > 0 else Rule.GREEDY
     request = {"prompt": "(each in turn)", "temperature": temperature, "rule": rule}
     return parse_config({**request, "max_new_tokens": TOKENS})
-
-
-def control_named(name: str | None) -> Control | None:
-    """Return the wrong rule of that name, None for None.
-
-    Raises:
-        UserError: There is no such rule.
-    """
-    if name is None:
-        return None
-    try:
-        return Control(name)
-    except ValueError:
-        raise UserError(f"Unknown control {name[:40]!r}; choose one of: {', '.join(Control)}.") from None
-
-
-def require_draws(draws: int) -> None:
-    """Raise ``UserError`` if the distribution test cannot make that many draws."""
-    if not 1 <= draws <= MAX_DRAWS:
-        raise UserError(f"The number of draws must be from 1 to {MAX_DRAWS:,}, got {draws}.")
-
-
-def require_prompts(prompts: int) -> None:
-    """Raise ``UserError`` if an audit cannot have that many prompts."""
-    if prompts < 1:
-        raise UserError(f"An audit needs at least 1 prompt, got {prompts}.")

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from specdemo.bench.prompts import Prompt
-from specdemo.lab.ablation import NONE, Ablation
+from specdemo.lab.conditions import NONE, Ablation
 from specdemo.quiz import judging
 from specdemo.quiz.judging import MARGIN, Outcome
 from specdemo.records.limits import MAX_K
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Mode, Rule
 
 TOO_CLOSE = (
-    f"Too close to call on this machine: a figure lies within {MARGIN:.0%} of the line between two answers, "
-    "or other work made the runs too uneven to compare."
+    f"Too close to call: a figure is within {MARGIN:.0%} of the edge between two answers, "
+    "or other work disturbed the runs."
+)
+WRONG_TEXT = (
+    "The text is not the target's here, which must not happen: please report it. The target "
+    "decides every token, so a bad draft can cost time but never change words."
 )
 
 
@@ -157,13 +161,11 @@ QUESTIONS = (
         (
             Option(
                 "Wrong words get into the text; still faster than the target alone",
-                "The text is not the target's here, which must not happen: please report it. The target "
-                "decides every token, so a bad draft can cost time but never change words.",
+                WRONG_TEXT,
             ),
             Option(
                 "Wrong words get into the text; slower than the target alone",
-                "The text is not the target's here, which must not happen: please report it. The target "
-                "decides every token, so a bad draft can cost time but never change words.",
+                WRONG_TEXT,
             ),
             Option(
                 "The text stays the same; still faster than the target alone",

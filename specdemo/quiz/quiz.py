@@ -4,20 +4,21 @@ No answer is stored: the runs decide, and a figure too close to the line between
 """
 
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from specdemo.bench.measuring import PairedRace, PairedRun
+from specdemo.bench.measuring import PairedRun, paired_run
 from specdemo.engine.speculate import never
 from specdemo.lab.ablated_lanes import ablated_lanes, require_draft_model
-from specdemo.lab.ablation import NONE
+from specdemo.lab.conditions import NONE
 from specdemo.lab.experiments import Setting, configs_for
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.quiz.judging import Outcome
 from specdemo.quiz.questions import Question
 from specdemo.records.events import Event
-from specdemo.records.limits import UserError
-from specdemo.records.trace import BASELINE, SPECULATIVE, Lane
+from specdemo.records.limits import UserError, show
+from specdemo.records.trace import BASELINE, SPECULATIVE, Lane, Round
 
 K = 3
 NEW_TOKENS = 48
@@ -32,7 +33,7 @@ def number_in(raw: Mapping[str, Any], count: int) -> int:
     """
     number = raw.get("question")
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= count:
-        raise UserError(f"There is no such question; choose a whole number from 1 to {count}.")
+        raise UserError(f"Unknown question {show(number)}; choose a whole number from 1 to {count}.")
     return number
 
 
@@ -57,7 +58,7 @@ def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never)
 
     Args:
         number: The question's number in the events.
-        stop: Asked once a round; True ends it without a verdict.
+        stop: Called once a round; True ends it without a verdict.
 
     Yields:
         ``question``, then ``progress`` while running, a ``side`` as each is finished, and ``verdict``.
@@ -73,17 +74,19 @@ def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never)
         if index and (setting.configs, setting.ablation) == (first.configs, first.ablation):
             outcomes.append(outcomes[0])  # both sides show the same run
         else:
-            begun, text = index / len(settings), f"Measuring: {setting.label}"
-            race = PairedRace(ablated_lanes(pair, setting.ablation), [config], stop)
-            wanted, written = config.max_new_tokens * (2 + config.draft_alone), 0
-            yield {"type": "progress", "text": text, "fraction": begun}
-            for _, round_ in race:
+            lanes = ablated_lanes(pair, setting.ablation)
+            rounds: dict[str, list[Round]] = defaultdict(list)
+            written, expected = 0, config.max_new_tokens * (2 + config.draft_alone)
+            progress = {"type": "progress", "text": f"Measuring: {setting.label}"}
+            yield {**progress, "fraction": index / 2}
+            for lane, round_ in lanes.race(config, pair.prompt_ids(config), stop):
+                rounds[lane].append(round_)
                 written += len(round_.emitted)
-                yield {"type": "progress", "text": text, "fraction": begun + written / wanted / 2}
-            runs = race.runs()
-            if runs is None:
+                yield {**progress, "fraction": (index + written / expected) / 2}
+            run = paired_run(lanes, config, rounds)
+            if run is None:
                 return
-            outcomes.append(_outcome(runs[0]))
+            outcomes.append(_outcome(run))
         yield side_event(number, question, index, outcomes[-1])
     yield verdict_event(number, question, *outcomes)
 

@@ -33,7 +33,7 @@ def prompts(tmp_path):
     return read_prompts(path)
 
 
-def test_rows_hold_every_figure_and_the_summary_every_setting(pair, prompts, tmp_path):
+def test_rows_have_every_figure_and_the_summary_every_setting(pair, prompts, tmp_path):
     bench = Bench(prompts, SETTINGS, tmp_path / "out.json")
     bench.run(pair)
     saved = json.loads((tmp_path / "out.json").read_text())
@@ -52,7 +52,7 @@ def test_rows_hold_every_figure_and_the_summary_every_setting(pair, prompts, tmp
     assert "4 of 4" in bench.table() and "by distribution" in bench.table()
 
 
-def test_an_interrupted_bench_resumes_without_repeating(pair, prompts, tmp_path, monkeypatch):
+def test_interrupted_bench_resumes_without_repeating(pair, prompts, tmp_path, monkeypatch):
     out = tmp_path / "out.json"
     measure = measuring.measured_rows
     calls = []
@@ -74,7 +74,7 @@ def test_an_interrupted_bench_resumes_without_repeating(pair, prompts, tmp_path,
     assert rows[:6] == first and len(rows) == 16
 
 
-def test_a_file_of_another_bench_is_not_overwritten(pair, prompts, tmp_path):
+def test_file_of_another_bench_is_not_overwritten(pair, prompts, tmp_path):
     out = tmp_path / "out.json"
     Bench(prompts[:1], SETTINGS, out).run(pair)
     with pytest.raises(UserError, match="other settings; choose another name"):
@@ -88,7 +88,7 @@ def test_a_file_of_another_bench_is_not_overwritten(pair, prompts, tmp_path):
     ("line", "words"),
     [("{}", "line 1"), ("nonsense", "line 1"), ('{"id":1,"category":"a","mode":"b","prompt":"c"}', "line 1")],
 )
-def test_bad_prompt_lines_are_named(tmp_path, line, words):
+def test_bad_prompt_line_is_named(tmp_path, line, words):
     path = tmp_path / "prompts.jsonl"
     path.write_text(line)
     with pytest.raises(UserError, match=words):
@@ -102,7 +102,7 @@ def test_bad_settings_are_refused_before_any_model_is_loaded(prompts, tmp_path):
         Bench(prompts, replace(SETTINGS, repeats=0), tmp_path / "out.json")
 
 
-def test_the_shipped_prompts_cover_six_categories_and_limit_spreads_over_them():
+def test_shipped_prompts_cover_six_categories_and_limit_spreads_over_them():
     prompts = read_prompts(SHIPPED)
     assert len(prompts) >= 48
     categories = {prompt.category for prompt in prompts}

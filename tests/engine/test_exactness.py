@@ -34,7 +34,7 @@ from specdemo.engine.rules import (
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.lab.ablated_lanes import AblatedRuntime
-from specdemo.lab.ablation import Ablation
+from specdemo.lab.conditions import Ablation
 from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
 from specdemo.records.trace import Round, Rule, RunConfig
 from specdemo.training.n_grams import WrittenText, count_n_grams

@@ -1,4 +1,4 @@
-"""Sweeps: every point as it is measured, in order, like the bench; a cancelled one keeps what it has."""
+"""Sweeps: their settings, their points, and the points that remain when one is stopped."""
 
 import dataclasses
 import json
@@ -14,8 +14,6 @@ from specdemo.lab.experiments import (
     NOISES,
     REPEATS,
     TEMPERATURES,
-    Setting,
-    configs_for,
     measure_plan,
     measure_setting,
     plan_experiment,
@@ -31,7 +29,7 @@ from specdemo.lab.points import (
 )
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K, UserError
-from specdemo.records.trace import AUTO, Calibration, Mode, Rule
+from specdemo.records.trace import AUTO, Mode, Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
 PROMPTS = [Prompt("p0", "a", "raw", "first text"), Prompt("p1", "b", "raw", "another one")]
@@ -69,48 +67,18 @@ def test_every_sweep_yields_its_points_in_order(pair, name):
         assert 1 <= point.tau <= MAX_K + 1
 
 
-def test_a_point_is_yielded_before_the_next_is_measured(pair):
-    measured = []
-    plan = plan_experiment(DRAFT_LENGTH, pair, SHORT, PROMPTS[:1])
-    counted = dataclasses.replace(plan, settings=_Watched(plan.settings, measured))
-    for count, _ in enumerate(measure_plan(pair, counted), 1):
-        assert len(measured) == count
-
-
-class _Watched(tuple):
-    """Settings that note which of them were taken."""
-
-    def __new__(cls, settings, taken):
-        self = super().__new__(cls, settings)
-        self.taken = taken
-        return self
-
-    def __iter__(self):
-        for setting in super().__iter__():
-            self.taken.append(setting)
-            yield setting
-
-
 @pytest.mark.parametrize("asked", [5, 30, 60])
-def test_a_stopped_sweep_keeps_its_whole_points(pair, asked):
-    calls, taken = iter(range(asked)), []
+def test_stopped_sweep_keeps_its_finished_points(pair, asked):
+    calls = iter(range(asked))
     plan = plan_experiment(DRAFT_LENGTH, pair, SHORT, PROMPTS)
-    plan = dataclasses.replace(plan, settings=_Watched(plan.settings, taken))
     points = list(measure_plan(pair, plan, lambda: next(calls, None) is None))
-    assert len(taken) == len(points) + 1 < MAX_K
+    assert len(points) + 1 < MAX_K
     assert [point.x for point in points] == list(range(1, len(points) + 1))
     assert all(point.runs == 2 and point.identical for point in points)
     assert points or asked < 60
 
 
-def test_closing_a_sweep_ends_it(pair):
-    running = measure_plan(pair, plan_experiment(DRAFT_LENGTH, pair, SHORT, PROMPTS))
-    assert next(running).x == 1
-    running.close()
-    assert list(running) == []
-
-
-def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
+def test_sweep_has_the_same_figures_as_the_bench(pair, tmp_path):
     bench = Bench(PROMPTS, Settings([DRAFT_MODEL], [1, 3, 8], [0.0], None, 10, 1, 0), tmp_path / "out.json")
     bench.run(pair)
     saved = json.loads((tmp_path / "out.json").read_text())
@@ -127,21 +95,10 @@ def test_a_sweep_agrees_with_the_bench(pair, tmp_path):
             assert point.s_cost == pytest.approx(item["s_cost"]["median"])
     row = next(row for row in saved["rows"] if row["k"] == 3)
     assert (points[3].c, points[3].v) == (row["c"], row["v"][3])
+    assert points[None].v is None
 
 
-def test_costs_are_the_calibration_s_own():
-    pair = tiny_pair()
-    planted = Calibration(step_s=0.01, c=0.25, v=tuple(1 + n / 8 for n in range(MAX_K + 1)), row_floor=1)
-    pair.costs.known |= {"": planted, DRAFT_MODEL: planted}
-    by_k = {
-        k: measure_setting(pair, Setting(None, "", configs_for(pair, PROMPTS, SHORT, {"k": k})))
-        for k in (3, AUTO)
-    }
-    assert (by_k[3].c, by_k[3].v) == (0.25, planted.v[3])
-    assert by_k[AUTO].v is None
-
-
-def test_one_run_that_differs_is_enough(pair, monkeypatch):
+def test_point_is_not_identical_if_one_run_differs(pair, monkeypatch):
     def differing(lanes, configs, stop):
         same = configs[0].prompt == PROMPTS[0].prompt
         runs = measure(lanes, configs) or []
@@ -152,7 +109,7 @@ def test_one_run_that_differs_is_enough(pair, monkeypatch):
     assert measure_setting(pair, first).identical is False
 
 
-def test_what_is_asked_for_holds_for_all_runs_and_what_is_varied_is_not_looked_at(pair):
+def test_requested_settings_hold_for_all_runs_except_the_varied_one(pair):
     request = {"k": 5, "temperature": 0.7, "rule": "shared-noise", "seed": 9, "max_new_tokens": 11}
     request |= {"drafter": "lookup+model"}
     for name in SWEEPS:
@@ -165,7 +122,7 @@ def test_what_is_asked_for_holds_for_all_runs_and_what_is_varied_is_not_looked_a
                 assert config.rule == (Rule.SHARED_NOISE if config.temperature else Rule.GREEDY)
 
 
-def test_temperatures_begin_greedily_and_keep_a_sampling_rule(pair):
+def test_temperature_sweep_is_greedy_at_zero_and_keeps_the_requested_rule_above(pair):
     def rules(rule: str | None) -> list[Rule]:
         plan = plan_experiment(TEMPERATURE, pair, {**SHORT, "rule": rule}, PROMPTS)
         return [setting.configs[0].rule for setting in plan.settings]
@@ -175,13 +132,13 @@ def test_temperatures_begin_greedily_and_keep_a_sampling_rule(pair):
     assert rules("shared-noise") == [Rule.GREEDY] + [Rule.SHARED_NOISE] * others
 
 
-def test_categories_keep_to_their_own_prompts(pair):
+def test_category_point_uses_only_prompts_of_its_category(pair):
     for setting in plan_experiment(CATEGORY, pair, SHORT, PROMPTS).settings:
         own = [prompt.prompt for prompt in PROMPTS if prompt.category == setting.label]
         assert [config.prompt for config in setting.configs] == own
 
 
-def test_only_drafters_that_the_pair_has_are_swept(pair):
+def test_drafter_sweep_includes_only_drafters_of_the_pair(pair):
     def drafters(of) -> list[str]:
         return [setting.label for setting in plan_experiment(DRAFTER, of, SHORT, PROMPTS).settings]
 
@@ -194,7 +151,7 @@ def test_only_drafters_that_the_pair_has_are_swept(pair):
     )
 
 
-def test_the_default_prompts_are_few_and_shipped_and_fit_the_tokeniser(pair, monkeypatch):
+def test_default_prompts_are_shipped_and_raw_without_a_chat_template(pair, monkeypatch):
     shipped = {prompt.prompt for prompt in shipped_prompts()}
     assert {c.prompt for c in plan_experiment(DRAFT_LENGTH, pair).settings[0].configs} < shipped
     assert [len(setting.configs) for setting in plan_experiment(CATEGORY, pair).settings] == [2] * 6
@@ -214,7 +171,7 @@ def test_the_default_prompts_are_few_and_shipped_and_fit_the_tokeniser(pair, mon
         (DRAFT_COST, {"drafter": "early-exit"}, "choose draft-model instead of early-exit"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_is(pair, name, request_, words):
+def test_bad_settings_are_refused_before_the_first_run(pair, name, request_, words):
     with pytest.raises(UserError, match=words):
         plan_experiment(name, pair, request_, PROMPTS)
 

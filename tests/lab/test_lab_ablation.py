@@ -1,16 +1,16 @@
-"""A ablated draft: worse or dearer as asked, and the text still the target's."""
+"""Ablations: a worse or slower draft as requested, with the target's text and distribution."""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from helpers.samples import FAILURE, PROMPT, acceptance, expected, p_value, sample, tables
+from helpers.samples import FAILURE, acceptance, expected, p_value, sample, tables
 from helpers.tiny import TableRuntime, baseline_rounds, config_for, emitted, nearby, tiny_llama, tiny_pair
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.speculate import speculate
 from specdemo.lab.ablated_lanes import NOISE_ROWS, AblatedRuntime, OneByOneRuntime, ablate, ablated_lanes
-from specdemo.lab.ablation import MAX_REPEATS, NONE, Ablation
+from specdemo.lab.conditions import NONE, Ablation
 from specdemo.lab.experiments import Setting, measure_setting
 from specdemo.models.reduced_draft import slice_of_target
 from specdemo.models.runtime import ModelRuntime
@@ -36,32 +36,32 @@ def models():
 
 
 def rounds_of(models, config, ablation: Ablation) -> list[Round]:
-    """A speculative run with the draft under an ablation."""
+    """Return a speculative run with the draft under an ablation."""
     target, draft = models
     drafter = DraftModelDrafter(AblatedRuntime(ModelRuntime(draft), ablation))
     return list(speculate(ModelRuntime(target), drafter, TEXT, config))
 
 
 def plain_rounds(models, config) -> list[Round]:
-    """The same without anything in between."""
+    """Return a speculative run with the plain draft."""
     target, draft = models
     return list(speculate(ModelRuntime(target), DraftModelDrafter(ModelRuntime(draft)), TEXT, config))
 
 
 def untimed(rounds: list[Round]) -> list[Round]:
-    """Rounds with nothing of the clock's in them."""
+    """Return the rounds without their times."""
     return [replace(r, draft_s=0.0, verify_s=0.0, other_s=0.0, prefill_s=0.0) for r in rounds]
 
 
 @pytest.mark.parametrize("rule", Rule)
-def test_no_handicap_is_the_plain_draft_bit_for_bit(models, rule):
+def test_no_ablation_is_the_plain_draft_bit_for_bit(models, rule):
     config = config_for(rule, max_new_tokens=40, k=4)
     assert untimed(rounds_of(models, config, NONE)) == untimed(plain_rounds(models, config))
     logits = torch.randn(2, 9, dtype=torch.bfloat16)
     assert ablate(logits, Ablation(repeats=5), range(2)) is logits
 
 
-def test_full_noise_is_as_good_as_an_unrelated_draft(models):
+def test_full_noise_has_the_acceptance_rate_of_an_unrelated_draft(models):
     config = config_for(Rule.REJECTION, max_new_tokens=100, k=3)
     plain, noisy = (acceptance(rounds_of(models, config, Ablation(noise=n))) for n in (0.0, 1.0))
     unrelated = acceptance(plain_rounds((models[0], tiny_llama(50, seed=99)), config))
@@ -78,7 +78,7 @@ def test_acceptance_falls_with_noise_and_with_another_temperature(models):
 
 @pytest.mark.parametrize("ablation", ABLATIONS)
 @pytest.mark.parametrize("rule", [Rule.GREEDY, Rule.SHARED_NOISE])
-def test_the_text_is_the_targets_under_every_handicap(models, ablation, rule):
+def test_text_is_the_targets_under_every_ablation(models, ablation, rule):
     config = config_for(rule, max_new_tokens=24, k=4)
     rounds = rounds_of(models, config, ablation)
     assert emitted(rounds) == emitted(baseline_rounds(models[0], TEXT, config))
@@ -86,33 +86,12 @@ def test_the_text_is_the_targets_under_every_handicap(models, ablation, rule):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ablation", [Ablation(noise=0.5, repeats=2), Ablation(temperature=3.0)])
-def test_a_handicap_leaves_the_distribution_alone(ablation):
+def test_output_has_the_targets_distribution_under_an_ablation(ablation):
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=4, temperature=0.9)
     drafter = DraftModelDrafter(AblatedRuntime(TableRuntime(tables()[1]), ablation))
     counts, rounds = sample(config, drafter)
     assert 0.2 < acceptance(rounds) < 0.95
     assert p_value(counts, expected(config)) > FAILURE
-
-
-@pytest.mark.parametrize("repeats", [1, 2, 5, MAX_REPEATS])
-def test_each_draft_pass_is_made_as_often_as_asked(repeats):
-    config = config_for(k=2, max_new_tokens=4)
-    target, draft = map(TableRuntime, tables())
-    runtime = AblatedRuntime(draft, Ablation(repeats=repeats))
-    rounds = list(speculate(target, DraftModelDrafter(runtime), PROMPT, config))
-    assert draft.passes == repeats * sum(round_.draft_steps for round_ in rounds) > 0
-    assert target.passes == len(rounds)
-
-
-def test_the_ablated_runtime_stands_where_its_model_stands(models):
-    inner = ModelRuntime(models[1])
-    runtime = AblatedRuntime(inner, Ablation(noise=0.5, repeats=3))
-    runtime.begin(256)
-    runtime.prefill(torch.tensor(TEXT))
-    first = runtime.forward(torch.tensor([4, 5]))
-    assert runtime.length == inner.length == 5
-    runtime.rollback(3)
-    assert torch.equal(runtime.forward(torch.tensor([4, 5])), first)
 
 
 def test_noise_is_blended_in_proportion():
@@ -123,7 +102,7 @@ def test_noise_is_blended_in_proportion():
     torch.testing.assert_close(blend, 0.75 * logits.float() + 0.25 * noise)
 
 
-def test_noise_differs_from_place_to_place_and_has_the_scores_own_spread():
+def test_noise_differs_by_position_and_has_the_spread_of_the_logits():
     logits = torch.randn(NOISE_ROWS + 1, 4000) * 5 + 3
     noise = ablate(logits, Ablation(noise=1.0), range(NOISE_ROWS + 1))
     assert noise.std(-1).tolist() == pytest.approx(logits.std(-1).tolist(), rel=0.1)
@@ -136,7 +115,7 @@ def test_noise_differs_from_place_to_place_and_has_the_scores_own_spread():
 
 @pytest.mark.parametrize("head", ["whole", "reduced"])
 @pytest.mark.parametrize("drafter", ["draft-model", "lookup+model"])
-def test_an_ablated_pair_writes_the_targets_text(head, drafter):
+def test_ablated_pair_writes_the_targets_text(head, drafter):
     pair = tiny_pair()
     if head == "reduced":
         id_map = torch.arange(0, 258, 2)
@@ -148,7 +127,7 @@ def test_an_ablated_pair_writes_the_targets_text(head, drafter):
     assert noisy.alpha < plain.alpha
 
 
-def test_a_target_that_checks_one_by_one_takes_a_pass_a_token_and_says_the_same(monkeypatch):
+def test_one_by_one_target_runs_a_pass_per_token_with_the_same_logits(monkeypatch):
     target, ids = tiny_llama(50, seed=1), torch.tensor([4, 5, 6, 7])
     passes, single = [], ModelRuntime.forward
 
@@ -167,7 +146,7 @@ def test_a_target_that_checks_one_by_one_takes_a_pass_a_token_and_says_the_same(
     assert passes == [4, 1, 1, 1, 1]
 
 
-def test_a_pair_that_checks_one_by_one_keeps_its_draft_and_its_text():
+def test_one_by_one_pair_keeps_its_draft_and_its_text():
     pair = tiny_pair()
     slow = ablated_lanes(pair, Ablation(one_by_one=True))
     config = parse_config({"prompt": "x", "max_new_tokens": 16, "k": 3})
@@ -179,7 +158,7 @@ def test_a_pair_that_checks_one_by_one_keeps_its_draft_and_its_text():
     assert not Ablation(one_by_one=True).of_draft and Ablation(repeats=2, one_by_one=True).of_draft
 
 
-def test_a_dear_draft_has_its_cost_measured_and_the_targets_left_alone(monkeypatch):
+def test_repeated_draft_is_measured_again_and_its_target_is_not(monkeypatch):
     pair = tiny_pair()
     config = parse_config({"prompt": "x", "max_new_tokens": 8})
     passes = []

@@ -1,4 +1,4 @@
-"""Theory for chosen numbers and for a finished run: the same figures as everywhere else, or one sentence."""
+"""Theory for chosen numbers and for a finished run."""
 
 from dataclasses import replace
 from typing import Any
@@ -17,11 +17,6 @@ CHOSEN = {"alpha": 0.6, "k": 4.0, "c": 0.1, "growth": 0.05}
 @pytest.fixture(scope="module")
 def run() -> Run:
     return recordings.load("email")
-
-
-def test_costs_grow_by_so_much_for_each_token():
-    assert linear_costs(0.25, 3) == (1.0, 1.25, 1.5, 1.75)
-    assert linear_costs(0.0, 2) == (1.0, 1.0, 1.0)
 
 
 def test_the_chosen_point_has_the_figures_of_the_theory():
@@ -62,19 +57,19 @@ def test_the_figure_marks_the_chosen_point_and_a_run():
     ],
     ids=str,
 )
-def test_numbers_out_of_bounds_get_one_sentence(wrong):
+def test_settings_out_of_bounds_get_one_sentence(wrong):
     with pytest.raises(UserError, match=r"^[^\n]+\.$"):
         parse_theory({**CHOSEN, **wrong})
 
 
-def test_a_run_is_placed_where_its_own_theory_says(run):
+def test_point_of_a_run_has_the_theory_of_its_totals(run):
     point = run_answer(run)["point"]
     assert (point["alpha"], point["speedup"]) == (run.totals["alpha_compared"], run.totals["speedup"])
     again = RoundShape(point["k"], point["k"] * point["c"], 1 + point["k"] * point["growth"])
     assert theoretical_speedup(point["alpha"], again) == pytest.approx(run.totals["s_theory"])
 
 
-def test_a_run_is_shown_what_it_would_have_been_worth(run):
+def test_oracle_of_a_run_has_its_cost_and_its_best_speedup(run):
     answer = run_answer(run)["oracle"]
     oracle = oracle_length(run.lanes[SPECULATIVE].rounds, run.calibration)
     assert (answer["s_cost"], answer["s_oracle"]) == (oracle.s_cost, oracle.s_oracle)

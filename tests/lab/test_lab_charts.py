@@ -1,4 +1,4 @@
-"""The lab's charts: what was measured is in them, in both themes alike, told apart without colour."""
+"""The lab's charts: their figures in both themes, distinguishable without colour."""
 
 import re
 from dataclasses import asdict, replace
@@ -9,7 +9,7 @@ import pytest
 
 from specdemo.charts.palette import THEMES
 from specdemo.lab.charts import contrast_chart, oracle_chart, sweep_chart, theory_figure, throughput_chart
-from specdemo.lab.points import BEST, HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
+from specdemo.lab.points import HELPS, HURTS, ContrastPoint, SweepPoint, ThroughputPoint
 from specdemo.records.theory import OracleLength, theory_surface
 
 V = (1.0, 1.0, 1.05, 1.1, 1.3, 1.35)
@@ -22,9 +22,7 @@ POINTS = [
 ]
 SPOTS = [(point.x, point.label) for point in POINTS] + [(None, "later")]
 SIDES = [
-    ContrastPoint(
-        name, BEST, f"when {name}", "Because.", side, replace(POINT, label=f"{name} {side}", runs=runs)
-    )
+    ContrastPoint(name, f"when {name}", side, replace(POINT, label=f"{name} {side}", runs=runs))
     for name, side, runs in [("a", HELPS, 2), ("a", HURTS, 2), ("b", HELPS, 2), ("b", HURTS, 0)]
 ]
 BATCHES = [ThroughputPoint(n, 3, 0.5, 0.01, 0.02, 1.0 + n / 10, 0.1, 2.0 / n, 1.0, 1.0) for n in (1, 2, 8)]
@@ -57,7 +55,7 @@ def test_themes_differ_in_colours_of_the_palette_only():
             assert used and used <= set(asdict(THEMES[theme]).values())
 
 
-def test_text_and_lines_are_seen_from_the_back_of_the_room(charts):
+def test_text_and_lines_are_large_enough_for_a_projector(charts):
     for figure in charts.values():
         assert figure["layout"]["font"]["size"] >= 15 and figure["layout"]["title"]["text"]
         assert all(size >= 15 for size in map(int, re.findall(r"'font': {[^}]*'size': (\d+)", str(figure))))
@@ -81,14 +79,14 @@ def test_the_theory_has_break_even_best_length_and_the_run(charts):
     assert even["line"]["dash"] == "dash" != best["line"].get("dash")
 
 
-def test_one_times_stands_at_the_paper_s_own_colour(charts):
+def test_break_even_has_the_background_colour(charts):
     surface = by_uid(charts["theory"])["theory-surface"]
     middle, colour = surface["colorscale"][1]
     assert middle * surface["zmax"] == pytest.approx(1.0)
     assert colour == charts["theory"]["layout"]["plot_bgcolor"]
 
 
-def test_a_theory_that_never_pays_can_be_drawn_and_a_run_left_out():
+def test_theory_that_never_pays_can_be_drawn_without_a_run():
     figure = theory_figure("light", theory_surface(4.0, V), (0.4, 3))
     assert by_uid(figure)["break-even"]["x"] == [] == by_uid(figure)["best"]["x"]
     assert by_uid(figure)["run"]["visible"] is False
@@ -119,7 +117,7 @@ def test_a_sweep_shows_speedup_quartiles_theory_and_acceptance(charts):
     assert line["y0"] == line["y1"] == 1
 
 
-def test_points_with_names_only_stand_side_by_side():
+def test_named_points_follow_one_another():
     named = [replace(POINT, x=None, label=label) for label in ("code", "lists")]
     figure = sweep_chart(named, "Kind of text", "", [(None, "code"), (None, "lists")])["dark"]
     traces = by_uid(figure)
@@ -128,7 +126,7 @@ def test_points_with_names_only_stand_side_by_side():
     assert figure["layout"]["xaxis"]["ticktext"] == ["code", "lists"]
 
 
-def test_charts_of_nothing_yet_can_be_drawn():
+def test_charts_without_points_can_be_drawn():
     for themed in (sweep_chart([], "Title", "axis", []), contrast_chart([]), throughput_chart([])):
         for figure in themed.values():
             go.Figure(data=figure["data"], layout=figure["layout"])
@@ -147,7 +145,7 @@ def test_contrasts_are_pairs_of_bars(charts):
     assert line["x0"] == line["x1"] == 1
 
 
-def test_throughput_shows_the_speedup_and_its_price_by_batch_size(charts):
+def test_throughput_shows_speedup_and_verification_cost_by_batch_size(charts):
     figure = charts["throughput"]
     traces = by_uid(figure)
     assert (traces["batch-speedup"]["x"], traces["batch-speedup"]["y"]) == ([1, 2, 8], [2.0, 1.0, 0.25])
@@ -158,6 +156,6 @@ def test_throughput_shows_the_speedup_and_its_price_by_batch_size(charts):
 
 def test_the_oracle_counts_rounds_by_their_best_length(charts):
     traces = by_uid(charts["oracle"])
-    assert traces["told"]["x"] == traces["whole"]["x"] == [0, 1, 2, 3]
-    assert (traces["told"]["y"], traces["whole"]["y"]) == ([2, 1, 0, 1], [0, 0, 0, 1])
-    assert traces["told"]["marker"]["pattern"]["shape"] != traces["whole"]["marker"]["pattern"]["shape"]
+    assert traces["exact"]["x"] == traces["whole"]["x"] == [0, 1, 2, 3]
+    assert (traces["exact"]["y"], traces["whole"]["y"]) == ([2, 1, 0, 1], [0, 0, 0, 1])
+    assert traces["exact"]["marker"]["pattern"]["shape"] != traces["whole"]["marker"]["pattern"]["shape"]

@@ -1,16 +1,15 @@
-"""Contrasts: all of them run, each side is what it says, and the computed one says that it is."""
+"""Contrasts: the settings of both sides, and their figures."""
 
 import dataclasses
 
 import pytest
 from helpers.tiny import tiny_pair
 
-from specdemo.lab.ablation import NONE
-from specdemo.lab.conditions import CONTRASTS, K
+from specdemo.lab.conditions import BEST, CONTRASTS, LESS, NONE, K
 from specdemo.lab.experiments import Plan, measure_plan, plan_experiment
-from specdemo.lab.points import BEST, HELPS, HURTS, LESS
 from specdemo.lab.points import CONTRASTS as ALL
-from specdemo.records.limits import MAX_K, UserError
+from specdemo.lab.points import HELPS, HURTS
+from specdemo.records.limits import MAX_K
 from specdemo.records.trace import Rule
 
 pytestmark = pytest.mark.usefixtures("one_thread", "few_measurements")
@@ -25,42 +24,44 @@ def pair():
     return tiny_pair()
 
 
-@pytest.fixture(scope="module")
-def points(pair):
-    return list(measure_plan(pair, plan_experiment(ALL, pair, SHORT)))
+def measured(pair, name):
+    """Return the points of a contrast, or of all of them."""
+    return list(measure_plan(pair, plan_experiment(name, pair, SHORT)))
 
 
 def sides(plan: Plan):
-    """Both settings of each contrast."""
+    """Return both settings of each contrast."""
     return zip(plan.settings[::2], plan.settings[1::2], strict=True)
 
 
 @pytest.mark.slow
-def test_every_contrast_has_both_sides_in_order(points):
+def test_every_contrast_has_both_sides_in_order(pair):
+    points = measured(pair, ALL)
     assert [(p.contrast, p.side) for p in points] == [
         (name, side) for name in NAMES for side in (HELPS, HURTS)
     ]
-    assert [point.group for point in points] == [BEST] * 8 + [LESS] * 8
+    assert [contrast.group for contrast in CONTRASTS] == [BEST] * 4 + [LESS] * 4
+    assert all(contrast.expected.endswith(".") for contrast in CONTRASTS)
     for point in points:
-        assert point.expected.endswith(".") and point.title and point.point.label
+        assert point.title and point.point.label
         assert point.point.speedup > 0
         assert point.point.runs == 2
 
 
 @pytest.mark.slow
-def test_checking_one_by_one_costs_a_pass_a_token_and_changes_no_token(points):
-    together, each = (p.point for p in points if p.contrast == "parallel-verification")
+def test_one_by_one_verification_costs_a_pass_per_token_and_changes_no_token(pair):
+    together, each = (p.point for p in measured(pair, "parallel-verification"))
     assert each.v == K + 1 > together.v
     assert each.s_theory < together.s_theory
     assert (each.alpha, each.tau, each.identical) == (together.alpha, together.tau, True)
 
 
-def test_wrong_words_are_never_accepted_and_change_nothing(points):
-    wrong = next(p.point for p in points if (p.contrast, p.side) == ("wrong-guesses", HURTS))
+def test_wrong_words_are_never_accepted_and_change_no_token(pair):
+    _, wrong = (p.point for p in measured(pair, "wrong-guesses"))
     assert (wrong.alpha, wrong.tau, wrong.c, wrong.identical) == (0.0, 1.0, 0.0, True)
 
 
-def test_sides_differ_in_what_the_contrast_is_about(pair):
+def test_sides_differ_only_in_the_condition(pair):
     for helps, hurts in sides(plan_experiment(ALL, pair, {**SHORT, "seed": 4, "k": 9, "temperature": 1.9})):
         contrast = helps.contrast
         assert helps.ablation == NONE
@@ -79,7 +80,7 @@ def test_sides_differ_in_what_the_contrast_is_about(pair):
     assert plans["predictable-text"].configs[0].temperature == 1.5
 
 
-def test_a_pair_without_a_draft_model_shows_what_it_can(pair):
+def test_pair_without_a_draft_model_omits_contrasts_of_the_draft(pair):
     alone = dataclasses.replace(pair, draft=None)
     plan = plan_experiment(ALL, alone, SHORT)
     assert [helps.contrast.name for helps, _ in sides(plan)] == [
@@ -87,17 +88,3 @@ def test_a_pair_without_a_draft_model_shows_what_it_can(pair):
     ]
     last = dataclasses.replace(plan, settings=plan.settings[-4:])
     assert [point.side for point in measure_plan(alone, last)] == [HELPS, HURTS] * 2
-
-
-def test_stopping_keeps_the_sides_that_were_measured(pair):
-    stopped = False
-    running = measure_plan(pair, plan_experiment(ALL, pair, SHORT), lambda: stopped)
-    kept = [next(running), next(running), next(running)]
-    stopped = True
-    assert list(running) == []
-    assert [point.side for point in kept] == [HELPS, HURTS, HELPS]
-
-
-def test_settings_out_of_bounds_are_refused(pair):
-    with pytest.raises(UserError, match="max_new_tokens must be from 1"):
-        plan_experiment(ALL, pair, {"max_new_tokens": 0})

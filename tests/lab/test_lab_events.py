@@ -1,4 +1,4 @@
-"""Requests to the lab are refused or carried out; whatever ends an experiment, what was measured is kept."""
+"""Requests to the lab, and the events of an experiment however it ends."""
 
 import json
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def events(pair: Any, stop: Any = lambda: False, **raw: Any) -> Iterator[dict[st
     return lab_events(pair, parse_lab({**SHORT, **raw}), stop)
 
 
-def test_a_sweep_is_announced_measured_point_by_point_and_saved(pair):
+def test_sweep_yields_its_plan_its_points_and_its_table(pair):
     start, *points, end = events(pair, experiment=DRAFT_COST, k=2)
     assert (start["type"], start["name"], start["expected"]) == ("experiment", DRAFT_COST, 8)
     assert start["about"]["max_new_tokens"] == 4 and len(start["about"]["prompts"]) == 1
@@ -60,7 +60,7 @@ def test_a_sweep_is_announced_measured_point_by_point_and_saved(pair):
     assert "All 8 points" in end["sentence"]
 
 
-def test_stopping_keeps_what_was_measured(pair):
+def test_stopped_experiment_keeps_its_points(pair):
     stopped = False
     running = events(pair, lambda: stopped, experiment=DRAFT_COST)
     kept = [next(running), next(running), next(running)][1:]
@@ -70,7 +70,7 @@ def test_stopping_keeps_what_was_measured(pair):
     assert json.loads(end["json"])["points"] == [event["point"] for event in kept]
 
 
-def test_a_fault_on_the_way_keeps_what_was_measured(pair, monkeypatch):
+def test_failed_experiment_keeps_its_points(pair, monkeypatch):
     def faulty(*_arguments: Any) -> Iterator[SweepPoint]:
         yield POINT
         raise UserError("Broken; mend it.")
@@ -85,7 +85,7 @@ def test_a_fault_on_the_way_keeps_what_was_measured(pair, monkeypatch):
 
 
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_one_condition_by_name_shows_both_sides_and_how_it_came_out(pair, name):
+def test_condition_yields_both_sides_and_their_outcome(pair, name):
     start, helps, hurts, end = events(pair, experiment=name)
     assert start["expected"] == 2 and helps["outcome"] is None and helps["chart"] is hurts["chart"] is None
     assert [(e["point"]["contrast"], e["point"]["side"]) for e in (helps, hurts)] == [
@@ -115,12 +115,12 @@ def test_batches_have_a_chart(pair):
     assert next(running)["chart"]["light"]["data"][0]["x"] == [1]
 
 
-def test_a_condition_that_the_pair_cannot_show_is_refused(pair):
+def test_condition_of_a_missing_draft_model_is_refused(pair):
     with pytest.raises(UserError, match="no draft model"):
         list(events(replace(pair, draft=None), experiment="cheap-draft"))
 
 
-def test_a_sweep_writes_the_shipped_prompts_or_the_visitor_s_own(pair):
+def test_sweep_uses_the_shipped_prompts_or_the_visitors_own(pair):
     own = next(events(pair, experiment=DRAFT_LENGTH, prompt="Once upon", mode="raw"))
     assert own["about"]["prompts"] == ["Once upon"]
     shipped = next(events(pair, experiment=DRAFT_LENGTH, prompts=2))
@@ -139,22 +139,22 @@ def test_a_sweep_writes_the_shipped_prompts_or_the_visitor_s_own(pair):
         (None, 1.0, "close"),
     ],
 )
-def test_the_outcome_compares_speedups_and_does_not_guess(helps, hurts, kind):
-    told = outcome(replace(POINT, speedup=helps), replace(POINT, speedup=hurts))
-    assert told.kind == kind and told.text.endswith(".")
+def test_outcome_compares_speedups_beyond_a_margin(helps, hurts, kind):
+    found = outcome(replace(POINT, speedup=helps), replace(POINT, speedup=hurts))
+    assert found.kind == kind and found.text.endswith(".")
 
 
-def test_the_outcome_says_by_how_much():
+def test_outcome_names_the_ratio():
     assert "2.0 times" in outcome(POINT, replace(POINT, speedup=0.75)).text
 
 
-def test_what_is_not_asked_takes_its_default():
+def test_missing_settings_take_their_defaults():
     request = parse_lab({"experiment": DRAFT_LENGTH, "k": None, "prompt": None, "mode": None, "seed": None})
     assert request.settings == {"max_new_tokens": NEW_TOKENS}
     assert (request.prompts, request.prompt, request.mode) == (PROMPTS, "", Mode.CHAT)
 
 
-def test_drafters_are_compared_at_lengths_of_their_own():
+def test_drafter_sweep_ignores_a_requested_k():
     assert "k" not in parse_lab({"experiment": DRAFTER, "k": 4}).settings
     assert parse_lab({"experiment": DRAFT_COST, "k": 4}).settings["k"] == 4
 
@@ -162,8 +162,8 @@ def test_drafters_are_compared_at_lengths_of_their_own():
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"experiment": "nonsense"}, "no such experiment; choose one of: draft-length"),
-        ({"experiment": ["draft-length"]}, "no such experiment"),
+        ({"experiment": "nonsense"}, "Unknown experiment 'nonsense'; choose one of: draft-length"),
+        ({"experiment": ["draft-length"]}, "Unknown experiment a list"),
         ({"max_new_tokens": MAX_LAB_TOKENS + 1}, f"from 1 to {MAX_LAB_TOKENS}"),
         ({"max_new_tokens": "many"}, "whole number"),
         ({"prompts": MAX_LAB_PROMPTS + 1}, f"from 1 to {MAX_LAB_PROMPTS}"),
@@ -180,7 +180,7 @@ def test_drafters_are_compared_at_lengths_of_their_own():
     ],
     ids=str,
 )
-def test_a_bad_request_gets_one_sentence_before_any_model_is_waited_for(wrong, words):
+def test_bad_request_gets_one_sentence_before_any_model_is_loaded(wrong, words):
     def never_loaded(_name: str, _progress: Any) -> Any:
         raise AssertionError
 

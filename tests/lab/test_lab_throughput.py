@@ -1,14 +1,13 @@
 """The costs of batched passes go into the theory as they are measured."""
 
 import pytest
-import torch
 from helpers.tiny import tiny_pair
 
 from specdemo.bench.prompts import shipped_prompts
 from specdemo.lab.experiments import Setting, configs_for, measure_plan, measure_setting, plan_experiment
 from specdemo.lab.lab_request import PROMPTS
 from specdemo.lab.points import THROUGHPUT
-from specdemo.lab.throughput import REPEATS, measure_batches, median_seconds
+from specdemo.lab.throughput import measure_batches
 from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import UserError
 from specdemo.records.theory import expected_tokens
@@ -16,31 +15,7 @@ from specdemo.records.theory import expected_tokens
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_costs_are_medians_after_a_first_pass_that_does_not_count(monkeypatch):
-    clock = iter(
-        [0.0, 100.0] + [float(value) for i in range(REPEATS) for value in (200 + i, 200 + i + (i + 1))]
-    )
-    monkeypatch.setattr("specdemo.lab.throughput.time.perf_counter", lambda: next(clock))
-    assert median_seconds([lambda: torch.zeros(1, 1, 1)]) == [3.0]
-
-
-def test_passes_take_turns():
-    made = []
-
-    def note(index):
-        def run():
-            made.append(index)
-            return torch.zeros(1, 1, 1)
-
-        return run
-
-    median_seconds([note(0), note(1), note(2)])
-    turns = [made[i : i + 3] for i in range(0, len(made), 3)]
-    assert len(turns) == REPEATS + 1 and all(sorted(turn) == [0, 1, 2] for turn in turns)
-    assert len({tuple(turn) for turn in turns}) > 1
-
-
-def test_each_batch_size_yields_a_point_that_adds_up():
+def test_point_of_a_batch_follows_from_its_pass_costs():
     points = list(measure_batches(tiny_pair(), 4, 0.6, rows=(1, 2, 5)))
     assert [point.rows for point in points] == [1, 2, 5]
     for point in points:
@@ -51,14 +26,14 @@ def test_each_batch_size_yields_a_point_that_adds_up():
         assert point.tokens_per_s == pytest.approx(point.s_theory * point.baseline_tokens_per_s)
 
 
-def test_the_acceptance_rate_is_that_of_the_draft_model_on_shipped_prompts():
+def test_acceptance_rate_is_the_draft_models_on_shipped_prompts():
     pair = tiny_pair()
     plan = plan_experiment(THROUGHPUT, pair, {"k": 2})
     own = Setting(None, "", configs_for(pair, shipped_prompts(PROMPTS), {"k": 2, "drafter": DRAFT_MODEL}))
     assert next(measure_plan(pair, plan)).alpha == measure_setting(pair, own).alpha
 
 
-def test_stopping_ends_it_between_batches():
+def test_stop_ends_the_experiment_between_batches():
     pair = tiny_pair()
     stopped = False
     running = measure_batches(pair, 3, 0.5, (1, 2), lambda: stopped)

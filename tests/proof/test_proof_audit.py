@@ -1,4 +1,4 @@
-"""The audit compares every token, finds a planted divergence, and says how close a call it was."""
+"""The audit compares every token, and finds a planted divergence with its probability gap."""
 
 import itertools
 from dataclasses import replace
@@ -32,7 +32,7 @@ def pair():
 
 
 @pytest.mark.parametrize("config", [GREEDY, SHARED], ids=["greedy", "shared-noise"])
-def test_equal_texts_are_equal_and_every_token_counts(pair, config):
+def test_identical_texts_are_compared_to_the_last_token(pair, config):
     rows = list(audit(pair, PROMPTS, config))
     assert [(row.id, row.category, row.mode, row.prompt) for row in rows] == [
         (prompt.id, prompt.category, prompt.mode, prompt.prompt) for prompt in PROMPTS
@@ -45,7 +45,7 @@ def test_equal_texts_are_equal_and_every_token_counts(pair, config):
 
 
 def tokens_alone(pair, prompt, config):
-    """How many tokens the target alone writes."""
+    """Return the number of tokens that the target alone writes."""
     config = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
     return len(emitted(list(Lanes(pair).baseline(config, pair.prompt_ids(config)))))
 
@@ -55,7 +55,7 @@ PLANTED = 5
 
 @pytest.fixture
 def planted(pair, monkeypatch):
-    """Where there are drafts, one output token of the second prompt is the target's second choice."""
+    """Replace one output token of the second prompt by the target's second choice, only with drafts."""
     place = len(pair.prompt_ids(replace(GREEDY, prompt="def f", mode=Mode.CHAT))) + PLANTED
     real = specdemo.engine.rules.GreedyRule.verify
 
@@ -69,7 +69,7 @@ def planted(pair, monkeypatch):
     return place
 
 
-def test_a_planted_divergence_is_found_with_its_gap(pair, planted):
+def test_planted_divergence_is_found_with_its_gap(pair, planted):
     rows = list(audit(pair, PROMPTS[1:2], GREEDY))
     config = replace(GREEDY, prompt="def f", mode=Mode.CHAT)
     text = pair.prompt_ids(config)
@@ -87,29 +87,21 @@ def test_a_planted_divergence_is_found_with_its_gap(pair, planted):
     )
 
 
-def test_rejection_is_refused_for_its_lanes_may_differ(pair):
+def test_rejection_rule_is_refused(pair):
     with pytest.raises(UserError, match="greedy or shared-noise"):
         next(audit(pair, PROMPTS, replace(GREEDY, rule=Rule.REJECTION, temperature=1.0)))
 
 
-def test_a_request_to_stop_is_heard_within_a_round_and_leaves_no_half_row(pair):
+def test_stop_ends_the_audit_within_a_round_and_drops_the_unfinished_row(pair):
     asked, again = itertools.count(), itertools.count()
     list(audit(pair, PROMPTS[:1], GREEDY, lambda: next(asked) < 0))
     first = next(asked)
     rows = list(audit(pair, PROMPTS, GREEDY, lambda: next(again) > first))
     assert [row.id for row in rows] == ["one"]
-    assert next(again) <= first + 3, "nobody decodes on"
+    assert next(again) <= first + 3, "decoding ends within a round"
 
 
-def test_closing_it_leaves_the_other_prompts_alone(pair):
-    given = iter(PROMPTS)
-    rows = audit(pair, given, GREEDY)
-    assert next(rows).id == "one"
-    rows.close()
-    assert [prompt.id for prompt in given] == ["two", "three"]
-
-
-def test_the_settings_fit_the_temperature():
+def test_rule_follows_the_temperature():
     assert audit_config(0.0).rule is Rule.GREEDY
     sampled = audit_config(0.8)
     assert sampled.rule is Rule.SHARED_NOISE and sampled.temperature == 0.8

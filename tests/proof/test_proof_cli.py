@@ -17,7 +17,7 @@ def pair(monkeypatch):
     return loaded
 
 
-def test_an_audit_prints_a_line_per_text_for_both_rules_that_compare_tokens(capsys):
+def test_audit_prints_a_line_per_text_for_both_rules(capsys):
     assert main(["prove", "--audit", "2"]) == 0
     out = capsys.readouterr().out
     assert out.count(" 48 tokens  identical") == 4
@@ -42,15 +42,6 @@ def test_a_control_alone_runs_the_distribution_test_and_gives_status_1(capsys, m
     assert "Not the target's distribution" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--control", "rejection"], "Unknown control 'rejection'"),
-        (["--control", "no-residual", "--audit", "2"], "add --distribution N"),
-        (["--audit", "0"], "at least 1 prompt"),
-        (["--distribution", "0"], "from 1 to 10,000"),
-    ],
-)
-def test_what_the_user_can_put_right_gets_one_sentence_and_status_2(arguments, words, capsys):
-    assert main(["prove", *arguments]) == 2
-    assert words in capsys.readouterr().err.splitlines()[-1]
+def test_a_control_without_the_distribution_test_is_refused(capsys):
+    assert main(["prove", "--control", "no-residual", "--audit", "2"]) == 2
+    assert "add --distribution N" in capsys.readouterr().err.splitlines()[-1]

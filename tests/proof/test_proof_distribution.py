@@ -1,4 +1,4 @@
-"""The distribution test tells the true rules from wrong ones, says what it saw, and stops when asked."""
+"""The distribution test: true rules pass, wrong rules fail, and the figures, the progress and Stop."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ from specdemo.proof.distribution import (
     distribution_sentence,
     distribution_test,
 )
-from specdemo.proof.proof_request import EXAMPLE, MAX_DRAWS, Control, control_named
+from specdemo.proof.proof_request import EXAMPLE, MAX_DRAWS, Control
 from specdemo.proof.statistics import total_variation
 from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
 from specdemo.records.limits import MAX_SEED, UserError, parse_config
@@ -51,7 +51,7 @@ def table(seed: int, spread: float) -> Table:
 
 
 UNSURE, SURE = table(1, 0.3), table(2, 3.5)
-"""A target that could write either token, and a draft that nearly always writes the one it likes."""
+"""A target that writes either token, and a draft that nearly always writes its favorite."""
 
 
 def lanes_for(
@@ -68,19 +68,19 @@ def result(lanes: MemoisedLanes, draws: int = DRAWS) -> DistributionResult:
 
 @REPEATS
 @pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
-def test_a_true_rule_passes_every_time(rule, repeats):
+def test_true_rule_passes_every_time(rule, repeats):
     results = [
         result(lanes_for(replace(SAMPLED, rule=rule, seed=10_000 * repeat))) for repeat in range(repeats)
     ]
     assert not any(found.rejected for found in results), [found.p_value for found in results]
     assert all(found.alpha_in_range and found.caveat == "" for found in results)
-    assert len({found.p_value for found in results}) == repeats, "every repetition draws anew"
+    assert len({found.p_value for found in results}) == repeats, "every repetition has new draws"
     assert sum(found.total_variation > found.noise_high for found in results) <= repeats // 10
 
 
 @REPEATS
 @pytest.mark.parametrize("control", Control)
-def test_a_wrong_rule_is_noticed_every_time(control, repeats):
+def test_wrong_rule_is_rejected_every_time(control, repeats):
     results = [
         result(lanes_for(replace(SAMPLED, seed=10_000 * repeat), control)) for repeat in range(repeats)
     ]
@@ -97,29 +97,29 @@ def test_a_wrong_rule_is_noticed_every_time(control, repeats):
         (table(1, 3.5), table(1, -3.5), ": 6% of the compared draft tokens"),
     ],
 )
-def test_an_acceptance_rate_that_hides_mistakes_is_said(target, draft, words):
+def test_caveat_names_an_acceptance_rate_that_hides_mistakes(target, draft, words):
     found = result(lanes_for(target=target, draft=draft))
     assert not found.rejected and not found.alpha_in_range
     assert words in found.caveat and found.caveat in distribution_sentence(found)
 
 
-def test_where_nothing_was_compared_that_is_said():
+def test_sentence_says_that_no_token_was_compared():
     found = result(lanes_for(replace(SAMPLED, max_new_tokens=1)), 20)
     assert found.alpha is None and not found.alpha_in_range
     assert "no draft token was compared" in distribution_sentence(found)
 
 
-def test_where_no_continuation_is_frequent_that_is_said():
+def test_sentence_asks_for_more_draws_if_no_continuation_is_frequent():
     found = result(lanes_for(), 4)
     assert found.degrees == 0 and found.alpha_in_range and not found.rejected
     assert "draw more" in distribution_sentence(found)
 
 
-def test_a_probability_too_small_to_write_is_bounded():
+def test_tiny_p_value_is_shown_as_a_bound():
     assert "p < 1e-99." in distribution_sentence(replace(result(lanes_for(), 20), p_value=0.0))
 
 
-def test_every_draw_is_in_the_histogram_and_the_record_is_plain_data():
+def test_every_draw_is_counted_and_the_result_is_plain_data():
     found = result(lanes_for(), 150)
     rows = found.continuations
     assert sum(row.speculative for row in rows) == sum(row.baseline for row in rows) == 150
@@ -135,7 +135,7 @@ def test_every_draw_is_in_the_histogram_and_the_record_is_plain_data():
     assert saved["continuations"][0]["ids"] == list(rows[0].ids)
 
 
-def test_a_prefix_is_computed_once_by_each_model():
+def test_each_model_computes_a_prefix_once():
     found = result(lanes_for(), 150)
     prefixes = sum(2**size for size in range(LENGTH))
     assert found.passes <= 2 * prefixes
@@ -144,7 +144,7 @@ def test_a_prefix_is_computed_once_by_each_model():
 
 
 class Recording(MemoisedLanes):
-    """Keeps the seeds it was asked for."""
+    """Lanes that record the seeds of their draws."""
 
     seeds: tuple[list[int], list[int]]
 
@@ -163,7 +163,7 @@ class Recording(MemoisedLanes):
         return super().baseline(seed)
 
 
-def test_no_seed_serves_two_draws():
+def test_every_draw_has_its_own_seed():
     lanes = Recording.of(replace(SAMPLED, seed=MAX_SEED - 10))
     result(lanes, 20)
     seeds = [*lanes.seeds[0], *lanes.seeds[1]]
@@ -171,7 +171,7 @@ def test_no_seed_serves_two_draws():
     assert seeds[0] == MAX_SEED - 10 and all(0 <= seed <= MAX_SEED for seed in seeds)
 
 
-def test_progress_comes_with_the_samples_so_far(monkeypatch):
+def test_progress_has_the_samples_so_far(monkeypatch):
     monkeypatch.setattr(distribution, "PROGRESS_S", 0.0)
     *states, last = compare_draws(Recording.of(), 12)
     assert [state.drawn for state in states] == list(range(1, 13))
@@ -182,7 +182,7 @@ def test_progress_comes_with_the_samples_so_far(monkeypatch):
     assert seconds == sorted(seconds) and seconds[0] > 0 and seconds[-1] <= last.seconds
 
 
-def test_the_clock_stands_still_while_nobody_asks(monkeypatch):
+def test_clock_stops_between_events(monkeypatch):
     clock = itertools.count()
     monkeypatch.setattr(distribution, "PROGRESS_S", 0.0)
     lanes = Recording.of()
@@ -194,18 +194,7 @@ def test_the_clock_stands_still_while_nobody_asks(monkeypatch):
     assert next(states).seconds - first.seconds < 1000
 
 
-def test_closing_it_ends_the_drawing_at_once(monkeypatch):
-    monkeypatch.setattr(distribution, "PROGRESS_S", 0.0)
-    lanes = Recording.of()
-    states = compare_draws(lanes, 1000)
-    for _ in range(3):
-        next(states)
-    states.close()
-    assert len(lanes.seeds[0]) == len(lanes.seeds[1]) == 3
-    assert next(states, None) is None
-
-
-def test_a_request_to_stop_is_heard_before_every_draw_and_keeps_what_there_is():
+def test_stop_is_checked_before_every_draw_and_keeps_the_samples():
     lanes = Recording.of()
     *_, found = compare_draws(lanes, 1000, lambda: len(lanes.seeds[0]) == 60)
     assert isinstance(found, DistributionResult)
@@ -225,7 +214,7 @@ def short(**changes: object) -> RunConfig:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
-def test_a_draw_is_the_run_of_that_seed(pair, rule):
+def test_draw_equals_the_run_of_its_seed(pair, rule):
     config = short(rule=rule, max_new_tokens=4)
     prompt_ids = pair.prompt_ids(config)
     states = distribution_test(pair, config, 25)
@@ -242,7 +231,7 @@ def test_a_draw_is_the_run_of_that_seed(pair, rule):
     assert {row.ids: [row.speculative, row.baseline] for row in found.continuations} == wanted
 
 
-def test_a_continuation_ends_where_the_text_ends(pair, monkeypatch):
+def test_continuation_ends_at_the_end_of_the_text(pair, monkeypatch):
     *_, free = distribution_test(pair, short(), 40)
     common = free.continuations[0].ids[0]
     monkeypatch.setattr(type(pair), "eos_ids", frozenset({common}))
@@ -262,14 +251,14 @@ def test_a_continuation_ends_where_the_text_ends(pair, monkeypatch):
         ({"max_new_tokens": 12}, "set top-k to 8"),
     ],
 )
-def test_what_does_not_suit_is_refused_in_one_sentence(pair, changes, words):
+def test_unsuitable_settings_are_refused_in_one_sentence(pair, changes, words):
     with pytest.raises(UserError, match=words):
         next(distribution_test(pair, short(**changes)))
 
 
-def test_numbers_of_draws_controls_and_pairs_that_do_not_suit_are_refused(pair):
+def test_unsuitable_draws_controls_and_pairs_are_refused(pair):
     for draws in (0, MAX_DRAWS + 1):
-        with pytest.raises(UserError, match="from 1 to 10,000"):
+        with pytest.raises(UserError, match="draws must be from 1 to 10000"):
             next(distribution_test(pair, short(), draws))
     with pytest.raises(UserError, match="choose the rejection rule"):
         next(distribution_test(pair, short(rule="shared-noise"), 9, Control.NO_RESIDUAL))
@@ -277,11 +266,7 @@ def test_numbers_of_draws_controls_and_pairs_that_do_not_suit_are_refused(pair):
         next(distribution_test(replace(pair, draft=None), short(), 9))
 
 
-def test_the_wrong_rules_are_found_by_name_and_by_no_request():
-    assert control_named(None) is None
-    assert [control_named(str(control)) for control in Control] == list(Control)
-    with pytest.raises(UserError, match="accept-everything, no-residual"):
-        control_named("rejection")
+def test_no_request_can_choose_a_wrong_rule():
     for rule in Rule:
         made = rule_for(config_for(rule), torch.device("cpu"))
         assert not isinstance(made, WrongAcceptEverything | WrongNoResidual)

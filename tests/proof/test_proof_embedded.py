@@ -1,4 +1,4 @@
-"""The proof on the real embedded pair: the true rule passes, a wrong one is noticed."""
+"""The distribution test on the embedded pair."""
 
 import pytest
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("control", [None, Control.ACCEPT_EVERYTHING])
-def test_the_example_tells_right_from_wrong(embedded_pair, control):
+def test_example_passes_the_true_rule_and_rejects_a_wrong_one(embedded_pair, control):
     *_, found = distribution_test(embedded_pair, parse_config(EXAMPLE), DRAWS, control)
     assert found.rejected is (control is not None), found.p_value
     assert found.alpha_in_range is (control is None), found.alpha

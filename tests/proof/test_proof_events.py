@@ -1,4 +1,4 @@
-"""A proof as events: what was asked is checked, what was found is told, and Stop keeps what there is."""
+"""Requests for a proof, and its events, also when it is stopped."""
 
 import json
 from typing import Any
@@ -25,11 +25,11 @@ def pair():
 
 
 def events_of(pair: Any, stop: Any = lambda: False, **raw: Any) -> list[Event]:
-    """As they arrive on the page."""
+    """Return the events as the page gets them."""
     return [json.loads(dump(event)) for event in proof_events(pair, parse_proof(raw), stop)]
 
 
-def test_an_audit_tells_each_text_and_sums_up(pair):
+def test_audit_yields_each_text_and_a_summary(pair):
     start, first, second, end = events_of(pair, proof="greedy", prompts=2)
     assert start["proof"] == "greedy" and start["prompts"] == 2 and start["temperature"] == 0
     assert first["row"]["identical"] is True and first["row"]["tokens"] == start["max_new_tokens"]
@@ -38,20 +38,19 @@ def test_an_audit_tells_each_text_and_sums_up(pair):
     assert (end["verdict"], end["words"]) == ("same", "Identical, token for token.")
 
 
-def test_sampled_texts_are_audited_at_their_temperature(pair):
+def test_sampled_audit_uses_its_temperature(pair):
     start, *_, end = events_of(pair, proof="shared-noise", prompts=1, temperature=1.3)
     assert start["temperature"] == 1.3 and end["verdict"] == "same"
-    assert parse_proof({"proof": "shared-noise"}).config.rule is Rule.SHARED_NOISE
 
 
-def test_a_text_that_departs_is_a_verdict(pair, monkeypatch):
+def test_differing_text_gives_the_verdict_different(pair, monkeypatch):
     lane = Lanes.baseline
     monkeypatch.setattr(Lanes, "baseline", lambda self, c, ids, stop: lane(self, c, [*ids, 1], stop))
     *_, end = events_of(pair, proof="greedy", prompts=1)
     assert (end["verdict"], end["words"]) == ("different", "Not identical.")
 
 
-def test_a_stopped_audit_keeps_its_rows(pair):
+def test_stopped_audit_keeps_its_rows(pair):
     asked = iter(range(10_000))
     events = events_of(pair, lambda: next(asked) > 200, proof="greedy", prompts=5)
     rows = [event for event in events if event["type"] == "row"]
@@ -60,7 +59,7 @@ def test_a_stopped_audit_keeps_its_rows(pair):
 
 
 @pytest.mark.parametrize("rule", SampledBy)
-def test_the_samples_grow_and_end_in_a_verdict(pair, rule, monkeypatch):
+def test_samples_grow_and_end_in_a_verdict(pair, rule, monkeypatch):
     monkeypatch.setattr(distribution, "PROGRESS_S", 0.0)
     events = events_of(pair, draws=40, rule=str(rule), prompt="ab")
     start, *samples, last, end = events
@@ -84,23 +83,24 @@ def test_the_samples_grow_and_end_in_a_verdict(pair, rule, monkeypatch):
         ("accept-everything", True, "caught"),
     ],
 )
-def test_the_verdict_is_of_the_rule_that_drew(pair, monkeypatch, rule, rejected, verdict):
+def test_verdict_depends_on_the_sampling_rule(pair, monkeypatch, rule, rejected, verdict):
     monkeypatch.setattr(distribution, "SIGNIFICANCE", 2.0 if rejected else -1.0)
     assert events_of(pair, draws=30, rule=rule)[-1]["verdict"] == verdict
 
 
-def test_a_stopped_test_judges_what_was_drawn(pair):
+def test_stopped_test_judges_the_samples_so_far(pair):
     asked = iter(range(10_000))
     *_, end = events_of(pair, lambda: next(asked) >= 50, draws=500)
     assert end["drawn"] == 50 and end["draws"] == 500 and end["verdict"] == "same"
     assert events_of(pair, lambda: True, draws=500)[-1]["sentence"] == STOPPED
 
 
-def test_what_is_left_out_takes_the_defaults():
+def test_missing_settings_take_their_defaults():
     request = parse_proof({})
     assert request.proof is Proof.DISTRIBUTION and request.draws == DRAWS and request.rule.control is None
     assert request.config.prompt == EXAMPLE["prompt"] and request.config.rule is Rule.REJECTION
     assert parse_proof({"proof": "greedy"}).prompts == PROMPTS
+    assert parse_proof({"proof": "shared-noise"}).config.rule is Rule.SHARED_NOISE
     assert [rule.control for rule in SampledBy] == [None, *Control]
 
 
@@ -119,7 +119,7 @@ def test_what_is_left_out_takes_the_defaults():
     ],
     ids=str,
 )
-def test_what_cannot_be_done_is_refused_in_one_sentence(raw, words):
+def test_bad_settings_are_refused_in_one_sentence(raw, words):
     with pytest.raises(UserError, match=words):
         parse_proof(raw)
 

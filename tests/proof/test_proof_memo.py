@@ -1,11 +1,11 @@
-"""A memoised model gives the model's own bits and computes each of them once."""
+"""A memoised model returns the model's own bits and computes each row once."""
 
 import random
 import threading
 
 import pytest
 import torch
-from helpers.tiny import at_least, padding, tiny_llama
+from helpers.tiny import padding, tiny_llama
 
 from specdemo.models.runtime import ModelRuntime
 from specdemo.proof.memo import MemoRuntime, threads
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Counting(ModelRuntime):
-    """Keeps what it was given."""
+    """A runtime that records its passes."""
 
     def __init__(self, model, **options):
         super().__init__(model, **options)
@@ -55,7 +55,7 @@ def passes(memo: MemoRuntime, *chunks: list[int]) -> list[torch.Tensor]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_every_row_is_the_models_own_bit_for_bit(dtype):
+def test_every_row_equals_the_models_bit_for_bit(dtype):
     model = tiny_llama(VOCAB, 2, dtype)
     rows = padding(model)
     same = torch.equal if rows else torch.allclose
@@ -77,7 +77,7 @@ def test_every_row_is_the_models_own_bit_for_bit(dtype):
     assert memo.passes < memo.asked / 2
 
 
-def test_a_text_is_computed_once_in_one_pass(inner, memo):
+def test_text_is_computed_once_in_one_pass(inner, memo):
     first = passes(memo, [1, 0, 2])[0]
     start(memo)
     again = torch.cat(passes(memo, [1], [0, 2]))
@@ -86,7 +86,7 @@ def test_a_text_is_computed_once_in_one_pass(inner, memo):
     assert (memo.asked, memo.passes) == (3, 1)
 
 
-def test_a_branch_costs_one_pass_from_where_it_departs(inner, memo):
+def test_branch_costs_one_pass_from_its_first_new_token(inner, memo):
     passes(memo, [1, 0, 2])
     memo.rollback(len(PROMPT) + 1)
     passes(memo, [3])
@@ -96,7 +96,7 @@ def test_a_branch_costs_one_pass_from_where_it_departs(inner, memo):
     assert inner.forwards == [[1, 0, 2], [3], [2, 4]]
 
 
-def test_a_known_beginning_is_skipped_and_a_gap_is_filled_in_the_same_pass(inner, memo):
+def test_pass_skips_known_rows_and_fills_a_gap_in_the_cache(inner, memo):
     passes(memo, [1, 0])
     memo.rollback(len(PROMPT) - 1)
     passes(memo, [2])
@@ -106,7 +106,7 @@ def test_a_known_beginning_is_skipped_and_a_gap_is_filled_in_the_same_pass(inner
     assert rows.shape == (4, VOCAB) and memo.length == len(PROMPT) + 3
 
 
-def test_another_capacity_and_another_prompt_are_not_mixed_up(inner, memo):
+def test_rows_are_separate_for_each_capacity_and_prompt(inner, memo):
     passes(memo, [1])
     passes(start(memo, capacity=512), [1])
     assert inner.forwards == [[1], [1]] and inner.capacity == 512
@@ -117,14 +117,7 @@ def test_another_capacity_and_another_prompt_are_not_mixed_up(inner, memo):
     assert torch.equal(other, plain.forward(torch.tensor([1])))
 
 
-def test_the_rows_survive_what_the_caller_does_with_them(memo):
-    row = passes(memo, [1])[0]
-    kept = row.clone()
-    row.zero_()
-    assert torch.equal(passes(start(memo), [1])[0], kept)
-
-
-def test_it_stands_where_the_text_ends_and_goes_back_no_further_than_it(memo):
+def test_rollback_beyond_the_text_raises(memo):
     passes(memo, [1, 2])
     assert memo.length == len(PROMPT) + 1
     for length in (-1, memo.length + 1):
@@ -132,14 +125,7 @@ def test_it_stands_where_the_text_ends_and_goes_back_no_further_than_it(memo):
             memo.rollback(length)
 
 
-def test_it_says_of_itself_what_the_model_says():
-    runtime = ModelRuntime(tiny_llama(VOCAB, 2, context=64), rows=at_least(3), id_map=torch.arange(VOCAB))
-    memo = MemoRuntime(runtime)
-    assert memo.max_context == runtime.max_context == 62
-    assert memo.id_map is runtime.id_map and memo.device == runtime.device
-
-
-def test_few_threads_in_one_place_are_as_many_as_before_in_another():
+def test_thread_limit_applies_only_to_its_own_thread():
     numbers = {}
 
     def elsewhere():

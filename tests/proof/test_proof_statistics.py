@@ -18,13 +18,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def sample(shares: torch.Tensor, size: int, generator: torch.Generator) -> list[int]:
-    """Counts of ``size`` draws."""
+    """Return the counts of ``size`` draws."""
     drawn = torch.multinomial(shares, size, replacement=True, generator=generator)
     return torch.bincount(drawn, minlength=len(shares)).tolist()
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_p_value_is_scipys_on_tables_of_all_kinds(seed):
+def test_p_value_equals_scipys(seed):
     generator = torch.Generator().manual_seed(seed)
     cells = 2 + 7 * seed
     left = torch.randint(20, 400, (cells,), generator=generator)
@@ -37,7 +37,7 @@ def test_the_p_value_is_scipys_on_tables_of_all_kinds(seed):
 
 
 @pytest.mark.parametrize("shift", [20, 60, 120, 200])
-def test_the_p_value_is_scipys_far_out_in_the_tail(shift):
+def test_p_value_equals_scipys_in_the_tail(shift):
     left, right = [400 + shift, 400 - shift, 200], [400 - shift, 400 + shift, 900]
     wanted = chi2_contingency([left, right], correction=False).pvalue
     assert chi_square(left, right).p_value == pytest.approx(wanted, rel=1e-6, abs=1e-300)
@@ -47,7 +47,7 @@ counts = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1,
 
 
 @given(counts.filter(lambda cells: all(sum(side) for side in zip(*cells, strict=True))))
-def test_merging_keeps_every_draw_and_leaves_no_rare_cell_beside_another(cells):
+def test_merging_keeps_every_draw_and_leaves_no_rare_cells(cells):
     left, right = zip(*cells, strict=True)
     merged = merged_cells(left, right)
     assert [sum(side) for side in zip(*merged, strict=True)] == [sum(left), sum(right)]
@@ -63,7 +63,7 @@ def test_one_cell_leaves_nothing_to_compare():
     assert chi_square([3, 1, 2], [1, 2, 2]).degrees == 0
 
 
-def test_p_values_of_one_distribution_are_spread_evenly():
+def test_p_values_of_one_distribution_are_uniform():
     generator = torch.Generator().manual_seed(5)
     shares = torch.rand(60, generator=generator) ** 4
     values = [
@@ -96,8 +96,3 @@ def test_samples_of_one_distribution_exceed_the_noise_about_once_in_a_hundred(tr
         over += distances[-1] > noise.high
     assert least <= over <= most, over
     assert sum(distances) == pytest.approx(sum(means), rel=near)
-
-
-def test_samples_of_two_distributions_exceed_the_noise():
-    noise = permutation_noise([60, 40, 20], [20, 40, 60], 200, seed=0)
-    assert 0 < noise.mean < noise.high < total_variation([60, 40, 20], [20, 40, 60])

@@ -1,4 +1,4 @@
-"""The quiz: figures decide, every option can be what they support, and near an edge none is."""
+"""The quiz: figures choose the option they support, and none near an edge."""
 
 import dataclasses
 import math
@@ -21,7 +21,7 @@ ALL_RIGHT = {"alpha_compared": 1.0, "baseline_passes": 5}
 
 
 def outcome(same: bool = True, **figures: float) -> Outcome:
-    """An outcome with these totals, whose lanes wrote the same as the target alone or not."""
+    """Return an outcome with these totals; ``same`` means that every lane wrote the target's tokens."""
     written = [5, 6, 7] if same else [5, 6, 8]
     ids = {BASELINE: [5, 6, 7], SPECULATIVE: written, DRAFT: written}
     return Outcome(dataclasses.replace(EMPTY, **figures), ids, figures.get("speedup"))
@@ -46,7 +46,7 @@ PLANTED = {
     "chance": [(outcome(a), outcome(b)) for a, b in ((0, 0), (1, 1), (0, 1), (1, 0))],
     "copies": [(outcome(tau=2.0), outcome(tau=tau)) for tau in (1.2, 2.5, 2.0)],
 }
-"""For each option of a question figures that support it."""
+"""For each option of a question, figures that support it."""
 OPEN = {
     "five": [outcome(passes=2, alpha_compared=0.75), outcome(passes=3, **ALL_RIGHT)],
     "noise": [speed(0.95), speed(1.05), outcome()],
@@ -57,7 +57,7 @@ OPEN = {
     "chance": [],
     "copies": [outcome(tau=1.8), outcome(tau=2.2)],
 }
-"""Second sides that leave a question open beside the first of ``PLANTED``."""
+"""Second sides that leave a question open, given the first side of ``PLANTED``."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def pair():
     return tiny_pair()
 
 
-def test_there_are_eight_with_names_and_words_of_their_own():
+def test_eight_questions_have_distinct_names_and_complete_texts():
     assert len(BY_NAME) == len(QUESTIONS) == 8
     assert BY_NAME.keys() == PLANTED.keys() == OPEN.keys()
     for question in QUESTIONS:
@@ -78,7 +78,7 @@ def test_there_are_eight_with_names_and_words_of_their_own():
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_every_option_can_be_what_the_figures_support(name):
+def test_every_option_has_figures_that_support_it(name):
     question = BY_NAME[name]
     assert len(PLANTED[name]) == len(question.options)
     for index, both in enumerate(PLANTED[name]):
@@ -87,7 +87,7 @@ def test_every_option_can_be_what_the_figures_support(name):
 
 
 @pytest.mark.parametrize("name", BY_NAME)
-def test_figures_near_an_edge_support_none(name):
+def test_figures_near_an_edge_support_no_option(name):
     question = BY_NAME[name]
     for second in OPEN[name]:
         verdict = verdict_event(1, question, PLANTED[name][0][0], second)
@@ -95,7 +95,7 @@ def test_figures_near_an_edge_support_none(name):
 
 
 @pytest.mark.parametrize("name", ["noise", "cost", "length"])
-def test_a_clock_that_other_work_disturbed_decides_nothing(name):
+def test_disturbed_clock_decides_nothing(name):
     first, second = PLANTED[name][-1]
     assert BY_NAME[name].decide(first, second) is not None
     for factor, decided in ((1 + UNEVEN - 0.01, True), (1 + UNEVEN + 0.01, False), (0.8, False)):
@@ -103,7 +103,7 @@ def test_a_clock_that_other_work_disturbed_decides_nothing(name):
         assert (BY_NAME[name].decide(first, uneven) is not None) is decided
 
 
-def test_a_band_keeps_its_margin_on_both_sides():
+def test_band_has_its_margin_on_both_sides_of_an_edge():
     assert [band(value, (1.0, 2.0)) for value in (0.5, 1.5, 3.0)] == [0, 1, 2]
     for edge in (1.0, 2.0):
         near = [edge * (1 + MARGIN * 0.99), edge, edge / (1 + MARGIN * 0.99)]
@@ -115,7 +115,7 @@ def test_a_band_keeps_its_margin_on_both_sides():
     assert band(None, (1.0,)) is None
 
 
-def test_tokens_are_compared_one_by_one_and_to_the_end():
+def test_tokens_are_compared_to_the_end_of_the_longer_text():
     one = outcome(same=False)
     assert (one.same(SPECULATIVE), one.share_same(SPECULATIVE)) == (False, pytest.approx(2 / 3))
     short = Outcome(EMPTY, {BASELINE: [1, 2, 3, 4], SPECULATIVE: [1, 2]}, None)
@@ -124,7 +124,7 @@ def test_tokens_are_compared_one_by_one_and_to_the_end():
 
 
 @pytest.mark.parametrize("number", [0, 9, -1, 2.0, "3", True, None, [3], math.nan])
-def test_only_a_question_there_is_can_be_asked(number):
+def test_unknown_question_is_refused(number):
     with pytest.raises(UserError, match="choose a whole number from 1 to 8"):
         number_in({"question": number}, 8)
     assert number_in({"question": 8}, 8) == 8
@@ -132,7 +132,7 @@ def test_only_a_question_there_is_can_be_asked(number):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 9))
-def test_a_question_runs_both_sides_and_judges_their_figures(pair, number):
+def test_question_runs_both_sides_and_judges_their_figures(pair, number):
     question = QUESTIONS[number - 1]
     events = [event for event in quiz_events(pair, number, question) if event["type"] != "progress"]
     assert [event["type"] for event in events] == ["question", "side", "side", "verdict"]
@@ -154,7 +154,7 @@ def test_a_question_runs_both_sides_and_judges_their_figures(pair, number):
         assert events[1]["figures"][0]["value"] == 5
 
 
-def test_sides_differ_in_what_is_asked_about(pair):
+def test_sides_differ_only_in_the_asked_condition(pair):
     settings = {question.name: settings_of(pair, question) for question in QUESTIONS}
     for name, (first, second) in settings.items():
         changed = (first.configs, first.ablation) != (second.configs, second.ablation)
@@ -166,7 +166,7 @@ def test_sides_differ_in_what_is_asked_about(pair):
     assert [side.configs[0].rule for side in settings["chance"]] == [Rule.REJECTION, Rule.SHARED_NOISE]
 
 
-def test_two_readings_of_one_run_are_one_run(pair, monkeypatch):
+def test_two_sides_of_one_run_take_one_run(pair, monkeypatch):
     races = []
     speculative = Lanes.speculative
     monkeypatch.setattr(Lanes, "speculative", lambda *args: races.append(1) or speculative(*args))
@@ -175,7 +175,7 @@ def test_two_readings_of_one_run_are_one_run(pair, monkeypatch):
     assert len(races) == 1 + 2
 
 
-def test_stopping_gives_no_verdict(pair):
+def test_stopped_question_gives_no_verdict(pair):
     asked = 0
 
     def stop() -> bool:
@@ -187,13 +187,13 @@ def test_stopping_gives_no_verdict(pair):
     assert "progress" in kinds and "side" not in kinds and "verdict" not in kinds
 
 
-def test_progress_rises_from_nothing_to_all(pair):
+def test_progress_rises_from_0_to_1(pair):
     events = quiz_events(pair, 7, BY_NAME["chance"])
     fractions = [event["fraction"] for event in events if event["type"] == "progress"]
     assert fractions == sorted(fractions) and fractions[0] == 0.0 and 0.95 < fractions[-1] <= 1.0
 
 
-def test_a_pair_without_a_draft_model_refuses_what_needs_one(pair):
+def test_pair_without_a_draft_model_refuses_questions_about_it(pair):
     bare = dataclasses.replace(pair, draft=None)
     for name in ("noise", "cost", "alone"):
         with pytest.raises(UserError, match="no draft model"):
@@ -201,12 +201,12 @@ def test_a_pair_without_a_draft_model_refuses_what_needs_one(pair):
     assert list(quiz_events(bare, 8, BY_NAME["copies"]))[-1]["type"] == "verdict"
 
 
-def test_a_figure_that_is_not_defined_is_a_dash():
+def test_undefined_figure_is_a_dash():
     shown = side_event(3, BY_NAME["cost"], 1, outcome())["figures"]
     assert [figure["text"] for figure in shown] == ["–", "–", "100%"]
 
 
 @pytest.mark.slow
-def test_the_real_pair_writes_five_tokens_in_one_pass(embedded_pair):
+def test_embedded_pair_writes_five_tokens_in_one_pass(embedded_pair):
     *_, verdict = quiz_events(embedded_pair, 1, BY_NAME["five"])
     assert verdict["option"] == 0

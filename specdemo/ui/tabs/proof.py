@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from specdemo.proof.chart import distribution_chart
+from specdemo.proof.proof_events import distribution_chart
 from specdemo.proof.proof_request import (
     DRAWS,
     EXAMPLE,

@@ -24,27 +24,27 @@ COSTS = Calibration(step_s=0.02, c=0.1, v=V, row_floor=2)
     c=st.floats(0, 2),
     v=st.lists(st.floats(1, 4), min_size=2, max_size=13).map(lambda costs: [1.0, *sorted(costs)]),
 )
-def test_the_best_length_is_what_brute_force_finds(alpha, c, v):
+def test_best_length_equals_brute_force(alpha, c, v):
     speedups = [sum(alpha**i for i in range(k + 1)) / (k * c + v[k]) for k in range(len(v))]
     best = best_length(alpha, c, v)
     assert speedups[best] == pytest.approx(max(speedups))
     assert all(speedup < speedups[best] * (1 + 1e-9) for speedup in speedups)
 
 
-def test_of_equal_lengths_the_smaller_is_best():
+def test_smaller_of_equal_lengths_is_best():
     assert best_length(0.0, 0.0, (1.0,) * 6) == 0
     assert best_length(0.5, 0.0, (1.0, 1.5, 1.75)) == 0
     assert best_length(1.0, 0.0, (1.0, 1.0, 1.5)) == 1
 
 
-def test_dear_drafts_are_best_left_alone_and_free_ones_are_best_long():
+def test_expensive_drafts_are_best_at_zero_and_free_ones_at_the_maximum():
     assert best_length(0.6, 1.0, V) == 0
     assert best_length(1.0, 0.0, V) == len(V) - 1
     lengths = [best_length(alpha / 10, 0.05, V) for alpha in range(11)]
     assert lengths == sorted(lengths) and lengths[0] == 0 and lengths[-1] == len(V) - 1
 
 
-def test_the_surface_holds_theorem_3_8_everywhere():
+def test_surface_follows_theorem_3_8():
     surface = theory_surface(COSTS.c, COSTS.v, [0.0, 0.4, 1.0])
     assert (surface.alphas, surface.ks) == ((0.0, 0.4, 1.0), (1, 2, 3, 4, 5))
     for k, row in zip(surface.ks, surface.speedups, strict=True):
@@ -76,7 +76,7 @@ def round_(drafted: int, accepted: int, steps: int | None = None, own: bool = Tr
     return Round(0, 5, tokens, emission, 0.01, 0.02, 0.0, draft_steps=drafted if steps is None else steps)
 
 
-def test_the_oracle_drafts_as_far_as_the_target_agreed():
+def test_oracle_drafts_the_accepted_tokens_of_each_round():
     rounds = [round_(4, 2), round_(4, 0), round_(4, 4), round_(0, 0), round_(3, 2, own=False)]
     found = oracle_length(rounds, COSTS)
     assert found.lengths == (2, 0, 4, 0, 1)
