@@ -4,6 +4,7 @@ import re
 import shlex
 import tomllib
 from dataclasses import replace
+from html.parser import HTMLParser
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -114,6 +115,43 @@ def test_no_document_uses_a_retired_term(document):
 
 def test_no_help_uses_a_retired_term():
     assert {name: found for name, page in help_pages().items() if (found := retired_terms(page))} == {}
+
+
+class VisibleText(HTMLParser):
+    """The text of a page that a visitor reads: its words and the attributes that browsers show or speak."""
+
+    def __init__(self):
+        super().__init__()
+        self.texts, self._code = [], 0
+
+    def handle_starttag(self, tag, attrs):
+        self._code += tag in ("style", "script")
+        self.texts += [
+            value for name, value in attrs if value and name in ("title", "aria-label", "placeholder")
+        ]
+
+    def handle_endtag(self, tag):
+        self._code -= tag in ("style", "script")
+
+    def handle_data(self, data):
+        if not self._code:
+            self.texts.append(data)
+
+
+def visible_texts(path):
+    """The texts of a page, or the string literals of a module."""
+    if path.suffix == ".html":
+        parser = VisibleText()
+        parser.feed(path.read_text())
+        return parser.texts
+    code = re.sub(r"(^|\s)//[^\n]*|/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+    return re.findall(r'"(?:[^"\\\n]|\\.)*"|`(?:[^`\\]|\\.)*`', code)
+
+
+def test_no_text_of_the_page_uses_a_retired_term():
+    paths = [path for path in (SPECDEMO / "ui" / "static").iterdir() if path.suffix in (".html", ".js")]
+    found = {path.name: terms for path in paths if (terms := retired_terms(" ".join(visible_texts(path))))}
+    assert found == {}
 
 
 def shell_commands(document):
