@@ -10,9 +10,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from specdemo.classroom.room import OtherWindowError
+from specdemo.classroom.room import OtherWindowError, UnknownRunError
 from specdemo.classroom.rooms import NoClassError
-from specdemo.classroom.shown import UnknownRunError
 from specdemo.classroom.students import TooOftenError
 from specdemo.records.limits import UserError
 from specdemo.records.trace import dump
