@@ -119,7 +119,7 @@ def plan_experiment(
     elif contrasts:
         settings, title = _contrast_settings(contrasts, pair, request), title or contrasts[0].title
     else:
-        raise UserError(f"Unknown experiment {show(name)}; choose one of: {', '.join(TITLES)}.")
+        raise UserError(f"Unknown experiment {show(name)}; choose: {', '.join(TITLES)}.")
     configs = [config for setting in settings for config in setting.configs]
     about["prompts"] = list(dict.fromkeys(config.prompt for config in configs))
     about |= {"max_new_tokens": configs[0].max_new_tokens, "seed": configs[0].seed}

@@ -171,12 +171,12 @@ def test_layer_and_plotly_have_the_same_margins(open_page, service):
 
 def test_plotly_waits_while_the_models_use_the_processor_of_the_page(open_page, service):
     service.replayed = faster(recorded("shared_noise"), 8)
-    service.gap_s, service.hold_at = 0.02, 40
+    service.gap_s, service.hold_at = 0.1, 40
     page = open_page(height=TALL, pace=1)
     page.wait_for_function(SETTLED)
     page.wait_for_selector("[data-plot=race].js-plotly-plot")
     page.click("#run")
-    page.wait_for_function(f"({ROUNDS})().every(rounds => rounds > 0)")
+    page.wait_for_function(f"({ROUNDS})().every(rounds => rounds > 1)")
     page.wait_for_selector(".sd-plot[data-old]")
     assert len(drawn(page, "speedup")) != int(layers(page)["speedup"]["rounds"]), (
         "only the layer follows the run"
