@@ -157,7 +157,7 @@ def autoregress(
     """Decode with one model alone: the target for the baseline, or a draft model as its own target.
 
     This is ``speculate`` with nothing drafted, so the baseline has every optimization that the speculative
-    lane has. A decoder that never verifies drafts needs no padded passes: if padding costs time,
+    lane has. A decoder that never verifies drafts needs no padded passes: if its passes are padded,
     ``timed_pass`` is ``ModelRuntime.run_unpadded``, and the baseline's clock counts that pass instead of
     the padded one that gives the token. Arguments, rounds and errors are those of ``speculate``.
     """

@@ -12,7 +12,7 @@ from specdemo.engine.speculate import autoregress, never, run_capacity, speculat
 from specdemo.engine.verdicts import TopLists, no_tops
 from specdemo.models.n_gram import LearningTable
 from specdemo.models.runtime import ModelRuntime, Runtime, WholeVocabularyRuntime
-from specdemo.pairs.calibrate import CAPACITY, NEGLIGIBLE, measure_draft
+from specdemo.pairs.calibrate import CAPACITY, measure_draft
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, Kind
 from specdemo.records.events import race
@@ -105,12 +105,11 @@ class Lanes:
         """Return a fresh decoder of the target alone, timed as a decoder without padding."""
         costs = self.pair.costs.of_target(self.pair.target)
         target = ModelRuntime(self.pair.target, costs.rows)
-        # Timing an unpadded pass next to each padded one takes time, so do it only if the two differ, or if
-        # a busy machine kept the calibration from showing whether they do.
-        padding_counts = costs.v[0] > NEGLIGIBLE or (costs.is_rough and target.padded(1) > 1)
+        # Whether padding costs time is not left to the calibration: a noisy moment would decide it wrongly.
+        padded = target.padded(1) > 1
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
-        target.prepare(capacity, 1, unpadded=padding_counts)
-        timed_pass = target.run_unpadded if padding_counts else None
+        target.prepare(capacity, 1, unpadded=padded)
+        timed_pass = target.run_unpadded if padded else None
         return autoregress(target, prompt_ids, config, self.pair.eos_ids, stop, self._tops, timed_pass)
 
     def draft_alone(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:

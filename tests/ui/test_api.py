@@ -183,7 +183,9 @@ def test_generate_returns_the_target_s_text_with_its_figures(live_client, pair):
     assert (
         answer["pair"] == {"target": "tiny target", "draft": "tiny draft"} and answer["device"] == pair.place
     )
-    assert answer["sentence"].startswith("Same text") and " target passes instead of 12." in answer["sentence"]
+    assert (
+        answer["sentence"].startswith("Same text") and " target passes instead of 12." in answer["sentence"]
+    )
 
 
 def test_generated_text_grows_during_the_run(pair):
