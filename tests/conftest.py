@@ -26,7 +26,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 def pytest_collection_modifyitems(items):
-    """What loads or runs the embedded pair may take minutes where its precision has yet to be chosen."""
+    """Give tests of the embedded pair more time: loading it takes a minute on a busy machine."""
     for item in items:
         if "embedded_pair" in item.fixturenames:
             item.add_marker(pytest.mark.timeout(EMBEDDED_TIMEOUT_S))

@@ -88,7 +88,7 @@ class Room:
 
     @property
     def over(self) -> bool:
-        """Whether the class was ended, or its teacher's page was silent for ``IDLE_S``."""
+        """True if the class was ended, or its teacher's page was silent for ``IDLE_S``."""
         return self._ended or self._clock() - self._heard_at > IDLE_S
 
     def knows(self, token: str) -> bool:

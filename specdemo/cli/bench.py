@@ -13,7 +13,7 @@ from specdemo.cli.options import (
     add_pair_options,
     bench_settings,
     check_cluster,
-    check_models,
+    check_pair,
     draft_length,
     listed,
     loaded_pair,
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     settings = bench_settings(options, listed(options.drafters, str, "--drafters"), ks)
     settings.check(prompts)
     require_writable(options.out)
-    check_models(options)
+    check_pair(options, settings.drafters)
     check_cluster(options)
     if options.peers:
         from specdemo.bench.peers import PeerBench, peer_contenders, peer_models

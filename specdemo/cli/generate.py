@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from specdemo.cli.options import RUN_FIELDS, add_pair_options, add_run_options, check_models, loaded_pair
+from specdemo.cli.options import RUN_FIELDS, add_pair_options, add_run_options, check_pair, loaded_pair
 from specdemo.cli.terminal import TerminalView
 from specdemo.records.limits import parse_config
 from specdemo.records.output import require_writable, write_text
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
     out = Path(options.json) if options.json and options.json != "-" else None
     if out:
         require_writable(out)
-    check_models(options)
+    check_pair(options, [config.drafter])
     from specdemo.pairs.live import LiveRun
 
     live = LiveRun(loaded_pair(options), config)

@@ -13,7 +13,7 @@ from specdemo.cli.options import (
     add_pair_options,
     add_run_options,
     check_cluster,
-    check_models,
+    check_pair,
     loaded_pair,
     team,
 )
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     prompts = None if options.limit is None else shipped_prompts(options.limit)
     if options.out:
         require_writable(options.out)
-    check_models(options)
+    check_pair(options)
     check_cluster(options)
     from specdemo.lab.experiments import measure_plan, measure_setting, plan_experiment
 

@@ -151,6 +151,16 @@ def check_models(options: argparse.Namespace) -> None:
             raise UserError(f"--{name.replace('_', '-')} takes a folder, and {folder} is not one.")
 
 
+def check_pair(options: argparse.Namespace, drafters: Iterable[str] = ()) -> None:
+    """Check the options of :func:`add_pair_options`, and that the pair has what ``drafters`` need.
+
+    Raises:
+        UserError: As for :func:`check_models`, or the models do not fit, or a drafter lacks a part.
+    """
+    check_models(options)
+    _sources(options).check(drafters)
+
+
 def add_bench_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that ``bench`` and ``watch`` share."""
     add = parser.add_argument

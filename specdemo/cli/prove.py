@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from specdemo.bench.prompts import shipped_prompts
-from specdemo.cli.options import add_pair_options, check_models, loaded_pair
+from specdemo.cli.options import add_pair_options, check_pair, loaded_pair
 from specdemo.proof.proof_request import (
     DRAWS,
     EXAMPLE,
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--audit must be at least 1, got {prompts}.")
     if draws is not None:
         integer({"--distribution": draws}, "--distribution", DRAWS, 1, MAX_DRAWS)
-    check_models(options)
+    check_pair(options)
     pair = loaded_pair(options)
     differs = False
     if prompts is not None:

@@ -47,7 +47,7 @@ class Ablation:
 
     @property
     def of_draft(self) -> bool:
-        """Whether the draft model is changed."""
+        """True if the draft model is changed."""
         return replace(self, one_by_one=False) != NONE
 
 

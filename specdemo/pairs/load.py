@@ -157,8 +157,7 @@ def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:
     """
     precision = sources.precision
     require_precision(precision)
-    if sources.draft == EMBEDDED and sources.target != EMBEDDED:
-        raise UserError("The embedded draft fits only the embedded target; name a draft for this target too.")
+    sources.check()
     device = sources.device
     place = chosen_device(device) if checked_on is None else torch.device(device or best_device())
     if precision in CPU_PRECISIONS and place.type != "cpu":

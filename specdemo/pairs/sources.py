@@ -1,11 +1,19 @@
 """The models of a pair by name, and their files on this machine."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specdemo.pairs.embedded import Progress, embedded_target
 from specdemo.pairs.hub import Files, fetch_checkpoint
-from specdemo.records.drafter_kinds import DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE, drafters_with
+from specdemo.records.drafter_kinds import (
+    DRAFT,
+    FEATURE_DRAFT_HEAD,
+    KINDS,
+    N_GRAM_TABLE,
+    NEEDED_NAMES,
+    drafters_with,
+)
 from specdemo.records.limits import AUTO_PRECISION, UserError
 from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
@@ -61,6 +69,20 @@ class Sources:
             N_GRAM_TABLE: self.n_gram_folder is not None,
         }
         return tuple(part for part, has in there.items() if has)
+
+    def check(self, drafters: Iterable[str] = ()) -> None:
+        """Check that the draft fits the target and that ``drafters`` have what they need.
+
+        Raises:
+            UserError: The draft does not fit, or a drafter lacks a part.
+        """
+        if self.draft == EMBEDDED and self.target != EMBEDDED:
+            raise UserError(
+                "The embedded draft fits only the embedded target; name a draft for this target too."
+            )
+        for part in (KINDS[name].required for name in drafters):
+            if part and part not in self.parts:
+                raise UserError(f"This pair has no {NEEDED_NAMES[part]}; choose another drafter.")
 
     @property
     def drafters(self) -> tuple[str, ...]:

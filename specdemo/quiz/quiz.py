@@ -22,7 +22,7 @@ from specdemo.records.trace import BASELINE, SPECULATIVE, Lane, Round
 
 K = 3
 NEW_TOKENS = 48
-"""Of each run unless a question changes it; a question then takes about 10 s on two CPU cores."""
+"""Settings of each run unless a question changes them; a question then takes about 10 s on two CPU cores."""
 
 
 def number_in(raw: Mapping[str, Any], count: int) -> int:

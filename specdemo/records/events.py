@@ -83,7 +83,7 @@ class RunLog:
 
     @property
     def begun(self) -> bool:
-        """Whether the speculative lane has a round."""
+        """True if the speculative lane has a round."""
         return SPECULATIVE in self._rounds
 
     def end(self) -> Event:

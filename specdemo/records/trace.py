@@ -40,7 +40,7 @@ class Rule(StrEnum):
 
 
 class Mode(StrEnum):
-    """How the prompt is read: as one chat message, or as raw text to continue."""
+    """The reading of the prompt: as one chat message, or as raw text to continue."""
 
     CHAT = "chat"
     RAW = "raw"
@@ -244,7 +244,7 @@ class Calibration:
 
     @property
     def is_rough(self) -> bool:
-        """Whether the passes varied so much that the costs are only estimates."""
+        """True if the passes varied so much that the costs are only estimates."""
         return self.scatter > ROUGH
 
 

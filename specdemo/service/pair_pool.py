@@ -31,9 +31,9 @@ class Lender:
     """A source of models by name. This one lends the names of models elsewhere that are always there."""
 
     ready = True
-    """Whether a job on the models at home could begin now."""
+    """True if a job on the models at home could begin now."""
     loading = False
-    """Whether the models at home are being loaded."""
+    """True if the models at home are being loaded."""
 
     def begin(self) -> None:
         """Begin loading the models at home, unless they are loaded or being loaded."""

@@ -37,7 +37,7 @@ class EventSource(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether its device is lost for the rest of this process."""
+        """True if its device is lost for the rest of this process."""
         ...
 
     def events(
@@ -85,7 +85,7 @@ class Service:
 
     @property
     def lost(self) -> bool:
-        """Whether the device is lost for the rest of this process."""
+        """True if the device is lost for the rest of this process."""
         return self._lost
 
     @property

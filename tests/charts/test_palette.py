@@ -26,7 +26,7 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 
 
 def tinted(paper: str, colour: str, share: float) -> tuple[float, ...]:
-    """What CSS ``color-mix(in srgb, colour share, transparent)`` gives on paper."""
+    """Return CSS's ``color-mix(in srgb, colour share, transparent)`` on paper."""
     return tuple(share * c + (1 - share) * p for c, p in zip(rgb(colour), rgb(paper), strict=True))
 
 

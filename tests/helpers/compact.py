@@ -34,12 +34,12 @@ def without(value: Any, left_out: Callable[[str, Any], bool]) -> Any:
 
 
 def is_top(key: str, _entry: Any) -> bool:
-    """Whether it is a top five."""
+    """Return True for a top five."""
     return key in TOPS
 
 
 def is_blank(key: str, entry: Any) -> bool:
-    """Whether a trace means the same without it."""
+    """Return True if a trace means the same without it."""
     return entry is None or (key in TOPS and not entry)
 
 

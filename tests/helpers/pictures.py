@@ -31,7 +31,7 @@ MOVING_WIDTH = 1024
 LAB_MS = 1500
 """Until its first chart stands."""
 HOLD_MS = 2500
-"""How long its end stands still."""
+"""Milliseconds for which the last frame stands still."""
 
 
 @contextmanager
