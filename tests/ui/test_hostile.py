@@ -209,6 +209,35 @@ def test_a_question_and_answers_of_a_class_are_only_shown(open_page, patient_pag
 
 
 @pytest.mark.slow
+def test_drafts_and_nicknames_of_students_are_only_shown(open_page, patient_page):
+    teacher = open_page()
+    teacher.click("#tab-class-button")
+    teacher.wait_for_selector(".sd-class[data-ready]")
+    press(teacher, "open")
+    teacher.wait_for_selector(".sd-class[data-state=open]")
+    students = [patient_page(), patient_page()]
+    for student in students:
+        student.goto(teacher.text_content(".sd-class-link"))
+    teacher.fill(".sd-class-game textarea[name=text]", "Please answer")
+    teacher.fill(".sd-class-game input[name=seconds]", "10")
+    teacher.check(".sd-class-game input[name=drafts]")
+    teacher.click("text=Start the game")
+    writer, reader = students
+    writer.fill(".sd-game-form textarea", "<b>hi</b>")
+    writer.fill(".sd-game-form input", "<b>x</b>")
+    writer.click(".sd-game-form button")
+    for page in (teacher, writer, reader):
+        page.wait_for_selector(".sd-game-results")
+        page.wait_for_timeout(300)
+        assert_inert(page)
+        assert "<b>hi</b>" in page.locator(".sd-game-results").text_content()
+        assert page.locator("b:text-is('hi'), b:text-is('x')").count() == 0
+    for _ in range(2):
+        press(teacher, "end")
+    teacher.wait_for_selector(".sd-class[data-state=none]")
+
+
+@pytest.mark.slow
 def test_the_page_breaks_no_policy_and_could_not_call_out(open_page, url):
     page = open_page()
     logged: list[str] = []
