@@ -1,1 +1,1 @@
-"""Classes that follow a teacher's page: rooms, what they show, questions and games."""
+"""Classes, in which students' devices follow a teacher's page: rooms, messages, questions and games."""
