@@ -1,1 +1,1 @@
-"""Classes, in which students' devices follow a teacher's page: rooms, messages, questions and games."""
+"""School classes whose students follow a teacher's page: rooms, messages, questions and games."""

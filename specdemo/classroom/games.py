@@ -44,7 +44,7 @@ class Phase(StrEnum):
 
 @dataclass
 class Draft:
-    """A student's draft with the nickname, and the target's verdict, None before the draft is judged."""
+    """A student's draft with the student's nickname; ``verdict`` is None until the draft is judged."""
 
     text: str
     name: str
@@ -59,7 +59,7 @@ class Game:
         number: The number of the game in its class, from 1.
         text: The text that the class continues.
         seconds: The writing time in seconds.
-        open_drafts: True if everybody sees all drafts, and the nicknames for the best ones.
+        open_drafts: True if everybody sees all drafts, and the nicknames of the students with the best ones.
         phase: The current state.
         drafts: Student's token -> draft, in the order of the students' first drafts.
         results: The part of the results that everybody sees; None before the drafts are judged.
@@ -236,7 +236,7 @@ class Games:
         self._show()
 
     def stop(self) -> None:
-        """Stop the clock and the judging."""
+        """Cancel the timer and the judging of the current game."""
         if self._timer is not None:
             self._timer.cancel()
         if self._judging is not None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from specdemo.records.limits import UserError
 
 MAX_BYTES = 6_000_000
-"""The maximum size of one run; the longest run that the page can make has two thirds of it."""
+"""The maximum size of one run; the longest run that the page can make takes two thirds of it."""
 GAP_S = 0.2
 """The minimum seconds between two wake-ups, because each one sends a message to every student."""
 TOO_LONG = "This run is too long to share with a class; shorten it."

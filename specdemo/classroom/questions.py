@@ -21,7 +21,7 @@ ROUNDING = 1e-9
 BARS = 8
 """The maximum number of bars if answers are numbers. For a choice, each option has a bar."""
 OUTER_SHARE = 0.05
-"""The quantile below which numbers go into the lowest bar; the highest bar is symmetric."""
+"""The share of the answers in each of the two outer bars, which hold the lowest and the highest numbers."""
 
 
 class Kind(StrEnum):
@@ -51,7 +51,8 @@ class Question:
         hidden: True if students see the counts of the answers only after voting has closed.
         phase: The current state.
         answers: Student's token -> latest answer: the index of an option, or a number.
-        right: The index of the right option, or the right number. None if none is revealed.
+        right: The index of the right option, or the right number. None before it is revealed, or if the
+            question has no right answer.
         why: The explanation of the right answer; may be empty.
     """
 

@@ -188,7 +188,8 @@ class Room:
             after: The number of the last message that the student has; 0 for all messages.
 
         Yields:
-            New messages, or an empty list after ``KEEP_ALIVE_S`` without one. The last message is ``END``.
+            New messages, or an empty list if there were none for ``KEEP_ALIVE_S``, to keep the connection
+            open. The last message is ``END``.
 
         Raises:
             UserError: The student is unknown or reads too often, or the class is full.

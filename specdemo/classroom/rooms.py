@@ -15,12 +15,12 @@ CODE_CHARS = "BCDFGHJKLMNPQRSTVWXZ"
 """The characters of codes: no vowels, so that no code is a word, and no digits, which look like letters."""
 CODE_LENGTH = 5
 JOINS_PER_S, JOIN_BURST = 20.0, 400
-"""The limits of joins from one address, which may be that of a whole school."""
+"""The rate limit of joins from one address, which may be that of a whole school."""
 MISSES_PER_S, MISS_BURST = 0.5, 300
-"""The limits of wrong codes from one address.
+"""The rate limit of wrong codes from one address.
 
-They allow all students of a school to ask again for a class that is over. Trying all three million codes
-takes 74 days.
+It is high enough for all students of a school to ask again for a class that is over. Trying all three million
+codes still takes 74 days.
 """
 NO_CLASS = "There is no class with that code; check it, or ask your teacher whether the class is over."
 TOO_MANY_CODES = "Too many codes were tried from your network; wait a minute."

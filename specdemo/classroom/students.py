@@ -22,9 +22,9 @@ MAX_BUCKETS = 10_000
 ABSENT_S = 3.0
 """A student counts as absent after this many seconds without a stream; pages that poll have short gaps."""
 POSTS_PER_S, POST_BURST = 1.0, 5
-"""The limits of answers and drafts from one student."""
+"""The rate limit of answers and drafts from one student."""
 READS_PER_S, READ_BURST = 4.0, 20
-"""The limits of opened streams and polls of one student."""
+"""The rate limit of streams and polls that one student starts."""
 FULL = f"This class is full; {MAX_STUDENTS} can take part."
 TOO_FAST = "Too many requests; wait a second."
 UNKNOWN = "This class does not know this page; reload it to join again."

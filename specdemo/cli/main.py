@@ -60,7 +60,7 @@ def exit_status(program: Callable[[], int]) -> int:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands. It stores the function that runs the command as ``command``."""
+    """Return the parser of all commands. In the parsed options, ``command`` is the function to call."""
     parser = argparse.ArgumentParser(prog="specdemo", description="Speculative decoding you can watch.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

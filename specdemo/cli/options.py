@@ -74,7 +74,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "baseline": {"help": "also run the target alone and compare"},
     "draft_alone": {"help": "also run the draft model alone and show where its text diverges"},
 }
-"""Field of ``RunConfig`` -> arguments of ``add_argument``: the help, and those not implied by the field."""
+"""Field of ``RunConfig`` -> arguments of ``add_argument`` that do not follow from its type and default."""
 _KINDS: dict[Any, dict[str, Any]] = {
     bool: {"action": "store_true", "default": False},
     Mode: {"flag": f"--{Mode.RAW}", "action": "store_const", "const": Mode.RAW},

@@ -1,7 +1,7 @@
 """The driver: the process between the page and the cluster, which starts replicas and sends them jobs.
 
-If the cluster's head node is lost, Ray ends the process that uses it (seen with Ray 2.60). The page must not
-end, so Ray is imported only in this separate process, and ``link`` starts it again after it has ended.
+If the cluster's head node is lost, Ray ends every process that is connected to it (seen with Ray 2.60). The
+page must not end, so only the driver imports Ray. If the driver ends, ``link`` starts a new one.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from specdemo.cluster.replica import Replica, StopRequests
 NAMESPACE = "specdemo"
 DEPLOYMENT = "Replica"
 POLL_S, IDLE_POLL_S = 1.0, 5.0
-"""The seconds between two checks of the cluster's status: if replicas are missing, and if all run."""
+"""The seconds between two checks of the cluster's status: while replicas are missing, and while all run."""
 START_S = 300.0
 """The maximum time to join the cluster and start the replicas."""
 SILENT_S = 60.0

@@ -29,7 +29,7 @@ CLOSE_S = 12.0
 RETRY_S = 3.0
 """The time between the end of a driver and the start of the next one."""
 ATTEMPTS = 3
-"""How often a job is tried if its replica is lost before the visitor has seen any results."""
+"""The maximum number of attempts at a job whose replica is lost before it sends any results."""
 LOST = "The replica of this run was lost. Its results so far are kept; run it again."
 REFUSED = "refused"
 """The type of the event that ends a refused or failed job; its ``message`` is shown to the visitor."""

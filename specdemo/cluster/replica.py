@@ -26,9 +26,9 @@ from specdemo.service.jobs import FREQUENT, LostDeviceError, Request, perform
 
 T = TypeVar("T")
 LISTEN_S = 30.0
-"""The maximum duration of one call that waits for a stop request.
+"""The maximum seconds that one call waits for a stop request.
 
-An actor can process only a limited number of calls at a time.
+An actor processes only a limited number of calls at a time, so no call may wait forever.
 """
 BATCH_S = 0.1
 """Frequent events that occur within this time are sent together."""
@@ -127,7 +127,10 @@ class StopRequests:
         self._stopped: dict[int, asyncio.Event] = {}
 
     async def wait(self, number: int) -> bool:
-        """Wait until the job with this number must stop and return True; return False after ``LISTEN_S``."""
+        """Wait for a stop request and return True; return False if there is none within ``LISTEN_S`` seconds.
+
+        :meth:`forget` also ends the wait, with the result True.
+        """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.setdefault(number, asyncio.Event()).wait(), LISTEN_S)
             return True

@@ -153,7 +153,7 @@ def class_judged(
     Returns:
         The event. Its ``drafts`` are the argument ``drafts``. Its ``verdicts`` have, for each distinct draft,
         the ``round``, the ``count`` of students who wrote it, and the text ``cut`` from it. ``longest`` lists
-        the indices in ``drafts`` with the most accepted tokens; it is empty if no token was accepted.
+        the indices of the drafts with the most accepted tokens; it is empty if no token was accepted.
         ``target`` lists the ids of the target's own continuation, as far as the rounds show it. ``agreed``
         lists the tokens that most of the class agreed on, see :func:`_agreed`.
     """

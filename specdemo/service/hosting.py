@@ -25,15 +25,15 @@ from specdemo.shipped import EMBEDDED
 class Learner:
     """An n-gram table for the default pair that learns from visitors' runs. It exists only in memory.
 
-    Learning changes the drafts, never the output. The page shows all drafts, rejected ones too, so a visitor
-    may see text that was written for another visitor.
+    Learning changes only the drafts, not the distribution of the output. The page shows all drafts, rejected
+    ones too, so a visitor may see text that was written for another visitor.
     """
 
     def __init__(self) -> None:
         self._table: LearningTable | None = None
 
     def pupil(self, pair: Pair) -> Pair:
-        """Return ``pair`` with the learning table in place of its own n-gram table.
+        """Return a copy of ``pair`` that drafts with the learning table instead of its own n-gram table.
 
         The learning table starts from the pair's n-gram table, or empty if the pair has none. If the pair is
         loaded again, it gets the same learning table, so nothing that was learned is lost.

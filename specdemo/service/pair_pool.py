@@ -133,7 +133,7 @@ class PairPool(Lender):
     def forget(self, models: Pair) -> None:
         """Discard both pairs after a device failure, and load the default pair again.
 
-        The other pair is loaded again when it is next waited for. If an earlier call has already replaced
+        The other pair is loaded again when it is next used. If an earlier call has already discarded
         ``models``, do nothing.
         """
         pooled = [one for one in (self._home, self._guest) if one is not None]

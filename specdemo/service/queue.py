@@ -28,7 +28,7 @@ ONLY = ""
 OWN_WORK = "own work"
 """The kind of jobs that the program itself queues, such as measuring pass costs."""
 POLL_S = 1.0
-"""The time between two updates for a waiting visitor; each update slows the running decoder a little."""
+"""The seconds between two updates for a waiting visitor; each update slows the running job a little."""
 CUT_S = 5.0
 """The time that a job has to end after ``close`` has cut it short."""
 ABANDONED_S = 60.0
@@ -68,7 +68,7 @@ class Bounds:
 
 @dataclass(eq=False)
 class Place:
-    """One job in the queue. Through it the device's thread passes events to the visitor's thread.
+    """One job in the queue, with the channel that carries its events to the visitor's thread.
 
     Attributes:
         kind: The kind of job.
@@ -79,7 +79,7 @@ class Place:
         context: The context variables of the visitor's request.
         events: The job's events in order, then None, or the exception that ended the job.
         next_wanted: Released once for each event that the visitor's thread asks for.
-        taken_up: True after a device's thread has picked the job; no other device does it then.
+        taken_up: True after the thread of a device has taken the job; no other device can take it then.
         begun: The time on the queue's clock at which the device began the job; None before.
         left: True after the visitor has left.
         refused: Why the job was removed from the queue before it began; None otherwise.
@@ -167,7 +167,7 @@ class JobQueue:
         """Wait for a device, then have it do ``job``. Runs on the visitor's thread.
 
         Args:
-            place: A place from :meth:`place`, still held.
+            place: The result of :meth:`place`, whose ``with`` block still runs.
             job: The function that does the job, called on the device's thread.
             stop: Returns True if the visitor wants the job to end. It may be called on both threads.
 
@@ -338,7 +338,7 @@ class JobQueue:
         return [one for one in self._running if one.group == group]
 
     def _wait_s(self, group: str, before: list[Place]) -> float:
-        """Return the expected seconds until a job begins that waits behind the jobs ``before``."""
+        """Return the expected wait, in seconds, of a job that comes after the waiting jobs ``before``."""
         now, running = self._clock(), self._running_in(group)
         free_in = [max(0.0, self._usual(one.kind) - (now - (one.begun or now))) for one in running]
         free_in += [0.0] * max(self._present[group] - len(running), not running)

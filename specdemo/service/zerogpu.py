@@ -20,7 +20,7 @@ from specdemo.service.queue import Stop
 from specdemo.service.service import Perform
 
 REFUSED = "refused"
-"""The type of the event with an error message. ZeroGPU reports only the class of an exception."""
+"""The type of the event with an error message, needed because ZeroGPU passes on only an exception's class."""
 COSTS = "costs"
 """The type of the last event of a completed call; it holds the pass costs known in the call's process."""
 MEASURING_S, STARTING_S = 20, 5
@@ -114,7 +114,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
                     finally:
                         keep_going.unlink(
                             missing_ok=True
-                        )  # or else closing ``events`` waits for the whole job
+                        )  # so that closing ``events`` does not wait for the whole job
             except Exception as error:
                 if refusal is None:
                     # No GPU is free, the visitor's quota is used up, or the call was cut off.

@@ -56,7 +56,9 @@ class FoundServer(NamedTuple):
 
 
 def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
-    """Ask a server for its models; return its kind and its first model, or None if ``stop`` ended the wait.
+    """Ask a server for its models, and return the server with its first model.
+
+    Return None if ``stop`` ended the wait.
 
     Raises:
         UserError: The server cannot be reached, or serves no model.
@@ -101,8 +103,8 @@ class WatchedRun:
             drafter=SERVER,
             script="",
             k=AUTO,
-            # The server does not report its verification rule. ``REJECTION`` fits every server that samples:
-            # it does not promise that two runs give the same text.
+            # The server does not report its verification rule. If it samples, record ``REJECTION``, the rule
+            # under which two runs may give different texts.
             rule=config.rule if config.rule is Rule.GREEDY else Rule.REJECTION,
             draft_alone=False,
             baseline=config.baseline and server.alone_url is not None,
@@ -292,9 +294,10 @@ class _Lane:
         yield rounds
 
     def _made(self, rounds: Iterable[ServerRound]) -> list[Round]:
-        """Convert new rounds to rounds of a trace, except the latest, which is held back.
+        """Convert new rounds to rounds of a trace.
 
-        The latest round may be the last one of the run, and then it needs a ``finish``.
+        The latest round is held back until the next call, because it may be the last of the run, which needs
+        a ``finish``.
         """
         made = []
         for one in rounds:
