@@ -1,8 +1,8 @@
-"""Start the web page: parse the settings, load a service in the background, build the page around it.
+"""Start the web page: parse the settings, load the models in the background, and build the page.
 
-Each option can also be set by an environment variable: ``--max-seconds`` is ``SPECDEMO_MAX_SECONDS``, and
-``SPECDEMO_LEARN=true`` turns on a switch. Settings are checked before torch and Gradio are imported, so that
-an error appears at once.
+Each option can also be set by an environment variable: ``SPECDEMO_MAX_SECONDS=60`` sets ``--max-seconds 60``,
+and ``SPECDEMO_LEARN=true`` sets the switch ``--learn``. Settings are checked before torch and Gradio are
+imported, so that an error appears at once.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from specdemo.service.service import Service
 
 ON, OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
-"""The values of a switch's environment variable; upper and lower case are equal."""
+"""The values of a switch's environment variable, in upper or lower case."""
 
 
 def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return the settings: from the command line, else from the environment, else defaults.
+    """Return the settings. The command line overrides the environment, which overrides the defaults.
 
     Raises:
         UserError: A switch's environment variable is neither true nor false.
@@ -51,7 +51,10 @@ def parse_settings(arguments: Sequence[str] | None = None) -> argparse.Namespace
 
 
 def _environment_arguments(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the environment's settings as arguments; later arguments override them."""
+    """Return the settings in environment variables as command-line arguments.
+
+    They come first on the command line, so that the user's own arguments override them.
+    """
     arguments = []
     for name, default in vars(parser.parse_args([])).items():
         variable, flag = "SPECDEMO_" + name.upper(), "--" + name.replace("_", "-")
@@ -66,7 +69,7 @@ def _environment_arguments(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def settings_parser() -> argparse.ArgumentParser:
-    """Return the parser of all settings, with their defaults."""
+    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="app.py", description="Speculative decoding, live, in the browser.")
     add = parser.add_argument
     add("--version", action="version", version=VERSION)
@@ -113,7 +116,8 @@ def check_settings(settings: argparse.Namespace) -> None:
     """Check the settings without importing torch or Gradio.
 
     Raises:
-        UserError: A value is out of bounds, unknown, or contradicts another.
+        UserError: A value is out of bounds or unknown, two settings contradict each other, a package is
+            missing, or the page cannot listen at its address.
     """
     check_models(settings)
     if settings.target and not settings.draft:
@@ -137,7 +141,11 @@ def check_settings(settings: argparse.Namespace) -> None:
 
 
 def check_address(host: str | None, port: int | None) -> None:
-    """Check that the page can listen at this address; without a port it will use the next free one.
+    """Check that the page can listen at this address.
+
+    Args:
+        host: The address; None means 127.0.0.1.
+        port: The port. None checks the host only, because the page then looks for a free port later.
 
     Raises:
         UserError: The port is in use or not allowed, or this machine has no such address.
@@ -159,7 +167,7 @@ def check_address(host: str | None, port: int | None) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve the page until a signal ends the program or its device is lost.
+    """Serve the page until a signal ends the program or the device fails.
 
     Returns:
         The exit status.
@@ -169,7 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     settings = parse_settings(arguments)
     check_settings(settings)
-    # Imports and the page's parts take seconds, and a library may swallow an interrupt meanwhile.
+    # Importing the libraries and building the page takes seconds. During that time a library may catch
+    # KeyboardInterrupt and continue, so Ctrl-C ends the process directly.
     signal.signal(signal.SIGINT, lambda _signal, _frame: os._exit(INTERRUPTED))
     from specdemo.service.hosting import Hosting, Learner
     from specdemo.service.service import EventSource
@@ -205,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     if settings.trust_proxy is not None:
         os.environ[TRUSTED] = settings.trust_proxy
-    # By default the web server trusts everybody on this machine.
+    # Otherwise the web server would trust the proxy headers of every program on this machine.
     os.environ.setdefault(TRUSTED, "")
     source: EventSource = service
     if servers := parse_servers(settings.watch, settings.watch_alone):
@@ -228,9 +237,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def service_for(
     settings: argparse.Namespace, hosting: Hosting
 ) -> tuple[OfferedPairs, Service, Callable[[], None]]:
-    """Return the offered pairs, the service, and a function to call when the page has ended.
+    """Return the offered pairs, the service, and a function to call after the page has ended.
 
-    On a cluster SIGHUP replaces all replicas, one after the other.
+    If the models run on a cluster, the signal SIGHUP replaces all replicas, one after the other.
 
     Raises:
         UserError: The settings contradict each other.
@@ -249,5 +258,5 @@ def service_for(
 
 if __name__ == "__main__":
     status = exit_status(main)
-    # Do not wait for threads: one may be loading models, or hang on a lost device.
+    # Do not wait for other threads: one may still be loading models, or hang because its device failed.
     os._exit(status)

@@ -1,1 +1,1 @@
-"""Classes that follow a teacher's page: rooms, what they show, questions and games."""
+"""School classes whose students follow a teacher's page: rooms, messages, questions and games."""

@@ -1,4 +1,4 @@
-"""Games in which the class is the draft model: students write drafts, the target judges all of them."""
+"""Games in which students write drafts, like a draft model, and the target verifies all of them."""
 
 import asyncio
 import logging
@@ -15,14 +15,17 @@ from specdemo.records.limits import MAX_CLASS_DRAFTS, UserError, flag, integer, 
 from specdemo.records.trace import Mode
 
 Judge = Callable[[Mapping[str, Any], Callable[[], bool]], Awaitable[Mapping[str, Any]]]
-"""Takes the ``text`` and ``drafts`` of a game and a stop request; returns a ``class-judged`` event."""
+"""Takes a request (``text`` and ``drafts``) and a stop function; returns a ``class-judged`` event."""
 MAX_GAMES = 100
 MIN_SECONDS, DEFAULT_SECONDS, MAX_SECONDS = 5, 20, 120
 GRACE_S = 1.5
-"""Time after the end in which drafts are still accepted: pages send what is typed when the time is over."""
+"""Seconds after the writing time in which drafts are still accepted.
+
+When the writing time ends, each student's page sends the text typed so far.
+"""
 MAX_NAME_CHARS = 16
 MAX_NAMES = 5
-"""Nicknames shown, of the students with the best drafts."""
+"""The maximum number of nicknames shown for the best drafts."""
 NOBODY = "Nobody has written a draft; start another game."
 NO_JUDGE = "Games are off on this server: its GPU is lent for one run at a time."
 FAULT = "The drafts could not be judged because of an internal error; start another game."
@@ -41,7 +44,7 @@ class Phase(StrEnum):
 
 @dataclass
 class Draft:
-    """A student's draft, and the target's verdict on it with its ``pieces`` once it is known."""
+    """A student's draft with the student's nickname; ``verdict`` is None until the draft is judged."""
 
     text: str
     name: str
@@ -50,16 +53,17 @@ class Draft:
 
 @dataclass
 class Game:
-    """One game. Built by :func:`parse_game` only.
+    """One game. Only :func:`parse_game` creates it.
 
     Attributes:
-        number: From 1, in the order played.
+        number: The number of the game in its class, from 1.
         text: The text that the class continues.
-        seconds: Time to write.
-        open_drafts: Whether everybody sees all drafts, and the nicknames of the best.
-        drafts: Student -> draft, in the order of their first draft.
-        results: What everybody sees of the target's verdicts.
-        error: Why the drafts could not be judged.
+        seconds: The writing time in seconds.
+        open_drafts: True if everybody sees all drafts, and the nicknames of the students with the best ones.
+        phase: The current state.
+        drafts: Student's token -> draft, in the order of the students' first drafts.
+        results: The part of the results that everybody sees; None before the drafts are judged.
+        error: The message if the drafts could not be judged, else None.
     """
 
     number: int
@@ -72,10 +76,11 @@ class Game:
     error: str | None = None
 
     def take(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's draft in place of an earlier one.
+        """Store a student's draft; it replaces the student's earlier draft.
 
         Raises:
-            UserError: It is not a draft for this game, or the time is over.
+            UserError: The draft is invalid or for another game, the writing time is over, or the game has the
+                maximum number of drafts.
         """
         require_known(raw, ("game", "draft", "name"))
         if raw.get("game") != self.number:
@@ -87,7 +92,11 @@ class Game:
         self.drafts[student] = Draft(parse_draft(raw.get("draft")), nickname(raw.get("name")))
 
     def set_results(self, event: Mapping[str, Any]) -> None:
-        """Store the target's verdicts, a ``class-judged`` event of ``play.class_drafts``."""
+        """Store the target's verdicts.
+
+        Args:
+            event: The ``class-judged`` event from ``play.class_drafts``.
+        """
         verdicts = [
             {**_drawn(one["round"]), "count": one["count"], "cut": one["cut"]} for one in event["verdicts"]
         ]
@@ -107,17 +116,17 @@ class Game:
         self.phase = Phase.JUDGED
 
     def draft_of(self, student: str) -> dict[str, Any] | None:
-        """Return a student's ``draft`` with the number of the ``game``, if there is one."""
+        """Return a student's ``draft`` and the number of the ``game``; None if the student has no draft."""
         draft = self.drafts.get(student)
         return {"game": self.number, "draft": draft.text} if draft else None
 
     def verdict_of(self, student: str) -> dict[str, Any] | None:
-        """Return the verdict on a student's draft; None before it is known."""
+        """Return the verdict on a student's draft; None if there is no draft or it is not judged yet."""
         draft = self.drafts.get(student)
         return draft.verdict if draft else None
 
     def for_students(self) -> dict[str, Any]:
-        """Return what everybody may see of the game now."""
+        """Return the part of the game's state that everybody may see now."""
         return {
             "number": self.number,
             "text": self.text,
@@ -135,10 +144,14 @@ class Game:
 
 
 def parse_game(raw: Mapping[str, Any], number: int) -> Game:
-    """Return the game that the teacher starts: ``text``, ``seconds``, ``open_drafts``.
+    """Check the teacher's settings for a game and return the game.
+
+    Args:
+        raw: The settings ``text``, ``seconds`` and ``open_drafts``, untrusted.
+        number: The number of the game in its class, from 1.
 
     Raises:
-        UserError: A value has the wrong type or is out of bounds.
+        UserError: A key is unknown, or a value has the wrong type or is out of bounds.
     """
     require_known(raw, ("text", "seconds", "open_drafts"))
     text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
@@ -147,9 +160,10 @@ def parse_game(raw: Mapping[str, Any], number: int) -> Game:
 
 
 def nickname(value: object) -> str:
-    """Return the letters, digits and few marks of a typed nickname, fit to be shown on a projector.
+    """Return a nickname that can be shown on a projector: letters, digits and a few marks of the typed text.
 
-    Nothing is refused: a bad nickname must not cost the student the draft it comes with.
+    An invalid nickname raises no error, because the draft sent with it must not be lost. A value that is not
+    text becomes the empty string.
     """
     if not isinstance(value, str):
         return ""
@@ -159,14 +173,14 @@ def nickname(value: object) -> str:
 
 
 class Games:
-    """The games of one class, one at a time. Everything happens on one event loop.
+    """The games of one class, one at a time. All methods must be called on one event loop.
 
     Args:
-        log: Gets what everybody sees.
-        judge: Judges the drafts; None if this server cannot.
+        log: The class's log, which receives everything that students see.
+        judge: Has the target verify the drafts; None if games are off on this server.
 
     Attributes:
-        current: The game on the page, if any.
+        current: The game on the page; None if there is none.
     """
 
     def __init__(self, log: Log, judge: Judge | None) -> None:
@@ -182,7 +196,8 @@ class Games:
         """Start a game.
 
         Raises:
-            UserError: It is malformed, another game is on, or this server cannot judge.
+            UserError: The settings are invalid, another game is on, the class has played the maximum number
+                of games, or games are off on this server.
         """
         if self._judge is None:
             raise UserError(NO_JUDGE)
@@ -198,33 +213,37 @@ class Games:
         self._timer = loop.call_at(self._end_at + GRACE_S, self._start_judging, self.current)
 
     def time_left(self) -> dict[str, Any] | None:
-        """Return the number of the ``game`` that is open and the seconds ``left``, if one is."""
+        """Return the number of the open ``game`` and the seconds ``left``; None if no game is open."""
         if self.current is None or self.current.phase is not Phase.OPEN:
             return None
         left = max(0.0, self._end_at - asyncio.get_running_loop().time())
         return {"game": self.current.number, "left": left}
 
     def take(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's draft; raise ``UserError`` if it is refused."""
+        """Store a student's draft for the current game, see ``Game.take``.
+
+        Raises:
+            UserError: No game is on, or the draft is refused.
+        """
         if self.current is None:
             raise UserError("No game is on; wait for the next.")
         self.current.take(student, raw)
 
     def dismiss(self) -> None:
-        """Take the game off the page; one that is still on is not judged."""
+        """Remove the game from the page. If it has not ended yet, its drafts are not judged."""
         self.stop()
         self.current = None
         self._show()
 
     def stop(self) -> None:
-        """Stop the clock and the judging."""
+        """Cancel the timer and the judging of the current game."""
         if self._timer is not None:
             self._timer.cancel()
         if self._judging is not None:
             self._judging.cancel()
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return the outcome of every judged game."""
+        """Return the results of all judged games, for the lesson summary."""
         return [
             {
                 "text": game.text,
@@ -254,7 +273,7 @@ class Games:
             _log.exception("A class's drafts could not be judged")
             game.error, game.phase = FAULT, Phase.FAILED
         finally:
-            ended.set()  # If the game was dismissed, the judge must free the device.
+            ended.set()  # If the game was dismissed, the judge must stop and free the device.
         self._show()
 
     def _show(self) -> None:
@@ -263,7 +282,7 @@ class Games:
 
 
 def _drawn(round_: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what pages draw of a round; every student gets it, so the top-5 lists are left out."""
+    """Return only the part of a round that pages draw, because it is sent to every student."""
     drafted = [{key: token[key] for key in ("id", "status", "rejected")} for token in round_["drafted"]]
     emission = round_["emission"]
     return {
@@ -273,7 +292,7 @@ def _drawn(round_: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pieces(event: Mapping[str, Any], *rounds: Mapping[str, Any]) -> dict[Any, str]:
-    """Return the pieces of these rounds' tokens, of the agreed ones and of the target's."""
+    """Return the event's ``pieces`` for the tokens of these rounds, of ``agreed`` and of ``target`` only."""
     ids = {token["id"] for round_ in rounds for token in (*round_["drafted"], round_["emission"]) if token}
     ids |= {token["id"] for token in event["agreed"]} | set(event["target"])
     return {token: piece for token, piece in event["pieces"].items() if int(token) in ids}

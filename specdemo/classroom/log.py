@@ -1,4 +1,4 @@
-"""The messages of a class in order: every line of the current run, and the latest version of each state."""
+"""The messages of a class: all messages of the current run, and the latest version of each state."""
 
 import asyncio
 import json
@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from specdemo.records.limits import UserError
 
 MAX_BYTES = 6_000_000
-"""Size of one run; the longest run of the page has two thirds of it."""
+"""The maximum size of one run; the longest run that the page can make takes two thirds of it."""
 GAP_S = 0.2
-"""Minimum time between two wake-ups: each one sends a message to every student of the class."""
+"""The minimum seconds between two wake-ups, because each one sends a message to every student."""
 TOO_LONG = "This run is too long to share with a class; shorten it."
 
 
@@ -21,7 +21,7 @@ class Frame(NamedTuple):
 
     Attributes:
         id: The message's number.
-        data: Its JSON on one line, which contains ``id`` too.
+        data: The message as JSON on one line, ``id`` included.
     """
 
     id: int
@@ -34,13 +34,14 @@ class Frame(NamedTuple):
 
 
 class Log:
-    """The messages of one class, and its waiting readers.
+    """The messages of one class, and the readers that wait for the next one.
 
-    A reader who has read up to a number gets what changed since then; a latecomer gets the whole current run
-    and the current states. Nothing is stored per reader, so a slow one costs no more than a fast one.
+    A reader gives the number of the last message that it has read and gets all newer ones. A new reader gets
+    the whole current run and the current states. The log stores nothing for each reader, so a slow reader
+    uses no more memory than a fast one.
 
     Attributes:
-        last: Number of the latest message; 0 before the first.
+        last: The number of the latest message; 0 before the first.
     """
 
     def __init__(self) -> None:
@@ -54,32 +55,32 @@ class Log:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, message: Mapping[str, Any]) -> None:
-        """Start another run; the messages of the previous one are dropped."""
+        """Start another run, and delete the messages of the previous run."""
         self._run, self._run_bytes = [], 0
         self._append(message)
 
     def extend(self, message: Mapping[str, Any]) -> None:
-        """Add to the current run.
+        """Add a message to the current run.
 
         Raises:
-            UserError: No run has begun, or this one has become too long.
+            UserError: No run has begun, or the run would become too long.
         """
         if not self._run:
             raise UserError("No run has begun yet; begin one first.")
         self._append(message)
 
     def put(self, name: str, message: Mapping[str, Any]) -> None:
-        """Set the state of that name."""
+        """Set the state ``name``, such as ``view`` or ``question``, to ``message``."""
         self._states[name] = self._frame(message)
 
     def after(self, number: int) -> list[Frame]:
-        """Return what changed after the message of that number; for 0, everything."""
+        """Return the messages that are newer than ``number``, in order; for 0, all messages."""
         newer = self._run[bisect_right(self._run, number, key=lambda frame: frame.id) :]
         newer += [frame for frame in self._states.values() if frame.id > number]
         return sorted(newer, key=lambda frame: frame.id)
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for the next wake-up; return False if there was none in time."""
+        """Wait for the next wake-up; return False if there is none within ``timeout_s`` seconds."""
         news = self._news
         self._waiting += 1
         try:
@@ -90,7 +91,7 @@ class Log:
         return news.is_set()
 
     def wake(self) -> None:
-        """Wake all waiting readers, now or as soon as ``GAP_S`` has passed since the last time."""
+        """Wake all waiting readers, at the earliest ``GAP_S`` seconds after the previous wake-up."""
         if self._waiting and self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_at(max(loop.time(), self._woken_at + GAP_S), self._wake_now)

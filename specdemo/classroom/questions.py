@@ -1,4 +1,4 @@
-"""The questions of a class: asking, answering, counting and revealing."""
+"""The questions of a class: the teacher asks, students answer, and the page shows the counts."""
 
 import math
 from collections import Counter
@@ -16,12 +16,12 @@ MAX_OPTION_CHARS = 160
 MAX_OPTIONS = 6
 MAX_NUMBER = 1e9
 TOLERANCE = 0.1
-"""A number is right within this share of the measured one."""
+"""The maximum relative error of a number that counts as right."""
 ROUNDING = 1e-9
 BARS = 8
-"""Maximum number of bars for numbers; a choice has one bar per option."""
+"""The maximum number of bars if answers are numbers. For a choice, each option has a bar."""
 OUTER_SHARE = 0.05
-"""Share of the answers in each of the two outer bars."""
+"""The share of the answers in each of the two outer bars, which hold the lowest and the highest numbers."""
 
 
 class Kind(StrEnum):
@@ -41,15 +41,19 @@ class Phase(StrEnum):
 
 @dataclass
 class Question:
-    """One question and its answers. Built by :func:`parse_question` only.
+    """One question and its answers. Only :func:`parse_question` creates it.
 
     Attributes:
-        number: From 1, in the order asked.
-        options: Answers to choose from; none if the answer is a number.
-        hidden: Whether the answers stay hidden until voting closes.
-        answers: Student -> index of an option, or a number; the student's latest answer counts.
-        right: The right option or number; None without a verdict.
-        why: The explanation of the right answer.
+        number: The number of the question in its class, from 1.
+        text: The question.
+        kind: The type of its answers.
+        options: The answers to choose from; empty if the answer is a number.
+        hidden: True if students see the counts of the answers only after voting has closed.
+        phase: The current state.
+        answers: Student's token -> latest answer: the index of an option, or a number.
+        right: The index of the right option, or the right number. None before it is revealed, or if the
+            question has no right answer.
+        why: The explanation of the right answer; may be empty.
     """
 
     number: int
@@ -63,10 +67,10 @@ class Question:
     why: str = ""
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's answer in place of an earlier one.
+        """Store a student's answer; it replaces the student's earlier answer.
 
         Raises:
-            UserError: It does not answer this question, or voting is closed.
+            UserError: The answer is invalid or for another question, or voting is closed.
         """
         require_known(raw, ("question", "answer"))
         if raw.get("question") != self.number:
@@ -81,10 +85,13 @@ class Question:
             self.phase = Phase.CLOSED
 
     def reveal(self, raw: Mapping[str, Any]) -> None:
-        """Close voting and show the ``right`` answer (null: no verdict) and ``why``.
+        """Close voting, and show the right answer and its explanation.
+
+        Args:
+            raw: ``right``, the right answer (null if there is none), and ``why``, the explanation; untrusted.
 
         Raises:
-            UserError: A value is not an answer to this question, or not text.
+            UserError: ``right`` is not a valid answer to this question, or ``why`` is not text or too long.
         """
         why = raw.get("why", "")
         if not isinstance(why, str) or len(why) > MAX_TEXT_CHARS:
@@ -94,7 +101,7 @@ class Question:
         self.why, self.phase = why, Phase.REVEALED
 
     def for_students(self) -> dict[str, Any]:
-        """Return what every student may see of the question now."""
+        """Return the part of the question's state that every student may see now."""
         shown: dict[str, Any] = {
             "number": self.number,
             "text": self.text,
@@ -110,7 +117,10 @@ class Question:
         return shown
 
     def for_teacher(self) -> dict[str, Any]:
-        """Return what the teacher's page shows, which may be on the projector."""
+        """Return the question's state for the teacher's page.
+
+        The page may be on a projector, so it also keeps hidden answers hidden.
+        """
         return {**self.for_students(), "answered": len(self.answers), "hidden": self.hidden}
 
     def summary(self) -> dict[str, Any]:
@@ -144,10 +154,14 @@ class Question:
 
 
 def parse_question(raw: Mapping[str, Any], number: int) -> Question:
-    """Return the question that the teacher asks: ``text``, ``kind``, ``options``, ``hidden``.
+    """Check the teacher's question and return it.
+
+    Args:
+        raw: ``text``, ``kind``, ``options`` and ``hidden``, untrusted.
+        number: The number of the question in its class, from 1.
 
     Raises:
-        UserError: A value has the wrong type or size.
+        UserError: A key is unknown, a value has the wrong type or size, or two options are equal.
     """
     require_known(raw, ("text", "kind", "options", "hidden"))
     kind = choice(raw, "kind", Kind, Kind.CHOICE)
@@ -164,10 +178,13 @@ def parse_question(raw: Mapping[str, Any], number: int) -> Question:
 
 
 class Questions:
-    """The questions of one class, one at a time on the page.
+    """The questions of one class. The page shows one question at a time.
+
+    Args:
+        log: The class's log, which receives everything that students see.
 
     Attributes:
-        current: The question on the page, if any.
+        current: The question on the page; None if there is none.
     """
 
     def __init__(self, log: Log) -> None:
@@ -179,7 +196,7 @@ class Questions:
         """Put the next question on the page.
 
         Raises:
-            UserError: It is malformed, or there were too many.
+            UserError: The question is invalid, or the class has had the maximum number of questions.
         """
         if len(self._asked) >= MAX_QUESTIONS:
             raise UserError(f"A class has at most {MAX_QUESTIONS} questions; start another class.")
@@ -193,31 +210,35 @@ class Questions:
         self._show()
 
     def reveal(self, raw: Mapping[str, Any]) -> None:
-        """Show the right answer; errors as for ``Question.reveal`` and ``close``."""
+        """Show the right answer, see ``Question.reveal``.
+
+        Raises:
+            UserError: No question is on the page, or a value is invalid.
+        """
         self._require_current().reveal(raw)
         self._show()
 
     def dismiss(self) -> None:
-        """Take the question off the page; raise ``UserError`` if there is none."""
+        """Close voting, and remove the question from the page; raise ``UserError`` if there is none."""
         self._require_current().close()
         self.current = None
         self._show()
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's answer; raise ``UserError`` if it is refused."""
+        """Store a student's answer to the current question; raise ``UserError`` if it is refused."""
         question = self._require_current()
         question.answer(student, raw)
         if not question.hidden:
             self._show()
 
     def answer_of(self, student: str) -> dict[str, Any] | None:
-        """Return a student's ``answer`` to the current ``question``, if there is one."""
+        """Return a student's ``answer`` and the number of the current ``question``; None if not answered."""
         if self.current is None or student not in self.current.answers:
             return None
         return {"question": self.current.number, "answer": self.current.answers[student]}
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return all questions with their answers."""
+        """Return all questions with their answers, for the lesson summary."""
         return [question.summary() for question in self._asked]
 
     def _require_current(self) -> Question:
@@ -240,10 +261,11 @@ def _text(name: str, value: object, max_chars: int) -> str:
 
 
 def _histogram(values: list[float]) -> list[dict[str, Any]]:
-    """Return at most ``BARS`` bars of sorted ``values``.
+    """Return at most ``BARS`` bars (``label``, ``count``) for sorted ``values``.
 
-    If there are more different values, the inner bars have equal widths and the outer two hold the smallest
-    and largest answers: a single slip or joke would otherwise press all others into one bar.
+    If there are at most ``BARS`` different values, each one has a bar. Otherwise, the inner bars have equal
+    widths, and the two outer bars hold the smallest and largest values. Without the outer bars, a single
+    extreme answer would put all other answers into one bar.
     """
     distinct = Counter(values)
     if len(distinct) <= BARS:

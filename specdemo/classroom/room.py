@@ -1,6 +1,6 @@
-"""One class, on one event loop: the teacher's messages, the students' answers, and what readers get.
+"""One class: it processes the teacher's messages and the students' answers, and sends messages to students.
 
-Everything that the teacher's page posts is untrusted, so the type and size of every value are checked.
+All data from the teacher's page is untrusted, so the type and size of every value are checked.
 """
 
 import hmac
@@ -17,16 +17,19 @@ from specdemo.classroom.students import Students
 from specdemo.records.limits import UserError, flag, integer, number, require_known, show
 
 IDLE_S = 600.0
-"""Time without a post of the teacher's page after which its class ends."""
+"""A class ends if the teacher's page has sent nothing for this many seconds."""
 KEEP_ALIVE_S = 10.0
-"""Maximum silence of a stream: proxies close silent ones, and writing detects closed connections."""
+"""The maximum seconds between two writes to a stream.
+
+Proxies close silent streams, and a closed connection is noticed only when something is written to it.
+"""
 POLL_S = 20.0
-"""Maximum wait of a poll; proxies often end a request after 30 seconds."""
+"""The maximum seconds that a poll waits for a message; proxies often end a request after 30 seconds."""
 MAX_NUMBER = 2**53
 END = Frame(MAX_NUMBER - 1, b'{"type":"end"}')
 """The last message of every class."""
 MAX_EVENTS = 20_000
-"""Number of events in one message."""
+"""The maximum number of events in one message."""
 MAX_SECONDS = 1e5
 MAX_ROUNDS = 100_000
 MAX_FIGURES = 10
@@ -38,24 +41,24 @@ _NAME = re.compile(r"[a-z0-9_-]{1,40}")
 
 
 class OtherWindowError(UserError):
-    """Another window of the teacher shows the class now."""
+    """The class now follows another window of the teacher."""
 
 
 class UnknownRunError(UserError):
-    """Events continue a run that was not begun; the page has to send the run from its beginning."""
+    """The beginning of a run is missing; the teacher's page has to send the run from its first event."""
 
 
 class Room:
-    """One class.
+    """One class. All methods must be called on one event loop.
 
     Args:
         code: The code that students type.
-        clock: Returns seconds.
-        judge: Judges the drafts of games; None if this server cannot.
+        clock: Returns the current time in seconds.
+        judge: Has the target verify the drafts of games; None if games are off on this server.
 
     Attributes:
-        secret: Identifies the teacher's page.
-        log: What students see.
+        secret: The key that identifies the teacher's page.
+        log: The messages that students receive.
         students, questions, games: The parts of the class.
     """
 
@@ -88,11 +91,11 @@ class Room:
 
     @property
     def over(self) -> bool:
-        """True if the class was ended, or its teacher's page was silent for ``IDLE_S``."""
+        """True if the teacher has ended the class, or the teacher's page has sent nothing for ``IDLE_S``."""
         return self._ended or self._clock() - self._heard_at > IDLE_S
 
     def knows(self, token: str) -> bool:
-        """Return whether this is a student's token or the teacher's secret."""
+        """Return True if this is a student's token or the teacher's secret."""
         return self.students.knows(token) or self._is_secret(token)
 
     def require_teacher(self, secret: str) -> None:
@@ -101,17 +104,21 @@ class Room:
             raise UserError(NOT_THE_TEACHER)
 
     def take(self, post: Mapping[str, Any]) -> dict[str, Any]:
-        """Process the teacher's messages in order; those before a refused one stay processed.
+        """Process messages of the teacher's page in order.
+
+        If a message is refused, the messages before it remain processed. A message with a ``number`` is
+        processed only once, even if it is sent several times.
 
         Args:
-            post: ``messages``, and the ``window`` of the teacher that sends them; ``first`` makes it the one
-                that the class follows. A message with a ``number`` is processed once, however often it comes.
+            post: The ``messages``, and the id of the teacher's ``window`` that sends them. If ``first`` is
+                true, the class follows this window from now on.
 
         Returns:
-            The number of ``students`` present, and the current ``question`` and ``game``.
+            The number of ``students`` present, and the current ``question`` and ``game`` (None if there is
+            none).
 
         Raises:
-            UserError: A message is refused.
+            UserError: The class is over, or a message is refused.
             OtherWindowError: The class follows another window.
         """
         self._require_open()
@@ -134,7 +141,7 @@ class Room:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return the lesson summary: the maximum of ``students`` present, all ``questions`` and ``games``."""
+        """Return the lesson summary: the maximum number of ``students``, all ``questions`` and ``games``."""
         return {
             "students": self.students.max_present,
             "questions": self.questions.summary(),
@@ -142,7 +149,12 @@ class Room:
         }
 
     def known_of(self, student: str) -> dict[str, Any]:
-        """Return what a student has ``given`` and ``drafted`` before, and the time left for ``writing``."""
+        """Return what a student's page must show again when it joins again, for example after a reload.
+
+        Returns:
+            ``given``, the answer to the current question; ``drafted``, the draft in the current game; and
+            ``writing``, the time left to write. Each is None if there is none.
+        """
         game = self.games.current
         return {
             "given": self.questions.answer_of(student),
@@ -151,13 +163,13 @@ class Room:
         }
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's answer; raise ``UserError`` if it is refused."""
+        """Store a student's answer to the current question; raise ``UserError`` if it is refused."""
         self._require_open()
         self.students.require_post(student)
         self.questions.answer(student, raw)
 
     def draft(self, student: str, raw: Mapping[str, Any]) -> None:
-        """Store a student's draft; raise ``UserError`` if it is refused."""
+        """Store a student's draft for the current game; raise ``UserError`` if it is refused."""
         self._require_open()
         self.students.require_post(student)
         self.games.take(student, raw)
@@ -169,7 +181,15 @@ class Room:
         self.log.wake()
 
     async def stream(self, token: str, after: int) -> AsyncIterator[list[Frame]]:
-        """Yield the messages after that number as they come; an empty list keeps the connection alive.
+        """Yield lists of messages as they arrive, until the class ends.
+
+        Args:
+            token: The student's token.
+            after: The number of the last message that the student has; 0 for all messages.
+
+        Yields:
+            New messages, or an empty list if there were none for ``KEEP_ALIVE_S``, to keep the connection
+            open. The last message is ``END``.
 
         Raises:
             UserError: The student is unknown or reads too often, or the class is full.
@@ -184,7 +204,11 @@ class Room:
             yield [*self.log.after(after), END]
 
     async def poll(self, token: str, after: int) -> list[Frame]:
-        """Return the messages after that number, at the latest after ``POLL_S``; errors as for ``stream``."""
+        """Return the messages newer than ``after``; if there are none, wait for some, at most ``POLL_S``.
+
+        Raises:
+            UserError: As for :meth:`stream`.
+        """
         with self.students.reading(token):
             if not self.over and not self.log.after(after):
                 await self.log.wait(POLL_S)
@@ -210,10 +234,10 @@ class Room:
 
 
 class ShownRun:
-    """The current run, sent in parts; every event reaches the log once and in order.
+    """The current run, which the teacher's page sends in parts. Every event is logged once and in order.
 
-    A post may arrive twice (its reply was lost) or after another run has begun in another window, so each
-    part has the number of its run and of its first event.
+    Each part contains the number of its run and the number of its first event. They are needed because a
+    part may arrive twice, if the first reply was lost, or after another window has begun another run.
     """
 
     def __init__(self, log: Log) -> None:
@@ -222,7 +246,11 @@ class ShownRun:
         self._events = 0
 
     def begin(self, message: Mapping[str, Any]) -> None:
-        """Start another run: its number ``run``, the name of a ``recording`` and a lesson's ``topic``.
+        """Start another run.
+
+        Args:
+            message: ``run``, the number of the run; ``recording``, the name of a recording or null; and
+                ``topic``, the parts of the page that the current lesson shows.
 
         Raises:
             UserError: A value has the wrong type or size.
@@ -234,11 +262,15 @@ class ShownRun:
         self._run, self._events = run, 0
 
     def extend(self, message: Mapping[str, Any]) -> None:
-        """Add ``events`` of ``run``, starting with number ``from``; known events are skipped.
+        """Add events to the current run, and skip those that are logged already.
+
+        Args:
+            message: ``run``, the number of the run; ``events``; and ``from``, the number of the first of
+                these events.
 
         Raises:
-            UnknownRunError: Another run is shown, or events before these are missing.
-            UserError: They are not events, or the run has become too long.
+            UnknownRunError: This is not the current run, or earlier events are missing.
+            UserError: A value is invalid, or the run would become too long.
         """
         require_known(message, ("run", "from", "events"))
         events = message.get("events")
@@ -255,14 +287,14 @@ class ShownRun:
 
 
 def parse_view(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the view of a run after a check of its values.
+    """Check the state of the teacher's view of a run and return it.
 
     Args:
-        raw: ``time`` in seconds of the run's clock, ``playing``, ``pace``, the opened ``round`` (from 0, or
-            null), and the names of the open ``tab`` and ``lesson``.
+        raw: ``time`` on the run's clock in seconds; ``playing``; ``pace``, one of ``PACES``; ``round``, the
+            index of the open round or null; and ``tab`` and ``lesson``, the names of those that are open.
 
     Raises:
-        UserError: A value has the wrong type or size.
+        UserError: A key is unknown, or a value has the wrong type or size.
     """
     require_known(raw, ("time", "playing", "pace", "round", "tab", "lesson"))
     pace = raw.get("pace", "1")

@@ -1,4 +1,4 @@
-"""All classes of one server: opening, finding by code, joining, ending."""
+"""All open classes of one server, found by their codes."""
 
 import secrets
 import time
@@ -12,13 +12,16 @@ from specdemo.records.limits import UserError
 MAX_ROOMS = 20
 MAX_ROOMS_PER_ADDRESS = 8
 CODE_CHARS = "BCDFGHJKLMNPQRSTVWXZ"
-"""No vowels, so that no code is a word; no digits, which look like letters on a projector."""
+"""The characters of codes: no vowels, so that no code is a word, and no digits, which look like letters."""
 CODE_LENGTH = 5
 JOINS_PER_S, JOIN_BURST = 20.0, 400
-"""Joins from one address, which may be a whole school's."""
+"""The rate limit of joins from one address, which may be that of a whole school."""
 MISSES_PER_S, MISS_BURST = 0.5, 300
-"""Wrong codes from one address. A school's students may all ask again for a class that is over, but trying
-all three million codes takes 74 days."""
+"""The rate limit of wrong codes from one address.
+
+It is high enough for all students of a school to ask again for a class that is over. Trying all three million
+codes still takes 74 days.
+"""
 NO_CLASS = "There is no class with that code; check it, or ask your teacher whether the class is over."
 TOO_MANY_CODES = "Too many codes were tried from your network; wait a minute."
 TOO_MANY_JOINS = "Too many students are joining from your network; try again in a few seconds."
@@ -32,9 +35,9 @@ class Rooms:
     """The open classes.
 
     Args:
-        clock: Returns seconds.
-        judge_for: Returns the judge for a class, from its teacher's address and its code; None if this server
-            cannot judge.
+        clock: Returns the current time in seconds.
+        judge_for: Returns the judge for a class, from the teacher's address and the class's code; None if
+            games are off on this server.
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class Rooms:
         """Open a class for a teacher at this address.
 
         Raises:
-            UserError: There are too many.
+            UserError: The server, or this address, has the maximum number of open classes.
         """
         self._end_idle()
         if sum(owner == address for _, owner in self._rooms.values()) >= MAX_ROOMS_PER_ADDRESS:
@@ -70,16 +73,18 @@ class Rooms:
     def find(self, code: str, address: str, token: str = "") -> Room:
         """Return the class with this code.
 
-        An address that tried too many wrong codes is refused right ones too, or it could go on guessing.
+        After too many wrong codes, an address is refused for right codes too. Otherwise it could continue to
+        guess.
 
         Args:
-            code: In upper or lower case.
-            address: The address that asks.
-            token: A student's token or the teacher's secret; with one of this class there is no limit.
+            code: The code, in upper or lower case.
+            address: The address of the request.
+            token: A student's token or the teacher's secret. If it belongs to this class, the limit of wrong
+                codes does not apply.
 
         Raises:
-            NoClassError: There is none.
-            TooOftenError: This address tried too many wrong codes.
+            NoClassError: No class has this code.
+            TooOftenError: This address has tried too many wrong codes.
         """
         self._end_idle()
         room, _ = self._rooms.get(code.strip().upper(), (None, ""))
@@ -96,14 +101,15 @@ class Rooms:
         """Add a student to a class and return their token.
 
         Raises:
-            UserError: Too many join, or the class is full.
+            TooOftenError: Too many students are joining from this address.
+            UserError: The class is full.
         """
         if not self._joins.take(address):
             raise TooOftenError(TOO_MANY_JOINS)
         return room.students.join()
 
     def end(self, room: Room) -> None:
-        """End a class."""
+        """End a class and forget its code."""
         room.end()
         self._rooms.pop(room.code, None)
 

@@ -10,34 +10,37 @@ from dataclasses import dataclass
 from specdemo.records.limits import UserError
 
 MAX_STUDENTS = 300
-"""Students present at the same time."""
+"""The maximum number of students present at the same time."""
 MAX_KNOWN = 2_000
-"""Tokens that a class remembers; a browser that has lost its token joins as another student."""
+"""The maximum number of tokens that a class remembers.
+
+It is larger than ``MAX_STUDENTS``, because a browser that has lost its token joins as another student.
+"""
 MAX_STREAMS = 3
-"""Open streams of one student: a duplicated tab is the same student."""
+"""The maximum number of open streams of one student: all tabs of a browser are the same student."""
 MAX_BUCKETS = 10_000
 ABSENT_S = 3.0
-"""Time without a stream after which a student counts as gone; a page that polls has gaps."""
+"""A student counts as absent after this many seconds without a stream; pages that poll have short gaps."""
 POSTS_PER_S, POST_BURST = 1.0, 5
-"""Answers and drafts of one student."""
+"""The rate limit of answers and drafts from one student."""
 READS_PER_S, READ_BURST = 4.0, 20
-"""Streams that one student opens, and polls."""
+"""The rate limit of streams and polls that one student starts."""
 FULL = f"This class is full; {MAX_STUDENTS} can take part."
 TOO_FAST = "Too many requests; wait a second."
 UNKNOWN = "This class does not know this page; reload it to join again."
 
 
 class TooOftenError(UserError):
-    """A rate limit; the same request may succeed later."""
+    """The request exceeds a rate limit; it may succeed later."""
 
 
 class Rates:
-    """A token bucket per key.
+    """A rate limiter with a token bucket for each key.
 
     Args:
-        per_s: Tokens that each bucket gains per second.
-        burst: Tokens that a full bucket holds.
-        clock: Returns seconds.
+        per_s: The number of tokens that each bucket gains per second.
+        burst: The number of tokens in a full bucket; a new bucket is full.
+        clock: Returns the current time in seconds.
     """
 
     def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,16 +50,16 @@ class Rates:
         self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def allow(self, key: Hashable) -> bool:
-        """Return whether the bucket has a token, without taking it."""
+        """Return True if the bucket has a token; do not take it."""
         return self._left(key) >= 1
 
     def take(self, key: Hashable) -> bool:
-        """Take a token; return whether there was one."""
+        """Take a token if the bucket has one; return False if it is empty."""
         left = self._left(key)
         allowed = left >= 1
         self._buckets.pop(key, None)
         self._buckets[key] = (left - allowed, self._clock())
-        if len(self._buckets) > MAX_BUCKETS:  # Forget the key that was silent longest.
+        if len(self._buckets) > MAX_BUCKETS:  # Forget the key that was not used for the longest time.
             self._buckets.popitem(last=False)
         return allowed
 
@@ -76,7 +79,7 @@ class Students:
     """The students of one class.
 
     Args:
-        clock: Returns seconds.
+        clock: Returns the current time in seconds.
 
     Attributes:
         max_present: The highest number of students who were present at the same time.
@@ -91,7 +94,7 @@ class Students:
 
     @property
     def present(self) -> int:
-        """Number of students who have a stream open or had one ``ABSENT_S`` ago."""
+        """The number of students who have an open stream, or had one within the last ``ABSENT_S`` seconds."""
         return sum(map(self._is_present, self._known.values()))
 
     def join(self) -> str:
@@ -102,14 +105,14 @@ class Students:
         """
         if self.present >= MAX_STUDENTS:
             raise UserError(FULL)
-        if len(self._known) >= MAX_KNOWN:  # Forget the first to join of those without a stream.
+        if len(self._known) >= MAX_KNOWN:  # Forget the earliest student without an open stream.
             del self._known[next(token for token, student in self._known.items() if not student.streams)]
         token = secrets.token_urlsafe(12)
         self._known[token] = _Student()
         return token
 
     def knows(self, token: str) -> bool:
-        """Return whether a student has this token."""
+        """Return True if a student has this token."""
         return token in self._known
 
     def require_known(self, token: str) -> None:
@@ -118,7 +121,7 @@ class Students:
             raise UserError(UNKNOWN)
 
     def require_post(self, token: str) -> None:
-        """Count an answer or a draft.
+        """Count one answer or draft towards the student's rate limit.
 
         Raises:
             UserError: No student has this token.
@@ -130,7 +133,7 @@ class Students:
 
     @contextmanager
     def reading(self, token: str) -> Iterator[None]:
-        """Count an open stream of this student.
+        """Count an open stream of this student while the ``with`` block runs.
 
         Raises:
             UserError: No student has this token, or the class is full.

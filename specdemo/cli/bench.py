@@ -1,4 +1,4 @@
-"""``specdemo bench``: measure speculation against the baseline, or against other libraries."""
+"""``specdemo bench``: compare the speed of speculative decoding with the baseline or with other libraries."""
 
 import argparse
 import sys
@@ -40,7 +40,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, write and print the table; return 0."""
+    """Measure all rows of the table, write them to a file and print the table; return 0."""
     ks = listed(options.k, draft_length, "--k")
     alone = (options.temperature, options.rule, options.repeats, options.cluster) == ("0", None, 1, None)
     if options.peers and not (alone and len(ks) == 1):

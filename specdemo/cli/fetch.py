@@ -13,7 +13,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Fetch and convert missing files and print the folder of the target; return 0."""
+    """Download and convert missing files of the embedded pair, and print the target's folder; return 0."""
     from specdemo.pairs.embedded import checked_target, embedded_target, printing
 
     folder = embedded_target(printing())

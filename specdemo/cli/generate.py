@@ -21,7 +21,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show a run as it is decoded; return 0."""
+    """Decode the prompt and print the tokens as they are decoded; return 0."""
     config = parse_config({name: getattr(options, name) for name in RUN_FIELDS})
     out = Path(options.json) if options.json and options.json != "-" else None
     if out:

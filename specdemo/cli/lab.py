@@ -1,4 +1,4 @@
-"""``specdemo lab``: measure what determines the speedup, one condition at a time."""
+"""``specdemo lab``: measure how each condition, such as the draft length, changes the speedup."""
 
 import argparse
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ from specdemo.records.limits import UserError, parse_config
 from specdemo.records.output import require_writable, write_text
 
 CHOSEN = (*RUN_SETTINGS, "drafter")
-"""The fields of ``RunConfig`` with an option; the experiment chooses the others."""
+"""The fields of ``RunConfig`` that have an option here; the experiment sets all other fields."""
 
 
 def add_to(commands: Any) -> None:
@@ -42,14 +42,18 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print each point as it is measured; return 0. The file is written even if the command ends early."""
+    """Measure the experiment, and print each point as it is measured; return 0.
+
+    If the command ends early, the points measured so far are still written to the file.
+    """
     if options.out and options.out.suffix not in (".json", ".csv"):
         raise UserError(f"--out takes a file that ends in .json or .csv, not {options.out}.")
     if options.cluster and options.experiment not in SWEEPS:
         raise UserError(f"--cluster works with sweeps, not with {options.experiment}; leave it out.")
     chosen = {name: getattr(options, name) for name in (*CHOSEN, "rule")}
     request = {name: value for name, value in chosen.items() if value is not None}
-    # The sweep over temperatures takes a rule without a temperature; other experiments take no rule.
+    # ``parse_config`` checks the rule together with the temperature. Leave the rule out if the sweep sets its
+    # own temperatures, or if the experiment is not a sweep and takes no rule.
     ruled = options.experiment in SWEEPS and options.experiment != TEMPERATURE
     checked = {name: value for name, value in request.items() if ruled or name != "rule"}
     parse_config({"prompt": "-", **checked})
@@ -75,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _print_points(points: Iterable[Any], about: Mapping[str, Any], out: Path | None) -> None:
-    """Print points as they arrive; write them to a file even if the command ends early."""
+    """Print points as they arrive, then write all of them to ``out``, even if the command ends early."""
     measured = []
     try:
         for point in points:

@@ -1,6 +1,6 @@
-"""The command line: its commands, their errors and exit statuses.
+"""The entry point of the command line, and its exit statuses.
 
-Each command is a module: ``add_to`` adds its options, ``run`` checks them before it imports torch.
+Each command is a module. Its ``add_to`` adds the options; its ``run`` checks them before it imports torch.
 """
 
 import argparse
@@ -17,11 +17,15 @@ VERSION = f"specdemo {__version__}"
 REFUSED = 2
 INTERRUPTED = 130
 CLOSED_PIPE = 141
-"""The status that a shell reports for a program ended by SIGPIPE."""
+"""The exit status that a shell reports for a program that was ended by the signal SIGPIPE."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit status (2 for an error that the user can fix)."""
+    """Run one command and return its exit status.
+
+    Args:
+        arguments: The command-line arguments; None means those of the process.
+    """
 
     def command() -> int:
         options = command_parser().parse_args(arguments)
@@ -31,7 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def exit_status(program: Callable[[], int]) -> int:
-    """Run a program and return its exit status; print a user's error as one sentence."""
+    """Call ``program`` and return its exit status.
+
+    If it raises ``UserError``, print the message and return 2. Return 130 after an interrupt, and 141 if the
+    output pipe is closed.
+    """
     try:
         try:
             return program()
@@ -44,7 +52,7 @@ def exit_status(program: Callable[[], int]) -> int:
         print("\nspecdemo: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes the streams again at its end, which must not fail.
+        # Python flushes both streams again when it exits. Redirect them, so that this does not fail.
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.dup2(nowhere, sys.stderr.fileno())
@@ -52,7 +60,7 @@ def exit_status(program: Callable[[], int]) -> int:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands; the parsed ``command`` is the function to call."""
+    """Return the parser of all commands. In the parsed options, ``command`` is the function to call."""
     parser = argparse.ArgumentParser(prog="specdemo", description="Speculative decoding you can watch.")
     parser.add_argument("--version", action="version", version=VERSION)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

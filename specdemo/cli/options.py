@@ -1,6 +1,6 @@
-"""The options that several commands share: those of a run, of a pair and of a cluster.
+"""The options that several commands share: for a run, for a pair of models, and for a cluster.
 
-The options of a run are the fields of ``RunConfig``; ``limits.parse_config`` checks their bounds.
+Each option for a run sets a field of ``RunConfig``; ``limits.parse_config`` checks the values.
 """
 
 import argparse
@@ -41,12 +41,12 @@ SAMPLED_RULE = {
 
 
 def draft_length(text: str) -> int | str:
-    """Return a number or the word ``auto``; raise ``ValueError`` for other text."""
+    """Parse a draft length: an integer or ``auto``. Raise ``ValueError`` for other text."""
     return AUTO if text == AUTO else int(text)
 
 
 def _unchecked_draft_length(text: str) -> int | str:
-    """Return other text as it is: ``parse_config`` refuses it with a sentence."""
+    """Parse a draft length; return invalid text unchanged, so that ``parse_config`` reports it."""
     with suppress(ValueError):
         return draft_length(text)
     return text
@@ -74,7 +74,7 @@ _ARGUMENTS: dict[str, dict[str, Any]] = {
     "baseline": {"help": "also run the target alone and compare"},
     "draft_alone": {"help": "also run the draft model alone and show where its text diverges"},
 }
-"""The help of each field, and the argparse arguments that differ from its type and default."""
+"""Field of ``RunConfig`` -> arguments of ``add_argument`` that do not follow from its type and default."""
 _KINDS: dict[Any, dict[str, Any]] = {
     bool: {"action": "store_true", "default": False},
     Mode: {"flag": f"--{Mode.RAW}", "action": "store_const", "const": Mode.RAW},
@@ -85,12 +85,12 @@ _KINDS: dict[Any, dict[str, Any]] = {
 def add_run_options(
     parser: argparse.ArgumentParser, names: Iterable[str] = RUN_FIELDS, **instead: Any
 ) -> None:
-    """Add an option for each of the fields ``names`` of ``RunConfig``.
+    """Add an option for each named field of ``RunConfig``.
 
     Args:
         parser: The parser of a command.
-        names: The fields.
-        instead: Arguments of argparse that replace those of every field.
+        names: The names of the fields.
+        instead: Arguments of ``add_argument`` that override those of every field.
     """
     names, kinds = set(names), get_type_hints(RunConfig)
     for field in fields(RunConfig):
@@ -108,7 +108,7 @@ def add_run_options(
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of :func:`loaded_pair`."""
+    """Add the options that select the models, which :func:`loaded_pair` reads."""
     add = parser.add_argument
     draft = "hub id or folder of the draft model (default: %(default)s)"
     precision = "auto (default: the fastest without loss), bf16, fp16, fp32, int8 or int4"
@@ -124,14 +124,16 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")
 _MODEL = re.compile(r"[\w.-]+(/[\w.-]+)?")
-"""A hub id, or a folder in the working directory; anything else can only be a folder."""
+"""Matches a possible hub id. A name that does not match can only be a folder."""
 
 
 def check_models(options: argparse.Namespace) -> None:
     """Check the options for models, device and precision without importing torch.
 
+    Options that the command does not have are skipped.
+
     Raises:
-        UserError: A pair, precision, device or folder does not exist.
+        UserError: A pair or precision is unknown, the device has an invalid form, or a folder does not exist.
     """
     asked = vars(options)
     if asked.get("pair") and options.pair not in PAIRS:
@@ -152,17 +154,18 @@ def check_models(options: argparse.Namespace) -> None:
 
 
 def check_pair(options: argparse.Namespace, drafters: Iterable[str] = ()) -> None:
-    """Check the options of :func:`add_pair_options`, and that the pair has what ``drafters`` need.
+    """Check the options of :func:`add_pair_options`, and that the pair supports all of ``drafters``.
 
     Raises:
-        UserError: As for :func:`check_models`, or the models do not fit, or a drafter lacks a part.
+        UserError: As for :func:`check_models`; or the models do not fit together; or a drafter needs a model
+            or table that the pair does not have.
     """
     check_models(options)
     _sources(options).check(drafters)
 
 
 def add_bench_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that ``bench`` and ``watch`` share."""
+    """Add the options that are common to ``bench`` and ``watch``."""
     add = parser.add_argument
     add("--prompts", type=Path, required=True, metavar="FILE.jsonl", help="prompts, one per line")
     add("--out", type=Path, required=True, metavar="FILE.json", help="file for the results")
@@ -173,7 +176,11 @@ def add_bench_options(parser: argparse.ArgumentParser) -> None:
 
 
 def bench_settings(options: argparse.Namespace, drafters: list[str], ks: list[int | str]) -> Settings:
-    """Return the settings of a bench command, not yet checked against bounds."""
+    """Return the settings for a table of ``bench``. The caller has to call ``Settings.check``.
+
+    Raises:
+        UserError: ``--temperature`` is not a list of numbers.
+    """
     return Settings(
         drafters=drafters,
         ks=ks,
@@ -186,7 +193,9 @@ def bench_settings(options: argparse.Namespace, drafters: list[str], ks: list[in
 
 
 def loaded_pair(options: argparse.Namespace) -> Any:
-    """Load, measure and return the pair that the options name; print progress to standard error.
+    """Load the pair that the options select, measure its pass costs, and return it.
+
+    Progress is printed to standard error.
 
     Raises:
         UserError: The pair does not exist or cannot be loaded.
@@ -198,7 +207,7 @@ def loaded_pair(options: argparse.Namespace) -> Any:
 
 
 def add_cluster_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of :func:`team`."""
+    """Add the options for replicas on a cluster, which :func:`team` reads."""
     add = parser.add_argument
     add("--cluster", metavar="ADDRESS", help="use replicas on a Ray cluster: auto, or the head's host:6379")
     add("--replicas", type=int, default=2, metavar="N", help="number of replicas (default: %(default)s)")
@@ -207,7 +216,7 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
 
 
 def check_cluster(options: argparse.Namespace) -> None:
-    """Check the options of a cluster, if one is named.
+    """Check the options for replicas on a cluster; do nothing without ``--cluster``.
 
     Raises:
         UserError: Ray is not installed, or an option is out of bounds.
@@ -221,7 +230,7 @@ def check_cluster(options: argparse.Namespace) -> None:
 
 
 def team(options: argparse.Namespace) -> Any:
-    """Return the replicas that the checked options name, as a context manager."""
+    """Return a context manager that runs the replicas selected by the options; check the options first."""
     from specdemo.cluster.plan import Plan, parse_replicas
     from specdemo.cluster.spread import Team
 
@@ -247,7 +256,16 @@ def _sources(options: argparse.Namespace) -> Any:
 
 
 def listed(text: str, kind: Callable[[str], Any], flag: str) -> list:
-    """Return the values of the option ``flag``, separated by commas; raise ``UserError`` if one is wrong."""
+    """Parse a comma-separated list of values.
+
+    Args:
+        text: The value of the option.
+        kind: Converts one value; raises ``ValueError`` if it is invalid.
+        flag: The option, for the error message.
+
+    Raises:
+        UserError: A value is invalid.
+    """
     try:
         return [kind(part) for part in text.split(",")]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""``specdemo prove``: check that speculative output is the target's."""
+"""``specdemo prove``: check that speculative decoding gives the same output as the target alone."""
 
 import argparse
 from typing import Any
@@ -34,7 +34,10 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the comparisons; return 1 if something differs, as it should under a control, else 0."""
+    """Print the comparisons; return 1 if a text or distribution differs, else 0.
+
+    With ``--control``, a difference is expected, because the control samples by a wrong rule.
+    """
     control = choice({"--control": options.control}, "--control", Control, None)
     prompts, draws = options.audit, options.distribution
     if prompts is None and draws is None:
@@ -57,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _audit(pair: Any, prompts: int, temperature: float) -> bool:
-    """Print a line per text and a summary; return whether a text differs."""
+    """Print one line for each text, then a summary; return True if a text differs."""
     from specdemo.proof.audit import audit, audit_sentence
 
     config = audit_config(temperature)
@@ -72,7 +75,7 @@ def _audit(pair: Any, prompts: int, temperature: float) -> bool:
 
 
 def _distribution(pair: Any, draws: int, control: Any) -> bool:
-    """Print the most frequent continuations and the verdict; return whether the samples differ."""
+    """Print the most frequent continuations and the verdict; return True if the samples differ."""
     from specdemo.pairs.embedded import printing
     from specdemo.proof.distribution import DistributionResult, distribution_sentence, distribution_test
 

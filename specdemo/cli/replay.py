@@ -22,7 +22,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Show the run, or write its page; return 0."""
+    """Print the recorded run, or write it as an HTML page; return 0."""
     if options.html:
         require_writable(options.html)
     recorded = _recorded(options.run)
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recorded(name: str) -> Run:
-    """Return the run in a trace file, or the shipped recording with this name."""
+    """Return the run in the trace file ``name``; if there is no such file, the shipped recording ``name``."""
     path = Path(name)
     if name in recordings.names() and not path.exists():
         return recordings.load(name)

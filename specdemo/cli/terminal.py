@@ -1,6 +1,6 @@
-"""Show a run's events in a terminal: tokens coloured by status, with a cue that needs no colour.
+"""A view of a run in a terminal: the color and text style of each token show its status.
 
-Control characters in model text are shown as symbols, never sent.
+Control characters in the text of a model are replaced by visible symbols.
 """
 
 import base64
@@ -18,7 +18,7 @@ _STYLE = {
     Status.DISCARDED: "2;31;9",
 }
 _DIVERGED = "33"
-"""The style of the draft model's own text after its divergence from the target's."""
+"""The style of the draft model's own text after it diverges from the target's text."""
 _DIVERGENCE = "⟨≠⟩"
 _RESET = "\x1b[0m"
 _VISIBLE_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\n\t"} | {
@@ -27,16 +27,23 @@ _VISIBLE_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code)
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Return whether to use colours: in a terminal unless NO_COLOR is set, else only with FORCE_COLOR."""
+    """Return True if the output should have colors.
+
+    NO_COLOR turns them off; otherwise FORCE_COLOR or a terminal turns them on.
+    """
     if os.environ.get("NO_COLOR"):
         return False
     return bool(os.environ.get("FORCE_COLOR")) or stream.isatty()
 
 
 class TerminalView:
-    """Prints the speculative lane as it is decided, then the closing sentence and the badge.
+    """A printer for the events of a run.
 
-    The draft model's own text, if the run has one, comes last.
+    It prints each round of the speculative lane as it arrives. After the last round, it prints the summary,
+    the badge, and the draft model's own text, if the run has one.
+
+    Args:
+        out: The stream to print to.
     """
 
     def __init__(self, out: TextIO):
@@ -48,7 +55,7 @@ class TerminalView:
         self._arithmetic = ""
 
     def show(self, event: Event) -> None:
-        """Print one event."""
+        """Process one event of a run, and print what it adds."""
         self._pieces |= {int(i): base64.b64decode(piece) for i, piece in event.get("pieces", {}).items()}
         if event["type"] == "start":
             self._arithmetic = event["run"]["arithmetic"]
@@ -73,13 +80,13 @@ class TerminalView:
             else:
                 discarded.append(token["id"])
         if discarded and self._colour:
-            # Discarded bytes must not reach the decoder of the text that stays.
+            # Decode discarded tokens separately: the stream decoder is only for the text that is kept.
             lost = b"".join(self._pieces[token] for token in discarded).decode(errors="replace")
             self._write(self._styled(_printable(lost).replace("\n", "⏎"), Status.DISCARDED))
         if round_["emission"]:
             emission = round_["emission"]
             text = self._text(emission["id"])
-            # A token of a round without a draft is no bonus.
+            # A round without a draft has no bonus token, so its token has no style.
             self._write(self._styled(text, emission["status"]) if round_["drafted"] else text)
 
     def _end(self, event: Event) -> None:
@@ -92,7 +99,7 @@ class TerminalView:
             self._write(f"{event['departure']}\n\n{self._draft_alone(event['totals'])}\n")
 
     def _draft_alone(self, totals: dict[str, Any]) -> str:
-        """Return the draft model's own text, with a mark where it diverges from the target's."""
+        """Return the draft model's own text, with a mark at the point where it diverges from the target's."""
         decoder = StreamDecoder()
         texts = [_printable(decoder.feed(self._pieces[token])) for token in self._alone]
         texts.append(decoder.flush())

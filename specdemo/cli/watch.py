@@ -1,4 +1,4 @@
-"""``specdemo watch``: measure a running server's speculation over a prompt set."""
+"""``specdemo watch``: measure the speculative decoding of a running server over a prompt set."""
 
 import argparse
 from typing import Any
@@ -20,7 +20,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, write and print the table; return 0."""
+    """Measure all rows of the table, write them to a file and print the table; return 0."""
     from specdemo.bench.prompts import read_prompts
     from specdemo.watch.servers import parse_servers
 

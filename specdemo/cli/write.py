@@ -1,4 +1,4 @@
-"""The command ``specdemo write``: have a target write text for trainings."""
+"""``specdemo write``: have a target write text on which drafts can be trained."""
 
 import argparse
 from pathlib import Path
@@ -42,7 +42,7 @@ def add_to(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write, print the number of tokens and return 0."""
+    """Write text until the folder has enough tokens, print their number and return 0."""
     if options.tokens < 1:
         raise UserError("--tokens must be at least 1.")
     from specdemo.bench.prompts import read_prompts

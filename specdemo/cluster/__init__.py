@@ -1,1 +1,1 @@
-"""Replicas on a Ray cluster: the pairs are elsewhere, the page only asks them. See README.md."""
+"""Pairs that run as replicas on a Ray cluster instead of in the page's process. See README.md."""

@@ -1,7 +1,7 @@
-"""The process between the page and the cluster: it starts the replicas with Ray Serve and passes jobs on.
+"""The driver: the process between the page and the cluster, which starts replicas and sends them jobs.
 
-Ray ends the process it is in when the cluster's head is lost (seen with Ray 2.60), and the page must survive
-that. So only this process imports Ray, and ``link`` starts it again when it has ended.
+If the cluster's head node is lost, Ray ends every process that is connected to it (seen with Ray 2.60). The
+page must not end, so only the driver imports Ray. If the driver ends, ``link`` starts a new one.
 """
 
 import asyncio
@@ -36,29 +36,29 @@ from specdemo.cluster.replica import Replica, StopRequests
 NAMESPACE = "specdemo"
 DEPLOYMENT = "Replica"
 POLL_S, IDLE_POLL_S = 1.0, 5.0
-"""The time between two looks at the cluster's status: with replicas missing, and with all there."""
+"""The seconds between two checks of the cluster's status: while replicas are missing, and while all run."""
 START_S = 300.0
-"""The longest time to join the cluster and deploy."""
+"""The maximum time to join the cluster and start the replicas."""
 SILENT_S = 60.0
-"""The longest silence of a cluster; a busy machine may take half of that to answer."""
+"""The driver ends if the cluster does not answer for this long; a busy machine may need half of it."""
 LEAVE_S = 10.0
-"""The time this process gets to end in order once the page has gone."""
+"""The maximum time that this process needs to end normally after the page has ended."""
 CLUSTER_GONE = 3
-"""The exit status if the cluster does not answer."""
+"""The exit status of the driver if the cluster does not answer."""
 GRACE_S = 20.0
-"""Added to the longest job: the time that a replica gets to end."""
+"""A replica that must end gets the time of the longest job plus this many seconds."""
 _log = logging.getLogger(__name__)
 
 
 class Driver:
-    """Deploys a plan and passes on its jobs.
+    """The driver of one page: it starts the replicas and passes jobs on to them.
 
-    It ends when the page closes the connection, and takes its replicas with it. It also ends when the cluster
-    does not answer; the next driver then finds the replicas, if they are still there.
+    When the page closes the connection, the driver deletes its replicas and ends. It also ends when the
+    cluster does not answer. In that case the replicas may still run, and the next driver replaces them.
 
     Args:
-        plan: The replicas to deploy.
-        connection: To the page.
+        plan: The replicas to start.
+        connection: The connection to the page.
     """
 
     def __init__(self, plan: Plan, connection: Connection):
@@ -72,15 +72,15 @@ class Driver:
         self._deadline = time.monotonic() + START_S
 
     def run(self) -> None:
-        """Deploy, and pass on jobs until the page has gone."""
+        """Start the replicas, and pass on jobs until the page closes the connection."""
         for task in (self._end_with_cluster, self._receive):
             threading.Thread(target=task, daemon=True).start()
         connect(self._plan.address)
-        # A supervisor may signal all its processes; this one ends after the page.
+        # Ignore signals that a process supervisor sends to all processes: the driver ends after the page.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
         serve.start(http_options={"location": "NoServer"})  # pyright: ignore[reportArgumentType]
-        # On this machine, so that it is not lost with another one.
+        # Run the actor on this machine, so that it does not depend on another one.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         stop_requests = ray.remote(StopRequests).options(num_cpus=0, scheduling_strategy=here).remote()
         handles = self.deploy()
@@ -94,7 +94,11 @@ class Driver:
         return f"specdemo-{self._plan.page}-{pair}"
 
     def deploy(self) -> dict[str, Any]:
-        """Start the replicas, or replace them one after the other; return a handle for each pair."""
+        """Start the replicas, or replace running ones one after the other.
+
+        Returns:
+            Name of a pair -> Serve handle of its replicas.
+        """
         cpus = cpus_per_replica(self._plan)
         if missing := missing_resources(self._plan, cpus):
             _log.error("%s", missing)
@@ -111,11 +115,11 @@ class Driver:
         }
 
     async def pass_on(self, handles: dict[str, Any], stop_requests: Any) -> None:
-        """Act on the page's messages until it has gone.
+        """Process the page's messages until the page closes the connection.
 
         Args:
-            handles: From :meth:`deploy`.
-            stop_requests: The actor that replicas listen to.
+            handles: The result of :meth:`deploy`.
+            stop_requests: The ``StopRequests`` actor, from which replicas learn that a job must stop.
         """
         self._handles, self._stop_requests = handles, stop_requests
         reporting = asyncio.ensure_future(self._report_status())
@@ -130,13 +134,16 @@ class Driver:
         reporting.cancel()
 
     def _receive(self) -> None:
-        """Read the page's messages from before there is a cluster until the page has gone; then end."""
+        """Read the page's messages until it closes the connection; end this process ``LEAVE_S`` later.
+
+        This thread starts before the cluster is joined, so the process also ends if joining hangs.
+        """
         self.read_messages()
         time.sleep(LEAVE_S)
         os._exit(0)
 
     def read_messages(self) -> None:
-        """Read the page's messages until it closes the connection."""
+        """Put the page's messages into a queue until the page closes the connection, then put None."""
         with suppress(EOFError, OSError):
             while True:
                 self._messages.put(self._connection.recv())
@@ -154,7 +161,7 @@ class Driver:
         if task := self._jobs.get(number):
             self._stop_requests.stop.remote(number)
             if number not in self._with_replica:
-                task.cancel()  # a replica that has just got it finds the stop request
+                task.cancel()  # if a replica has just received the job, it finds the stop request
 
     async def _do(self, start: StartJob) -> None:
         number = start.number
@@ -167,16 +174,16 @@ class Driver:
             self._send(JobEnded(number))
         except asyncio.CancelledError:
             self._send(JobEnded(number))
-        except Exception as error:  # a visitor waits for this job, whatever was raised
+        except Exception as error:  # after any exception, the waiting visitor must get a reply
             _log.warning("A job was lost: %s", error)
-            self._stop_requests.stop.remote(number)  # its replica may still be there
+            self._stop_requests.stop.remote(number)  # the replica may still be computing
             self._send(JobLost(number))
         finally:
             self._with_replica.discard(number)
             del self._jobs[number]
 
     def _send(self, message: Any) -> None:
-        with self._sending, suppress(OSError):  # if the page has gone, ``_receive`` notices
+        with self._sending, suppress(OSError):  # ``_receive`` notices that the page has closed the connection
             self._connection.send(message)
 
     async def _report_status(self) -> None:
@@ -184,14 +191,14 @@ class Driver:
         while True:
             try:
                 status = await asyncio.to_thread(self._status)
-            except Exception as error:  # until the deadline
+            except Exception as error:  # try again; ``_end_with_cluster`` ends the process at the deadline
                 _log.warning("The cluster does not report its status: %s", error)
             else:
                 self._deadline = time.monotonic() + SILENT_S
                 if status != reported:
                     self._send(status)
                     reported = status
-            # Answering costs the cluster processor time that the models need.
+            # Ask less often if all replicas run: each answer takes processor time from the models.
             complete = reported is not None and all(
                 reported.running.get(name) == counts.maximum for name, counts in self._plan.replicas.items()
             )
@@ -211,14 +218,14 @@ class Driver:
         return ClusterStatus(running, error)
 
     def _end_with_cluster(self) -> None:
-        """End this process when the cluster is silent: a call to it may hang for minutes."""
+        """End this process if the cluster does not answer in time; a call to it may hang for minutes."""
         while time.monotonic() < self._deadline:
             time.sleep(1.0)
         os._exit(CLUSTER_GONE)
 
 
 def connect(address: str) -> None:
-    """Join the cluster, or with ``auto`` start one on this machine if none runs."""
+    """Join the cluster at ``address``. ``auto`` joins the one on this machine, or starts one if none runs."""
     if address == AUTO:
         ray.init(namespace=NAMESPACE, include_dashboard=False, log_to_driver=False)
     else:
@@ -226,14 +233,14 @@ def connect(address: str) -> None:
 
 
 def cpus_per_replica(plan: Plan) -> float:
-    """Return the cores of a replica: those asked for, or an even share of the cluster's."""
+    """Return the CPU cores of each replica: the host's setting, or an even share of the cluster's cores."""
     if plan.cpus is not None:
         return plan.cpus
     return max(1.0, ray.cluster_resources().get("CPU", 1.0) // plan.max_replicas)
 
 
 def missing_resources(plan: Plan, cpus: float) -> str:
-    """Return a sentence if the cluster is too small for the smallest numbers of replicas, else nothing."""
+    """Return an error message if the cluster is too small for the minimum number of replicas, else ``""``."""
     available = ray.cluster_resources()
     count = sum(counts.minimum for counts in plan.replicas.values())
     for name, each in (("CPU", cpus), ("GPU", plan.gpus)):
@@ -259,8 +266,8 @@ def _deployment(counts: ReplicaRange, cpus: float, plan: Plan) -> Any:
                 "downscale_delay_s": 300,
             }
         }
-    # A job is sent when a replica has sent the end of the previous one, and finds it busy for another moment.
-    # By default Serve looks again only after 25 ms, then 50.
+    # The next job is sent as soon as a replica has sent the end of its current one, but the replica still
+    # counts as busy for a moment. By default, Serve tries again only after 25 ms, then after 50 ms.
     routing = {"initial_backoff_s": 0.005, "backoff_multiplier": 2, "max_backoff_s": 0.1}
     return serve.deployment(
         name=DEPLOYMENT,
@@ -274,7 +281,11 @@ def _deployment(counts: ReplicaRange, cpus: float, plan: Plan) -> Any:
 
 
 def main(descriptor: int) -> None:
-    """Receive the plan over the page's connection and carry it out."""
+    """Receive the plan over the connection to the page, and run a driver for it.
+
+    Args:
+        descriptor: The file descriptor of the connection.
+    """
     connection = Connection(descriptor)
     Driver(connection.recv(), connection).run()
     ray.shutdown()

@@ -1,6 +1,6 @@
-"""The page's end of the connection to a cluster: it starts the driver, sends jobs and passes events on.
+"""The page's side of the connection to a cluster: it starts the driver, sends it jobs and receives events.
 
-Imports no Ray: the driver is another process, started again whenever it ends.
+This module does not import Ray: the driver is another process, which is started again whenever it ends.
 """
 
 import itertools
@@ -23,21 +23,21 @@ from specdemo.service.jobs import Request
 from specdemo.service.queue import Events, Stop
 
 POLL_S = 0.05
-"""The time between two looks at whether a waiting job is to stop."""
+"""The seconds between two checks whether a waiting job must stop."""
 CLOSE_S = 12.0
-"""The time a driver gets to end: a little more than its own limit."""
+"""The maximum wait for a driver to end: a little more than the driver's own limit ``LEAVE_S``."""
 RETRY_S = 3.0
 """The time between the end of a driver and the start of the next one."""
 ATTEMPTS = 3
-"""The replicas that a job may lose, one after the other, before it has shown anything."""
+"""The maximum number of attempts at a job whose replica is lost before it sends any results."""
 LOST = "The replica of this run was lost. Its results so far are kept; run it again."
 REFUSED = "refused"
-"""The type of the event that ends a refused or failed job; ``message`` is the sentence for the visitor."""
+"""The type of the event that ends a refused or failed job; its ``message`` is shown to the visitor."""
 _log = logging.getLogger(__name__)
 
 
 class StartJob(NamedTuple):
-    """Message to the driver: have a replica of ``pair`` do this job."""
+    """Message to the driver: do this job on a replica of ``pair``."""
 
     number: int
     pair: str
@@ -45,7 +45,7 @@ class StartJob(NamedTuple):
 
 
 class StopJob(NamedTuple):
-    """Message to the driver: end this job; its last events still come."""
+    """Message to the driver: end this job. The driver still sends the job's last events."""
 
     number: int
 
@@ -68,35 +68,38 @@ class JobEnded(NamedTuple):
 
 
 class JobLost(NamedTuple):
-    """Message from the driver: a job's replica is gone."""
+    """Message from the driver: a job failed because its replica was lost."""
 
     number: int
 
 
 class ClusterStatus(NamedTuple):
-    """Message from the driver: replicas of each pair that can take a job, and the cluster's error if any."""
+    """Message from the driver: the number of running replicas of each pair, and any error of the cluster."""
 
     running: Mapping[str, int]
     error: str
 
 
 def start_driver(descriptor: int) -> Callable[[], int]:
-    """Start a driver at the other end of a connection.
+    """Start a driver process.
+
+    Args:
+        descriptor: The file descriptor of the driver's end of the connection.
 
     Returns:
-        A function that waits for the driver's end and returns its exit status.
+        A function that waits until the driver has ended and returns its exit status.
     """
     command = [sys.executable, "-m", "specdemo.cluster.driver", str(descriptor)]
-    # In a session of its own, so that Ctrl-C reaches only the page, which ends the driver in order.
+    # Start a new session, so that Ctrl-C reaches only the page. The page then tells the driver to end.
     return subprocess.Popen(command, pass_fds=[descriptor], start_new_session=True).wait
 
 
 class Link:
-    """The connection to the replicas of a plan; its methods may be called on any thread.
+    """The connection to the replicas of a plan. Its methods may be called on any thread.
 
     Args:
         plan: The replicas.
-        on_status: Called with each new status, on a thread of the link's.
+        on_status: Called with each new status, on the link's own thread.
     """
 
     def __init__(self, plan: Plan, on_status: Callable[[ClusterStatus], None]):
@@ -111,62 +114,65 @@ class Link:
         self._status = ClusterStatus({}, "")
 
     def begin(self) -> None:
-        """Start the driver, unless it was started."""
+        """Start the driver, unless it is already started."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._keep_driving, name="cluster", daemon=True)
                 self._thread.start()
 
     def close(self, within_s: float = CLOSE_S) -> None:
-        """End the driver and with it the replicas; wait for that, at most ``within_s`` seconds."""
+        """End the driver, which deletes the replicas; wait at most ``within_s`` seconds for its end."""
         self._closed.set()
         with self._changed:
             if self._connection is not None:
-                # Closing it would not wake the thread that reads it.
+                # Shut the socket down instead of closing it: closing would not wake the thread that reads it.
                 with socket.socket(fileno=os.dup(self._connection.fileno())) as ours:
                     ours.shutdown(socket.SHUT_RDWR)
         if self._thread is not None:
             self._thread.join(within_s)
 
     def restart(self) -> None:
-        """Replace all replicas: each ends its job first, and other jobs wait."""
+        """Replace all replicas. Each one finishes its current job first; other jobs wait."""
         if not self._send(RestartReplicas()):
             _log.warning("There is no cluster now whose replicas could be restarted.")
 
     def running(self, pair: str) -> int:
-        """Return how many replicas of a pair can take jobs."""
+        """Return the number of running replicas of a pair."""
         return self._status.running.get(pair, 0)
 
     @property
     def error(self) -> str:
-        """The cluster's reason for missing replicas, for the log."""
+        """The cluster's error message if replicas are missing, for the log; empty if there is none."""
         return self._status.error
 
     def wait(self, pair: str, seconds: float) -> bool:
-        """Wait until a replica of a pair can take jobs; return False if none can after ``seconds``."""
+        """Wait until a replica of a pair runs; return False if none runs after ``seconds``."""
         with self._changed:
             return self._changed.wait_for(lambda: self.running(pair), seconds) > 0
 
     def perform(self, pair: str, request: Request, stop: Stop) -> Events:
-        """Have a replica do a job.
+        """Do a job on a replica.
+
+        If the replica is lost while the job has yielded only ``progress`` events, another replica does the
+        job, for at most ``ATTEMPTS`` attempts.
 
         Args:
             pair: The name of the replica's pair.
             request: The checked request.
-            stop: Asked all the time; True ends the job.
+            stop: Called many times a second; True ends the job.
 
         Yields:
-            The job's events. A job whose replica is lost before it has shown anything is done by another.
+            The job's events.
 
         Raises:
-            UserError: The job was refused, failed, or its replica was lost in the middle.
+            UserError: The job was refused or failed, or its replica was lost.
         """
         for attempt in range(ATTEMPTS):
             while not self.wait(pair, POLL_S):
                 if stop():
                     return
                 if attempt:
-                    # A visitor who has left is noticed only when an event is sent.
+                    # Send an event, because only then does the page notice that a visitor has left.
                     yield {"type": "progress", "text": "Waiting for another replica", "fraction": 0.0}
             if (yield from self._attempt(pair, request, stop)):
                 return
@@ -174,7 +180,10 @@ class Link:
         raise UserError(LOST)
 
     def _attempt(self, pair: str, request: Request, stop: Stop) -> Generator[Event, None, bool]:
-        """Yield the events of one attempt; return False if its replica was lost before it showed anything."""
+        """Yield the events of one attempt and return True.
+
+        Return False if the replica was lost while the job had yielded only ``progress`` events.
+        """
         number = next(self._numbers)
         received = self._jobs[number] = queue.SimpleQueue()
         stopping = shown = False
@@ -214,12 +223,12 @@ class Link:
         while not self._closed.is_set():
             try:
                 self._drive()
-            except Exception:  # without this thread no job is ever done
+            except Exception:  # this thread must not end, because all jobs depend on it
                 _log.exception("The connection to the cluster failed; trying again.")
             self._closed.wait(RETRY_S)
 
     def _drive(self) -> None:
-        """Start a driver and receive its messages until it ends; its jobs are lost then."""
+        """Start a driver and receive its messages until it ends, then report its unfinished jobs as lost."""
         ours, theirs = socket.socketpair()
         with theirs:
             wait_for_end = start_driver(theirs.fileno())

@@ -1,4 +1,4 @@
-"""Settings of a cluster: pairs and their replicas. Imports neither Ray nor torch."""
+"""Settings of a cluster: the pairs and their replicas. This module imports neither Ray nor torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from specdemo.pairs.sources import Sources
 
 AUTO = "auto"
-"""The address of the cluster that runs on this machine, or of one that is started for this program."""
+"""The address that means the cluster on this machine; if none runs, the program starts one."""
 MAX_REPLICAS = 256
 USAGE = "--replicas takes a number, a range as 1..4, or either by pair as embedded=2,smollm2-1.7b=1..2"
 NOT_WITH_CLUSTER = "--cluster goes with neither --learn nor --allow-any-model, and not with ZeroGPU."
@@ -26,7 +26,7 @@ _PART = re.compile(r"(?:(?P<pair>[^=,\s]+)=)?(?P<minimum>\d{1,3})(?:\.\.(?P<maxi
 
 
 class ReplicaRange(NamedTuple):
-    """The smallest and largest number of replicas; the queue decides in between."""
+    """The minimum and maximum number of replicas. The actual number depends on the demand."""
 
     minimum: int
     maximum: int
@@ -38,11 +38,11 @@ class Plan:
 
     Attributes:
         address: The cluster's head (``host:6379``), or ``auto``.
-        replicas: The number of replicas of each pair, by its name.
-        sources: The models to load for each pair, by the same names.
-        cpus, gpus: The resources of each replica; ``cpus`` None gives each an even share of the cluster.
-        max_seconds: The longest time for a job, and so for a replica that is to end.
-        recalibrate: Whether each replica measures pass costs until they are steady.
+        replicas: Pair name -> number of replicas.
+        sources: Pair name -> models to load. It has the same names as ``replicas``.
+        cpus, gpus: CPU cores and GPUs of each replica; None for ``cpus`` means an even share of the cores.
+        max_seconds: The maximum duration of a job. A replica that must end may take this long and a bit more.
+        recalibrate: True if each replica measures pass costs until they are steady.
         page: Distinguishes this page's replicas from those of other pages on the same cluster.
     """
 
@@ -57,19 +57,23 @@ class Plan:
 
     @property
     def max_replicas(self) -> int:
-        """The largest number of replicas of all pairs together."""
+        """The maximum number of replicas of all pairs together."""
         return sum(counts.maximum for counts in self.replicas.values())
 
 
 def parse_replicas(text: str, home: str) -> dict[str, ReplicaRange]:
-    """Parse ``2``, ``1..4`` or ``embedded=1..4,smollm2-1.7b=1``.
+    """Parse the numbers of replicas: ``2``, ``1..4`` or ``embedded=1..4,smollm2-1.7b=1``.
 
     Args:
-        text: The host's setting.
-        home: The pair that a number without a name is for.
+        text: The setting ``--replicas``.
+        home: The default pair; a number without a pair's name applies to it.
+
+    Returns:
+        Pair name -> minimum and maximum number of replicas.
 
     Raises:
-        UserError: The text has another form, or the home pair gets no replica.
+        UserError: The text has another form, leaves out the default pair, or asks for more than
+            ``MAX_REPLICAS`` replicas.
     """
     replicas: dict[str, ReplicaRange] = {}
     for part in text.split(","):
@@ -89,16 +93,17 @@ def parse_replicas(text: str, home: str) -> dict[str, ReplicaRange]:
 
 
 def require_shares(cpus: float | None, gpus: float) -> None:
-    """Raise ``UserError`` if a replica cannot get these numbers of cores and GPUs."""
+    """Raise ``UserError`` unless these are valid numbers of CPU cores and GPUs for a replica."""
     if not (isfinite(gpus) and gpus >= 0) or not (cpus is None or (isfinite(cpus) and cpus > 0)):
         raise UserError("--replica-cpus takes a number above 0, --replica-gpus one of at least 0.")
 
 
 def require_ray() -> None:
-    """Raise ``UserError`` if Ray is not installed, else set its environment, which it reads on import."""
+    """Raise ``UserError`` if Ray is not installed; set the environment variables that Ray reads on import."""
     if importlib.util.find_spec("ray") is None:
         raise UserError("--cluster needs Ray; install it with: pip install '.[cluster]'.")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     if (Path.home() / ".ray" / "auth_token").is_file():
-        # ``ray start`` asks for a token if there is one, which a process that joins sends only with this.
+        # If this file exists, a cluster from ``ray start`` requires its token. A process that joins the
+        # cluster sends the token only in this mode.
         os.environ.setdefault("RAY_AUTH_MODE", "token")

@@ -1,4 +1,7 @@
-"""The processes on the cluster: replicas of a page, and workers of the command line. Imports no Ray."""
+"""The processes on the cluster: replicas of a page, and workers of the command line.
+
+This module does not import Ray.
+"""
 
 import asyncio
 import logging
@@ -23,24 +26,29 @@ from specdemo.service.jobs import FREQUENT, LostDeviceError, Request, perform
 
 T = TypeVar("T")
 LISTEN_S = 30.0
-"""The longest call that waits for a stop request: an actor answers only so many calls at once."""
+"""The maximum seconds that one call waits for a stop request.
+
+An actor processes only a limited number of calls at a time, so no call may wait forever.
+"""
 BATCH_S = 0.1
-"""Events that come within this time are sent together."""
+"""Frequent events that occur within this time are sent together."""
 _log = logging.getLogger(__name__)
 
 
 class Replica:
-    """One pair on its device, which does one job at a time as the page's own process would.
+    """One pair in a process on the cluster. It does one job at a time.
 
     Args:
-        sources: The pair.
-        recalibrate: Whether to measure pass costs until they are steady.
-        edition: The deployment's number: a new one makes the cluster replace its replicas.
+        sources: The models of the pair.
+        recalibrate: True measures pass costs until they are steady.
+        edition: The number of the deployment; not used here. A new number makes Ray Serve replace the
+            running replicas.
     """
 
     def __init__(self, sources: Sources, recalibrate: bool, edition: int):
         del edition
-        # All work is done on one thread: the libraries below keep a team of workers for each thread.
+        # Use one thread for all computing, because libraries such as OpenMP keep a pool of workers for each
+        # thread that computes.
         self._device = ThreadPoolExecutor(1, "device")
         load = partial(load_sources, sources, progress=printing(), recalibrate=recalibrate)
         self._pair = self._device.submit(load).result()
@@ -51,11 +59,12 @@ class Replica:
 
         Args:
             request: The request, checked by the page.
-            stop_requests: The driver's ``StopRequests`` actor. It is gone with the driver.
+            stop_requests: The driver's ``StopRequests`` actor. If the driver ends, the actor ends too.
             number: The job's number.
 
         Yields:
-            Batches of its events, ``progress`` first. A job that fails ends with ``refused`` and a sentence.
+            Batches of the job's events. The first event has the type ``progress``. If the job fails, the last
+            event has the type ``refused`` and an error message.
         """
         ended = threading.Event()
         listening = asyncio.ensure_future(_wait_for_stop(stop_requests, number, ended))
@@ -83,15 +92,16 @@ class Replica:
             yield {"type": REFUSED, "message": message}
 
     def check_health(self) -> None:
-        """Raise ``RuntimeError`` if the device was lost; the cluster then replaces this replica."""
+        """Raise ``RuntimeError`` if the device has failed. Ray Serve then replaces this replica."""
         if self._lost:
             raise RuntimeError("The device was lost.")
 
 
 def next_batch(events: Iterator[Event]) -> list[Event]:
-    """Return the events of the next moment, or an empty list at the end.
+    """Return the next events, or an empty list after the last one.
 
-    Sending costs processor time that the models need, and a page shows several events together anyway.
+    Frequent events are collected for up to ``BATCH_S`` seconds, because sending each event separately would
+    take processor time from the models.
     """
     batch: list[Event] = []
     end = monotonic() + BATCH_S
@@ -103,7 +113,7 @@ def next_batch(events: Iterator[Event]) -> list[Event]:
 
 
 async def _wait_for_stop(stop_requests: Any, number: int, ended: threading.Event) -> None:
-    """Set ``ended`` when the visitor asks for it, or when the driver that could pass that on is gone."""
+    """Set ``ended`` when the visitor stops the job, or when the driver has ended."""
     with suppress(Exception):
         while not await stop_requests.wait.remote(number):
             pass
@@ -111,55 +121,62 @@ async def _wait_for_stop(stop_requests: Any, number: int, ended: threading.Event
 
 
 class StopRequests:
-    """An actor of the driver's through which replicas learn that a job is to stop."""
+    """An actor, started by the driver, from which replicas learn that a job must stop."""
 
     def __init__(self) -> None:
         self._stopped: dict[int, asyncio.Event] = {}
 
     async def wait(self, number: int) -> bool:
-        """Wait until the job of this number is to stop; return False after ``LISTEN_S``."""
+        """Wait for a stop request and return True; return False if there is none within ``LISTEN_S`` seconds.
+
+        :meth:`forget` also ends the wait, with the result True.
+        """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.setdefault(number, asyncio.Event()).wait(), LISTEN_S)
             return True
         return False
 
     async def stop(self, number: int) -> None:
-        """Ask the job of this number to stop."""
+        """Tell the job with this number to stop."""
         self._stopped.setdefault(number, asyncio.Event()).set()
 
     async def forget(self, number: int) -> None:
-        """Forget a job that is over, and end the call that waits for it."""
+        """Forget a job that has ended, and let a pending :meth:`wait` for it return."""
         if stopped := self._stopped.pop(number, None):
             stopped.set()
 
     async def ping(self) -> bool:
-        """Return True, which shows that the actor answers."""
+        """Return True, to show that the actor answers."""
         return True
 
 
 class Worker:
-    """One pair of the command line's, for pieces of work that are measured."""
+    """One pair in a process on the cluster, for the measurements of a command such as ``bench``."""
 
     def __init__(self, sources: Sources, recalibrate: bool):
         self._sources, self._recalibrate = sources, recalibrate
 
     def facts(self) -> dict[str, Any]:
-        """Load the pair; return the device, versions and threads that measure."""
+        """Load the pair; return the facts recorded with the measurements (device, versions, threads)."""
         import torch
 
         self._pair = load_sources(self._sources, progress=printing(), recalibrate=self._recalibrate)
         return environment(self._pair) | {"threads": torch.get_num_threads()}
 
     def do(self, work: Callable[[Pair], T]) -> T:
-        """Do one piece of work."""
+        """Return the result of ``work`` on the pair. Call :meth:`facts` first, which loads the pair."""
         return work(self._pair)
 
 
 def shared_facts(facts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the facts of all workers and their number.
+    """Return the facts that all workers have in common, and ``replicas``, the number of workers.
+
+    Args:
+        facts: The result of ``Worker.facts`` for each worker.
 
     Raises:
-        UserError: The workers differ in more than the date, so their timings do not belong in one table.
+        UserError: The workers differ in a fact other than the date, so their timings must not be put in one
+            table.
     """
     for name in facts[0].keys() - {"date"}:
         if len(values := sorted({str(one[name]) for one in facts})) > 1:

@@ -1,4 +1,4 @@
-"""The service of a page whose pairs are on a cluster: the page's queue, with a device for each replica."""
+"""The service of a page whose pairs run on a cluster. In the queue, each replica counts as one device."""
 
 from collections.abc import Generator
 
@@ -18,7 +18,10 @@ POLL_S = 0.25
 
 
 class ReplicaLender(Lender):
-    """Lends the names of pairs on a cluster, which replaces a replica that has lost its device."""
+    """Lends the names of pairs that run on a cluster.
+
+    ``forget`` does nothing, because the cluster itself replaces a replica whose device has failed.
+    """
 
     def __init__(self, link: Link, home: str):
         self._link = link
@@ -36,7 +39,7 @@ class ReplicaLender(Lender):
         return not self.ready
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, str | None]:
-        """Wait until a replica of that pair can take jobs, see ``Lender.borrow``."""
+        """Wait until a replica of the pair runs, and return the pair's name, see ``Lender.borrow``."""
         while not self._link.wait(name, POLL_S):
             if stop():
                 return None
@@ -48,16 +51,16 @@ class ReplicaLender(Lender):
 def plan_for(
     hosting: Hosting, address: str, replicas: str, cpus: float | None, gpus: float
 ) -> tuple[Plan, OfferedPairs]:
-    """Return the replicas that a host asks for, and the pairs that visitors may choose.
+    """Return the plan of the replicas that the host has set, and the pairs that visitors may choose.
 
     Args:
         hosting: The host's other settings.
-        address: The cluster's head, or ``auto``.
-        replicas: The number of replicas by pair, for ``plan.parse_replicas``.
-        cpus, gpus: The resources of each replica.
+        address: The address of the cluster's head (``host:6379``), or ``auto``.
+        replicas: The setting ``--replicas``, for ``plan.parse_replicas``.
+        cpus, gpus: CPU cores and GPUs of each replica.
 
     Raises:
-        UserError: The settings do not go together.
+        UserError: A setting is invalid, or two settings contradict each other.
     """
     if ZERO_GPU or hosting.learner is not None or hosting.any_model:
         raise UserError(NOT_WITH_CLUSTER)
@@ -72,7 +75,7 @@ def plan_for(
 
 
 def cluster_service(plan: Plan, offered: OfferedPairs, bounds: Bounds) -> tuple[Service, Link]:
-    """Return the service and its link to the cluster, which the caller closes.
+    """Return the service and its link to the cluster. The caller has to close the link.
 
     Raises:
         UserError: Ray is not installed.

@@ -1,4 +1,4 @@
-"""Tables measured on several replicas, for the command line."""
+"""Measurements on several replicas at a time, for the command line."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -15,17 +15,18 @@ from specdemo.records.limits import UserError
 
 T = TypeVar("T")
 Work = Callable[[Pair], T]
-"""A piece of work for one replica. It is pickled, so it is a function of a module, perhaps with arguments."""
+"""A measurement for one replica: a function of a module, or a ``partial`` of one, because it is pickled."""
 
 
 class Team:
-    """The replicas of one command; a context manager that ends them.
+    """The replicas of one command, as a context manager that starts and ends them.
 
     Args:
-        plan: The one pair and its largest number of replicas.
+        plan: The plan, with exactly one pair. The maximum number of its replicas is started.
 
     Raises:
-        UserError: On entry, if there is no cluster, the pair cannot be loaded, or the replicas differ.
+        UserError: On entry, if there is no cluster, the cluster is too small, the pair cannot be loaded, or
+            the replicas differ.
     """
 
     def __init__(self, plan: Plan):
@@ -58,14 +59,14 @@ class Team:
         ray.shutdown()
 
     def one(self, work: Work[T]) -> T:
-        """Return the result of ``work`` on one replica."""
+        """Do ``work`` on the first replica and return its result."""
         return _result_of(self._workers[0].do.remote(work))
 
     def all(self, works: Sequence[Work[T]]) -> Iterator[T]:
-        """Yield the results of ``works`` on the replicas, in their order.
+        """Do all ``works`` on the replicas, and yield the results in the order of ``works``.
 
         Raises:
-            UserError: A piece of work was refused, or a replica was lost.
+            UserError: One of the works failed, or a replica was lost.
         """
         for work in works:
             self._pool.submit(lambda worker, work: worker.do.remote(work), work)
@@ -78,7 +79,7 @@ def _result_of(reference: Any) -> Any:
 
 
 def _translate_errors(get: Callable[[], T]) -> T:
-    """Return the result of ``get``; raise every error of a replica as ``UserError``."""
+    """Return the result of ``get``; convert every error of a replica to ``UserError``."""
     try:
         return get()
     except RayTaskError as error:

@@ -1,1 +1,1 @@
-"""Games in which visitors or a class write the drafts and the target verifies them."""
+"""Games in which visitors, or the students of a class, write the drafts and the target verifies them."""

@@ -1,4 +1,4 @@
-"""The drafts that a class wrote for one text: the request, the rounds that judge them, and the results."""
+"""Verification of the drafts that a class wrote for one text: the request, the rounds and the results."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,11 +39,11 @@ from specdemo.records.trace import Mode, Round, Status, Token
 
 @dataclass(frozen=True)
 class ClassRequest:
-    """The drafts of a class. Built and checked by :func:`parse_class` only.
+    """A request to verify the drafts of a class. Only :func:`parse_class` creates it.
 
     Attributes:
-        text: The text that they continue.
-        drafts: One per student, each including its leading space.
+        text: The text that the drafts continue.
+        drafts: One draft for each student, including its leading space.
     """
 
     text: str
@@ -51,11 +51,11 @@ class ClassRequest:
 
 
 def parse_class(raw: Mapping[str, Any]) -> ClassRequest:
-    """Turn an untrusted mapping with the keys ``text`` and ``drafts`` into a request.
+    """Check an untrusted mapping with the keys ``text`` and ``drafts``, and return the request.
 
     Raises:
-        UserError: A key is unknown, or a value has the wrong type or is out of bounds; the sentence about a
-            draft has its number, counted from 1.
+        UserError: A key is unknown, or a value has the wrong type or is out of bounds. If a draft is invalid,
+            the message contains its number, counted from 1.
     """
     require_known(raw, ("text", "drafts"))
     text = parse_config({"prompt": raw.get("text"), "mode": Mode.RAW}).prompt
@@ -74,29 +74,32 @@ def parse_class(raw: Mapping[str, Any]) -> ClassRequest:
 
 
 class _SamePrompt(ModelRuntime):
-    """A target that verifies many drafts of one prompt and reads the prompt only once."""
+    """A target that verifies many drafts after the same prompt, with only one prefill."""
 
     _has_read = False
 
     def prefill(self, ids: Tensor) -> None:
         if self._has_read:
-            self.length = len(ids)  # The cache still holds the prompt; drafts are written after it.
+            self.length = len(ids)  # The KV cache still holds the prompt; drop only what follows it.
         else:
             super().prefill(ids)
             self._has_read = True
 
 
 def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterator[Event]:
-    """Verify all drafts of a class greedily, and one of the pair's own drafter.
+    """Verify all drafts of a class greedily, and for comparison one draft of the pair's default drafter.
 
-    Drafts of the same tokens are verified once. A draft longer than ``MAX_K`` tokens, or than the target has
-    room for, is cut. The pair's drafter drafts as many tokens as the longest draft has.
+    Drafts with the same tokens are verified only once. A draft is cut if it has more than ``MAX_K`` tokens,
+    or more than the target's context has room for. The default drafter drafts as many tokens as the longest
+    draft of the class has, at most ``MAX_K``.
 
     Args:
-        stop: Asked before every draft; True ends the job without a result.
+        pair: The models.
+        request: The checked request.
+        stop: Called before every draft; True ends the job without a result.
 
     Yields:
-        A ``progress`` event per different draft, then ``class-judged`` (see :func:`class_judged`).
+        A ``progress`` event for each distinct draft, then ``class-judged`` (see :func:`class_judged`).
 
     Raises:
         UserError: The text is too long for the target.
@@ -104,7 +107,7 @@ def judge_class(pair: Pair, request: ClassRequest, stop: Stop = never) -> Iterat
     prompt_ids = pair.prompt_ids(parse_config({"prompt": request.text, "mode": Mode.RAW}))
     scripts = [tuple(pair.script_ids(draft)) for draft in request.drafts]
     distinct = list(dict.fromkeys(scripts))
-    # The config's own script is not used: every draft gets a drafter, and all share one target.
+    # The script in the config is not used: each draft has a separate drafter, and all of them use one target.
     config = one_round_config(request.text, MAX_K, drafter=SCRIPTED, script=request.drafts[0])
     target = Lanes(pair, verifier=_SamePrompt).verifier(config, len(prompt_ids))
     rounds: list[Round] = []
@@ -137,21 +140,22 @@ def class_judged(
     drafter: str,
     pieces: PieceTable,
 ) -> Event:
-    """Return the ``class-judged`` event, which has the verdicts on the drafts of a class.
+    """Return the ``class-judged`` event with the results for all drafts of a class.
 
     Args:
-        drafts: For each draft in the order given, the index of its verdict.
-        rounds: The different verdicts.
-        cuts: The text that was cut from the end of each of those drafts.
-        model: The round of the pair's own drafter.
-        drafter: That drafter's kind.
-        pieces: The target's piece table.
+        drafts: For each student's draft, in order, the index of its round in ``rounds``.
+        rounds: The round that verified each distinct draft.
+        cuts: For each distinct draft, the text that was cut from its end; often empty.
+        model: The round of the pair's default drafter.
+        drafter: The kind of the default drafter.
+        pieces: The table with the text of the target's tokens.
 
     Returns:
-        The event. ``drafts`` has the index of each draft's verdict; ``verdicts`` has each one's ``round``,
-        the ``count`` of its drafts and the text ``cut`` from it. ``longest`` are the indices of the drafts
-        with the most accepted tokens (none if no token was accepted), ``target`` the known ids of what the
-        target writes here, and ``agreed`` the tokens that most of the class agreed on.
+        The event. Its ``drafts`` are the argument ``drafts``. Its ``verdicts`` have, for each distinct draft,
+        the ``round``, the ``count`` of students who wrote it, and the text ``cut`` from it. ``longest`` lists
+        the indices of the drafts with the most accepted tokens; it is empty if no token was accepted.
+        ``target`` lists the ids of the target's own continuation, as far as the rounds show it. ``agreed``
+        lists the tokens that most of the class agreed on, see :func:`_agreed`.
     """
     score = Score()
     for verdict in drafts:
@@ -160,7 +164,7 @@ def class_judged(
     counts = Counter(drafts)
     accepted = [rounds[verdict].accepted for verdict in drafts]
     longest = [i for i, number in enumerate(accepted) if number == max(accepted) > 0]
-    # All rounds emit beginnings of one text, so the longest has most of it.
+    # Under greedy verification, all rounds emit the beginning of the same text, so take the longest one.
     target = max((round_.emitted for round_ in (*rounds, model)), key=len)
     agreed = _agreed([rounds[verdict].drafted for verdict in drafts])
     name = drafter_name(drafter)
@@ -202,10 +206,14 @@ def class_judged(
 
 
 def _agreed(sharing: list[tuple[Token, ...]]) -> list[tuple[Token, int]]:
-    """Return the longest common draft of a majority, with the number of students at each token.
+    """Return the tokens that a majority of the class agreed on, each with the number of its students.
 
-    The token at each position is the one that more than half, and at least two, of those students wrote who
-    wrote all the tokens before it.
+    The list is extended token by token. At each position, only the students who wrote all tokens of the list
+    so far are counted. The next token is added if more than half of these students, and at least two, wrote
+    it.
+
+    Args:
+        sharing: The draft tokens of each student.
     """
     agreed: list[tuple[Token, int]] = []
     while True:
@@ -215,7 +223,7 @@ def _agreed(sharing: list[tuple[Token, ...]]) -> list[tuple[Token, int]]:
         if number < 2 or 2 * number <= len(sharing):
             return agreed
         sharing = [drafted for drafted in going_on if drafted[position].id == token]
-        # After the same tokens the target decides the same, so any student's token has the verdict.
+        # The target's decision depends only on the tokens before, so the verdict is equal for all of them.
         agreed.append((sharing[0][position], number))
 
 

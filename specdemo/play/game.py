@@ -1,4 +1,4 @@
-"""A game of Play, in which visitors draft and the target verifies: requests, turns, scores and sentences."""
+"""The game of the Play tab: one or two visitors write drafts, and the target verifies them, turn by turn."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -31,13 +31,15 @@ _INVISIBLE = {"\n": "a line break", "\t": "a tab", "": "nothing"}
 
 @dataclass(frozen=True)
 class Score:
-    """One drafter's counts in a game; each turn returns them and the next turn sends them back.
+    """The counts of one drafter in a game. The page gets them after a turn and sends them with the next turn.
 
     Attributes:
-        rounds: Target passes that verified its drafts.
-        compared, accepted: Its draft tokens that were compared with the target's, and those accepted.
-        tokens: Tokens emitted in its rounds, the target's own included.
-        streak, best: Accepted tokens in a row without a rejection: now, and the maximum so far.
+        rounds: The number of rounds, each with one target pass.
+        compared: The number of draft tokens that were compared with the target's tokens.
+        accepted: The number of draft tokens that were accepted.
+        tokens: The number of emitted tokens, the target's own tokens included.
+        streak: The number of tokens accepted since the last rejection.
+        best: The maximum of ``streak`` so far.
     """
 
     rounds: int = 0
@@ -48,7 +50,7 @@ class Score:
     best: int = 0
 
     def after(self, round_: Round) -> "Score":
-        """Return the score with one more round."""
+        """Return a new score that includes one more round."""
         rejected = round_.compared > round_.accepted
         return Score(
             rounds=self.rounds + 1,
@@ -61,24 +63,24 @@ class Score:
 
     @property
     def alpha(self) -> float | None:
-        """Acceptance rate: accepted ÷ compared tokens; None if none was compared."""
+        """The acceptance rate, accepted ÷ compared tokens; None if no token was compared."""
         return ratio(self.accepted, self.compared)
 
     @property
     def tau(self) -> float | None:
-        """Mean tokens per target pass; None before the first."""
+        """The mean number of tokens per target pass; None before the first pass."""
         return ratio(self.tokens, self.rounds)
 
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """One turn. Built and checked by :func:`parse_turn` only.
+    """A request for one turn. Only :func:`parse_turn` creates it.
 
     Attributes:
-        text: The text that the game started with.
-        drafts: Player -> draft text, including its leading space.
-        written: Token ids that the game has added to ``text`` so far.
-        scores: Drafter -> score after the last turn.
+        text: The text at the start of the game.
+        drafts: Player (``one`` or ``two``) -> draft, including its leading space.
+        written: The ids of the tokens that were added to ``text`` in earlier turns.
+        scores: Drafter (``one``, ``two`` or ``model``) -> score after the previous turn.
     """
 
     text: str
@@ -88,10 +90,11 @@ class TurnRequest:
 
 
 def parse_turn(raw: Mapping[str, Any]) -> TurnRequest:
-    """Turn an untrusted mapping into a request.
+    """Check an untrusted mapping and return the request.
 
-    Its keys are ``text``, ``draft``, ``second_draft``, ``written`` and ``scores``; only the first two are
-    required. In a game for one player ``second_draft`` is empty.
+    Args:
+        raw: The keys ``text`` and ``draft``, and optionally ``second_draft``, ``written`` and ``scores``. In
+            a game with one player, ``second_draft`` is empty or missing.
 
     Raises:
         UserError: A key is unknown, or a value has the wrong type or is out of bounds.
@@ -129,10 +132,10 @@ def _is_score(counts: object) -> bool:
 
 
 def parse_draft(value: object) -> str:
-    """Return an untrusted draft as text.
+    """Check an untrusted draft and return it.
 
     Raises:
-        UserError: It is not text, too long, blank, or has characters that cannot be read.
+        UserError: The draft is not text, is too long, is empty, or contains unreadable characters.
     """
     if not isinstance(value, str):
         raise UserError("The draft must be text.")
@@ -145,25 +148,29 @@ def parse_draft(value: object) -> str:
 
 
 def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[Event]:
-    """Verify the players' drafts greedily, and one of the pair's own drafter of the same length.
+    """Verify the players' drafts greedily, and for comparison one draft of the pair's default drafter.
 
-    A draft longer than ``MAX_K`` tokens, or than the target has room for, is cut.
+    A draft is cut if it has more than ``MAX_K`` tokens, or more than the target's context has room for. The
+    default drafter drafts as many tokens as the longer of the players' drafts has, at most ``MAX_K``.
 
     Args:
-        stop: Asked before every drafter; True ends the turn, and none of it counts.
+        pair: The models.
+        request: The checked request.
+        stop: Called before every draft; True ends the turn without a ``turn`` event.
 
     Yields:
-        A ``judged`` event per drafter, then ``turn`` (see ``TurnEvents``).
+        A ``judged`` event for each drafter, then ``turn`` (see :class:`TurnEvents`).
 
     Raises:
-        UserError: The text has ended, is too long for the target, or cannot come from this pair.
+        UserError: The text has ended or is too long for the target, or ``written`` has ids that the target
+            does not have.
     """
     if any(token >= pair.vocab for token in request.written):
         raise UserError("written has token ids that the target does not have; start a new game.")
     if request.written and request.written[-1] in pair.eos_ids:
         raise UserError("The text has ended; start a new game.")
     opening = pair.prompt_ids(parse_config({"prompt": request.text, "mode": Mode.RAW}))
-    # The written text stays as the tokens it was written in: tokenized again, it could split differently.
+    # Keep the tokens of earlier turns: tokenizing their text again could give other tokens.
     prompt_ids = [*opening, *request.written]
     scripts = {player: pair.script_ids(draft) for player, draft in request.drafts.items()}
     events = TurnEvents(request, pair.default_drafter, pair.pieces)
@@ -181,29 +188,32 @@ def play_turn(pair: Pair, request: TurnRequest, stop: Stop = never) -> Iterator[
 
 
 def one_round_config(text: str, tokens: int, **drafter: str) -> RunConfig:
-    """Return a greedy run of one round that drafts ``tokens`` tokens, at most ``MAX_K``."""
+    """Return the settings of a greedy run for :func:`one_round`, with k = ``tokens``, at most ``MAX_K``."""
     request = {"prompt": text, "mode": Mode.RAW, "max_new_tokens": MAX_K + 1, "baseline": False}
     return parse_config({**request, "k": min(tokens, MAX_K), **drafter})
 
 
 def one_round(pair: Pair, config: RunConfig, prompt_ids: list[int]) -> Round:
-    """Return the first round of a run's speculative lane; errors as for ``Lanes.speculative``."""
+    """Decode and return the first round of a run; errors as for ``Lanes.speculative``."""
     [round_] = Lanes(pair, top_fives).speculative(config, prompt_ids, stop=lambda: True)
     return round_
 
 
 class TurnEvents:
-    """The events of one turn, made from its rounds.
+    """A builder of the events of one turn.
 
-    A ``judged`` event per drafter has its ``player`` and ``name``, the ``round``, the text that was ``cut``
-    from a long draft, the ``score`` of the whole game with ``alpha`` and ``tau``, and ``pieces``.
-    The last event, ``turn``, has the ``text`` and the ids ``written`` so far, whose draft was ``best``,
-    ``finish`` if the text cannot go on, a ``sentence`` about the turn and a ``closing`` one about the game.
+    There is a ``judged`` event for each drafter. It contains the ``player`` (``one``, ``two`` or ``model``),
+    the player's ``name``, the ``round``, the text that was ``cut`` from a long draft, the ``score`` in the
+    whole game with ``alpha`` and ``tau``, and the text of the tokens (``pieces``).
+
+    The last event, ``turn``, contains the whole ``text`` so far, the token ids ``written`` since the start of
+    the game, the player with the ``best`` draft, ``finish`` if the text cannot be continued, a ``sentence``
+    about the turn, and a ``closing`` sentence about the game.
 
     Args:
-        request: The turn.
-        drafter: Kind of the drafter that plays along.
-        pieces: The target's piece table.
+        request: The request for the turn.
+        drafter: The kind of the pair's default drafter, which plays against the visitors.
+        pieces: The table with the text of the target's tokens.
     """
 
     def __init__(self, request: TurnRequest, drafter: str, pieces: PieceTable):
@@ -216,7 +226,13 @@ class TurnEvents:
         self._scores: dict[str, Score] = {}
 
     def judged(self, player: str, round_: Round, cut: str = "") -> Event:
-        """Return the event about one drafter's round."""
+        """Return the ``judged`` event for one drafter.
+
+        Args:
+            player: ``one``, ``two`` or ``model``.
+            round_: The round that verified the draft.
+            cut: The text that was cut from the end of the draft.
+        """
         self._rounds[player], self._cuts[player] = round_, cut
         score = self._scores[player] = self._request.scores.get(player, Score()).after(round_)
         return {
@@ -233,10 +249,10 @@ class TurnEvents:
         }
 
     def end(self) -> Event:
-        """Return the event after the last drafter's.
+        """Return the ``turn`` event, after the ``judged`` events of all drafters.
 
-        Greedy verification keeps only tokens that the target would write alone, so the longest accepted draft
-        of a player takes the text furthest, whoever wrote it.
+        The text is continued with the tokens of the player whose round emitted the most. With greedy
+        verification this is safe, because all rounds emit tokens that the target would also write alone.
         """
         best = max(self._request.drafts, key=lambda player: len(self._rounds[player].emitted))
         round_ = self._rounds[best]
@@ -276,25 +292,25 @@ class TurnEvents:
 
 
 def drafter_name(kind: str) -> str:
-    """Return the name of a drafter of that kind, as it is written inside a sentence."""
+    """Return the name of a kind of drafter for use within a sentence, such as "the draft model"."""
     return KINDS[kind].who.format(draft="the draft model")
 
 
 def title(name: str) -> str:
-    """Return a drafter's name as a heading."""
+    """Return a drafter's name as a heading: "the draft model" becomes "Draft model"."""
     return name.removeprefix("the ").capitalize()
 
 
 def acceptance(rate: float | None) -> str:
-    """Return an acceptance rate as text; None: no token was compared."""
+    """Return an acceptance rate as text, or "n/a" if it is None because no token was compared."""
     return "n/a" if rate is None else f"{rate:.0%}"
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
-    """Return a number with its noun."""
+    """Return a number with its noun in the singular or plural; by default the plural has an added "s"."""
     return f"{number:,} {singular if number == 1 else plural or singular + 's'}"
 
 
 def quoted(text: str) -> str:
-    """Return ``text`` stripped and in quotation marks, or a name for invisible text."""
+    """Return stripped ``text`` in quotation marks; for blank text, a description such as "a line break"."""
     return f"“{inside_sentence(text.strip())}”" if text.strip() else _INVISIBLE.get(text[:1], "a space")

@@ -1,1 +1,1 @@
-"""Models lent to many visitors: the queue, the pairs in memory, the host's settings."""
+"""Models shared by many visitors: the queue of jobs, the pairs in memory, and the host's settings."""

@@ -1,4 +1,4 @@
-"""From a host's settings to the service behind the page: the pairs that it offers and loads."""
+"""The host's settings, and the service built from them: which pairs the page offers and how they load."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,19 +23,20 @@ from specdemo.shipped import EMBEDDED
 
 
 class Learner:
-    """The table of n-grams of the pair at home, which learns from runs, in memory alone.
+    """An n-gram table for the default pair that learns from visitors' runs. It exists only in memory.
 
-    Only drafts change by it. The page shows them, rejected ones too, so a visitor may read text that was
-    written for another one.
+    Learning changes only the drafts, not the distribution of the output. The page shows all drafts, rejected
+    ones too, so a visitor may see text that was written for another visitor.
     """
 
     def __init__(self) -> None:
         self._table: LearningTable | None = None
 
     def pupil(self, pair: Pair) -> Pair:
-        """Return ``pair`` with a learning table: its own, or an empty one if it has none.
+        """Return a copy of ``pair`` that drafts with the learning table instead of its own n-gram table.
 
-        The same pair, loaded again, keeps the table that has learned.
+        The learning table starts from the pair's n-gram table, or empty if the pair has none. If the pair is
+        loaded again, it gets the same learning table, so nothing that was learned is lost.
         """
         if self._table is None:
             assert not isinstance(pair.n_gram, LearningTable)
@@ -44,7 +45,7 @@ class Learner:
 
     @property
     def visits(self) -> list[Visit]:
-        """The latest runs, oldest first."""
+        """The latest runs that the table has learned from, oldest first."""
         return self._table.visits if self._table else []
 
     @property
@@ -58,13 +59,15 @@ class Hosting:
     """The settings of a host.
 
     Attributes:
-        pair: The name of the preset at home, which is always there.
-        target, draft, feature_draft, n_gram: Models in its place, as for ``load_pair``.
-        device, precision, recalibrate: Settings of all pairs, as for ``load_sources``.
-        any_model: Whether visitors may name any two models of the hub.
-        only_home: Whether no other pair is offered.
+        pair: The name of the preset that is the default pair. It stays loaded.
+        target, draft, feature_draft, n_gram: The host's own models, as for ``load_pair``. A target or a draft
+            replaces the preset.
+        device, precision: Used for all pairs, as for ``load_sources``.
+        recalibrate: True measures the pass costs of the default pair until they are steady.
+        any_model: True if visitors may name any two models of the hub.
+        only_home: True if only the default pair is offered.
         bounds: The limits of the queue and of each job.
-        learner: The learner of the pair at home; None if it does not learn.
+        learner: The n-gram table that learns from runs of the default pair; None to learn nothing.
     """
 
     pair: str = EMBEDDED
@@ -82,17 +85,17 @@ class Hosting:
 
     @property
     def home(self) -> tuple[str, str]:
-        """The name and title of the pair at home."""
+        """The name and title of the default pair."""
         if preset := self._preset:
             return preset.name, preset.title
         return OWN, " with ".join(Path(name).name for name in (self.sources.target, self.sources.draft))
 
     @property
     def sources(self) -> Sources:
-        """The pair at home.
+        """The models, device and precision of the default pair.
 
         Raises:
-            UserError: There is no such preset.
+            UserError: There is no preset named ``pair``.
         """
         preset = self._preset
         own = Sources(self.target or EMBEDDED, self.draft or EMBEDDED) if preset is None else preset.sources
@@ -100,19 +103,20 @@ class Hosting:
 
     @property
     def _preset(self) -> Preset | None:
-        """The preset at home; None if the host has its own models there."""
+        """The preset that is the default pair; None if the host set its own target or draft."""
         return preset_named(self.pair) if self.target is None and self.draft is None else None
 
     @property
     def drafters(self) -> tuple[str, ...]:
-        """The drafter kinds of the pair at home."""
+        """The kinds of drafter that the default pair supports."""
         learned = () if self.learner is None else (N_GRAM_TABLE,)
         return drafters_with(*self.sources.parts, *learned)
 
     def offered_pairs(self) -> OfferedPairs:
-        """Return the pair at home, and the presets that fit on the device next to it.
+        """Return the default pair, and the presets that fit on the device together with it.
 
-        Next to the host's own models there are no presets, because the memory that those need is unknown.
+        If the default pair is the host's own models, no presets are offered, because the memory that those
+        models need is unknown.
 
         Raises:
             UserError: There is no such device or precision.
@@ -123,33 +127,35 @@ class Hosting:
         titles, home = {name: title}, self._preset
         if home is not None and not (self.only_home or ZERO_GPU):
             place = chosen_device(self.device)
-            # On a GPU that is bf16, or fp32 on one that is too old for large models anyway.
+            # On a GPU "auto" means bf16. It means fp32 on old GPUs, but those are too small for large models.
             counted = "bf16" if self.precision == AUTO_PRECISION and place.type != "cpu" else self.precision
             free = free_memory(str(place)) - home.needed_bytes(counted)
             titles |= {preset.name: preset.title for preset in fitting(free, counted)}
         return OfferedPairs(name, titles, any_model)
 
     def service(self, offered: OfferedPairs) -> Service:
-        """Return the service around the offered pairs.
+        """Return the service that runs jobs on the offered pairs.
 
-        It loads nothing yet, except if the GPU is lent by the call: then it places the models.
+        No models are loaded yet, except on ZeroGPU, where they must be loaded at the start.
 
         Raises:
-            UserError: The models could not be placed, or cannot learn because nothing is kept between calls.
+            UserError: On ZeroGPU, the models could not be loaded, or a learner is set, which ZeroGPU cannot
+                keep between calls.
         """
         if ZERO_GPU and self.learner is not None:
             raise UserError("This hardware keeps nothing between calls; start without --learn.")
         if ZERO_GPU:
             import spaces  # pyright: ignore[reportMissingImports]
 
-            # In the main thread, before the page is up: the host packs the content of the GPU then.
+            # Load in the main thread, before the page starts: at that moment ZeroGPU saves the weights.
             sources = replace(self.sources, device="cuda")
             pair = assemble_pair(sources, progress=printing(), checked_on="cpu")
             performer = on_calls(pair, perform, spaces.GPU)
             return local_service(lambda _name, _progress: pair, offered, self.bounds, performer)
 
         def load(name: str, progress: Progress) -> Pair:
-            # Next to a run of another pair nothing can be measured, so a guest's first job does that.
+            # While another pair runs, timings would be wrong. So a pair that is not the default is loaded
+            # without measuring its pass costs; its first job measures them.
             sources = self.sources_of(name)
             if name != offered.home:
                 return assemble_pair(sources, progress=progress)
@@ -160,10 +166,11 @@ class Hosting:
         return service
 
     def sources_of(self, name: str) -> Sources:
-        """Return the sources of an offered pair.
+        """Return the models, device and precision of an offered pair.
 
         Raises:
-            UserError: There is no such pair, or a folder has the name of one of its models.
+            UserError: There is no such pair, or a folder of this machine has the name of one of the two hub
+                models that a visitor named.
         """
         if name == self.home[0]:
             return self.sources
@@ -174,5 +181,4 @@ class Hosting:
         return self._placed(preset_named(name).sources)
 
     def _placed(self, sources: Sources) -> Sources:
-        """Return ``sources`` with this host's device and precision."""
         return replace(sources, device=self.device, precision=self.precision)

@@ -1,4 +1,4 @@
-"""The kinds of job that visitors may ask for, and doing one on a pair: device faults become sentences."""
+"""The kinds of job that visitors may ask for, and ``perform``, which does a job on a pair of models."""
 
 import gc
 from collections.abc import Callable, Iterator, Mapping
@@ -23,11 +23,11 @@ from specdemo.records.limits import UserError, parse_config
 from specdemo.service.queue import Events, Stop
 
 FREQUENT = frozenset({"round", "progress"})
-"""Types of events that a job may yield once a round; any other is sent at once."""
+"""The types of frequent events, which may be sent in batches; all other events are sent at once."""
 
 
 class JobKind(StrEnum):
-    """The kinds of job; expected waits are learned by these names."""
+    """The kinds of job. The queue learns an expected duration for each kind."""
 
     RUN = "run"
     PROVE = "prove"
@@ -39,10 +39,10 @@ class JobKind(StrEnum):
 
 
 class FailedError(UserError):
-    """A job failed, or its models could not be loaded; the visitor did nothing wrong.
+    """A job failed or its models could not be loaded, through no fault of the visitor.
 
     Attributes:
-        device_lost: Whether a device is lost for the rest of this process.
+        device_lost: True if a GPU cannot be used again in this process.
     """
 
     def __init__(self, sentence: str, device_lost: bool = False):
@@ -51,16 +51,16 @@ class FailedError(UserError):
 
 
 class LostDeviceError(FailedError):
-    """A job failed with its device, which no longer holds the pair's weights."""
+    """A job failed because its device failed; the pair's weights on that device are lost."""
 
 
 class Request(NamedTuple):
-    """A checked request for one job: plain data, which may be sent to another process.
+    """A checked request for one job. It is plain data, so it can be sent to another process.
 
     Attributes:
         kind: The kind of job.
-        raw: Its settings as they came.
-        parsed: The result of the kind's ``parse``.
+        raw: The job's settings as the visitor sent them.
+        parsed: The checked settings, returned by ``Kind.parse``.
     """
 
     kind: JobKind
@@ -69,11 +69,12 @@ class Request(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """A kind of job.
+    """The two functions that define a kind of job.
 
     Attributes:
-        parse: Checks untrusted settings; raises ``UserError``.
-        events: Does the job of a pair and the result of ``parse``, calling ``stop`` once a round.
+        parse: Checks untrusted settings and returns the parsed ones; raises ``UserError`` for bad settings.
+        events: Takes a pair, the result of ``parse`` and ``stop``; does the job and yields its events. It
+            calls ``stop`` once a round.
     """
 
     parse: Callable[[Mapping[str, Any]], Any]
@@ -100,10 +101,10 @@ def checked(kind: JobKind, raw: Mapping[str, Any]) -> Request:
 
 
 def perform(pair: Pair, request: Request, stop: Stop) -> Events:
-    """Do one job on the current thread; after a fault free the device for the next job.
+    """Do one job on the current thread. If it fails, free its memory on the device for the next job.
 
     Args:
-        pair: The models; they keep pass costs measured on the way.
+        pair: The models. If the job measures pass costs, they are stored in the pair.
         request: A checked request.
         stop: Called once a round; True ends the job.
 
@@ -113,7 +114,7 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
     Raises:
         UserError: The job was refused, memory ran out, or logits were NaN or infinite.
         LostDeviceError: The device failed, and the pair's weights are lost.
-        Exception: Anything else that a job raises is a bug.
+        Exception: The job failed because of a bug.
     """
     failure: UserError
     try:
@@ -122,7 +123,8 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
     except FloatingPointError as error:
         failure = FailedError(f"The run was ended because {error}; try another precision.")
     except (RuntimeError, MemoryError) as error:
-        # On the CPU torch has no class of its own for a failed allocation, nor for its libraries' errors.
+        # On the CPU, torch raises a plain RuntimeError for a failed allocation and for errors of libraries
+        # that it uses, so look at the message.
         if isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error):
             failure = FailedError(
                 "The device ran out of memory; ask for fewer tokens or a shorter prompt, or try again later."
@@ -133,14 +135,14 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
             failure = LostDeviceError(sentence, device_lost=not devices_answer())
         else:
             raise
-    # After the handlers, because a traceback keeps the very tensors that have to be freed.
+    # Free memory only after the handlers have ended: until then the traceback refers to the job's tensors.
     pair.drop_recordings()
     drop_unused()
     raise failure
 
 
 def drop_unused() -> None:
-    """Give memory that nothing refers to back to its device."""
+    """Collect garbage, and return unused GPU memory from torch's cache to the device."""
     gc.collect()
     if torch.cuda.is_available():
         with suppress(torch.AcceleratorError):  # the device is lost
@@ -148,7 +150,10 @@ def drop_unused() -> None:
 
 
 def devices_answer() -> bool:
-    """Return whether each GPU in use still computes; after some errors none does until the process ends."""
+    """Return whether all GPUs in use still compute.
+
+    After some CUDA errors, a process can no longer compute on any GPU.
+    """
     if not torch.cuda.is_initialized():
         return True
     try:

@@ -1,4 +1,4 @@
-"""The pairs of models that visitors may ask for by name. Loads nothing."""
+"""The pairs of models that visitors may ask for by name. This module does not load models."""
 
 import re
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from specdemo.shipped import EMBEDDED
 
 HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 ANY_PAIR = re.compile(rf"({HUB_ID}), ?({HUB_ID})", re.ASCII)
-"""The name of a pair of any two models: the hub ids of target and draft, never a folder of the server."""
+"""The name of a pair of any two hub models: ``TARGET/ID, DRAFT/ID``. It never names a local folder."""
 OWN = "own"
-"""The name of a home pair that is no preset."""
+"""The name of the default pair if it is not a preset."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class OfferedPairs:
     """The pairs that one app offers.
 
     Attributes:
-        home: The name of the pair that is always there, and the default.
-        titles: The page's title of each pair by its name, the one at home included.
-        any_model: Whether a request may name any two models of the hub.
-        watched: The names among them that are watched servers, which only do runs.
+        home: The name of the default pair.
+        titles: The name of each pair, the default one included, mapped to its title on the page.
+        any_model: True if a request may name any two models of the hub.
+        watched: The names in ``titles`` that are watched servers. These accept only jobs of kind ``RUN``.
     """
 
     home: str = EMBEDDED
@@ -35,10 +35,10 @@ class OfferedPairs:
         """Return the name of the pair that a request asks for.
 
         Args:
-            asked: The untrusted name; None and the empty string mean the pair at home.
+            asked: The untrusted name; None and the empty string mean the default pair.
 
         Raises:
-            UserError: It is not offered.
+            UserError: No pair of this name is offered.
         """
         if asked is None or asked in ("", self.home):
             return self.home
@@ -52,6 +52,6 @@ class OfferedPairs:
 
 
 def two_models(name: str) -> tuple[str, str] | None:
-    """Return the target and draft that a name consists of, or None if it is no such name."""
+    """Return target id and draft id if the name has the form ``TARGET/ID, DRAFT/ID``, else None."""
     found = ANY_PAIR.fullmatch(name)
     return found and (found[1], found[2])

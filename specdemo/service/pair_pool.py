@@ -1,6 +1,6 @@
-"""The pairs in memory: one at home, which stays, and room for one guest at a time.
+"""The pairs in memory: the default pair, which stays loaded, and at most one other pair, the guest.
 
-A guest stays while it is used; requests for another one wait in order of arrival.
+The guest is not replaced while a job uses it; requests for a different guest wait in order of arrival.
 """
 
 import logging
@@ -20,36 +20,41 @@ from specdemo.service.queue import Stop
 POLL_S = 0.25
 IN_THE_LOG = "The models could not be loaded; the host of this page finds the reason in its log."
 _FOLDER = re.compile(r"(?<![\w:/])[~.]*/[\w.]")
-"""The beginning of a folder of this machine; a hub id or an address does not match."""
+"""Matches the beginning of a local path such as ``/home``; does not match a hub id or a URL."""
 _log = logging.getLogger(__name__)
 
 Loader = Callable[[str, Progress], Pair]
-"""Loads the pair of a name, reporting progress; raises ``UserError``."""
+"""Takes the name of a pair and a function for progress reports; returns the pair or raises ``UserError``."""
 
 
 class Lender:
-    """A source of models by name. This one lends the names of models elsewhere that are always there."""
+    """A source of models by name.
+
+    This base class is for models that run elsewhere and are always available: ``borrow`` returns their name.
+    Subclasses override the methods for models that have to be loaded first.
+    """
 
     ready = True
-    """True if a job on the models at home could begin now."""
+    """True if a job on the default models could begin now."""
     loading = False
-    """True if the models at home are being loaded."""
+    """True if the default models are being loaded."""
 
     def begin(self) -> None:
-        """Begin loading the models at home, unless they are loaded or being loaded."""
+        """Begin loading the default models, unless they are loaded or being loaded."""
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Any]:
-        """Wait until the models of that name are loaded.
+        """Wait until the models named ``name`` are loaded.
 
         Args:
             name: The name of an offered pair.
             stop: Called several times a second while waiting.
 
         Yields:
-            ``progress`` events meanwhile.
+            ``progress`` events while waiting.
 
         Returns:
-            The models, which the caller has to give back, or None if ``stop`` returned True.
+            The models, or None if ``stop`` returned True. The caller must call ``give_back`` after a job on
+            the models.
 
         Raises:
             UserError: The models could not be loaded.
@@ -59,19 +64,19 @@ class Lender:
         return name
 
     def give_back(self, name: str) -> None:
-        """Return borrowed models."""
+        """Release borrowed models after a job."""
 
     def forget(self, models: Any) -> None:
-        """Load borrowed models again whose device was lost."""
+        """Discard borrowed models whose device failed, and load them again."""
 
 
 class PairPool(Lender):
-    """Lends pairs by name; its methods may be called on any thread.
+    """Loads pairs and lends them by name. Its methods may be called on any thread.
 
     Args:
-        loader: Called on a thread of its own, so that a download delays nobody else, and again on the next
-            request if it failed.
-        home: The name of the pair that stays.
+        loader: Loads one pair. It runs on a separate thread, so that a download does not delay other jobs. If
+            it fails, the next request calls it again.
+        home: The name of the default pair, which stays loaded.
     """
 
     def __init__(self, loader: Loader, home: str):
@@ -93,7 +98,7 @@ class PairPool(Lender):
         return self._home.loading
 
     def borrow(self, name: str, stop: Stop) -> Generator[Event, None, Pair | None]:
-        """Wait until the pair of that name is loaded, see :meth:`Lender.borrow`."""
+        """Wait until the pair is loaded, as :meth:`Lender.borrow` describes."""
         # 1. Wait until the pool has room for a guest.
         pooled, ticket = self._home, object()
         if name != self._home.name:
@@ -126,9 +131,10 @@ class PairPool(Lender):
                 self._changed.notify_all()
 
     def forget(self, models: Pair) -> None:
-        """Load this pair and all others again, because their device was lost.
+        """Discard both pairs after a device failure, and load the default pair again.
 
-        Do nothing if another visitor has reported the loss already, so that the pool has a new pair.
+        The other pair is loaded again when it is next used. If an earlier call has already discarded
+        ``models``, do nothing.
         """
         pooled = [one for one in (self._home, self._guest) if one is not None]
         if any(one.pair is models for one in pooled):
@@ -137,7 +143,10 @@ class PairPool(Lender):
             self.begin()
 
     def _use_guest(self, ticket: object, name: str) -> "_PooledPair | None":
-        """Return the guest of that name with one more user, if it is this ticket's turn and there is room."""
+        """Count one more user of the guest ``name`` and return it; replace an unused guest if necessary.
+
+        Return None if an earlier request is still waiting, or if another guest is in use or being loaded.
+        """
         with self._changed:
             if self._asking[0] is not ticket:
                 return None
@@ -178,10 +187,10 @@ class _PooledPair:
                 self._thread.start()
 
     def loaded(self, stop: Stop) -> Generator[Event, None, Pair | None]:
-        """Wait for the pair, yielding ``progress`` events; return None if ``stop`` returned True.
+        """Load the pair and wait for it, yielding ``progress`` events; return None if ``stop`` returned True.
 
         Raises:
-            FailedError: It could not be loaded.
+            FailedError: The pair could not be loaded.
         """
         self.begin()
         while (pair := self.pair) is None:
@@ -192,7 +201,7 @@ class _PooledPair:
                 thread.join(POLL_S)
             if self._failure is not None:
                 raise FailedError(self._failure, self._device_lost)
-            self.begin()  # it may have been forgotten meanwhile
+            self.begin()  # ``forget`` may have discarded the pair in the meantime
             text, fraction = self._progress
             yield {"type": "progress", "text": text, "fraction": fraction}
         return pair
@@ -203,14 +212,14 @@ class _PooledPair:
             pair = self._loader(self.name, self._report)
         except UserError as error:
             failure = str(error)
-        except BaseException as error:  # it would vanish with the thread and leave every visitor waiting
+        except BaseException as error:  # otherwise the thread would end and every visitor would wait forever
             traceback.print_exc()
             reason = (str(error).splitlines() or [""])[0][:200]
             failure = f"The models could not be loaded ({type(error).__name__}: {reason})."
         if failure is not None:
             _log.error("Loading %s failed: %s", self.name, failure)
             failure = without_folders(failure)
-            drop_unused()  # after the handlers, because a traceback keeps loaded weights
+            drop_unused()  # not in the handlers, where the traceback still refers to loaded weights
             self._device_lost = not devices_answer()
         with self._lock:
             self.pair, self._failure, self._thread = pair, failure, None
@@ -221,5 +230,5 @@ class _PooledPair:
 
 
 def without_folders(sentence: str) -> str:
-    """Return the sentence on a failed load for visitors, without any folder of this machine."""
+    """Return the error message for visitors: ``IN_THE_LOG`` if ``sentence`` contains a local path."""
     return IN_THE_LOG if _FOLDER.search(sentence) else sentence

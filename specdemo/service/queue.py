@@ -1,4 +1,4 @@
-"""The queue of jobs: visitors wait in order of arrival, and one thread for each device does their jobs."""
+"""The queue of jobs: visitors wait in order of arrival, and each device has one thread that does the jobs."""
 
 import heapq
 import threading
@@ -17,30 +17,30 @@ from specdemo.service.shares import Visitor, making_room, refusal
 
 T = TypeVar("T")
 Stop = Callable[[], bool]
-"""Returns True once the job is to end; a job calls it once a round."""
+"""Returns True if the job must end; a job calls it once a round."""
 Events = Generator[Event, None, None]
-"""The events of one job; reading them may raise ``UserError``, closing them ends the job."""
+"""The events of one job. Reading the next one may raise ``UserError``; closing the generator ends the job."""
 Job = Callable[[Stop], Events]
-"""The work on a device's thread."""
+"""A job as a function: it takes a stop request and yields events. It runs on the thread of a device."""
 
 ONLY = ""
-"""The group of the one device of a program that has no others."""
+"""The name of the only group if the models run on one device in this process."""
 OWN_WORK = "own work"
-"""The kind of the program's own jobs."""
+"""The kind of jobs that the program itself queues, such as measuring pass costs."""
 POLL_S = 1.0
-"""The time between two updates for a waiting visitor; each update slows the running decoder a little."""
+"""The seconds between two updates for a waiting visitor; each update slows the running job a little."""
 CUT_S = 5.0
-"""The time that a job has to end after a closing queue has cut it short."""
+"""The time that a job has to end after ``close`` has cut it short."""
 ABANDONED_S = 60.0
-"""A job ends if its visitor's thread takes no event for this long."""
+"""A job is ended if its visitor's thread does not ask for the next event for this long."""
 USUAL_S = 15.0
-"""The expected time of a job of a kind that has not been seen yet."""
+"""The expected duration of a job if no job of its kind has run yet."""
 NEWEST = 0.3
-"""The weight of the newest job in the expected time of its kind."""
+"""The weight of the latest job in the expected duration of its kind (an exponential moving average)."""
 
 
 class CutShortError(UserError):
-    """The queue ended a job before it was done; its events until then remain."""
+    """The queue ended a job before it was done. The visitor keeps the events sent so far."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Bounds:
     """The limits of the queue and of each job.
 
     Attributes:
-        max_waiting: The maximum number of jobs that wait, for models or for the device.
+        max_waiting: The maximum number of jobs that wait for models or for the device.
         max_seconds: The maximum number of seconds that one job may hold the device.
 
     Raises:
@@ -68,21 +68,21 @@ class Bounds:
 
 @dataclass(eq=False)
 class Place:
-    """One visitor's place in the queue, and the hand-over of events from the device's thread to theirs.
+    """One job in the queue, with the channel that carries its events to the visitor's thread.
 
     Attributes:
         kind: The kind of job.
-        visitor: The visitor whose share it counts towards; None for the program itself.
-        group: The devices that can do the job.
-        job: The work; None while the visitor waits for models.
-        stop: The visitor's request to end it.
+        visitor: The visitor who asked for the job; None for the program itself.
+        group: The name of the group of devices that can do the job.
+        job: The function that does the job; None while the visitor waits for models.
+        stop: Returns True if the visitor wants the job to end.
         context: The context variables of the visitor's request.
-        events: The job's events as they come, then None or the exception that ended it.
+        events: The job's events in order, then None, or the exception that ended the job.
         next_wanted: Released once for each event that the visitor's thread asks for.
-        taken_up: Whether a device's thread has taken the job; from then on it waits for that device alone.
-        begun: When the device began the job by the queue's clock; None before.
-        left: Whether the visitor has left.
-        refused: Why the place was taken away before the job began; None otherwise.
+        taken_up: True after the thread of a device has taken the job; no other device can take it then.
+        begun: The time on the queue's clock at which the device began the job; None before.
+        left: True after the visitor has left.
+        refused: Why the job was removed from the queue before it began; None otherwise.
         cut: Why the job was ended before it was done; None otherwise.
     """
 
@@ -101,7 +101,7 @@ class Place:
     cut: str | None = None
 
     def require_kept(self) -> None:
-        """Raise ``UserError`` if the place was taken away."""
+        """Raise ``UserError`` if the job was removed from the queue."""
         if self.refused is not None:
             raise UserError(self.refused)
 
@@ -109,16 +109,18 @@ class Place:
 class JobQueue:
     """The jobs of all devices, in order of arrival.
 
-    A device has one thread, because the libraries below keep a team of workers for every thread that ever
-    computed. If the device is elsewhere, the thread only passes on events. Each visitor waits on a thread of
-    their own. A job goes on when its visitor's thread asks for the next event, so nothing is computed for a
-    visitor who has left, and the use of an event stays outside the decoders' clocks.
+    Each device has one thread, because libraries such as OpenMP keep a pool of workers for every thread that
+    has ever computed. If the device belongs to another process, its thread only passes on events. Each
+    visitor waits on a separate thread. A job computes its next event only when the visitor's thread asks for
+    that event. So nothing is computed for a visitor who has left, and the time that the page needs for an
+    event does not count as decoding time.
 
     Args:
         bounds: Limits of the queue and of each job.
-        clock: Returns seconds.
-        devices: The number of devices in each group, which are elsewhere: a job begins with its first event.
-            By default there is one, here, in the group ``ONLY``.
+        clock: Returns the current time in seconds.
+        devices: Maps each group to its number of devices, all outside this process. A job on such a device
+            counts as begun when its first event arrives. By default there is one device in this process, in
+            the group ``ONLY``.
     """
 
     def __init__(
@@ -132,9 +134,9 @@ class JobQueue:
         self._devices = dict(devices or {ONLY: 1})
         self._present = dict(self._devices)
         self._changed = threading.Condition()
-        # Every place that a visitor holds, whether they wait for models, for the device, or have it.
+        # All jobs of visitors: waiting for models, waiting for a device, or running.
         self._taken: list[Place] = []
-        # Those whose job has not begun; a device's thread may have taken it up already.
+        # The jobs that wait for a device. A device's thread may have picked one of them already.
         self._waiting: list[Place] = []
         self._running: list[Place] = []
         self._closed: str | None = None
@@ -143,15 +145,15 @@ class JobQueue:
 
     @contextmanager
     def place(self, kind: str, visitor: Visitor | None = None, group: str = ONLY) -> Iterator[Place]:
-        """Hold a place for one job until its visitor leaves.
+        """Keep a place in the queue for one job while the ``with`` block runs.
 
         Args:
-            kind: The kind of job; the expected wait is learned for each kind.
-            visitor: The visitor whose share it counts towards; None for the program itself.
-            group: The devices that can do it; ``ONLY`` if there is no such group.
+            kind: The kind of job; the queue learns an expected duration for each kind.
+            visitor: The visitor who asks for the job; None for the program itself.
+            group: The group of devices that can do the job. An unknown group means ``ONLY``.
 
         Raises:
-            UserError: The queue is full or closed, or the visitor has their share already.
+            UserError: The queue is full or closed, or the visitor already has the maximum number of jobs.
         """
         place = Place(kind, visitor, group if group in self._devices else ONLY)
         with self._changed:
@@ -162,30 +164,30 @@ class JobQueue:
             self._leave(place)
 
     def turn(self, place: Place, job: Job, stop: Stop) -> Events:
-        """Wait for a device, then have ``job`` done on it; runs on the visitor's thread.
+        """Wait for a device, then have it do ``job``. Runs on the visitor's thread.
 
         Args:
-            place: A place that the caller holds.
-            job: The work, on the device's thread.
-            stop: The visitor's request to end it, called on either thread.
+            place: The result of :meth:`place`, whose ``with`` block still runs.
+            job: The function that does the job, called on the device's thread.
+            stop: Returns True if the visitor wants the job to end. It may be called on both threads.
 
         Yields:
-            ``progress`` events with ``ahead`` (jobs before this one) and ``wait_s`` while waiting, then the
-            job's own.
+            While waiting, ``progress`` events with ``ahead`` (the number of jobs before this one) and
+            ``wait_s`` (the expected wait in seconds), then the job's own events.
 
         Raises:
             CutShortError: The job was ended before it was done.
-            UserError: The place was taken away.
-            Exception: Whatever the job raised.
+            UserError: The job was removed from the queue.
+            Exception: Any exception that the job raised.
         """
         place.job, place.stop, place.context = job, stop, copy_context()
         if place.group != ONLY:
-            place.next_wanted.release()  # it begins with its first event
+            place.next_wanted.release()  # in another process, a job counts as begun with its first event
         with self._changed:
             place.require_kept()
             self._insert(place, len(self._waiting))
-        # 1. Wait until a device begins the job. A position that has not changed is repeated: only between
-        # two events does Gradio notice that a visitor has left.
+        # 1. Wait until a device begins the job. Send the position even if it has not changed, because Gradio
+        # notices only between two events that a visitor has left.
         waited = False
         while (position := self._position(place)) is not None:
             if stop():
@@ -197,7 +199,7 @@ class JobQueue:
             waited = True
             with self._changed:
                 self._changed.wait_for(lambda: place.begun is not None or place.refused is not None, POLL_S)
-        # 2. Hand over its events. A device elsewhere reports on its own that it prepares.
+        # 2. Pass on the job's events. A device in another process sends its own "Preparing" event.
         if place.group == ONLY:
             yield {"type": "progress", "text": "Preparing the run", "fraction": 0.0}
             place.next_wanted.release()
@@ -210,19 +212,19 @@ class JobQueue:
             raise CutShortError(place.cut)
 
     def set_present(self, group: str, devices: int) -> None:
-        """Set the number of devices that a group has now; expected waits follow from it."""
+        """Set the number of devices that a group has now, from which expected waits are computed."""
         with self._changed:
             self._present[group] = devices
 
     def first(self, work: Callable[[], T]) -> T:
-        """Do the program's own ``work`` on the device's thread before all waiting jobs.
+        """Call ``work`` on the device's thread before all waiting jobs, and block until it returns.
 
         Returns:
-            The result of ``work``; blocks until then.
+            The result of ``work``.
 
         Raises:
             UserError: The queue is closed.
-            Exception: Whatever ``work`` raised.
+            Exception: Any exception that ``work`` raised.
         """
         results: list[T] = []
 
@@ -241,21 +243,21 @@ class JobQueue:
         return results[0]
 
     def refuse(self, sentence: str) -> None:
-        """Accept no more jobs, and refuse with ``sentence`` those that have not begun."""
+        """Accept no more jobs, and remove all jobs that have not begun. ``sentence`` is the error message."""
         with self._changed:
             self._closed = sentence
             for place in [one for one in self._taken if one.begun is None]:
                 self._dismiss(place, sentence)
-            for place in self._waiting:  # the program's own
+            for place in self._waiting:  # only jobs of the program itself are left
                 place.events.put(UserError(sentence))
             self._waiting.clear()
 
     def close(self, sentence: str, within_s: float) -> None:
-        """Accept no more jobs, and wait until the current one is done and its events are taken.
+        """Accept no more jobs, and wait until the running jobs are done and their visitors have all events.
 
         Args:
-            sentence: The refusal of all other jobs.
-            within_s: Seconds until the current job is ended; its events until then remain.
+            sentence: The error message for all other jobs.
+            within_s: Seconds after which running jobs are ended. Their visitors keep the events sent so far.
         """
         self.refuse(sentence)
         with self._changed:
@@ -263,13 +265,13 @@ class JobQueue:
                 for place in self._running:
                     place.cut = f"This job was ended; its results so far are kept. {sentence}"
             if not self._changed.wait_for(lambda: not self._taken, CUT_S):
-                # A job that never calls ``stop`` keeps the device, but its visitor gets the reason.
+                # A job that does not call ``stop`` cannot be ended, but its visitor gets the error message.
                 for place in self._running:
                     place.events.put(CutShortError(place.cut or sentence))
                 self._changed.wait_for(lambda: not self._taken, POLL_S)
 
     def _admit(self, place: Place) -> None:
-        """Take a place or raise ``UserError``; call it with the lock held."""
+        """Add a job to the queue or raise ``UserError``. The caller holds the lock."""
         if self._closed is not None:
             raise UserError(self._closed)
         taken = [(one.visitor, one.kind) for one in self._taken]
@@ -288,7 +290,7 @@ class JobQueue:
         self._taken.append(place)
 
     def _insert(self, place: Place, index: int) -> None:
-        """Have a place wait at ``index``; call it with the lock held."""
+        """Insert a job into the waiting jobs, and start missing threads. The caller holds the lock."""
         self._waiting.insert(index, place)
         while self._threads[place.group] < self._devices[place.group]:
             self._threads[place.group] += 1
@@ -296,7 +298,7 @@ class JobQueue:
         self._changed.notify_all()
 
     def _dismiss(self, place: Place, sentence: str) -> None:
-        """Take a place away whose job has not begun; the visitor's thread notices when it looks next."""
+        """Remove a job that has not begun. Its visitor's thread raises ``UserError`` at its next check."""
         place.refused = sentence
         self._remove(place)
 
@@ -308,7 +310,7 @@ class JobQueue:
     def _remove(self, place: Place) -> None:
         with self._changed:
             for places in (self._taken, self._waiting):
-                with suppress(ValueError):  # it is not there any more
+                with suppress(ValueError):  # already removed
                     places.remove(place)
             self._changed.notify_all()
 
@@ -316,7 +318,7 @@ class JobQueue:
         """Return a ``progress`` event with the queue position, or None if the job has begun.
 
         Raises:
-            UserError: The place was taken away.
+            UserError: The job was removed from the queue.
         """
         with self._changed:
             place.require_kept()
@@ -336,7 +338,7 @@ class JobQueue:
         return [one for one in self._running if one.group == group]
 
     def _wait_s(self, group: str, before: list[Place]) -> float:
-        """Return the expected seconds until a job that comes after ``before`` begins."""
+        """Return the expected wait, in seconds, of a job that comes after the waiting jobs ``before``."""
         now, running = self._clock(), self._running_in(group)
         free_in = [max(0.0, self._usual(one.kind) - (now - (one.begun or now))) for one in running]
         free_in += [0.0] * max(self._present[group] - len(running), not running)
@@ -349,7 +351,7 @@ class JobQueue:
         return self._usual_s.get(kind, USUAL_S)
 
     def _work(self, group: str) -> None:
-        """Do one job after the other on a device's thread, as long as the program runs."""
+        """Do the jobs of a group one after the other; the endless loop of a device's thread."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._next_of(group))
@@ -363,22 +365,24 @@ class JobQueue:
                 whole = place.context.run(self._do, place)
             except BaseException as error:  # the visitor's thread raises it
                 end = error
-            self._begin(place)  # for a job without events
+            self._begin(place)  # in case the job ended before its first event
             place.events.put(end)
             with self._changed:
                 assert place.begun is not None
                 took_s = self._clock() - place.begun
-                # A job that was ended early only shows that its kind needs at least so long.
+                # The time of a job that was ended early counts only if it is above the expected duration,
+                # because it is only a lower bound.
                 if whole or took_s > self._usual(place.kind):
                     before_s = self._usual_s.get(place.kind, took_s)
                     self._usual_s[place.kind] = took_s + (1 - NEWEST) * (before_s - took_s)
                 self._running.remove(place)
                 self._changed.notify_all()
-            # Nothing of a finished job, the traceback of its failure included, outlives it here.
+            # Drop all references to the finished job, and to the traceback of its failure, while waiting for
+            # the next one: they keep its tensors in memory.
             del place, end
 
     def _do(self, place: Place) -> bool:
-        """Hand over a job's events one by one; return False if it was asked to stop or its visitor left."""
+        """Pass on a job's events one by one; return False if the job was told to stop or its visitor left."""
         asked = False
 
         def ended() -> bool:
@@ -407,16 +411,16 @@ class JobQueue:
         return next((one for one in self._waiting if one.group == group and not one.taken_up), None)
 
     def _begin(self, place: Place) -> None:
-        """Note that a device has begun this job, unless it had before."""
+        """Record that a device has begun this job, if this is not recorded yet."""
         with self._changed:
             if place.begun is None:
                 place.begun = self._clock()
                 self._running.append(place)
-                with suppress(ValueError):  # its visitor has left meanwhile
+                with suppress(ValueError):  # the visitor has left in the meantime
                     self._waiting.remove(place)
                 self._changed.notify_all()
 
 
 def _rounded(seconds: float) -> int:
-    """Round up to five seconds: more would be false precision, and an update to send every moment."""
+    """Round up to a multiple of five seconds: a finer value would be false precision and change too often."""
     return max(5, int(-(-seconds // 5) * 5))

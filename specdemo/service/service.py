@@ -1,4 +1,4 @@
-"""The service behind the page: from a visitor's request through the queue to the events of a job."""
+"""The service behind the page: it checks a visitor's request, queues it, and returns the job's events."""
 
 import logging
 import time
@@ -27,17 +27,17 @@ T = TypeVar("T")
 Perform = Callable[[Any, Request, Stop], Events]
 """Does a job on borrowed models: :func:`jobs.perform`, or a function that has another process do it."""
 RESTARTING = "The server is about to start again; please try again in a minute."
-"""The refusal of jobs once the program is to end, or its device is lost."""
+"""The error message for all jobs after the program has begun to close, or after its device has failed."""
 RUNS_ONLY = "A watched server can only do runs; choose other models under Settings for this."
 _log = logging.getLogger(__name__)
 
 
 class EventSource(Protocol):
-    """The part of :class:`Service` that the page needs; ``watch.service.Watching`` has it too."""
+    """The interface that the page uses, implemented by :class:`Service` and ``watch.service.Watching``."""
 
     @property
     def lost(self) -> bool:
-        """True if its device is lost for the rest of this process."""
+        """True if the device has failed and cannot be used again in this process."""
         ...
 
     def events(
@@ -48,16 +48,16 @@ class EventSource(Protocol):
         pair: Any = None,
         visitor: Visitor | None = None,
     ) -> Events:
-        """Do one job, as :meth:`Service.events` does."""
+        """Do one job and yield its events, see :meth:`Service.events`."""
         ...
 
     def close(self, within_s: float) -> None:
-        """Begin no more jobs; the current one may take so many seconds to end."""
+        """Begin no more jobs; end those still running after ``within_s`` seconds."""
         ...
 
 
 class State(StrEnum):
-    """The states of a service; after ``FAILED`` to load the next request tries again."""
+    """The states of a service. ``FAILED``: the models could not be loaded; the next request tries again."""
 
     READY = "ready"
     LOADING = "loading"
@@ -67,13 +67,13 @@ class State(StrEnum):
 
 
 class Service:
-    """Does the jobs of all visitors on the models that a lender has.
+    """The service that does the jobs of all visitors.
 
     Args:
         lender: The source of the models.
         offered: The pairs that visitors may ask for.
-        queue: The visitors who wait for a device.
-        perform: Does a job, on a device's thread.
+        queue: The queue of jobs that wait for a device.
+        perform: Does a job; called on the thread of a device.
     """
 
     def __init__(self, lender: Lender, offered: OfferedPairs, queue: JobQueue, perform: Perform):
@@ -85,7 +85,7 @@ class Service:
 
     @property
     def lost(self) -> bool:
-        """True if the device is lost for the rest of this process."""
+        """True if the device has failed and cannot be used again in this process."""
         return self._lost
 
     @property
@@ -100,18 +100,18 @@ class Service:
         return State.LOADING if self._lender.loading else State.FAILED
 
     def load(self) -> None:
-        """Begin to load the pair at home on a thread of its own, unless it is loaded or being loaded."""
+        """Begin to load the default pair on a separate thread, unless it is loaded or being loaded."""
         self._lender.begin()
 
     def alone(self, work: Callable[[], T]) -> T:
-        """Do ``work`` while nothing else computes, see :meth:`JobQueue.first`."""
+        """Call ``work`` while no job computes, see :meth:`JobQueue.first`."""
         return self._queue.first(work)
 
     def close(self, within_s: float) -> None:
-        """Begin no more jobs; refuse waiting and new ones with ``RESTARTING``.
+        """Begin no more jobs, and refuse waiting and new ones with the message ``RESTARTING``.
 
         Args:
-            within_s: Seconds until the current job is asked to end.
+            within_s: Seconds after which running jobs are told to end.
         """
         self._closing = True
         self._queue.close(RESTARTING, within_s)
@@ -130,11 +130,11 @@ class Service:
             kind: The kind of job.
             raw: The job's settings, untrusted.
             stop: Called once a round, and while waiting; True ends the job.
-            pair: The name of the pair, untrusted; None for the pair at home.
+            pair: The name of the pair, untrusted; None for the default pair.
             visitor: The visitor who asks; None for the program itself.
 
         Yields:
-            ``progress`` events (``text``, ``fraction``) while waiting, then those of the job.
+            While waiting, ``progress`` events (``text``, ``fraction``), then the events of the job.
 
         Raises:
             UserError: The request was refused, the models could not be loaded, the queue is full, or the job
@@ -143,7 +143,7 @@ class Service:
         asked_at = time.monotonic()
         models, tokens, outcome = None, 0, "refused"
         try:
-            # 1. Refuse a bad request before anything is waited for.
+            # 1. Refuse a bad request at once, without waiting.
             request = checked(kind, raw)
             name = self._offered.named(pair)
             if name in self._offered.watched and kind is not JobKind.RUN:
@@ -155,13 +155,14 @@ class Service:
                     place.require_kept()
                     outcome = "stopped"
                     return
-                # 3. Wait for the device, then pass on the job's events from its thread.
+                # 3. Wait for the device, then pass on the events from the device's thread.
                 try:
                     for event in self._queue.turn(place, partial(self._perform, models, request), stop):
                         if event["type"] != "progress":
-                            outcome = "failed"  # if an error ends it from here on
+                            outcome = "failed"  # for the log, if an error ends the job after this point
                         if event["type"] == "start" and kind is JobKind.RUN and pair:
-                            # With the name that was asked for, so that a link to the run asks for the same.
+                            # Record the name that the visitor gave, so that a link to the run names the same
+                            # pair.
                             run = event["run"]
                             event = {**event, "run": {**run, "pair": {**run["pair"], "name": pair}}}
                         tokens += count_emitted(event) if event.get("lane") == SPECULATIVE else 0
@@ -196,13 +197,13 @@ def local_service(
     bounds: Bounds | None = None,
     performer: Perform = perform,
 ) -> Service:
-    """Return a service with the pairs in this process, and one device for all of them.
+    """Return a service whose pairs all run in this process, one job at a time.
 
     Args:
-        loader: Loads a pair by name, on a thread of its own.
+        loader: Loads a pair by name; called on a separate thread.
         offered: The pairs that visitors may ask for.
         bounds: Limits of the queue and of each job.
-        performer: Does a job, on the device's thread.
+        performer: Does a job; called on the device's thread.
     """
     offered = offered or OfferedPairs()
     return Service(PairPool(loader, offered.home), offered, JobQueue(bounds), performer)

@@ -1,32 +1,36 @@
-"""A visitor's share of the queue: one job of a kind, three in all. An address with most of it makes room."""
+"""Fair sharing of the queue.
+
+Each visitor may have one job of each kind and three jobs in all. If the queue is full, an address with more
+than half of the waiting jobs loses its newest one to a visitor from another address.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 MAX_EACH = 3
-"""The maximum number of jobs of one visitor, waiting and running ones together."""
+"""The maximum number of jobs of one visitor, waiting and running jobs together."""
 
 
 class Visitor(NamedTuple):
-    """A page or script, known by its session, or else by its address."""
+    """An open page or a script, identified by its session, or by its address if it has no session."""
 
     address: str
     session: str | None = None
 
     @property
     def name(self) -> tuple[str, str]:
-        """The identity that the share is counted by."""
+        """The identity under which the visitor's jobs are counted: ``("session" or "address", value)``."""
         return ("session", self.session) if self.session else ("address", self.address)
 
 
 def refusal(kind: str, visitor: Visitor | None, taken: Iterable[tuple[Visitor | None, str]]) -> str | None:
-    """Return why this visitor gets no place for a job of this kind, or None if they get one.
+    """Return an error message if this visitor has too many jobs to add another, else None.
 
     Args:
-        kind: The kind of job.
-        visitor: The visitor; the program itself, None, is never refused.
-        taken: Visitor and kind of job of all places that are taken.
+        kind: The kind of the new job.
+        visitor: The visitor; None, the program itself, is never refused.
+        taken: The visitor and the kind of every job in the queue, running jobs included.
     """
     if visitor is None:
         return None
@@ -41,17 +45,18 @@ def refusal(kind: str, visitor: Visitor | None, taken: Iterable[tuple[Visitor | 
 
 
 def making_room(visitor: Visitor | None, waiting: Sequence[Visitor | None]) -> int | None:
-    """Return which place in a full queue this visitor gets: the newest of an address with over half of it.
+    """Return the index of the waiting job that must make room for this visitor in a full queue.
 
-    New sessions cost nothing, addresses do. If all visitors have one address (a school, an unknown proxy) the
-    queue stays first come, first served.
+    It is the newest job of the address that has more than half of the waiting jobs. The rule counts
+    addresses, because anyone can open new sessions for free. If all visitors have one address (a school, or
+    an untrusted proxy), nobody makes room.
 
     Args:
-        visitor: The visitor; the program itself, None, takes nobody's place.
-        waiting: The visitors whose job has not begun, in order of arrival.
+        visitor: The visitor; None, the program itself, never removes another job.
+        waiting: The visitor of each job that has not begun, in order of arrival.
 
     Returns:
-        An index of ``waiting``, or None if nobody has to make room.
+        An index of ``waiting``, or None if no job has to make room.
     """
     addresses = [one.address if one is not None else None for one in waiting]
     counts = Counter(address for address in addresses if address is not None)

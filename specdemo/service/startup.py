@@ -1,4 +1,7 @@
-"""Settings that other libraries read on import, so an app imports this first: no reports on visitors."""
+"""Environment variables that other libraries read when imported, so an app must import this module first.
+
+They turn off usage reports to Gradio and to the hub.
+"""
 
 import os
 
@@ -6,7 +9,7 @@ os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 ZERO_GPU = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
-"""True on ZeroGPU Spaces, which lend the GPU by the call."""
+"""True on ZeroGPU Spaces, which give a program a GPU only during marked function calls."""
 
-if ZERO_GPU:  # before torch
+if ZERO_GPU:  # spaces must be imported before torch
     import spaces  # noqa: F401  # pyright: ignore[reportMissingImports]

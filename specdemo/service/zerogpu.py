@@ -1,6 +1,6 @@
-"""Jobs on a GPU that is lent by the call, as on ZeroGPU Spaces.
+"""Jobs on ZeroGPU Spaces, where a program has a GPU only during a marked call.
 
-For each call a forked process computes with the weights that were placed at the start.
+Each call runs in a forked process that uses the weights loaded at the start of the program.
 """
 
 import math
@@ -20,11 +20,11 @@ from specdemo.service.queue import Stop
 from specdemo.service.service import Perform
 
 REFUSED = "refused"
-"""The type of the event with an error's sentence; the lender passes on only the name of an error's class."""
+"""The type of the event with an error message, needed because ZeroGPU passes on only an exception's class."""
 COSTS = "costs"
-"""The type of the last event of a completed call: the pass costs that it knows."""
+"""The type of the last event of a completed call; it holds the pass costs known in the call's process."""
 MEASURING_S, STARTING_S = 20, 5
-"""Seconds before a job begins: the first call measures the pass costs, later ones get them."""
+"""Seconds before a job begins: in the first call, which measures the pass costs, and in later calls."""
 JOB_S = {
     JobKind.PLAY: 10,
     JobKind.CALIBRATE: 15,
@@ -33,21 +33,22 @@ JOB_S = {
     JobKind.PROVE: 70,
     JobKind.MEASURE: 100,
 }
-"""Seconds of the kinds of job whose length does not follow from the request."""
+"""Seconds for each kind of job whose duration does not depend on the request."""
 TOKENS_PER_S = 30
-"""The rate of all lanes together on the slowest GPU expected there."""
+"""The tokens per second of each lane on the slowest GPU expected; lanes are counted one after the other."""
 MIN_S, MAX_S = 10, 120
 
 Costs = Mapping[str, Mapping[Any, Calibration]]
-"""``PassCosts.known`` by the GPU's name."""
+"""Maps a GPU's name to the pass costs measured on it (``PassCosts.known``)."""
 
 
 def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False) -> int:
-    """Return the seconds of the GPU that a job gets; a visitor's quota must have as many left.
+    """Return the GPU seconds to reserve for a job; ZeroGPU refuses a job that exceeds the visitor's quota.
 
     Args:
-        kind, raw: The request; missing or invalid settings count as the largest.
-        costs_known: Whether an earlier call has measured the pass costs.
+        kind: The kind of job.
+        raw: The job's settings; a missing or invalid number of tokens counts as the maximum.
+        costs_known: True if an earlier call has measured the pass costs.
     """
     work_s: float = JOB_S.get(kind, 0)
     if kind is JobKind.RUN:
@@ -63,11 +64,11 @@ def seconds_for(kind: JobKind, raw: Mapping[str, Any], costs_known: bool = False
 def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
     """Return a function that does jobs on this pair inside calls that have the GPU.
 
-    Requests and events travel between the processes as plain data. A stop request is a deleted file. Each
-    call gets the pass costs that earlier ones measured.
+    Each call runs in another process. Requests and events are sent to and from it as plain data. Deleting a
+    file tells it to stop. Each call receives the pass costs that earlier calls measured.
 
     Args:
-        pair: The models, placed on the GPU and not measured.
+        pair: The models, loaded on the GPU; their pass costs are not measured yet.
         perform: Does a job in the other process.
         lend: ``spaces.GPU``: called with ``duration``, it decorates a generator function.
     """
@@ -87,7 +88,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
         except UserError as error:
             yield {"type": REFUSED, "message": str(error)}
             if isinstance(error, LostDeviceError):
-                raise  # so that the lender does not use this process again
+                raise  # so that ZeroGPU does not use this process again
         except Exception as error:
             yield {"type": REFUSED, "message": f"The run failed inside the program ({type(error).__name__})."}
             raise
@@ -105,13 +106,15 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
                             if stop():
                                 keep_going.unlink(missing_ok=True)
                             if event["type"] == REFUSED:
-                                refusal = event["message"]  # read on: the process has to end
+                                refusal = event["message"]  # keep reading until the process has ended
                             elif event["type"] == COSTS:
                                 measured[event["gpu"]].update(event["costs"])
                             else:
                                 yield event
                     finally:
-                        keep_going.unlink(missing_ok=True)  # closing the call waits until it has ended
+                        keep_going.unlink(
+                            missing_ok=True
+                        )  # so that closing ``events`` does not wait for the whole job
             except Exception as error:
                 if refusal is None:
                     # No GPU is free, the visitor's quota is used up, or the call was cut off.

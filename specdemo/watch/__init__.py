@@ -1,1 +1,1 @@
-"""Runs of model servers that are already running elsewhere, read from their streams. See README.md."""
+"""Runs of model servers in other processes, read from their HTTP streams. See README.md."""

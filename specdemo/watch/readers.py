@@ -1,6 +1,7 @@
-"""Readers of the streams of llama.cpp's server, vLLM, and any other server with OpenAI's API.
+"""Readers for the streams of llama.cpp's server, vLLM, and any other server with OpenAI's API.
 
-A reader turns the events of one run into rounds, or into pieces of text if the server reports no rounds.
+A reader converts the events of one run into rounds. If the server reports no rounds, each piece of text is a
+round.
 """
 
 import math
@@ -14,19 +15,19 @@ from specdemo.records.limits import MAX_NEW_TOKENS, MAX_WATCHED_K, UserError
 from specdemo.records.trace import Finish
 
 MIN_LOGPROB = -1_000.0
-"""Lower log probabilities are 0 as a number, too."""
+"""Lower log probabilities are raised to this value, whose probability is already 0 in floating point."""
 MAX_COUNT = 10**9
-"""Larger counts are no counts."""
+"""Counts of this size or larger are treated as invalid."""
 
 
 class ServerToken(NamedTuple):
-    """One token of a server.
+    """One token that a server wrote.
 
     Attributes:
-        text: Its bytes; empty if they came with a later token.
-        p: Its probability under the target, or None if unknown.
+        text: The token's bytes; empty if the server sent them together with a later token.
+        p: The token's probability under the target, or None if unknown.
         top: The target's most likely tokens at this position with their probabilities, if reported.
-        special: True for a control token, which has no text of its own.
+        special: True for a control token, such as the end of the text.
     """
 
     text: bytes
@@ -44,9 +45,9 @@ class ServerRound:
     """One pass of the server's target.
 
     Attributes:
-        tokens: The accepted draft tokens, then the target's own token. The latter is missing if the run ended
-            inside the accepted draft.
-        drafted, accepted: The numbers of draft tokens.
+        tokens: The accepted draft tokens, then the target's own token. If the run ended inside the accepted
+            draft, the target's token is missing.
+        drafted, accepted: The number of draft tokens, and the number of accepted ones.
         seconds: The time since the previous pass.
         prompt_s: The time to process the prompt; 0 except in the first round.
     """
@@ -62,10 +63,10 @@ class StreamEnd(NamedTuple):
     """The result of a stream that has ended.
 
     Attributes:
-        rounds: Those not returned before.
+        rounds: The rounds that ``Reader.read`` has not returned.
         finish: Why the run ended.
-        has_rounds: False if each round is only a piece of text.
-        summary: The server's own counts in a sentence, or the empty string.
+        has_rounds: False if the server does not report its rounds, so each round is only a piece of text.
+        summary: A sentence with the server's own counts, or the empty string.
     """
 
     rounds: Sequence[ServerRound]
@@ -75,7 +76,7 @@ class StreamEnd(NamedTuple):
 
 
 class Reader:
-    """Reader of any stream of OpenAI's API: each event is one piece of text.
+    """Reader for the stream of any server with OpenAI's API. Each event counts as one round.
 
     Args:
         name: The host's name for the server, for error messages.
@@ -83,16 +84,16 @@ class Reader:
 
     title: ClassVar = "a server with OpenAI's API"
     fields: ClassVar[dict[str, Any]] = {"stream_options": {"include_usage": True}}
-    """Fields of a chat request besides the text and its settings."""
+    """Fields of a chat request in addition to the prompt and the sampling settings."""
     completion_fields: ClassVar[dict[str, Any]] = fields
-    """The same for a request to continue a prompt."""
+    """Additional fields of a completion request, which continues the prompt."""
     silent: ClassVar[tuple[str, ...]] = (
         "The server does not report its rounds, so the text is shown in the pieces in which it came.",
         "It reports no probabilities, and times are those of arrival here.",
     )
-    """Sentences that name the values missing in the server's reports."""
+    """Sentences for the page that name the values which the server does not report."""
     has_rounds: ClassVar[bool | None] = False
-    """True if events are rounds, None if only the end of the stream answers that."""
+    """True if the server reports its rounds, False if not, None if this is known only after the stream."""
 
     def __init__(self, name: str):
         self._name = name
@@ -100,14 +101,14 @@ class Reader:
         self._last_at = -1.0
 
     def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
-        """Return the rounds that are certain after one more event.
+        """Process one event, and return the rounds that are now complete.
 
         Args:
             data: The event.
-            at: Its arrival, in seconds since the request.
+            at: The event's arrival time, in seconds since the request was sent.
 
         Raises:
-            UserError: The server contradicts itself.
+            UserError: The server's counts or times contradict each other.
         """
         self._finish = _finish(data) or self._finish
         if not (text := _text(data)):
@@ -117,20 +118,21 @@ class Reader:
         return [ServerRound((ServerToken(text),), seconds=seconds, prompt_s=prompt_s)]
 
     def end(self) -> StreamEnd:
-        """Return the rest when the stream has ended.
+        """Return the remaining rounds and the result, after the stream has ended.
 
         Raises:
-            UserError: The server contradicts itself.
+            UserError: The server's counts contradict each other.
         """
         return StreamEnd([], self._finish or Finish.LENGTH, has_rounds=False)
 
 
 class LlamaServerReader(Reader):
-    """Reader of llama.cpp's server, which sends each token with cumulative counts.
+    """Reader for llama.cpp's server, which sends each token with cumulative counts.
 
-    All tokens of a round share ``predicted_ms``, ``draft_n`` and ``draft_n_accepted``; ``predicted_n`` counts
-    up. The end of the text and a token that ends inside a character come with a later event, in which
-    ``predicted_n`` rises by more than one. Measured on the wheel xllamacpp 2026.10.11549.
+    ``predicted_n`` counts the tokens. ``predicted_ms``, ``draft_n`` and ``draft_n_accepted`` are the same in
+    all events of a round. A token that ends in the middle of a character has no event of its own; neither
+    has the token that ends the text. The next event then raises ``predicted_n`` by more than one. Observed
+    with the wheel xllamacpp 2026.10.11549.
     """
 
     title = "llama.cpp's server"
@@ -146,7 +148,7 @@ class LlamaServerReader(Reader):
         super().__init__(name)
         self._counts = {"predicted_n": 0, "draft_n": 0, "draft_n_accepted": 0}
         self._ms = -1.0
-        self._rounds: list[ServerRound] = []  # begun, still without their tokens
+        self._rounds: list[ServerRound] = []  # rounds that have begun; their tokens are still in ``_tokens``
         self._tokens: list[ServerToken] = []
         self._text = b""
 
@@ -184,7 +186,7 @@ class LlamaServerReader(Reader):
         rounds = self._complete_rounds()
         if len(self._rounds) > 1 or bool(self._rounds) != bool(self._tokens):
             raise inconsistent_counts_error(self._name, "more accepted than written")
-        for last in self._rounds:  # the run may have ended inside its accepted draft
+        for last in self._rounds:  # at most one; the run may have ended inside the round's accepted draft
             accepted = min(last.accepted, len(self._tokens))
             rounds.append(replace(last, tokens=tuple(self._tokens), accepted=accepted))
         drafted, accepted = self._counts["draft_n"], self._counts["draft_n_accepted"]
@@ -198,9 +200,10 @@ class LlamaServerReader(Reader):
         return value
 
     def _split_last_round(self) -> None:
-        """Split the last round if it has more tokens than one round can write: it was several in one event.
+        """Split the last round if it has more tokens than one round can write.
 
-        Only the sum of their accepted tokens is known; one of them is taken to have had the whole draft.
+        In that case the server reported several rounds in one event, with only the sums of their drafted and
+        accepted tokens. The last of these rounds is assumed to have had all draft tokens.
         """
         surplus = len(self._tokens) - sum(one.accepted + 1 for one in self._rounds)
         if self._rounds and surplus > 0:
@@ -211,7 +214,7 @@ class LlamaServerReader(Reader):
             self._rounds += [replace(first, prompt_s=last.prompt_s), *others]
 
     def _complete_rounds(self) -> list[ServerRound]:
-        """Remove and return the rounds before the last one whose tokens have all come."""
+        """Remove and return the rounds that have all their tokens, but never the last round."""
         complete = []
         while len(self._rounds) > 1 and len(self._tokens) > self._rounds[0].accepted:
             one = self._rounds.pop(0)
@@ -222,10 +225,10 @@ class LlamaServerReader(Reader):
 
 
 class VllmReader(Reader):
-    """Reader of vLLM, which sends an event per pass and lists the drafts at the end.
+    """Reader for vLLM, which sends one event per target pass.
 
-    With ``--per-request-spec-decode-metrics detailed`` (vLLM 0.32, experimental) the last event has the
-    drafted and accepted tokens of each pass that had a draft.
+    With ``--per-request-spec-decode-metrics detailed`` (vLLM 0.32, experimental), its last event lists the
+    numbers of drafted and accepted tokens of each pass that had a draft.
     """
 
     title = "vLLM"
@@ -248,7 +251,7 @@ class VllmReader(Reader):
         self._metrics: Mapping[str, Any] = {}
 
     def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
-        """See ``Reader.read``; all rounds come with the end."""
+        """Process one event, see ``Reader.read``. Return no rounds: :meth:`end` returns all of them."""
         self._finish = _finish(data) or self._finish
         self._metrics = _dict(_dict(data.get("metrics")).get("speculative_decoding")) or self._metrics
         tokens = self._event_tokens(data)
@@ -290,7 +293,7 @@ class VllmReader(Reader):
         return tokens
 
     def _drafts(self) -> list[tuple[int, int]] | None:
-        """Return the drafted and accepted tokens of each event, or None if they are unknown."""
+        """Return the numbers of drafted and accepted tokens for each event, or None if they are unknown."""
         drafted, accepted = self._metrics.get("per_step_drafted"), self._metrics.get("per_step_accepted")
         if not (_are_counts(drafted) and _are_counts(accepted) and len(drafted) == len(accepted)):
             return None
@@ -305,7 +308,7 @@ class VllmReader(Reader):
 
 
 class RayServeReader(VllmReader):
-    """Reader of Ray Serve LLM, which passes vLLM's stream on."""
+    """Reader for Ray Serve LLM, which forwards the stream of vLLM."""
 
     title = "Ray Serve LLM"
 
@@ -315,25 +318,28 @@ READERS: Mapping[str, type[Reader]] = {
     "vllm": VllmReader,
     "organization-owner": RayServeReader,
 }
-"""Readers by the ``owned_by`` of a server's models; :class:`Reader` reads all others."""
+"""Maps ``owned_by`` in a server's list of models to its reader. Other servers get :class:`Reader`."""
 
 
 def assign_drafts(sizes: Sequence[int], drafts: Sequence[tuple[int, int]]) -> list[tuple[int, int]] | None:
-    """Return the draft of each event, ``(0, 0)`` for a pass without one.
+    """Assign the drafts that vLLM reports to the events of its stream.
 
-    vLLM does not report which passes had no draft. An event of n tokens is a pass that accepted n - 1; among
-    events of one token, the earliest get the drafts of which nothing was accepted.
+    vLLM does not report which passes had no draft. An event with n tokens must be a pass that accepted n - 1
+    draft tokens. An event with one token is either a pass without a draft, or one whose draft was rejected
+    at its first token. If both are possible, the rejected drafts are assigned to the earliest events.
 
     Args:
-        sizes: The number of tokens of each event after the first token.
-        drafts: The drafted and accepted tokens of each pass that had a draft, in order.
+        sizes: The number of tokens in each event, without the event of the first token.
+        drafts: The numbers of drafted and accepted tokens of each pass that had a draft, in order.
 
     Returns:
-        None if the events cannot be single passes: vLLM puts several into one event when it is read late.
+        The numbers of drafted and accepted tokens for each event, ``(0, 0)`` for a pass without a draft. None
+        if some event cannot be a single pass: vLLM combines several passes in one event if the client reads
+        slowly.
     """
     found, left = [], deque(drafts)
     for index, size in enumerate(sizes, 1):
-        # The last pass may have accepted more than was still wanted.
+        # The last pass may have accepted more tokens than the run had left; vLLM sends only those.
         cut = index == len(sizes) and len(left) == 1 and size <= left[0][1]
         if left and (cut or left[0][1] + 1 == size):
             drafted, accepted = left.popleft()
@@ -346,7 +352,7 @@ def assign_drafts(sizes: Sequence[int], drafts: Sequence[tuple[int, int]]) -> li
 
 
 def check_draft(drafted: int, accepted: int, name: str) -> None:
-    """Raise ``UserError`` unless a pass can have drafted and accepted this many tokens."""
+    """Raise ``UserError`` unless these numbers of drafted and accepted tokens are possible in one pass."""
     if accepted > drafted:
         raise inconsistent_counts_error(name, f"{accepted} accepted of {drafted} drafted")
     if drafted > MAX_WATCHED_K:
@@ -360,7 +366,12 @@ def check_written(tokens: int, name: str) -> None:
 
 
 def inconsistent_counts_error(name: str, what: str) -> UserError:
-    """Return the error about a server that contradicts itself."""
+    """Return the error for a server whose counts or times contradict each other.
+
+    Args:
+        name: The server's name.
+        what: The contradiction.
+    """
     return UserError(f"{name} reports impossible counts ({what}), so its rounds cannot be shown.")
 
 
@@ -368,9 +379,9 @@ def counts_sentence(accepted: int, drafted: int, name: str, passes: int = 0) -> 
     """Return a server's own counts of a run as a sentence.
 
     Args:
-        accepted, drafted: Draft tokens.
-        name: The server's.
-        passes: The passes with a draft, or 0 if unknown.
+        accepted, drafted: The number of accepted draft tokens, and of all draft tokens.
+        name: The server's name, for the error message.
+        passes: The number of passes that had a draft, or 0 if unknown.
 
     Raises:
         UserError: The counts are impossible.
@@ -403,7 +414,7 @@ def _choice(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(data: Mapping[str, Any]) -> bytes:
-    """Return the text that an event adds, of a chat or a completion; reasoning counts as text."""
+    """Return the new text in an event of a chat or completion stream; reasoning text is included."""
     choice = _choice(data)
     delta = _dict(choice.get("delta"))
     reasoning = delta.get("reasoning", delta.get("reasoning_content"))
@@ -417,10 +428,10 @@ def _finish(data: Mapping[str, Any]) -> Finish | None:
 
 
 def _logprob_tokens(data: Mapping[str, Any]) -> list[ServerToken]:
-    """Return the tokens of an event that has log probabilities in OpenAI's form."""
+    """Return the tokens listed in an event's log probabilities; an empty list if it has none."""
     logprobs = _dict(_choice(data).get("logprobs"))
     entries = logprobs.get("content")
-    if not isinstance(entries, list):  # a completion has a list for each field
+    if not isinstance(entries, list):  # in a completion stream, each field is a separate list
         tokens = _list(logprobs.get("tokens"))
         tops = [
             [{"token": token, "logprob": value} for token, value in _dict(top).items()]

@@ -1,4 +1,4 @@
-"""Runs of watched servers: as the events of any run while they are written, and as rows for ``bench``."""
+"""Runs of watched servers, as a stream of the same events as any other run, and as rows for ``bench``."""
 
 import base64
 from collections.abc import Generator, Iterable, Iterator
@@ -44,11 +44,11 @@ NO_RACE = "The server cannot be asked to write without drafts, so there is no ra
 UNKNOWN_TOKEN = "▢".encode()
 END_ID = 1
 MAX_PIECE_BYTES = 1_000
-"""The longest piece of text with an id; longer tokens are cut, the prompt is split."""
+"""The maximum size of the text of one token id. Longer tokens are cut; longer prompts get several ids."""
 
 
 class FoundServer(NamedTuple):
-    """A server that answers: where, how its streams are read, and its model."""
+    """A server that has answered: its URL, the reader for its streams, and the name of its model."""
 
     url: str
     reader: type[Reader]
@@ -56,7 +56,9 @@ class FoundServer(NamedTuple):
 
 
 def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
-    """Ask a server for its kind and its first model; return None if ``stop`` ended the wait.
+    """Ask a server for its models, and return the server with its first model.
+
+    Return None if ``stop`` ended the wait.
 
     Raises:
         UserError: The server cannot be reached, or serves no model.
@@ -74,22 +76,23 @@ def find_server(url: str, name: str, stop: Stop) -> FoundServer | None:
 
 
 def shown_name(model: str) -> str:
-    """Return a model's name for the page, without the server's folders."""
+    """Return a model's name as shown on the page: without folders and unprintable characters, shortened."""
     name = PureWindowsPath(model).name or model.strip("/\\")
     return "".join(char for char in name if char.isprintable())[:80] or "unnamed"
 
 
 class WatchedRun:
-    """A run that a server writes, as events and as a trace.
+    """A run on a watched server, as events and as a trace.
 
-    If the same model is served without drafts as well, that lane is read first: both at once would slow each
-    other down. The page then shows both in step. Times are the server's own if it reports them, else those of
-    arrival here.
+    If a second server serves the same model without drafts, the baseline is read from it first: two runs at
+    the same time would slow each other down. The page then shows both lanes as a race. Times are the server's
+    own if it reports them, else the arrival times of its events.
 
     Args:
         server: The server.
-        config: From ``limits.parse_config``. The drafter, k and the rule are the server's own.
-        stop: Asked all the time; True ends the run.
+        config: The result of ``limits.parse_config``. Its drafter, k and rule are not used: the server
+            decides them.
+        stop: Called many times a second; True ends the run.
     """
 
     def __init__(self, server: Server, config: RunConfig, stop: Stop):
@@ -100,7 +103,8 @@ class WatchedRun:
             drafter=SERVER,
             script="",
             k=AUTO,
-            # The server does not report its rule. If it samples, two of its texts may differ.
+            # The server does not report its verification rule. If it samples, record ``REJECTION``, the rule
+            # under which two runs may give different texts.
             rule=config.rule if config.rule is Rule.GREEDY else Rule.REJECTION,
             draft_alone=False,
             baseline=config.baseline and server.alone_url is not None,
@@ -112,14 +116,14 @@ class WatchedRun:
 
     @property
     def run(self) -> Run:
-        """The whole run so far, ready to be saved; available once it has begun."""
+        """The run so far, ready to be saved. Available after the event ``start``."""
         return self._log.run
 
     def events(self) -> Iterator[Event]:
-        """Run it: yield ``progress`` events until something is known, then the events of a run.
+        """Do the run: yield ``progress`` events until the first rounds are known, then the events of a run.
 
         Raises:
-            UserError: The server cannot be reached, breaks off, or contradicts itself.
+            UserError: The server cannot be reached, breaks off, or reports contradictory counts.
         """
         found = find_server(self._server.url, self._server.name, self._stop)
         if found is None:
@@ -151,12 +155,15 @@ class WatchedRun:
         yield {**end, "sentence": f"{end['sentence']} {lane.summary}".strip()}
 
     def _read_baseline(self, reader: type[Reader]) -> Generator[Event, None, list[Round]]:
-        """Read the lane without drafts; it is empty if it was stopped before anything was written."""
+        """Read the whole baseline, yielding ``progress`` events, and return its rounds.
+
+        The list is empty if the run was stopped before the server wrote anything.
+        """
         name, url = self._server.name, self._server.alone_url
         found = find_server(url, name, self._stop) if url else None
         if found is None:
             return []
-        if found.reader is not reader:  # its pieces of text could not be compared
+        if found.reader is not reader:  # different servers may divide the same text into different pieces
             raise UserError(
                 f"{name} is raced by another kind of server; its host has to give one of the same."
             )
@@ -201,7 +208,7 @@ class WatchedRun:
 
 
 def facts_of(server: Server) -> dict[str, Any]:
-    """Return the facts that ``bench`` records with its measurements, as ``measuring.environment`` does.
+    """Return the facts that ``bench`` records with its measurements, like ``measuring.environment``.
 
     Raises:
         UserError: The server cannot be reached.
@@ -218,7 +225,7 @@ def facts_of(server: Server) -> dict[str, Any]:
 
 
 def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature: float) -> list[Row]:
-    """Return a row of the table of ``bench`` for one prompt at one temperature, with medians over repeats.
+    """Return a list with one row for the table of ``bench``: the medians over repeated runs of one prompt.
 
     Raises:
         UserError: As for ``WatchedRun.events``, or the server does not report its rounds.
@@ -238,11 +245,12 @@ def watched_rows(server: Server, settings: Settings, prompt: Prompt, temperature
 
 
 class _Lane:
-    """One text that a server writes, as rounds of a trace.
+    """The text of one request to a server, as rounds of a trace.
 
     Attributes:
-        has_rounds: False if each round is only a piece of text; final once the lane is read.
-        summary: The server's own counts of the run in a sentence.
+        has_rounds: False if the server does not report its rounds, so each round is only a piece of text. It
+            may change until the whole lane is read.
+        summary: A sentence with the server's own counts; empty until the whole lane is read.
     """
 
     def __init__(
@@ -263,7 +271,7 @@ class _Lane:
         self.summary = ""
 
     def read(self) -> Iterator[list[Round]]:
-        """Yield the rounds that are certain after each of the server's events, then the rest.
+        """Yield the list of newly completed rounds after each event from the server, then the other rounds.
 
         Raises:
             UserError: As for ``WatchedRun.events``.
@@ -274,7 +282,8 @@ class _Lane:
             for chunk in chunks:
                 yield self._made(reader.read(chunk.data, chunk.at))
         end, stopped = reader.end(), self._stop()
-        # Without drafts each token is a round, whether or not the server reports its rounds.
+        # A reader with ``has_rounds`` None returns one round per token if it knows no drafts. Without drafts
+        # that is correct.
         self.has_rounds = end.has_rounds or (self._found.reader.has_rounds is None and not self._drafts)
         self.summary = end.summary
         rounds = self._made(end.rounds)
@@ -285,7 +294,11 @@ class _Lane:
         yield rounds
 
     def _made(self, rounds: Iterable[ServerRound]) -> list[Round]:
-        """Return all rounds so far but the last one, which may turn out to end the run."""
+        """Convert new rounds to rounds of a trace.
+
+        The latest round is held back until the next call, because it may be the last of the run, which needs
+        a ``finish``.
+        """
         made = []
         for one in rounds:
             if self._held is not None:
@@ -330,7 +343,10 @@ class _Lane:
 
 
 class _Pieces:
-    """Ids for the pieces of text of one run, in order of appearance: servers do not report theirs."""
+    """Made-up token ids for one run, because servers do not report theirs.
+
+    Each distinct text of a token gets the next free id.
+    """
 
     def __init__(self) -> None:
         self._bytes = [UNKNOWN_TOKEN, END.text]
@@ -351,7 +367,7 @@ class _Pieces:
         return tuple(self.id_of(ServerToken(data[at : at + MAX_PIECE_BYTES])) for at in starts)
 
     def encoded(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return pieces in base64, as trace files have them."""
+        """Return a map from each id to its bytes in base64, as in trace files."""
         return {token: base64.b64encode(self._bytes[token]).decode() for token in sorted(ids)}
 
 

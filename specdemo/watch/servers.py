@@ -1,4 +1,4 @@
-"""The servers that a host lets visitors watch, by name and address, from the command line."""
+"""The servers that visitors may watch, parsed from the host's command line."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from specdemo.records.limits import UserError
 
 PREFIX = "watch:"
-"""Starts the name of a watched server among the names of pairs."""
+"""The prefix of a watched server's name in the list of pairs."""
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][\w .-]{0,39})=(?P<url>https?://\S+)", re.ASCII)
 _HOST = re.compile(r"[\w.:%-]+", re.ASCII)
 USAGE = "--watch takes NAME=URL, separated by commas, such as llama=http://127.0.0.1:8080"
@@ -15,12 +15,13 @@ USAGE = "--watch takes NAME=URL, separated by commas, such as llama=http://127.0
 
 @dataclass(frozen=True)
 class Server:
-    """One server.
+    """One watched server.
 
     Attributes:
-        name: Its name for visitors.
-        url: Its address without a slash or ``/v1`` at the end; never shown to visitors.
-        alone_url: The address of the same model without drafts, for the race, or None.
+        name: The name that visitors see.
+        url: The address, without a slash or ``/v1`` at the end. It is never shown to visitors.
+        alone_url: The address of a server with the same model and no drafts, which provides the baseline of a
+            race; None if there is none.
     """
 
     name: str
@@ -29,19 +30,19 @@ class Server:
 
     @property
     def pair(self) -> str:
-        """Its name among the pairs."""
+        """The server's name in the list of pairs."""
         return PREFIX + self.name
 
 
 def parse_servers(text: str, alone: str = "") -> tuple[Server, ...]:
-    """Parse ``NAME=URL,NAME=URL``.
+    """Parse the settings ``--watch`` and ``--watch-alone``, both in the form ``NAME=URL,NAME=URL``.
 
     Args:
-        text: The servers.
-        alone: Servers of the same models without drafts, by the same names.
+        text: The servers to watch.
+        alone: Servers with the same models and no drafts. Each one has the name of a server in ``text``.
 
     Raises:
-        UserError: An entry is no server, or a name occurs twice or in ``alone`` only.
+        UserError: An entry has another form, a name occurs twice, or a name occurs only in ``alone``.
     """
     urls, alone_urls = _addresses(text), _addresses(alone)
     if unknown := sorted(set(alone_urls) - set(urls)):
@@ -65,9 +66,9 @@ def _addresses(text: str) -> dict[str, str]:
 
 
 def _is_plain(url: str) -> bool:
-    """Return whether a URL has a host, and neither a user nor a query nor a fragment."""
+    """Return True if a URL has a host and a valid port, but no user, query or fragment."""
     try:
         split = urlsplit(url)
         return bool(split.port != 0 and _HOST.fullmatch(split.hostname or "") and not set("@?#") & set(url))
-    except ValueError:  # the port is no number, or a bracket is not closed
+    except ValueError:  # the port is not a number, or a bracket is not closed
         return False

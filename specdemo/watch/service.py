@@ -1,4 +1,4 @@
-"""Watched servers next to the page's own models, with a queue for each server."""
+"""A service that offers watched servers in addition to the page's own models."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,12 +16,14 @@ from specdemo.watch.servers import Server
 
 
 class Watching:
-    """The service of a page with watched servers: each request goes to the models that it names.
+    """The service of a page with watched servers.
+
+    A request that names a watched server goes to that server. All other requests go to the page's own models.
 
     Args:
         own: The service of the page's own models.
-        servers: The watched servers. Each does one run at a time.
-        bounds: The limits of the servers' queue.
+        servers: The watched servers. Each one does one run at a time.
+        bounds: The limits of the queue for the servers and of each of its jobs.
     """
 
     def __init__(self, own: EventSource, servers: Sequence[Server], bounds: Bounds):
@@ -34,11 +36,11 @@ class Watching:
 
     @property
     def lost(self) -> bool:
-        """True once the page's own device is lost."""
+        """True if the device of the page's own models has failed and cannot be used again in this process."""
         return self._own.lost
 
     def close(self, within_s: float) -> None:
-        """Begin no more jobs; those under way may take so many seconds to end."""
+        """Begin no more jobs; end those still running after ``within_s`` seconds."""
         closing_servers = Thread(target=self._watched.close, args=[within_s])
         closing_servers.start()
         self._own.close(within_s)
@@ -52,7 +54,7 @@ class Watching:
         pair: Any = None,
         visitor: Visitor | None = None,
     ) -> Events:
-        """Return the events of a job, see ``service.Service.events``."""
+        """Do one job and yield its events, see ``service.Service.events``."""
         watched = isinstance(pair, str) and pair in self._servers
         return (self._watched if watched else self._own).events(kind, raw, stop, pair, visitor)
 
@@ -63,7 +65,7 @@ class Watching:
 
 
 def with_servers(offered: OfferedPairs, servers: Sequence[Server]) -> OfferedPairs:
-    """Return the pairs that visitors may choose, with the servers after them."""
+    """Return ``offered`` with the watched servers added at the end."""
     titles = dict(offered.titles) or {offered.home: offered.home}
     watched = {server.pair: f"{server.name} (watched)" for server in servers}
     return replace(offered, titles={**titles, **watched}, watched=frozenset(watched))

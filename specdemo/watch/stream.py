@@ -1,6 +1,7 @@
-"""HTTP to a watched server: bounded answers as JSON objects, and one sentence for each fault.
+"""HTTP requests to a watched server: replies of limited size, parsed as JSON, and errors for visitors.
 
-The sentences name the server as its host does. Its address and its own words go to the log.
+The error messages contain the name that the host gave the server. The server's address and its own error
+messages go to the log. A visitor sees the server's message only if it contains no address, path or key.
 """
 
 import json
@@ -25,25 +26,25 @@ from specdemo.records.limits import UserError
 from specdemo.service.queue import Stop
 
 KEY = "SPECDEMO_WATCH_KEY"
-"""Environment variable with the key for servers that ask for one (``Authorization: Bearer``)."""
+"""The environment variable with the API key for the servers, sent as ``Authorization: Bearer``."""
 CONNECT_S, SILENT_S = 5.0, 30.0
-"""The longest wait for a connection, and between two parts of an answer."""
+"""The maximum wait for a connection, and for the next part of a reply."""
 REPLY_S = 30.0
-"""The longest time for a whole JSON reply."""
+"""The maximum time for a whole JSON reply."""
 POLL_S = 0.05
 MAX_BYTES = 8_000_000
-"""The size of a whole stream. A thousand tokens with five alternatives each take about 1 MB."""
+"""The maximum size of a whole stream. A thousand tokens with five alternatives each take about 1 MB."""
 MAX_EVENT = 1_000_000
-"""The characters of one event, and the bytes of a JSON reply."""
+"""The maximum number of characters in one event, and of bytes in a JSON reply."""
 MAX_EVENTS = 20_000
-"""The events of one stream; a run has at most about a thousand tokens."""
+"""The maximum number of events in one stream; a run has at most about a thousand tokens."""
 EVENT_STREAM = "text/event-stream"
 DONE = "[DONE]"
 _PRIVATE = re.compile(
     r"://|[/\\]\w|\d+\.\d+\.\d+\.\d+|::|[\w\]]:\d|\bport\b|localhost|\b[\w-]+\.[a-z]{2,}\b|[<>]",
     re.IGNORECASE,
 )
-"""An address, a folder or a tag: an error message that contains one is not shown to visitors."""
+"""Matches an address, a path or an HTML tag. An error message that matches is not shown to visitors."""
 _log = logging.getLogger(__name__)
 
 
@@ -55,10 +56,10 @@ class Chunk(NamedTuple):
 
 
 def fetch_json(url: str, name: str, stop: Stop) -> dict[str, Any] | None:
-    """Return the JSON object that a server answers to a GET, or None if ``stop`` ended the wait.
+    """Send a GET request, and return the JSON object in the reply, or None if ``stop`` ended the wait.
 
     Raises:
-        UserError: The server cannot be reached, takes too long, or sends something else.
+        UserError: The server cannot be reached, takes too long, or does not send a JSON object.
     """
 
     def read(client: httpx.Client) -> Iterator[Chunk]:
@@ -72,10 +73,10 @@ def fetch_json(url: str, name: str, stop: Stop) -> dict[str, Any] | None:
 
 
 def stream_chunks(url: str, name: str, body: Mapping[str, Any], stop: Stop) -> Generator[Chunk, None, None]:
-    """Yield the events of a stream until it ends or ``stop`` returns True.
+    """Send a POST request, and yield the events of the reply until it ends or ``stop`` returns True.
 
     Raises:
-        UserError: The server cannot be reached, breaks off, is silent, or streams no JSON objects.
+        UserError: The server cannot be reached, breaks off, is silent, or does not stream JSON objects.
     """
 
     def read(client: httpx.Client) -> Iterator[Chunk]:
@@ -93,10 +94,10 @@ def stream_chunks(url: str, name: str, body: Mapping[str, Any], stop: Stop) -> G
 def _read_on_thread(
     read: Callable[[httpx.Client], Iterator[Chunk]], name: str, stop: Stop, max_s: float
 ) -> Generator[Chunk, None, None]:
-    """Yield the chunks that ``read`` receives on a thread of its own.
+    """Call ``read`` on a separate thread, and yield its chunks.
 
-    The thread reads on while the caller is busy, so arrival times are right, and a stop need not wait for
-    the server. Closing the generator closes the connection at once.
+    The thread continues to read while the caller is busy, so the arrival times are correct. A stop request
+    takes effect without waiting for the server. Closing the generator closes the connection at once.
     """
     received: SimpleQueue[Chunk | UserError | None] = SimpleQueue()
     connections = _Connections()
@@ -109,7 +110,7 @@ def _read_on_thread(
                     received.put(chunk)
         except UserError as error:
             result = error
-        except Exception as error:  # the caller waits for an end, whatever was raised
+        except Exception as error:  # after any exception, the waiting caller must get a result
             if not connections.closed:
                 _log.warning("Watching %s failed: %r", name, error)
             result = UserError(_sentence(error, name))
@@ -133,14 +134,14 @@ def _read_on_thread(
 
 
 class _Connections:
-    """The sockets of one client, which another thread can close while they are read."""
+    """The sockets of one HTTP client, which another thread can close during a read."""
 
     def __init__(self) -> None:
         self.closed = False
         self._sockets: list[socket.socket] = []
 
     def client(self) -> httpx.Client:
-        """Return a client without redirects, decompression, or a proxy of the environment."""
+        """Return a client that follows no redirects, requests no compression, and ignores proxy variables."""
 
         def trace(event: str, info: Mapping[str, Any]) -> None:
             if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
@@ -161,7 +162,7 @@ class _Connections:
         )
 
     def close(self) -> None:
-        """Close them, and those still to come. ``Client.close`` would wait for the thread that reads."""
+        """Close all sockets, and refuse new ones. ``Client.close`` would wait for the thread that reads."""
         self.closed = True
         for one in self._sockets:
             with suppress(OSError):
@@ -221,8 +222,8 @@ def _bounded(parts: Iterator[bytes], max_bytes: int, name: str) -> Iterator[byte
 
 def _event_data(response: httpx.Response, name: str) -> Iterator[str]:
     """Yield the data of each server-sent event until ``[DONE]``."""
-    # httpx-sse sets no bounds and decompresses what says it is compressed. So it reads a bounded copy of the
-    # stream without the server's headers.
+    # httpx-sse does not limit sizes, and decompresses a reply whose headers say that it is compressed. So it
+    # gets a new response with the size-limited stream and without the server's headers.
     parts = _bounded(response.iter_raw(), MAX_BYTES, name)
     bare = httpx.Response(200, headers={"Content-Type": f"{EVENT_STREAM}; charset=utf-8"}, content=parts)
     with_data = (event.data for event in httpx_sse.EventSource(bare).iter_sse() if event.data)
@@ -251,7 +252,7 @@ def _json_object(data: str | bytes, name: str) -> dict[str, Any]:
 
 
 def _require_no_error(data: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return an event. Servers send errors with status 200, too."""
+    """Return the event, or raise ``UserError`` if it is an error message, which may come with status 200."""
     if error := data.get("error"):
         _log.warning("%s reports an error: %s", name, str(error)[:500])
         raise UserError(f"{name} ended this{_reason(error)}.")
@@ -259,7 +260,7 @@ def _require_no_error(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _reason(error: Any) -> str:
-    """Return the message of a server's error as a clause, or nothing if it is not fit for visitors."""
+    """Return ``": "`` and the server's error message, or ``""`` if visitors must not see the message."""
     message = error.get("message") if isinstance(error, dict) else error
     if not isinstance(message, str) or _PRIVATE.search(message) or (_key() and _key() in message):
         return ""
