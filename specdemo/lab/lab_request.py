@@ -1,4 +1,4 @@
-"""Requests to the lab, checked for the page and the API. No torch."""
+"""Requests to the lab, checked for the page and the API. This module does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from specdemo.records.trace import Mode
 
 PROMPTS = 3
 NEW_TOKENS = 32
-"""A sweep with these defaults takes about a minute on two CPU cores."""
+"""With these defaults a sweep takes about a minute on two CPU cores."""
 RUN_SETTINGS = ("k", "temperature", "max_new_tokens", "seed")
 SETTINGS = ("experiment", *RUN_SETTINGS, "prompts", "prompt", "mode")
 
@@ -30,9 +30,10 @@ class LabRequest:
 
     Attributes:
         experiment: One of ``points.EXPERIMENTS`` or of ``conditions.CONDITIONS``.
-        settings: The requested settings of a run.
+        settings: The requested run settings, those of ``RUN_SETTINGS``.
         prompts: The number of shipped prompts at each point of a sweep.
-        prompt, mode: The visitor's own prompt instead of them, or empty.
+        prompt, mode: The visitor's own prompt and its mode. If the prompt is empty, the shipped prompts are
+            used.
     """
 
     experiment: str
@@ -43,10 +44,11 @@ class LabRequest:
 
 
 def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
-    """Turn an untrusted mapping into a ``LabRequest``; None stands for a setting that was not given.
+    """Turn an untrusted mapping into a ``LabRequest``; a value of None counts as not given.
 
     Raises:
-        UserError: A key is unknown, a value has the wrong type or is out of bounds, or two contradict.
+        UserError: A key is unknown, a value has the wrong type or is out of bounds, or two settings exclude
+            each other.
     """
     raw = {key: value for key, value in raw.items() if value is not None}
     require_known(raw, SETTINGS)

@@ -17,9 +17,9 @@ class WrongAcceptEverything(RejectionRule):
 
 
 class WrongNoResidual(RejectionRule):
-    """Wrong on purpose: the correction is drawn from p itself.
+    """Wrong on purpose: the corrected token is drawn from p, not from the residual distribution.
 
-    Accepted draft tokens already account for min(p, q); corrections must come from the rest of p only.
+    Accepted draft tokens already contribute min(p, q), so corrected tokens must follow (p − q)+ only.
     """
 
     def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,7 +27,7 @@ class WrongNoResidual(RejectionRule):
 
 
 def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) -> RejectionRule:
-    """Return a fresh rule that breaks rejection sampling as ``control`` says."""
+    """Return a new instance of the wrong rule that ``control`` names."""
     match control:
         case Control.ACCEPT_EVERYTHING:
             return WrongAcceptEverything(config, device)
