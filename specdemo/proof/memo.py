@@ -82,7 +82,7 @@ class MemoRuntime:
         del self._text[length:]
 
     def _compute(self, known: int) -> None:
-        """Run one pass over the tokens after the first ``known``, or after the part in the cache if that is shorter."""
+        """Run one pass over all tokens but the first ``known``, or more if the cache does not hold these."""
         start = min(_agreement(self._held, self._text), known)
         self._runtime.rollback(start)
         with threads(self._threads):
@@ -101,8 +101,8 @@ def threads(count: int) -> Iterator[None]:
     """Limit torch to ``count`` CPU threads for operations in this Python thread.
 
     One CPU thread is best for many operations on single rows: with two, synchronization takes longer than the
-    work, and on a busy machine a hundred times as long. ``torch.set_num_threads`` is not used, because it would
-    also affect Python threads that start in the meantime, such as one that loads and measures other models.
+    work, and on a busy machine a hundred times as long. ``torch.set_num_threads`` would also affect Python
+    threads that start in the meantime, such as one that loads and measures other models.
     """
     with _pools().limit(limits=count, user_api="openmp"):
         yield
