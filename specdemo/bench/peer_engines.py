@@ -127,7 +127,7 @@ def llama_cpp_methods(models: PeerModels) -> Iterator[Method]:
             options.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
         for name, value in lookup.items():
             setattr(options.speculative.ngram_simple, name, value)
-        server = xllamacpp.Server(options)  # listens on a free port of this machine while it exists
+        server = xllamacpp.Server(options)  # it listens on a free local port until it is deleted
 
         def generate(ids: list[int], tokens: int) -> list[int]:
             body = {"prompt": ids, "n_predict": tokens, "temperature": 0, "top_k": 1}
@@ -231,7 +231,7 @@ class PeerProcess:
             raise UserError(f"{self._package} crashed; uninstall it and run the bench again.") from None
 
     def _signal(self, name: str) -> None:
-        if hasattr(signal, name) and self._process.pid:  # Windows has neither signal
+        if hasattr(signal, name) and self._process.pid:  # Windows has neither SIGSTOP nor SIGCONT
             os.kill(self._process.pid, getattr(signal, name))
 
 
@@ -243,7 +243,7 @@ def serve(package: str, models: PeerModels, warm_up: list[int], pipe: Any) -> No
         if package != TRANSFORMERS:
             if models.gguf is None:
                 raise ValueError("it reads GGUF files; name one with --gguf")
-            precision = models.gguf.stem.rpartition(".")[2]  # by the naming convention of GGUF files
+            precision = models.gguf.stem.rpartition(".")[2]  # files are usually named NAME.PRECISION.gguf
         library = f"{package} {importlib.metadata.version(package)}"
         for name, generate in METHODS[package](models):
             generate(warm_up, WARM_UP_TOKENS)

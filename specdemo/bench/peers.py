@@ -49,7 +49,7 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
         target, draft, gguf: The names that the user gave; for embedded models they are replaced by paths.
 
     Raises:
-        UserError: The pair cannot be compared.
+        UserError: The pair is not on the CPU, or has no draft model.
     """
     if pair.device.type != "cpu":
         raise UserError(f"Peers are compared on the CPU, not on {pair.device.type}; add --device cpu.")

@@ -126,7 +126,7 @@ def run_answer(run: Run) -> dict[str, Any]:
 
 
 def learned_answer(visits: Sequence[Visit], contexts: int) -> dict[str, Any]:
-    """Return how the acceptance rate of a table of n-grams has changed over its visits.
+    """Return how learning from visits has changed the acceptance rate of an n-gram table.
 
     Returns:
         ``before`` and ``after``: mean α of the shipped and of the learning table over the latest visits;

@@ -160,11 +160,11 @@ def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequ
         if named:
             traces += [t.update(mode="markers") for t in _sweep_traces("-named", "diamond", named, colours)]
         for place, trace in enumerate(traces):
-            trace.showlegend = place < 2  # the legend needs the first group only
+            trace.showlegend = place < 2  # list only the first group's speedup and theory
         figure = go.Figure(traces)
         _panels(figure, title, axis, colours, "acceptance rate α", {"tickformat": ".0%", "dtick": 0.5})
         figure.update_layout(yaxis2_range=[-0.04, 1.04])
-        if places:  # keep the axis still while points arrive
+        if places:  # fix the range, so that the axis stays the same while points arrive
             edge = (places[-1] - places[0]) / 25 or 1
             figure.update_xaxes(range=[places[0] - edge, places[-1] + edge])
         ticks = [label if x is None else f"{x:g}" for x, label in spots]

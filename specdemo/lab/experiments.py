@@ -52,13 +52,13 @@ Request = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """One point to be measured.
+    """The settings of one point to measure.
 
     Attributes:
         x, label: As in ``SweepPoint``.
         configs: One run for each prompt.
         ablation: The change to the pair.
-        contrast, side: The contrast and which side of it this is; None and "" in a sweep.
+        contrast, side: The contrast to which the setting belongs, and its side; None and "" in a sweep.
     """
 
     x: float | None
@@ -76,8 +76,8 @@ class Plan:
     Attributes:
         name: One of ``points.EXPERIMENTS``, or the name of one contrast.
         title, axis: The titles of the experiment and of its axis.
-        settings: In the order in which they are measured.
-        k: Draft length of the throughput experiment; its ``settings`` are empty.
+        settings: The points to measure, in this order; empty for the throughput experiment.
+        k: Draft length of the throughput experiment.
         about: The machine, the models and the runs; saved with the table.
     """
 
@@ -239,7 +239,7 @@ def _sweep_settings(
             for category, own in by_category(prompts).items()
         ]
     if name == DRAFTER:
-        # Each drafter chooses its own length unless one is requested: no fixed k is fair to all.
+        # Unless k is requested, each drafter chooses its draft length, because no fixed k is fair to all.
         k = request.get("k", AUTO)
         return [setting(None, drafter, k=k, drafter=drafter) for drafter in pair.drafters]
     if name == DRAFT_QUALITY:

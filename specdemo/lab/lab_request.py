@@ -26,7 +26,7 @@ SETTINGS = ("experiment", *RUN_SETTINGS, "prompts", "prompt", "mode")
 
 @dataclass(frozen=True)
 class LabRequest:
-    """A checked request.
+    """A checked request to the lab.
 
     Attributes:
         experiment: One of ``points.EXPERIMENTS`` or of ``conditions.CONDITIONS``.
@@ -59,7 +59,7 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     tokens = integer(raw, "max_new_tokens", NEW_TOKENS, 1, MAX_LAB_TOKENS)
     settings = {key: raw[key] for key in RUN_SETTINGS if key in raw} | {"max_new_tokens": tokens}
     if experiment == DRAFTER:
-        settings.pop("k", None)  # each drafter chooses its own length: no fixed k is fair to all
+        settings.pop("k", None)  # each drafter chooses its draft length, because no fixed k is fair to all
     prompt = raw.get("prompt", "")
     config = parse_config({**settings, "prompt": prompt if prompt != "" else "-", "mode": raw.get("mode")})
     if prompt and experiment not in SWEEPS:

@@ -46,7 +46,7 @@ class SweepPoint:
         runs: The number of prompts; each is measured in a separate race against the baseline.
         speedup, tokens_per_s, baseline_tokens_per_s, s_theory, s_cost, tau: As in ``figures.Totals``.
         speedup_q1, speedup_q3: Quartiles of the speedup over the prompts.
-        alpha: Acceptance rate per compared token.
+        alpha: Acceptance rate, accepted ÷ compared draft tokens.
         c: Cost of a draft step, in single-token target passes.
         v: Cost of the pass that verifies k draft tokens, in single-token target passes; None if k is
             automatic.

@@ -1,4 +1,4 @@
-"""A comparison of speculative output with the target's, token by token, over a set of prompts.
+"""A token-by-token comparison of the speculative output with the target's, over a set of prompts.
 
 An audit needs a rule under which both lanes write the same tokens: greedy or shared noise.
 """
@@ -72,7 +72,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
 
 
 def audit_sentence(rows: Sequence[AuditRow]) -> str:
-    """Return the result of an audit as a sentence; for the first differing prompt it has position and gap."""
+    """Return the result of an audit in a sentence, with the first divergence and its gap, if any."""
     apart = [row for row in rows if row.divergence is not None]
     tokens = sum(row.tokens for row in rows)
     head = f"{len(rows) - len(apart)} of {len(rows)} texts identical, {tokens:,} tokens compared"

@@ -25,7 +25,7 @@ from specdemo.records.limits import MAX_SEED, UserError, integer
 from specdemo.records.trace import AUTO, Round, Rule, RunConfig
 
 MAX_PREFIXES = 1_024
-"""The maximum number of texts whose logits are kept per model: 100 MB at 50,000 tokens in bf16."""
+"""Maximum number of texts whose logits are kept per model: 100 MB for a vocabulary of 50,000 in bf16."""
 PERMUTATIONS = 1_000
 PROGRESS_S = 0.2
 SIGNIFICANCE = 1e-4

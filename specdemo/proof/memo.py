@@ -49,7 +49,7 @@ class MemoRuntime:
         """Start an empty text; if ``capacity`` changes, all kept rows are discarded."""
         self._text = []
         if capacity != self._capacity:
-            # The bits of a pass may depend on the length of the cache it reads.
+            # The logits may differ in their last bits if the capacity of the cache differs.
             self._runtime.begin(capacity)
             self._capacity, self._held = capacity, []
             self._rows.clear()
@@ -82,7 +82,7 @@ class MemoRuntime:
         del self._text[length:]
 
     def _compute(self, known: int) -> None:
-        """Run one pass over all tokens but the first ``known``, or more if the cache does not hold these."""
+        """Run one pass from index ``known`` of the text, or from the first one not in the cache if lower."""
         start = min(_agreement(self._held, self._text), known)
         self._runtime.rollback(start)
         with threads(self._threads):

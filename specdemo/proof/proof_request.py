@@ -38,12 +38,12 @@ EXAMPLE = MappingProxyType(
 """The default test for the embedded pair. After this prompt both models prefer the same words, but with
 different probabilities.
 
-Measured at 2,000 draws each way, in bf16 on two CPU cores shared with other work:
+Measured with 2,000 draws per lane, in bf16 on two CPU cores that other work used too:
 
 ========================  ====  ===============  ==========================  ======  =======
 rule                      α     total variation  noise, mean and 99th perc.  p       seconds
 ========================  ====  ===============  ==========================  ======  =======
-the true one              0.58  0.066            0.070, 0.093                0.45    11
+correct rule              0.58  0.066            0.070, 0.093                0.45    11
 accept everything         1.00  0.734            0.085, 0.106                <1e-99  10
 no residual               0.60  0.260            0.067, 0.091                9e-69   11
 ========================  ====  ===============  ==========================  ======  =======
@@ -80,7 +80,7 @@ class SampledBy(StrEnum):
 
 @dataclass(frozen=True)
 class ProofRequest:
-    """A checked request.
+    """A checked request for a proof.
 
     Attributes:
         proof: The kind of proof.

@@ -10,7 +10,7 @@ from specdemo.records.trace import RunConfig
 
 
 class WrongAcceptEverything(RejectionRule):
-    """Wrong on purpose: every draft token is accepted, so most of the text is the draft's."""
+    """Wrong on purpose: every draft token is accepted, so the draft chooses most of the text."""
 
     def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
         return torch.ones_like(coins, dtype=torch.bool)

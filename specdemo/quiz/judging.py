@@ -27,7 +27,7 @@ LOST = 0.8
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished run.
+    """The outcome of one finished run.
 
     Attributes:
         totals: The figures of the run.

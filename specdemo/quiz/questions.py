@@ -1,4 +1,4 @@
-"""The eight questions of the quiz: their options, the two runs that answer each, and the figures shown.
+"""The eight questions of the quiz, each with its options, the two runs that answer it, and figures to show.
 
 Every option has an explanation, because the measurement can support any of them.
 """
@@ -63,7 +63,7 @@ class Question:
     """One question of the quiz.
 
     Attributes:
-        name: Short and stable; browsers store answers under it.
+        name: A short name, which must not change because browsers store answers under it.
         text: The question.
         setup: A one-line description of the runs.
         options: Three or four options.

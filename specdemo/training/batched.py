@@ -31,7 +31,7 @@ VISIBLE_STEP = 32
 
 
 def batch_precision(device: torch.device) -> str:
-    """Return the precision in which many rows are fastest on ``device``.
+    """Return the precision in which passes over many rows are fastest on ``device``.
 
     Arithmetic, not memory, limits the speed of a large batch. So bf16 is fastest on a processor with AVX-512
     BF16, although it is not for a single row. All other devices use the choice of ``hardware.precision_for``.
@@ -213,7 +213,7 @@ def sample_tokens(logits: Tensor, best: Tensor, temperatures: Tensor, generator:
     tokens = best.clone()
     warm = temperatures.nonzero()[:, 0]
     if len(warm):
-        # In place: allocating tensors of this size takes longer than filling them.
+        # Work in place, because allocating tensors of this size takes longer than filling them.
         cumulative = logits[warm].float().div_(temperatures[warm, None])
         cumulative.sub_(cumulative.amax(-1, keepdim=True)).exp_().cumsum_(-1)
         u = torch.rand(len(warm), 1, generator=generator, device=logits.device)

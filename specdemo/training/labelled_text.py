@@ -38,7 +38,7 @@ class LabelledSequence:
     """One training sequence with the target's probabilities at every output position.
 
     Attributes:
-        ids: Prompt and output, shape [n].
+        ids: The ids of the prompt and the output, shape [n].
         start: Index of the first labelled position, which predicts the first output token.
         top_ids: The target's most probable ids, shape [n - start - 1, KEPT], most probable first.
         top_probs: The probabilities of ``top_ids`` at temperature 1, shape [n - start - 1, KEPT], float16.

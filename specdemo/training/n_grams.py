@@ -47,7 +47,7 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int 
 
     Probabilities are interpolated over context lengths with absolute discounting (Chen & Goodman 1999, 2.6):
 
-        P(w | c) = max(n(c, w) - D, 0) / n(c) + D · u(c) / n(c) · P(w | c without its first token),
+        P(w | c) = max(n(c, w) - D, 0) / n(c) + D · u(c) / n(c) · P(w | c without its first token).
 
     Here n counts occurrences, u(c) is the number of different tokens that follow c, and D is ``DISCOUNT``.
     So a long context that occurred only once has little weight.
@@ -99,7 +99,7 @@ def _count(
     new_pair = new_context | _changes(followers)
     context, pair = np.cumsum(new_context) - 1, np.cumsum(new_pair) - 1
     firsts = np.flatnonzero(new_pair)
-    context_of = context[firsts]  # indexed by pair of context and follower, until `best`
+    context_of = context[firsts]  # one entry per pair of context and follower, until `best`
     seen, total = np.bincount(pair), np.bincount(context)
     different = np.bincount(context_of)
     kept = np.maximum(seen - DISCOUNT, 0.0)
@@ -107,7 +107,7 @@ def _count(
     chance = (kept + passed_on) / total[context_of]
 
     by_chance = np.lexsort((-chance, context_of))
-    best = by_chance[_changes(context_of[by_chance])]  # indexed by context from here on
+    best = by_chance[_changes(context_of[by_chance])]  # one entry per context from here on
     tokens, chances = followers[firsts[best]], chance[best]
     at = have[np.flatnonzero(new_context)]
     shorter_token, shorter_chance = shorter.token[at], shorter.chance[at]

@@ -175,7 +175,7 @@ def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recip
     """Return the hyperparameters for ``tokens`` tokens of text, which took ``spent`` seconds to prepare."""
     batch_tokens, warmup_steps, seconds = BATCH_TOKENS, Recipe.warmup_steps, None
     if plan.minutes is not None:
-        # In the time for training there are about two passes over the text.
+        # Training has time for about two passes over the text.
         batch = 2 * tokens // TARGET_STEPS // BATCH_UNIT * BATCH_UNIT
         batch_tokens = min(BATCH_TOKENS, max(MIN_BATCH, batch))
         warmup_steps = min(warmup_steps, 2 * tokens // batch_tokens // 10)
@@ -187,7 +187,7 @@ def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recip
         steps=plan.steps,
         seconds=seconds,
         batch_tokens=batch_tokens,
-        # The noise of Adam's steps is proportional to 1 ÷ √(batch size), so the rate grows with that root.
+        # Adam's steps have noise proportional to 1 ÷ √(batch size), so the rate grows with √(batch size).
         learning_rate=rate * (batch_tokens / BATCH_TOKENS) ** 0.5,
         warmup_steps=warmup_steps,
         seed=plan.seed,

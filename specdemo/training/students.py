@@ -112,7 +112,7 @@ class UnrolledAttention:
         ahead = torch.ones(n, n, dtype=torch.bool, device=key.device).triu(1 - step)
         scores = (query @ self._keys[0].transpose(-1, -2)).float() * self._scale
         parts = [scores.masked_fill(ahead, -1e4)]
-        # A query also attends to steps 1 to ``step``, to each one position further back than to the next.
+        # A query also attends to the draft's own steps: to step ``own`` at ``step - own`` positions back.
         earlier = [(step - own, own) for own in range(1, step + 1)]
         for back, own in earlier:
             same = (query * self._keys[own].roll(back, dims=2)).sum(-1, keepdim=True).float() * self._scale

@@ -45,7 +45,7 @@ class WrittenText:
 
 @dataclass(frozen=True)
 class TextGroup:
-    """Texts of one kind.
+    """All texts of one kind in a round.
 
     Attributes:
         kind: The kind: ``pool``, ``proposed``, ``second turn``, …
