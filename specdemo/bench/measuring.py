@@ -40,11 +40,11 @@ class PairedRun(NamedTuple):
 def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> list[PairedRun] | None:
     """Race several configurations and one baseline on the same prompt; return a run for each configuration.
 
-    The lane with the least time on its clock always runs next, so a slow moment of the machine affects all.
+    The lane with the least time on its clock always runs next, so a slow moment affects all lanes alike.
 
     Args:
         lanes: The decoders of the pair.
-        configs: The configurations; all must have the same prompt and the same settings of the baseline.
+        configs: The configurations; they must agree in the prompt and all settings that affect the baseline.
         stop: Called once per round of each lane; True ends every lane within one round.
 
     Returns:

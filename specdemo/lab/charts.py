@@ -197,7 +197,7 @@ def _sweep_traces(
 
 
 def _places(spots: Sequence[Spot]) -> list[float]:
-    """Return each point's position on the axis: its number, or for a named point the next integer step."""
+    """Return each point's position on the axis: its number, or one step after the last for a name."""
     places: list[float] = []
     last = max((x for x, _ in spots if x is not None), default=0.0)
     for x, _ in spots:

@@ -38,7 +38,9 @@ HELPS, HURTS = "helps", "hurts"
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One setting, measured on several prompts. A figure is its median over the prompts where it is defined.
+    """One setting, measured on several prompts.
+
+    Each figure is a median over the prompts for which it is defined.
 
     Attributes:
         x: The setting's position on the sweep's axis; None if the setting has a name instead of a number.

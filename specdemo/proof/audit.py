@@ -24,7 +24,7 @@ class AuditRow:
         tokens: The number of output tokens compared: the length of the shorter output.
         identical: True if the outputs do not diverge.
         divergence: The first output position, from 0, at which the lanes differ; None if they do not.
-        gap: Difference between the target's two highest probabilities at ``divergence``, if known.
+        gap: Difference between the target's two highest probabilities at ``divergence``; None if unknown.
         speedup: Decode speedup of the speculative lane.
     """
 

@@ -46,7 +46,10 @@ EVALUATION_PROMPTS = 24
 MIN_TOKENS, GOOD_TOKENS = 1_000, 100_000
 """With fewer tokens of text, a training with ``--minutes`` is refused, or its draft is poor."""
 TARGET_STEPS, MIN_BATCH, BATCH_UNIT = 200, 512, 256
-"""A short training with ``--minutes`` uses smaller batches, to reach about ``TARGET_STEPS`` steps."""
+"""A short training with ``--minutes`` uses smaller batches, to reach about ``TARGET_STEPS`` steps.
+
+The size of these batches, in tokens, is a multiple of ``BATCH_UNIT`` and at least ``MIN_BATCH``.
+"""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 """Numbers of parameters of glibc's ``mallopt``."""
 
