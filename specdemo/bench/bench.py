@@ -1,4 +1,4 @@
-"""A bench over a prompt set. It saves each row when it is finished, resumes after an interruption, and
+"""A bench over a prompt set. It saves its rows after each prompt and temperature, can be resumed, and
 summarizes the rows in a table."""
 
 import json

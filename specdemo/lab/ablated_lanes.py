@@ -50,7 +50,7 @@ def _one_by_one_costs(costs: Calibration) -> Calibration:
 
 
 class OneByOneRuntime(ModelRuntime):
-    """A target that cannot verify several tokens in one pass: every token takes a pass of its own."""
+    """A target that cannot verify several tokens in one pass: each token takes a separate pass."""
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ class Ablation:
             the draft is less confident than it was trained to be.
         repeats: Number of times that each draft pass is computed, 1 to ``MAX_REPEATS``; only the last result
             is used.
-        one_by_one: True if the target verifies every token in a pass of its own.
+        one_by_one: True if the target verifies each token in a separate pass.
 
     Raises:
         UserError: A value is out of bounds.

@@ -98,7 +98,8 @@ class MemoisedLanes:
     Args:
         target, draft: The models; nothing else may use them while draws are made.
         prompt_ids: The prompt of every draw.
-        config: The settings of every draw; its prompt and seed are not used.
+        config: The settings of every draw. ``prompt_ids`` replaces its prompt, and :func:`compare_draws`
+            derives the seed of each draw from its seed.
         eos_ids: Ids that end a continuation.
         control: A wrong rule for the speculative lane; None for the correct rule.
     """

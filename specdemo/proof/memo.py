@@ -82,7 +82,7 @@ class MemoRuntime:
         del self._text[length:]
 
     def _compute(self, known: int) -> None:
-        """Run one pass from index ``known`` of the text, or from the first one not in the cache if lower."""
+        """Run one pass over the text from index ``known``, or from earlier if the cache ends before that."""
         start = min(_agreement(self._held, self._text), known)
         self._runtime.rollback(start)
         with threads(self._threads):

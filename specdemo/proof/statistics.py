@@ -27,7 +27,7 @@ class ChiSquare:
 
 @dataclass(frozen=True)
 class Noise:
-    """The total variation distance between the two samples that chance alone causes.
+    """The total variation distance that chance alone causes between the two samples.
 
     Attributes:
         mean, high: The mean and the 99th percentile of the distance over random splits of the pooled sample.

@@ -1,4 +1,4 @@
-"""Text that a target wrote, labelled with the target's probabilities at every token: the data for
+"""Text that a target wrote, labeled with the target's probabilities at every token: the data for
 sequence-level distillation (Kim & Rush 2016) on the target's own output (DistillSpec, Zhou et al. 2024)."""
 
 import random
@@ -39,7 +39,7 @@ class LabelledSequence:
 
     Attributes:
         ids: The ids of the prompt and the output, shape [n].
-        start: Index of the first labelled position, which predicts the first output token.
+        start: Index of the first labeled position, which predicts the first output token.
         top_ids: The target's most probable ids, shape [n - start - 1, KEPT], most probable first.
         top_probs: The probabilities of ``top_ids`` at temperature 1, shape [n - start - 1, KEPT], float16.
         states: The target's hidden states after the tapped layers at every position but the last,
@@ -102,7 +102,7 @@ def label_texts(
     seconds: float | None = None,
     limit: int | None = None,
 ) -> None:
-    """Have the target read texts that it wrote before, and save labelled shards; skip shards that exist.
+    """Have the target read texts that it wrote before, and save labeled shards; skip shards that exist.
 
     Args:
         target: A causal language model on its device.

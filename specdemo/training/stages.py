@@ -161,7 +161,7 @@ def _student(plan: Plan, target: PreTrainedModel, id_map: torch.Tensor) -> Stude
 
 
 def _distil(plan: Plan, path: str, place: torch.device, out: Path) -> dict[str, Any]:
-    """Distil a draft, save the draft and its learning curve, and return its figures."""
+    """Distill a draft, save the draft and its learning curve, and return its figures."""
     text = read_text(out / "work" / "text")
     tokens = sum(len(item.output) for item in text)
     _check_size(plan, tokens)

@@ -29,10 +29,10 @@ Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 
 Prediction = tuple[Tensor, Tensor]
-"""A student's predictions in one unrolled step, for the labelled positions that the step reaches.
+"""A student's predictions in one unrolled step, for the labeled positions that the step reaches.
 
 The first tensor holds log-probabilities over the draft's head, [positions, H]. The second tensor holds the
-indices of these positions among all labelled positions of the batch, [positions].
+indices of these positions among all labeled positions of the batch, [positions].
 """
 
 
@@ -46,7 +46,7 @@ class ModelStudent:
         self.own_state = draft.own_state
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
-        """Yield one prediction, which covers all labelled positions."""
+        """Yield one prediction, which covers all labeled positions."""
         ids = padded_ids(batch, self.device)
         embeddings = self.module.model.get_input_embeddings()(ids).float()
         hidden = self.module.model(inputs_embeds=embeddings, use_cache=False).last_hidden_state

@@ -1,4 +1,4 @@
-"""Files of text that a target wrote, as token ids; about one byte for each token that the target wrote."""
+"""Files of text that a target wrote, as token ids. Each token of the target takes about one byte."""
 
 import errno
 import json
