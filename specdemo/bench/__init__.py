@@ -1,1 +1,1 @@
-"""Measurements of speculation over prompts, compared with the target alone and with other libraries."""
+"""Benches of speculative decoding over prompt sets, against the target alone and against other libraries."""

@@ -1,4 +1,5 @@
-"""A bench over a prompt set: rows saved as they finish, interrupted benches resumed, a summary table."""
+"""A bench over a prompt set. It saves its rows after each prompt and temperature, can be resumed, and
+summarizes the rows in a table."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -17,21 +18,21 @@ from specdemo.records.output import write_text
 from specdemo.records.trace import AUTO, Rule, dump
 
 Group = tuple[Prompt, float]
-"""A prompt and a temperature, which are measured in one race."""
+"""A prompt and a temperature. One race measures all settings of the bench on them."""
 Setting = tuple[str, float, str, int | str]
-"""The drafter, temperature, rule and draft length of a row."""
+"""The drafter, temperature, rule and draft length with which a row was measured."""
 
 
 class Bench:
-    """One bench: the runs it consists of, the rows measured so far, and the file that holds them.
+    """A bench: the groups to measure, the rows measured so far, and the file that holds these rows.
 
     Args:
-        prompts: From :func:`prompts.read_prompts`.
-        settings: Checked here, before any model is loaded.
-        out: JSON file; if it holds the same bench unfinished, the bench continues.
+        prompts: The prompts, from :func:`prompts.read_prompts`.
+        settings: The settings; they are checked here, before any model is loaded.
+        out: The JSON file to write; if it holds a bench with the same settings, that bench continues.
 
     Raises:
-        UserError: A setting is out of bounds, or ``out`` holds another bench.
+        UserError: A setting is out of bounds, or ``out`` holds a bench with other settings or something else.
     """
 
     def __init__(self, prompts: list[Prompt], settings: Settings, out: Path):
@@ -47,19 +48,19 @@ class Bench:
         return [group for group in self._groups if (group[0].id, group[1]) not in done]
 
     def run(self, pair: Pair) -> None:
-        """Measure all missing groups on ``pair``."""
+        """Measure all missing groups on ``pair`` in this process."""
         self.fill((work(pair) for work in self.works()), environment(pair))
 
     def works(self) -> list[Callable[[Pair], list[Row]]]:
-        """Return a function for each missing group, which measures it on a pair and can be pickled."""
+        """Return one picklable function per missing group; given a pair, it returns the group's rows."""
         return [partial(measured_rows, self._settings, *group) for group in self.missing]
 
     def fill(self, measured: Iterable[list[Row]], facts: dict[str, Any]) -> None:
-        """Add the rows of the missing groups and write the file after each group.
+        """Add the measured rows of the missing groups, and write the file after each group.
 
         Args:
-            measured: The rows that :meth:`works` returned, in their order.
-            facts: The machine that measured them, as :func:`measuring.environment` returns it.
+            measured: The rows of each missing group, in the order of :meth:`works`.
+            facts: The facts of :func:`measuring.environment` about the machine that measured the rows.
         """
         done = len(self._groups) - len(self.missing)
         for rows in tqdm(measured, desc="bench", unit="prompt", initial=done, total=len(self._groups)):
@@ -67,7 +68,7 @@ class Bench:
             save_bench(self._out, facts, self._settings, self._rows, summary_of(self._rows))
 
     def table(self) -> str:
-        """Return the summary for a terminal: one line per setting, overall and per category."""
+        """Return the summary as text for a terminal: per setting, an overall line and one per category."""
         head = f"{'drafter':<15}{'k':>5}{'T':>5}  {'category':<12}{'n':>3}{'speedup':>9}{'quartiles':>13}"
         head += f"{'α':>7}{'τ':>7}{'tok/s':>8}{'alone':>8}  identical"
         return "\n".join([head, *map(_table_line, summary_of(self._rows))])
@@ -94,7 +95,7 @@ def save_bench(
 
 
 def summary_of(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the quartiles of each setting over its prompts, overall and per category."""
+    """Return a summary of each setting over all its prompts, and over the prompts of each category."""
     found = []
     for setting in sorted(set(map(_setting, rows)), key=_order):
         measured = [row for row in rows if _setting(row) == setting]
@@ -109,7 +110,7 @@ def _setting(row: Row) -> Setting:
 
 
 def _order(setting: Setting) -> tuple[str, float, str, Any]:
-    """Sort an automatic draft length after the fixed ones."""
+    """Return the sort key of a setting; it puts an automatic draft length after all fixed ones."""
     drafter, temperature, rule, k = setting
     return drafter, temperature, rule, MAX_K + 1 if k == AUTO else k
 

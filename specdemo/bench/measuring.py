@@ -1,4 +1,4 @@
-"""Settings raced against the target alone on one prompt, with the median and the spread of their figures."""
+"""Races of settings against the target alone on one prompt, with medians and quartiles of the figures."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,17 @@ FIGURES = ("speedup", "speedup_end_to_end", "tokens_per_s", "baseline_tokens_per
 FIGURES += ("alpha_drafted", "tau", "overhead", "s_theory", "s_cost")
 
 Row = dict[str, Any]
-"""The figures of one setting on one prompt, as plain data."""
+"""The figures of one setting on one prompt, as values that JSON can store."""
 
 
 class PairedRun(NamedTuple):
-    """One configuration with the baseline it was raced against.
+    """The result of racing one configuration against the baseline.
 
     Attributes:
-        rounds: Lane -> its rounds.
+        config: The configuration.
+        calibration: The pass costs that the figures use.
+        totals: The figures of the race.
+        rounds: The rounds of each lane, by the lane's name.
     """
 
     config: RunConfig
@@ -37,17 +40,18 @@ class PairedRun(NamedTuple):
 def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> list[PairedRun] | None:
     """Race several configurations and one baseline on the same prompt; return a run for each configuration.
 
-    Each lane has its own clock and the one behind goes next, so a slow moment of the machine hits all alike.
+    The lane with the least time on its clock always runs next, so a slow moment affects all lanes alike.
 
     Args:
-        configs: They differ in nothing that the baseline depends on.
-        stop: Called once a round and lane; True ends every lane within that round.
+        lanes: The decoders of the pair.
+        configs: The configurations; they must agree in the prompt and all settings that affect the baseline.
+        stop: Called once per round of each lane; True ends every lane within one round.
 
     Returns:
         The runs, or None if the race was stopped.
 
     Raises:
-        UserError: The pair lacks what a drafter needs.
+        UserError: The pair lacks something that a drafter needs.
     """
     prompt_ids = lanes.pair.prompt_ids(configs[0])
     raced = {str(i): lanes.speculative(config, prompt_ids, stop) for i, config in enumerate(configs)}
@@ -66,7 +70,7 @@ def measure(lanes: Lanes, configs: Sequence[RunConfig], stop: Stop = never) -> l
 
 
 def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]]) -> PairedRun | None:
-    """Return the run of finished lanes, or None if one was stopped."""
+    """Return the run that the finished lanes form, or None if a lane was stopped."""
     if any(lane[-1].finish is Finish.STOPPED for lane in rounds.values()):
         return None
     costs = lanes.calibrate(config)
@@ -74,7 +78,11 @@ def paired_run(lanes: Lanes, config: RunConfig, rounds: Mapping[str, list[Round]
 
 
 def medians(totals: Sequence[Totals]) -> dict[str, Any]:
-    """Return each figure's median over repeats; ``identical`` is True only if every repeat was."""
+    """Return the median of each figure over repeats of one setting; a figure missing in any repeat is None.
+
+    ``identical`` is as in :func:`all_identical`. ``divergence`` and ``divergence_gap`` are from the first
+    repeat that diverged; None if none did.
+    """
     figures: dict[str, Any] = {}
     for name in (*FIGURES, "seconds"):
         values = [getattr(item, name) for item in totals]
@@ -88,13 +96,13 @@ def medians(totals: Sequence[Totals]) -> dict[str, Any]:
 
 
 def all_identical(totals: Sequence[Totals]) -> bool | None:
-    """Return whether every run wrote its baseline's tokens; None under the rejection rule."""
+    """Return True if every run wrote the same tokens as its baseline; None under the rejection rule."""
     same = [item.identical for item in totals]
     return None if None in same else all(same)
 
 
 def quartiles(values: Sequence[float | None]) -> dict[str, float] | None:
-    """Return the first quartile, median and third quartile of the values that are defined, if any is."""
+    """Return ``q1``, ``median`` and ``q3`` of the values that are not None, or None if all are None."""
     found = [value for value in values if value is not None]
     if not found:
         return None
@@ -103,7 +111,7 @@ def quartiles(values: Sequence[float | None]) -> dict[str, float] | None:
 
 
 def measured_rows(settings: Settings, prompt: Prompt, temperature: float, pair: Pair) -> list[Row]:
-    """Race every setting on one prompt at one temperature; return a row for each."""
+    """Race every setting on one prompt at one temperature; return a row for each setting."""
     lanes, configs = Lanes(pair), settings.configs(prompt, temperature)
     repeats = [measure(lanes, configs) or [] for _ in range(settings.repeats)]
     return [
@@ -127,7 +135,7 @@ def row_of(
     figures: dict[str, Any],
     calibration: Calibration | None,
 ) -> Row:
-    """Return a row as the file has it; ``calibration`` is None if no pass costs were measured."""
+    """Return a row of the bench file; ``calibration`` is None if no pass costs were measured."""
     return {
         "engine": engine,
         "drafter": config.drafter,
@@ -145,7 +153,7 @@ def row_of(
 
 
 def environment(pair: Pair) -> dict[str, Any]:
-    """Return the device, models, precision, versions and date of a measurement."""
+    """Return the facts about a measurement: device, models, precision, library versions and date."""
     return {
         "device": pair.place,
         "processor_flags": list(processor_flags()) if pair.device.type == "cpu" else [],

@@ -1,4 +1,4 @@
-"""The other libraries that a bench compares with, each served by a process of its own."""
+"""Other libraries that a bench compares with specdemo; each runs in a separate process."""
 
 import importlib
 import importlib.metadata
@@ -18,33 +18,33 @@ from typing import Any, NamedTuple
 from specdemo.records.limits import UserError
 
 CONTEXT = 2048
-"""Tokens of prompt and text together that llama.cpp reserves memory for."""
+"""Maximum number of tokens, prompt included, for which llama.cpp reserves memory."""
 LLAMA_CPP_LOOKUP = {"size_n": 3, "size_m": 8}
-"""Length of the n-gram that must recur, and the maximum number of tokens copied after it. The library's
-defaults, 12 and 48, rarely draft anything in texts this short."""
+"""Length of the n-gram that must occur again, and the maximum number of tokens that are copied after it. The
+defaults of llama.cpp, 12 and 48, rarely draft anything in short texts."""
 OPENVINO_LOOKUP = {"num_assistant_tokens": 5, "max_ngram_size": 3}
-"""The values in the library's example."""
+"""The values in OpenVINO's example."""
 TRANSFORMERS_LOOKUP_TOKENS = 10
 """The value in the documentation of transformers."""
 WARM_UP_TOKENS = 8
 REQUEST_TIMEOUT_S = 600
 
 Generate = Callable[[list[int], int], list[int]]
-"""A function that continues prompt ids greedily, up to a number of tokens; returns the new ids."""
+"""A function that takes prompt ids and a maximum number of new tokens, and returns the greedy new ids."""
 Method = tuple[str, Generate]
-"""A decoding method and its name. The first of a library is its baseline: the target alone."""
+"""A decoding method and its name. The first method of each library is its baseline, the target alone."""
 
 
 @dataclass(frozen=True)
 class PeerModels:
-    """The models of a pair as other libraries load them; plain data, which is sent to their processes.
+    """The files and settings from which other libraries load the models of a pair; it can be pickled.
 
     Attributes:
-        target, draft: Hub ids or folders for transformers; both with the target's vocabulary.
-        gguf: The target as llama.cpp and OpenVINO read it, if there is one.
+        target, draft: Hub ids or folders for transformers; the draft has the target's whole vocabulary.
+        gguf: The target's GGUF file, for llama.cpp and OpenVINO; None if there is none.
         eos_ids: Ids that end a text.
-        precision: The precision transformers runs in.
-        threads: Processor threads of each library.
+        precision: The precision in which transformers runs.
+        threads: Number of CPU threads of each library.
     """
 
     target: str
@@ -59,11 +59,12 @@ class Contender(NamedTuple):
     """One decoding method of one library.
 
     Attributes:
-        library: The library with its version.
+        library: The name and version of the library.
         name: The decoding method.
-        alone: Whether it is the library's baseline, which its other methods are compared with.
-        precision: The precision of its weights.
-        write: Continues prompt ids up to a number of tokens; returns the new ids and the seconds it took.
+        alone: True if the method is the baseline, with which the other methods are compared.
+        precision: The precision of the weights.
+        write: A function that continues prompt ids by at most a given number of tokens; it returns the new
+            ids and the seconds that it took.
     """
 
     library: str
@@ -74,7 +75,7 @@ class Contender(NamedTuple):
 
 
 def transformers_methods(models: PeerModels) -> Iterator[Method]:
-    """Yield plain generation, assisted generation with the draft model, and prompt lookup."""
+    """Yield the methods of transformers: plain, assisted by the draft model, and prompt lookup."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -90,7 +91,7 @@ def transformers_methods(models: PeerModels) -> Iterator[Method]:
 
     def with_options(**options: Any) -> Generate:
         def generate(ids: list[int], tokens: int) -> list[int]:
-            # Assisted generation carries its tuned number of draft tokens from call to call.
+            # Assisted generation adapts these values and keeps them after the call, so reset them.
             for name, value in drafting.items():
                 setattr(draft.generation_config, name, value)
             prompt = torch.tensor([ids])
@@ -112,7 +113,7 @@ def transformers_methods(models: PeerModels) -> Iterator[Method]:
 
 
 def llama_cpp_methods(models: PeerModels) -> Iterator[Method]:
-    """Yield plain decoding and prompt lookup, through the server in llama.cpp's wheel."""
+    """Yield the methods of llama.cpp, plain decoding and prompt lookup, through the server in its wheel."""
     xllamacpp: Any = importlib.import_module("xllamacpp")
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -126,7 +127,7 @@ def llama_cpp_methods(models: PeerModels) -> Iterator[Method]:
             options.speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
         for name, value in lookup.items():
             setattr(options.speculative.ngram_simple, name, value)
-        server = xllamacpp.Server(options)  # listens on a free port of this machine while it exists
+        server = xllamacpp.Server(options)  # it listens on a free local port until it is deleted
 
         def generate(ids: list[int], tokens: int) -> list[int]:
             body = {"prompt": ids, "n_predict": tokens, "temperature": 0, "top_k": 1}
@@ -146,7 +147,7 @@ def llama_cpp_methods(models: PeerModels) -> Iterator[Method]:
 
 
 def openvino_methods(models: PeerModels) -> Iterator[Method]:
-    """Yield plain decoding and prompt lookup."""
+    """Yield the methods of OpenVINO: plain decoding and prompt lookup."""
     import numpy as np
     import openvino  # pyright: ignore[reportMissingImports]
     import openvino_genai  # pyright: ignore[reportMissingImports]
@@ -180,20 +181,20 @@ METHODS: dict[str, Callable[[PeerModels], Iterator[Method]]] = {
     "xllamacpp": llama_cpp_methods,
     "openvino-genai": openvino_methods,
 }
-"""Package -> its methods; each raises some error of its own if the library cannot run here."""
+"""The function that yields a library's methods, by package name. It raises if the library cannot run here."""
 
 
 class PeerProcess:
-    """A library in a process of its own, suspended while others write so that its threads do not spin.
+    """A library in a separate process. Between requests it is suspended, so that its threads use no CPU time.
 
     Args:
-        package: One of :data:`METHODS`.
+        package: A key of :data:`METHODS`.
         models: The models to load.
-        warm_up: Ids of a short prompt that every method continues once.
+        warm_up: Ids of a short prompt; every method continues it once, as a test and warm-up.
 
     Attributes:
         contenders: The methods that work.
-        failure: A sentence if the library or one of its methods does not work; otherwise empty.
+        failure: A sentence if the library or one of its methods failed; otherwise empty.
     """
 
     def __init__(self, package: str, models: PeerModels, warm_up: list[int]):
@@ -230,27 +231,27 @@ class PeerProcess:
             raise UserError(f"{self._package} crashed; uninstall it and run the bench again.") from None
 
     def _signal(self, name: str) -> None:
-        if hasattr(signal, name) and self._process.pid:  # Windows has neither signal
+        if hasattr(signal, name) and self._process.pid:  # Windows has neither SIGSTOP nor SIGCONT
             os.kill(self._process.pid, getattr(signal, name))
 
 
 def serve(package: str, models: PeerModels, warm_up: list[int], pipe: Any) -> None:
-    """Load a library and send its methods, then answer requests to write until the pipe is closed."""
+    """Load a library, send the names of its methods, then serve write requests until the pipe is closed."""
     working: dict[str, Generate] = {}
     library, precision, failure = package, models.precision, ""
     try:
         if package != TRANSFORMERS:
             if models.gguf is None:
                 raise ValueError("it reads GGUF files; name one with --gguf")
-            precision = models.gguf.stem.rpartition(".")[2]  # by the naming convention of GGUF files
+            precision = models.gguf.stem.rpartition(".")[2]  # files are usually named NAME.PRECISION.gguf
         library = f"{package} {importlib.metadata.version(package)}"
         for name, generate in METHODS[package](models):
             generate(warm_up, WARM_UP_TOKENS)
             working[name] = generate
-    except Exception as error:  # the libraries raise errors of any type; the others still run
+    except Exception as error:  # a library may raise any error; the other libraries still run
         failure = f"{library} is left out after {len(working)} methods: {type(error).__name__}: {error}"
     pipe.send((library, precision, list(working), failure))
-    with suppress(EOFError):  # the bench has ended
+    with suppress(EOFError):  # raised when the bench closes the pipe
         while True:
             name, ids, tokens = pipe.recv()
             start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A comparison with other libraries on the same models, by tokens per second of the whole call."""
+"""A comparison with other libraries on the same models, by tokens per second including the prompt."""
 
 import copy
 import tempfile
@@ -40,15 +40,16 @@ ALONE = "target alone"
 
 @contextmanager
 def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Iterator[PeerModels]:
-    """Yield the files from which other libraries load ``pair``; some exist only while the context is open.
+    """Yield the files from which other libraries load ``pair``; temporary ones are deleted on exit.
 
-    A reduced draft is written as a plain model with a head over the whole vocabulary.
+    A draft with a reduced vocabulary is written as a plain model with a head over the whole vocabulary.
 
     Args:
-        target, draft, gguf: As the user named them; the embedded models' files are found.
+        pair: The loaded pair.
+        target, draft, gguf: The names that the user gave; for embedded models they are replaced by paths.
 
     Raises:
-        UserError: The pair cannot be compared.
+        UserError: The pair is not on the CPU, or has no draft model.
     """
     if pair.device.type != "cpu":
         raise UserError(f"Peers are compared on the CPU, not on {pair.device.type}; add --device cpu.")
@@ -57,7 +58,7 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
     if target == EMBEDDED:
         target, gguf = str(embedded_target()), gguf or embedded_gguf()
     draft_path = EMBEDDED_DRAFT if draft == EMBEDDED else Path(draft)
-    # fp16 is only how specdemo stores weights; it computes in fp32, which the others run in.
+    # specdemo only stores weights in fp16 and computes in fp32, so the other libraries run in fp32.
     precision = "fp32" if pair.precision == "fp16" else pair.precision
     with tempfile.TemporaryDirectory() as folder:
         if is_reduced_draft(draft_path):
@@ -69,9 +70,13 @@ def peer_models(pair: Pair, target: str, draft: str, gguf: Path | None) -> Itera
 
 @torch.no_grad()
 def full_vocabulary(folder: Path, host: PreTrainedModel) -> PreTrainedModel:
-    """Return the reduced draft of the target ``host`` as a plain model, for libraries without an id map.
+    """Convert a draft with a reduced vocabulary to a plain model, for libraries that cannot map ids.
 
-    Output rows outside the map are zero; a score of 0 lies below the draft's best token.
+    Tokens outside the draft's vocabulary get weights of 0, and a score of 0 is below that of its best token.
+
+    Args:
+        folder: The reduced draft.
+        host: Its target.
     """
     draft = load_draft(folder, host, ATTENTION)
     config = copy.deepcopy(draft.config)
@@ -91,8 +96,8 @@ def full_vocabulary(folder: Path, host: PreTrainedModel) -> PreTrainedModel:
 def peer_contenders(
     pair: Pair, models: PeerModels, report: Callable[[str], None]
 ) -> Iterator[list[Contender]]:
-    """Yield the methods of every library that works here; ``report`` gets a sentence for each other one."""
-    # transformers cannot round to the same int8 and int4 numbers.
+    """Yield the methods that work here; pass ``report`` a sentence about each library that failed."""
+    # transformers cannot round weights to the same int8 and int4 values as specdemo.
     packages = [name for name in METHODS if name != TRANSFORMERS or models.precision not in CPU_PRECISIONS]
     processes: list[PeerProcess] = []
     try:
@@ -107,14 +112,15 @@ def peer_contenders(
 
 
 class PeerBench:
-    """One comparison, written to ``out`` after every prompt, with a page next to it.
+    """A comparison of libraries, saved to ``out`` after every prompt and as an HTML page at the end.
 
-    For each prompt every contender writes once, in an order that rotates from prompt to prompt, so that a
-    slow moment of the machine does not always hit the same one. The whole call is timed, prompt included.
+    Every contender writes once per prompt. The order rotates from prompt to prompt, so that a slow moment of
+    the machine does not always affect the same contender. The time includes reading the prompt.
 
     Args:
-        settings: Checked here, before any model is loaded; the temperature is 0.
-        out: JSON file.
+        prompts: The prompts to continue.
+        settings: The settings, checked here before any model is loaded; the temperature is always 0.
+        out: The JSON file to write.
 
     Raises:
         UserError: A setting is out of bounds, or ``out`` exists.
@@ -128,7 +134,7 @@ class PeerBench:
         self._rows: list[dict[str, Any]] = []
 
     def run(self, pair: Pair, peers: Sequence[Contender]) -> None:
-        """Measure our lanes and ``peers`` on every prompt."""
+        """Measure specdemo's lanes and ``peers`` on every prompt."""
         facts = environment(pair)
         for turn, prompt in enumerate(tqdm(self._prompts, desc="peers", unit="prompt")):
             self._rows += self._measured(pair, prompt, peers, turn)
@@ -138,7 +144,7 @@ class PeerBench:
         write_text(self._out.with_suffix(".html"), page)
 
     def table(self) -> str:
-        """Return the summary for a terminal."""
+        """Return the summary as text for a terminal: a line for each contender."""
         head = f"{'library':<26}{'what':<22}{'in':>6}{'tok/s':>8}{'× its own':>11}{'ours ÷ it':>11}  as alone"
         lines = []
         for item in self._summary():
@@ -205,7 +211,7 @@ def _write(
     ids: list[int],
     _tokens: int,
 ) -> tuple[list[int], float]:
-    """Return a lane's ids, and the seconds to build it plus those of its own clock, prompt included."""
+    """Return the ids that a lane writes, and its seconds: setup, prompt and all rounds."""
     start = time.perf_counter()
     lane = decoder(config, ids)
     seconds, written = time.perf_counter() - start, []
@@ -216,9 +222,10 @@ def _write(
 
 
 def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
-    """Compare each row with its library's baseline, and with our corresponding row.
+    """Compare each row with the baseline of its library, and with a row of specdemo.
 
-    Other baselines correspond to our baseline, all other methods to our first drafter.
+    The baseline of another library is compared with specdemo's baseline, its other methods with specdemo's
+    first drafter. The rows' ``ids`` are removed afterwards.
     """
     ours = {row["alone"]: row for row in rows if row["library"] == OURS and row["name"] in (ALONE, drafter)}
     baselines = {row["library"]: row for row in rows if row["alone"]}
@@ -233,7 +240,7 @@ def _compare(rows: list[dict[str, Any]], drafter: str) -> None:
 
 
 def _figure(title: str, summary: Sequence[dict[str, Any]]) -> go.Figure:
-    """Draw one bar per contender: median tokens per second, with quartiles."""
+    """Draw a bar for each contender: its median tokens per second, with the quartiles."""
     colours, speeds = THEMES["light"], [item["tokens_per_s"] for item in summary]
     bars = go.Bar(
         x=[speed["median"] for speed in speeds],

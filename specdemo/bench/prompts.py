@@ -1,4 +1,4 @@
-"""Prompt files, the shipped prompts, and the settings that a bench runs on each prompt. No torch."""
+"""Prompt files, the shipped prompts, and the settings of a bench. This module does not import torch."""
 
 import json
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings that a bench runs on every prompt: each drafter with each k at each temperature."""
+    """The settings of a bench: on every prompt it runs each drafter with each k at each temperature."""
 
     drafters: list[str]
     ks: list[int | str]
@@ -35,7 +35,7 @@ class Settings:
     seed: int
 
     def configs(self, prompt: Prompt, temperature: float) -> list[RunConfig]:
-        """Return the checked run configurations of one prompt at one temperature.
+        """Return the checked run configurations for one prompt at one temperature.
 
         Raises:
             UserError: A value is out of bounds.
@@ -53,7 +53,7 @@ class Settings:
         ]
 
     def check(self, prompts: Iterable[Prompt]) -> None:
-        """Check every run; raise ``UserError`` if a value is out of bounds."""
+        """Check all run configurations; raise ``UserError`` if a value is out of bounds."""
         if self.repeats < 1:
             raise UserError(f"--repeats must be at least 1, got {self.repeats}.")
         for prompt in prompts:
@@ -62,15 +62,20 @@ class Settings:
 
 
 def shipped_prompts(limit: int | None = None) -> list[Prompt]:
-    """Return the shipped prompts, or ``limit`` of them, spread over their categories."""
+    """Return all shipped prompts, or ``limit`` of them, evenly spaced over the file."""
     return read_prompts(PROMPTS, limit)
 
 
 def read_prompts(path: Path, limit: int | None = None) -> list[Prompt]:
-    """Read lines of ``{"id", "category", "mode", "prompt"}``; ``limit`` keeps that many, evenly spread.
+    """Read a file with one JSON object ``{"id", "category", "mode", "prompt"}`` per line.
+
+    Args:
+        path: The file.
+        limit: Number of prompts to return, evenly spaced over the file; None returns all.
 
     Raises:
-        UserError: The file cannot be read, or a line is not such an object.
+        UserError: The file cannot be read or has no prompts, a line is not such an object, an id occurs
+            twice, or ``limit`` is less than 1.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

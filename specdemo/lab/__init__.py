@@ -1,1 +1,1 @@
-"""The lab of measurements that explain the speedup: sweeps, contrasts, batches and theory."""
+"""The lab: measurements and theory that explain the speedup. It has sweeps, contrasts and batches."""

@@ -1,6 +1,6 @@
-"""The lanes of a pair under an ablation: a worse or slower draft, or a target that verifies one by one.
+"""The lanes of a pair under an ablation: a worse or slower draft, or a target that verifies token by token.
 
-The change sits between the draft model and its caller, so q is the ablated one and output stays exact.
+The noise and temperature change the draft's logits before q is computed, so the output stays exact.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from specdemo.records.limits import UserError
 from specdemo.records.trace import Calibration
 
 NOISE_ROWS = 32
-"""Positions with noise of their own, after which it repeats."""
+"""Number of positions with different noise; after that many positions the noise repeats."""
 NOISE_SEED = 0
 
 
@@ -37,7 +37,7 @@ def require_draft_model(pair: Pair, drafter: str = DRAFT_MODEL) -> None:
     """Check that the pair has a draft model and that ``drafter`` uses it.
 
     Raises:
-        UserError: It has none, or the drafter does not use it.
+        UserError: The pair has no draft model, or ``drafter`` does not use it.
     """
     if pair.draft is None:
         raise UserError("This pair has no draft model; load one or choose another experiment.")
@@ -50,16 +50,16 @@ def _one_by_one_costs(costs: Calibration) -> Calibration:
 
 
 class OneByOneRuntime(ModelRuntime):
-    """A target that cannot verify tokens together: every token takes a pass of its own."""
+    """A target that cannot verify several tokens in one pass: each token takes a separate pass."""
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n] in n passes; return logits [n, V]."""
+        """Append ``ids`` [n] in n passes; return the logits after each token [n, V]."""
         return torch.cat([ModelRuntime.forward(self, token) for token in ids.split(1)])
 
 
 class AblatedRuntime:
-    """A draft model's runtime under an ablation; only :meth:`forward` differs from the runtime's own."""
+    """A draft model's runtime under an ablation; only :meth:`forward` differs from the given runtime."""
 
     def __init__(self, runtime: Runtime, ablation: Ablation):
         self._runtime = runtime
@@ -78,7 +78,7 @@ class AblatedRuntime:
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n]; return the ablated logits after each [n, H]."""
+        """Append ``ids`` [n]; return the ablated logits after each token [n, H]."""
         start = self.length
         for _ in range(self._ablation.repeats - 1):
             self._runtime.forward(ids)
@@ -87,10 +87,15 @@ class AblatedRuntime:
 
 
 def ablate(logits: Tensor, ablation: Ablation, positions: Sequence[int]) -> Tensor:
-    """Return logits [n, H] after ``positions`` with the ablation's temperature and noise.
+    """Return ``logits`` [n, H] with the ablation's temperature and noise applied.
 
-    The noise is normal, depends only on the position, and has the spread of the row it is added to, so that
-    the blend is about as confident as the draft was.
+    The noise is normally distributed and depends only on the position. It has the standard deviation of the
+    row that it is mixed into, so that the result is about as confident as the draft was.
+
+    Args:
+        logits: The draft's logits, one row per position [n, H].
+        ablation: The temperature and the share of noise.
+        positions: The position of each row in the cache; it selects the row's noise.
     """
     if ablation.noise == NONE.noise and ablation.temperature == NONE.temperature:
         return logits
@@ -104,6 +109,6 @@ def ablate(logits: Tensor, ablation: Ablation, positions: Sequence[int]) -> Tens
 
 @lru_cache(maxsize=2)
 def _noise(width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Return standard normal numbers [NOISE_ROWS, width]; cached, so that no timed pass waits for them."""
+    """Return standard normal numbers [NOISE_ROWS, width], cached so that they do not slow timed passes."""
     generator = torch.Generator().manual_seed(NOISE_SEED)
     return torch.randn(NOISE_ROWS, width, generator=generator, dtype=torch.float64).to(device, dtype)

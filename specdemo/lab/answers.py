@@ -1,6 +1,6 @@
-"""The lab's quick answers, which need no model: theory of chosen numbers or a run, and learned acceptance.
+"""The lab's answers that need no model: the theory for chosen values or for a run, and the learned α.
 
-Symbols as in ``records.theory``; the verification cost is one number here, the growth of ``linear_costs``.
+Symbols are as in ``records.theory``. The verification cost has one parameter, ``growth`` of ``linear_costs``.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ from specdemo.records.theory import (
 from specdemo.records.trace import SPECULATIVE, Run
 
 MAX_COST = 1.0
-"""The highest c and growth: a draft step, or one more token in a pass, costs as much as a target pass."""
+"""Maximum of c and of growth. At 1, a draft step or each further verified token costs a whole target pass."""
 SETTINGS = ("alpha", "k", "c", "growth", "run_alpha", "run_k", "theme")
 LATEST = 10
-"""Visits that a learned acceptance rate is averaged over."""
+"""Number of latest visits over which a learned acceptance rate is averaged."""
 
 
 class TheoryRequest(NamedTuple):
-    """A chosen point of the theory.
+    """A request for the theory at one point.
 
     Attributes:
         alpha, k, c, growth: The point.
-        run: α and mean draft length of a run to be marked next to it.
-        theme: Of the figure.
+        run: α and mean draft length of a run to mark in the same figure, or None.
+        theme: The figure's theme, a key of ``THEMES``.
     """
 
     alpha: float
@@ -49,7 +49,7 @@ class TheoryRequest(NamedTuple):
 
 
 def parse_theory(raw: Mapping[str, Any]) -> TheoryRequest:
-    """Check a request.
+    """Check an untrusted request and fill in the defaults.
 
     Raises:
         UserError: A key is unknown, or a value has the wrong type or is out of bounds.
@@ -72,7 +72,7 @@ def parse_theory(raw: Mapping[str, Any]) -> TheoryRequest:
 
 
 def theory_answer(request: TheoryRequest) -> dict[str, Any]:
-    """Return the headline numbers of the chosen point and the ``figure`` around it."""
+    """Return the main figures at the requested point, and the ``figure`` that shows it."""
     v = linear_costs(request.growth, MAX_K)
     alpha, shape = request.alpha, RoundShape(request.k, request.k * request.c, v[request.k])
     best = best_length(alpha, request.c, v)
@@ -89,7 +89,11 @@ def theory_answer(request: TheoryRequest) -> dict[str, Any]:
 
 
 def run_answer(run: Run) -> dict[str, Any]:
-    """Return a run's ``point`` in the theory, and its speedup with the best draft length in each round.
+    """Compare a run with the theory, and with the best draft length in each of its rounds.
+
+    Returns:
+        ``point``: the run's values of the theory's parameters, and its measured and theoretical speedups;
+        ``oracle``: its speedup with the best draft length in each round, with a sentence and a chart.
 
     Raises:
         UserError: Nothing was drafted, or the costs were not measured.
@@ -122,11 +126,11 @@ def run_answer(run: Run) -> dict[str, Any]:
 
 
 def learned_answer(visits: Sequence[Visit], contexts: int) -> dict[str, Any]:
-    """Return how the acceptance rate of a table of n-grams has changed over its visits.
+    """Return how learning from visits has changed the acceptance rate of an n-gram table.
 
     Returns:
-        ``before`` and ``after``: α of the shipped table and of the table that learned, means over the latest
-        visits, null before the first visit; ``sentence``; ``chart``, by theme, null likewise.
+        ``before`` and ``after``: mean α of the shipped and of the learning table over the latest visits;
+        ``sentence``; ``chart``, by theme. Before the first visit all except ``sentence`` are None.
     """
     if not visits:
         sentence = "There are no runs yet; press Run, then look again."

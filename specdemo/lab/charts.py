@@ -1,4 +1,4 @@
-"""The lab's charts: theory, sweeps, contrasts, batches, the best draft length of each round."""
+"""The lab's charts: theory, sweeps, contrasts, batches, best draft lengths, learned acceptance rates."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -40,12 +40,12 @@ from specdemo.records.theory import OracleLength, TheorySurface
 def theory_figure(
     theme: str, surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None = None
 ) -> dict[str, Any]:
-    """Draw the speedup in theory over α and k, with the break-even line and the best k, in one theme.
+    """Draw the theoretical speedup over α and k in one theme, with the break-even line and the best k.
 
     Args:
         surface: From ``theory.theory_surface``.
         chosen: α and draft length to mark.
-        run: α and mean draft length of a run to mark.
+        run: α and mean draft length of a run to mark; None marks no run.
     """
     figure = deepcopy(_theory_skeleton(theme))
     points = _theory_points(surface, chosen, run, THEMES[theme])
@@ -56,7 +56,7 @@ def theory_figure(
 
 @cache
 def _theory_skeleton(theme: str) -> dict[str, Any]:
-    """Return the figure without points: Plotly takes ten times as long to create it as to fill it."""
+    """Return the figure without data, cached: Plotly takes ten times as long to create it as to fill it."""
     colours = THEMES[theme]
     even = curve("break-even", "1×: as fast", "α %{x:.0%}, k %{y}", {"color": colours.ink, "dash": "dash"})
     best = curve("best", "best k", "α %{x:.0%}, k %{y}", {"color": colours.corrected, "shape": "hv"})
@@ -103,7 +103,11 @@ def _spot(uid: str, name: str, marker: dict[str, Any]) -> go.Scatter:
 
 
 def _contours(colours: Palette) -> go.Contour:
-    """Return lines of equal speedup; below 1× they get the tint of rejected tokens."""
+    """Return lines of equal speedup, without data.
+
+    :func:`_heights` adds the data and colors the areas: below 1× in the color of rejected tokens, above 1× in
+    that of accepted tokens.
+    """
     return go.Contour(
         uid="theory-surface",
         zmin=0.0,
@@ -133,16 +137,18 @@ def _heights(surface: TheorySurface, colours: Palette) -> dict[str, Any]:
 
 
 Spot = tuple[float | None, str]
-"""``x`` and ``label`` of a ``SweepPoint``, measured or not."""
+"""``x`` and ``label`` of a ``SweepPoint``, even of one that is not measured yet."""
 
 
 def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequence[Spot]) -> Themed:
-    """Draw the speedup of every point with its quartiles, 1× and the theory, and α below.
+    """Draw each point's measured and theoretical speedup, with quartiles and a line at 1×, and α below.
 
-    Points with a number are joined by a line; those with a name follow them, unconnected.
+    A line joins the points that have a number. Points that have only a name follow without a line.
 
     Args:
-        spots: The spots of all points of the sweep; ``points`` are the first of them.
+        points: The points measured so far, in the order of ``spots``.
+        title, axis: The titles of the chart and of its horizontal axis.
+        spots: The spots of all points of the sweep.
     """
     places = _places(spots)
 
@@ -154,11 +160,11 @@ def sweep_chart(points: Sequence[SweepPoint], title: str, axis: str, spots: Sequ
         if named:
             traces += [t.update(mode="markers") for t in _sweep_traces("-named", "diamond", named, colours)]
         for place, trace in enumerate(traces):
-            trace.showlegend = place < 2  # the legend needs the first group only
+            trace.showlegend = place < 2  # list only the first group's speedup and theory
         figure = go.Figure(traces)
         _panels(figure, title, axis, colours, "acceptance rate α", {"tickformat": ".0%", "dtick": 0.5})
         figure.update_layout(yaxis2_range=[-0.04, 1.04])
-        if places:  # keep the axis still while points arrive
+        if places:  # fix the range, so that the axis stays the same while points arrive
             edge = (places[-1] - places[0]) / 25 or 1
             figure.update_xaxes(range=[places[0] - edge, places[-1] + edge])
         ticks = [label if x is None else f"{x:g}" for x, label in spots]
@@ -191,7 +197,7 @@ def _sweep_traces(
 
 
 def _places(spots: Sequence[Spot]) -> list[float]:
-    """Return each point's position on the axis: its number, or the next place after the last one."""
+    """Return each point's position on the axis: its number, or one step after the last for a name."""
     places: list[float] = []
     last = max((x for x, _ in spots if x is not None), default=0.0)
     for x, _ in spots:
@@ -217,7 +223,7 @@ def _quartiles(points: Sequence[SweepPoint], colours: Palette) -> dict[str, Any]
 
 
 def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
-    """Draw two bars per condition: the speedup of the side that helps and of the one that hurts."""
+    """Draw two bars per condition: the speedups of the side that helps and of the side that hurts."""
 
     def draw(colours: Palette) -> go.Figure:
         fills = {HELPS: filling(colours.accepted), HURTS: filling(colours.rejected, "/")}
@@ -249,7 +255,7 @@ def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
 
 
 def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
-    """Draw the speedup in theory over the batch size, and the verification cost below."""
+    """Draw the theoretical speedup over the batch size, and the verification cost below."""
 
     def draw(colours: Palette) -> go.Figure:
         rows = [point.rows for point in points]
@@ -281,7 +287,7 @@ def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
 
 
 def oracle_chart(oracle: OracleLength) -> Themed:
-    """Draw how often each draft length would have been the best one of its round."""
+    """Draw a histogram of the best draft length of each round."""
 
     def draw(colours: Palette) -> go.Figure:
         exact, whole = Counter(), Counter()
@@ -305,7 +311,7 @@ def oracle_chart(oracle: OracleLength) -> Themed:
 
 
 def learned_chart(alphas: Sequence[tuple[float, float]]) -> Themed:
-    """Draw α of the shipped table of n-grams, and of the one that learned, over the visits."""
+    """Draw α of the shipped n-gram table and of the learning one after each visit; ``alphas`` has both."""
 
     def draw(colours: Palette) -> go.Figure:
         shipped = curve(
@@ -330,7 +336,7 @@ def learned_chart(alphas: Sequence[tuple[float, float]]) -> Themed:
 def _panels(
     figure: go.Figure, title: str, axis: str, colours: Palette, below: str, scale: dict[str, Any]
 ) -> None:
-    """Lay out speedups with a line at 1×, and a panel titled ``below`` under them."""
+    """Lay out an upper panel for speedups with a line at 1×, and a lower panel titled ``below``."""
     figure.update_layout(
         frame(title, colours) | {"hovermode": "closest"},
         xaxis=axis_of(axis, colours) | {"anchor": "y2"},

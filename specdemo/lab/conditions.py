@@ -1,4 +1,7 @@
-"""The eight conditions of the lab, each a contrast of two runs, and ways to make a pair worse. No torch."""
+"""The eight conditions of the lab, each a contrast of two sides, and the ablations that make a pair worse.
+
+This module does not import torch.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -7,11 +10,11 @@ from typing import Any
 from specdemo.records.limits import MAX_K, SCRIPTED, UserError
 
 K = 3
-"""Draft length of both sides, unless they differ in it."""
+"""Draft length of both sides, unless a side changes it."""
 PROMPTS = 2
-"""Prompts of each side."""
+"""Number of prompts of each side."""
 BEST, LESS = "works best when", "works less well when"
-"""The two groups of contrasts. A group and the title of a contrast make a sentence."""
+"""The two groups of contrasts. The page shows a group followed by the titles of its contrasts."""
 PLAIN, STOCK, INVENTED = "facts", "boilerplate", "creative"
 """Categories of the shipped prompts."""
 MAX_REPEATS = 16
@@ -22,11 +25,13 @@ class Ablation:
     """A change to a draft model, or to how its target verifies.
 
     Attributes:
-        noise: Share of seeded noise in the draft's logits, 0 to 1. At 1 only their spread remains.
-        temperature: Divisor of its logits before the run's own temperature, above 0; over 1 the draft is less
-            confident than it was trained to be.
-        repeats: How often each draft pass is computed, 1 to ``MAX_REPEATS``; only the last result counts.
-        one_by_one: Whether the target verifies every token in a pass of its own.
+        noise: Share of seeded noise in the draft's logits, 0 to 1. At 1 the logits are pure noise with the
+            standard deviation of the original logits.
+        temperature: Divisor of the draft's logits, above 0, applied before the run's own temperature. Above 1
+            the draft is less confident than it was trained to be.
+        repeats: Number of times that each draft pass is computed, 1 to ``MAX_REPEATS``; only the last result
+            is used.
+        one_by_one: True if the target verifies each token in a separate pass.
 
     Raises:
         UserError: A value is out of bounds.
@@ -47,7 +52,7 @@ class Ablation:
 
     @property
     def of_draft(self) -> bool:
-        """True if the draft model is changed."""
+        """True if the ablation changes the draft model."""
         return replace(self, one_by_one=False) != NONE
 
 
@@ -59,10 +64,10 @@ class Side:
     """One side of a contrast.
 
     Attributes:
-        label: What distinguishes it.
-        category: Of the shipped prompts, whose first ``PROMPTS`` are used.
+        label: The difference from the other side, in a few words.
+        category: A category of the shipped prompts; the side uses its first ``PROMPTS`` prompts.
         ablation: The change to the pair.
-        change: Settings of its runs that differ from those of the other contrasts.
+        change: Run settings that differ from the defaults that all contrasts share.
     """
 
     label: str
@@ -76,9 +81,9 @@ class Contrast:
     """One condition and its two sides, which differ in as little as possible.
 
     Attributes:
-        name: Its name in requests.
+        name: The name that requests use.
         group: ``BEST`` or ``LESS``.
-        title: The condition in a few words, to follow ``group``.
+        title: The condition in a few words; it completes the sentence that ``group`` begins.
         expected: The expected result and its reason.
         helps, hurts: The two sides.
     """
@@ -168,4 +173,4 @@ CONTRASTS = (
 )
 
 CONDITIONS = tuple(contrast.name for contrast in CONTRASTS)
-"""The names by which a single contrast is requested."""
+"""The names with which a request chooses a single contrast."""

@@ -1,4 +1,4 @@
-"""The lab's experiments by name: the settings that each consists of, and their measurement point by point."""
+"""The lab's experiments by name: the settings of each, and their measurement point by point."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,21 +44,21 @@ AXES = {
     DRAFT_QUALITY: "noise in the draft",
     DRAFT_COST: "times each draft step is computed",
 }
-"""Sweep -> the title of its axis, if it has one."""
+"""The axis title of each sweep whose axis has one."""
 
 Request = Mapping[str, Any]
-"""Settings as ``limits.parse_config`` takes them."""
+"""Run settings in the form that ``limits.parse_config`` accepts."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One point to be measured.
+    """The settings of one point to measure.
 
     Attributes:
         x, label: As in ``SweepPoint``.
         configs: One run for each prompt.
         ablation: The change to the pair.
-        contrast, side: The contrast that this is a side of, if it is.
+        contrast, side: The contrast to which the setting belongs, and its side; None and "" in a sweep.
     """
 
     x: float | None
@@ -76,9 +76,9 @@ class Plan:
     Attributes:
         name: One of ``points.EXPERIMENTS``, or the name of one contrast.
         title, axis: The titles of the experiment and of its axis.
-        settings: In the order in which they are measured.
-        k: Draft length of the throughput experiment, which has no settings.
-        about: The machine, the models and the runs, as in the saved table.
+        settings: The points to measure, in this order; empty for the throughput experiment.
+        k: Draft length of the throughput experiment.
+        about: The machine, the models and the runs; saved with the table.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def expected(self) -> int:
-        """The number of points there will be."""
+        """The number of points that the experiment measures."""
         return len(self.settings) or len(ROWS)
 
 
@@ -100,12 +100,13 @@ def plan_experiment(
     """Plan one of ``points.EXPERIMENTS`` or one contrast.
 
     Args:
-        request: Settings that all runs have in common, except those the experiment varies. Contrasts take
-            only ``max_new_tokens`` and ``seed``, throughput only ``k``.
-        prompts: The prompts of a sweep; by default a few of the shipped ones.
+        request: Settings of all runs, except those that the experiment varies. Contrasts use only
+            ``max_new_tokens`` and ``seed``, throughput only ``k``.
+        prompts: The prompts of a sweep; by default a few shipped prompts.
 
     Raises:
-        UserError: There is no such experiment, a setting is out of bounds, or the pair lacks what it needs.
+        UserError: There is no such experiment, a setting is out of bounds, or the pair lacks something that
+            the experiment needs.
     """
     request, axis, k = request or {}, "", USUAL_K
     title, about = TITLES.get(name, ""), {"experiment": name, **environment(pair)}
@@ -127,10 +128,10 @@ def plan_experiment(
 
 
 def measure_plan(pair: Pair, plan: Plan, stop: Stop = never) -> Iterator[Point]:
-    """Measure a plan, yielding each point as it is finished.
+    """Yield the points of a plan, each as soon as it is measured.
 
     Args:
-        stop: Called once a round; True ends the experiment and drops the unfinished point.
+        stop: Called once per round; True ends the experiment and drops the unfinished point.
 
     Raises:
         UserError: A drafter cannot run on this pair.
@@ -150,7 +151,7 @@ def measure_plan(pair: Pair, plan: Plan, stop: Stop = never) -> Iterator[Point]:
 
 
 def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPoint | ContrastPoint | None:
-    """Race every run of a setting against the baseline; return its point, or None if it was stopped.
+    """Race every run of a setting against the baseline; return the point, or None if ``stop`` ended it.
 
     Raises:
         UserError: The drafter cannot run on this pair.
@@ -190,9 +191,9 @@ def measure_setting(pair: Pair, setting: Setting, stop: Stop = never) -> SweepPo
 
 
 def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tuple[RunConfig, ...]:
-    """Return one checked run per prompt; a later request overrides an earlier one.
+    """Return one checked configuration per prompt; later requests override earlier ones.
 
-    A target without a chat template continues every prompt as raw text.
+    If the target has no chat template, every prompt is raw text that the target continues.
 
     Raises:
         UserError: A setting is out of bounds.
@@ -208,7 +209,7 @@ def configs_for(pair: Pair, prompts: Sequence[Prompt], *requests: Request) -> tu
 
 
 def by_category(prompts: Sequence[Prompt]) -> dict[str, list[Prompt]]:
-    """Group prompts by their category."""
+    """Return the prompts of each category; categories and prompts keep their order."""
     groups: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         groups.setdefault(prompt.category, []).append(prompt)
@@ -238,7 +239,7 @@ def _sweep_settings(
             for category, own in by_category(prompts).items()
         ]
     if name == DRAFTER:
-        # Each drafter chooses its own length unless one is requested: no fixed k is fair to all.
+        # Unless k is requested, each drafter chooses its draft length, because no fixed k is fair to all.
         k = request.get("k", AUTO)
         return [setting(None, drafter, k=k, drafter=drafter) for drafter in pair.drafters]
     if name == DRAFT_QUALITY:
@@ -252,7 +253,7 @@ def _sweep_settings(
 
 
 def _contrast_settings(contrasts: Sequence[Contrast], pair: Pair, request: Request) -> list[Setting]:
-    """Return both sides of each contrast that the pair can show, first the side that helps."""
+    """Return both sides of each contrast that this pair can run, the side that helps first."""
     prompts = by_category(shipped_prompts())
     common = {**request, "k": conditions.K, "temperature": 0.0, "rule": None}
     common["drafter"] = pair.default_drafter

@@ -1,12 +1,12 @@
 """An experiment as a stream of events, for the page and the API. Each event is a dictionary with a ``type``:
 
-``experiment``  before the first point: ``name``, ``title`` and ``axis``, the number of points there will be
-                (``expected``), and ``about``, as in the saved table
-``point``       a measured ``point`` (a row of the table), the number measured (``done``) and ``expected``,
-                the ``outcome`` of a contrast if this is its second side (kind and text, else None), and the
-                ``chart`` of all points so far by theme (None for a single contrast)
-``end``         ``finish`` ("complete", "stopped" or "failed"), a ``sentence``, and the table as ``csv`` and
-                ``json``; it contains everything measured, whatever ended the experiment
+``experiment``  the first event: ``name``, ``title`` and ``axis``, the total number of points (``expected``),
+                and ``about``, the machine, models and runs
+``point``       a measured ``point`` (a row of the table), the number of points measured so far (``done``),
+                ``expected``, ``outcome`` (kind and text of a contrast after its second side, otherwise None),
+                and ``chart``, all points so far by theme (None for a single contrast)
+``end``         ``finish`` ("complete", "stopped" or "failed"), a ``sentence``, and a table of all measured
+                points as ``csv`` and ``json``, even if the experiment was stopped or failed
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,11 +35,11 @@ from specdemo.records.limits import UserError
 
 
 def lab_events(pair: Pair, request: LabRequest, stop: Stop) -> Iterator[Event]:
-    """Measure an experiment.
+    """Measure an experiment and yield its events.
 
     Raises:
-        UserError: The pair lacks what the experiment needs, or a run was refused; an ``end`` event with the
-            points measured before comes first.
+        UserError: The pair lacks something that the experiment needs. If this shows only during a run, an
+            ``end`` event with the points measured so far comes before the error.
     """
     plan = plan_experiment(request.experiment, pair, request.settings, _prompts(request))
     yield {

@@ -1,4 +1,4 @@
-"""Requests to the lab, checked for the page and the API. No torch."""
+"""Requests to the lab, checked for the page and the API. This module does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,20 +19,21 @@ from specdemo.records.trace import Mode
 
 PROMPTS = 3
 NEW_TOKENS = 32
-"""A sweep with these defaults takes about a minute on two CPU cores."""
+"""With these defaults a sweep takes about a minute on two CPU cores."""
 RUN_SETTINGS = ("k", "temperature", "max_new_tokens", "seed")
 SETTINGS = ("experiment", *RUN_SETTINGS, "prompts", "prompt", "mode")
 
 
 @dataclass(frozen=True)
 class LabRequest:
-    """A checked request.
+    """A checked request to the lab.
 
     Attributes:
         experiment: One of ``points.EXPERIMENTS`` or of ``conditions.CONDITIONS``.
-        settings: The requested settings of a run.
+        settings: The requested run settings, those of ``RUN_SETTINGS``.
         prompts: The number of shipped prompts at each point of a sweep.
-        prompt, mode: The visitor's own prompt instead of them, or empty.
+        prompt, mode: The visitor's own prompt and its mode. If the prompt is empty, the shipped prompts are
+            used.
     """
 
     experiment: str
@@ -43,10 +44,11 @@ class LabRequest:
 
 
 def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
-    """Turn an untrusted mapping into a ``LabRequest``; None stands for a setting that was not given.
+    """Turn an untrusted mapping into a ``LabRequest``; a value of None counts as not given.
 
     Raises:
-        UserError: A key is unknown, a value has the wrong type or is out of bounds, or two contradict.
+        UserError: A key is unknown, a value has the wrong type or is out of bounds, or two settings exclude
+            each other.
     """
     raw = {key: value for key, value in raw.items() if value is not None}
     require_known(raw, SETTINGS)
@@ -57,7 +59,7 @@ def parse_lab(raw: Mapping[str, Any]) -> LabRequest:
     tokens = integer(raw, "max_new_tokens", NEW_TOKENS, 1, MAX_LAB_TOKENS)
     settings = {key: raw[key] for key in RUN_SETTINGS if key in raw} | {"max_new_tokens": tokens}
     if experiment == DRAFTER:
-        settings.pop("k", None)  # each drafter chooses its own length: no fixed k is fair to all
+        settings.pop("k", None)  # each drafter chooses its draft length, because no fixed k is fair to all
     prompt = raw.get("prompt", "")
     config = parse_config({**settings, "prompt": prompt if prompt != "" else "-", "mode": raw.get("mode")})
     if prompt and experiment not in SWEEPS:

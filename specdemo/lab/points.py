@@ -1,4 +1,7 @@
-"""The lab's experiments by name, and their results: a record per point, tables as CSV and JSON. No torch."""
+"""The names of the lab's experiments, and their results: a record for each point, tables as CSV and JSON.
+
+This module does not import torch.
+"""
 
 import csv
 import io
@@ -35,18 +38,21 @@ HELPS, HURTS = "helps", "hurts"
 
 @dataclass(frozen=True)
 class SweepPoint:
-    """One setting, measured on several prompts. Figures are medians over the prompts that define them.
+    """One setting, measured on several prompts.
+
+    Each figure is a median over the prompts for which it is defined.
 
     Attributes:
-        x: Its position on the sweep's axis; None if the setting has a name instead of a number.
-        label: Its name.
-        runs: The number of prompts, each measured in a race of its own.
+        x: The setting's position on the sweep's axis; None if the setting has a name instead of a number.
+        label: The setting's name.
+        runs: The number of prompts; each is measured in a separate race against the baseline.
         speedup, tokens_per_s, baseline_tokens_per_s, s_theory, s_cost, tau: As in ``figures.Totals``.
         speedup_q1, speedup_q3: Quartiles of the speedup over the prompts.
-        alpha: Acceptance rate per compared token.
-        c: Cost of a draft step of these runs, in single-token target passes.
-        v: Cost of the pass that verifies k tokens, in the same unit; None if k varies from round to round.
-        identical: Whether every run wrote its baseline's tokens; None under the rejection rule.
+        alpha: Acceptance rate, accepted ÷ compared draft tokens.
+        c: Cost of a draft step, in single-token target passes.
+        v: Cost of the pass that verifies k draft tokens, in single-token target passes; None if k is
+            automatic.
+        identical: True if every run wrote the same tokens as its baseline; None under the rejection rule.
     """
 
     x: float | None
@@ -66,7 +72,7 @@ class SweepPoint:
     identical: bool | None
 
     def row(self) -> dict[str, Any]:
-        """Return the point as a line of a table."""
+        """Return the point as a row of a table."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -89,7 +95,7 @@ class ContrastPoint:
     Attributes:
         contrast, title: As in ``conditions.Contrast``.
         side: ``HELPS`` or ``HURTS``.
-        point: The figures.
+        point: The measured figures of this side.
     """
 
     contrast: str
@@ -98,7 +104,7 @@ class ContrastPoint:
     point: SweepPoint
 
     def row(self) -> dict[str, Any]:
-        """Return the side as a line of a table."""
+        """Return the side as a row of a table."""
         return {"contrast": self.contrast, "side": self.side, **self.point.row()}
 
     def __str__(self) -> str:
@@ -107,18 +113,18 @@ class ContrastPoint:
 
 @dataclass(frozen=True)
 class ThroughputPoint:
-    """The cost of passes over a batch of texts, and the speedup in theory.
+    """The measured cost of passes over a batch of texts, and the theoretical speedup.
 
     Attributes:
-        rows: Texts in the batch.
+        rows: Number of texts in the batch.
         k: Draft length.
         alpha: The acceptance rate that the theory assumes.
         single_s, verify_s: Seconds of the target's pass over rows × 1 and over rows × (k + 1) tokens.
-        v: ``verify_s`` ÷ ``single_s``: v(k + 1) of a batch.
-        c: The draft's pass over rows × 1 tokens ÷ ``single_s``.
-        s_theory: E[τ] ÷ (k·c + v).
-        baseline_tokens_per_s: Of all texts together, without drafts.
-        tokens_per_s: The same with drafts, in theory.
+        v: Verification cost of the batch, v(k + 1) = ``verify_s`` ÷ ``single_s``.
+        c: Cost ratio of the batch: seconds of the draft's pass over rows × 1 tokens ÷ ``single_s``.
+        s_theory: Theoretical speedup, E[τ] ÷ (k·c + v).
+        baseline_tokens_per_s: Tokens/s of the whole batch without drafts.
+        tokens_per_s: Theoretical tokens/s of the whole batch with drafts.
     """
 
     rows: int
@@ -133,7 +139,7 @@ class ThroughputPoint:
     tokens_per_s: float
 
     def row(self) -> dict[str, Any]:
-        """Return the point as a line of a table."""
+        """Return the point as a row of a table."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -152,7 +158,7 @@ class Outcome(NamedTuple):
 
     Attributes:
         kind: "expected", "close" or "unexpected".
-        text: The same as a sentence.
+        text: A sentence for the visitor.
     """
 
     kind: str
@@ -160,11 +166,11 @@ class Outcome(NamedTuple):
 
 
 CLOSE = 1.05
-"""Speedups within this factor of each other count as equal."""
+"""Two speedups count as equal if one is less than this many times the other."""
 
 
 def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
-    """Compare the speedups of the side that should help and the one that should hurt."""
+    """Compare the speedup of the side that should help with that of the side that should hurt."""
     if helps.speedup is None or hurts.speedup is None:
         return Outcome("close", "No result: a speedup is missing.")
     ratio = helps.speedup / hurts.speedup
@@ -176,7 +182,7 @@ def outcome(helps: SweepPoint, hurts: SweepPoint) -> Outcome:
 
 
 def points_csv(points: Sequence[Point]) -> str:
-    """Return a table with a heading; undefined values are empty."""
+    """Return the points as CSV with a header row; undefined values are empty."""
     rows = [point.row() for point in points]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
@@ -186,7 +192,7 @@ def points_csv(points: Sequence[Point]) -> str:
 
 
 def points_json(points: Sequence[Point], about: Mapping[str, Any]) -> str:
-    """Return one line of JSON: ``about`` (the machine, models and runs) and the ``points``."""
+    """Return a JSON object on one line: ``about`` (the machine, models and runs) and ``points``."""
     return dump({"about": dict(about), "points": [point.row() for point in points]})
 
 

@@ -1,7 +1,7 @@
-"""The value of drafts to a server: measured passes over a batch of texts, and the speedup in theory.
+"""The speedup of a server that decodes several texts at once: measured passes, theoretical speedup.
 
-One text at a time, a pass is bound by reading the weights, so a few more tokens are free. A batch shares that
-reading among its texts, so the more texts, the more verification costs.
+With one text, a pass takes as long as reading the weights, so a few more tokens are almost free. A larger
+batch computes more per read of the weights, so additional tokens to verify cost more.
 """
 
 import time
@@ -26,7 +26,7 @@ REPEATS = 5
 
 
 def require_batch_length(k: object) -> int:
-    """Return ``k`` if it is a fixed draft length; raise ``UserError`` otherwise."""
+    """Return ``k`` if it is a fixed draft length, 1 to ``MAX_K``; raise ``UserError`` otherwise."""
     if not isinstance(k, int) or not 1 <= k <= MAX_K:
         raise UserError(f"A batch needs a fixed k from 1 to {MAX_K}, got {k}.")
     return k
@@ -35,16 +35,16 @@ def require_batch_length(k: object) -> int:
 def measure_batches(
     pair: Pair, k: int, alpha: float, rows: tuple[int, ...] = ROWS, stop: Stop = never
 ) -> Iterator[ThroughputPoint]:
-    """Measure one batch size after the other on a pair with a draft model.
+    """Yield a point for each batch size, measured on a pair with a draft model.
 
-    Passes run at the middle of a cache of ``CAPACITY_STEP`` positions without text, whose content does not
-    change their cost.
+    Each pass starts at the middle of a cache of ``CAPACITY_STEP`` positions. The cache holds no text, because
+    its content does not affect the time of a pass.
 
     Args:
         k: Draft length.
         alpha: Acceptance rate that the theory assumes.
         rows: Batch sizes.
-        stop: Called between batch sizes; True ends it.
+        stop: Called before each batch size; True ends the measurement.
     """
     for size in rows:
         if stop():
@@ -86,7 +86,7 @@ def _point(pair: Pair, k: int, alpha: float, rows: int) -> ThroughputPoint:
 
 
 def median_seconds(passes: list[Callable[[], Tensor]]) -> list[float]:
-    """Return the median seconds of each pass; the first run of each does not count."""
+    """Return the median seconds of each function in ``passes``; its first call is not counted."""
     measures = {number: partial(_seconds, one) for number, one in enumerate(passes)}
     return [median(seconds) for seconds in interleaved(measures, REPEATS).values()]
 

@@ -1,1 +1,1 @@
-"""Proofs that speculative output is the target's: audits token by token, and a test of distributions."""
+"""Proofs that speculative output is the target's: token-by-token audits, and a distribution test."""

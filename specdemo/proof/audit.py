@@ -1,6 +1,6 @@
-"""A comparison of speculative output with the target's, token by token, over a set of prompts.
+"""A token-by-token comparison of the speculative output with the target's, over a set of prompts.
 
-Only for rules under which both lanes must agree: greedy, and shared noise at any temperature.
+An audit needs a rule under which both lanes write the same tokens: greedy or shared noise.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,14 +17,14 @@ from specdemo.records.trace import Mode, Rule, RunConfig
 
 @dataclass(frozen=True)
 class AuditRow:
-    """One prompt, decoded both ways.
+    """The result of decoding one prompt with both lanes.
 
     Attributes:
         id, category, mode, prompt: As in the prompt file.
-        tokens: The number of output tokens compared, that is, of the shorter lane.
-        identical: Whether all of them agree.
-        divergence: The first output position, from 0, that differs, if any.
-        gap: The target's top-two probability gap there (``figures.Totals.divergence_gap``).
+        tokens: The number of output tokens compared: the length of the shorter output.
+        identical: True if the outputs do not diverge.
+        divergence: The first output position, from 0, at which the lanes differ; None if they do not.
+        gap: Difference between the target's two highest probabilities at ``divergence``; None if unknown.
         speedup: Decode speedup of the speculative lane.
     """
 
@@ -40,15 +40,15 @@ class AuditRow:
 
 
 def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop = never) -> Iterator[AuditRow]:
-    """Decode every prompt with both lanes and compare.
+    """Decode every prompt with both lanes, compare the outputs, and yield a row for each prompt.
 
     Args:
-        prompts: Their text and mode replace those of ``config``.
-        config: The greedy or the shared-noise rule; everything else as in a run.
-        stop: Called once a round; the prompt that it interrupts gives no row.
+        prompts: The prompts; the text and mode of each replace those of ``config``.
+        config: The run settings, with the greedy or the shared-noise rule.
+        stop: Called once per round; True ends the audit without a row for the current prompt.
 
     Raises:
-        UserError: The rule is rejection, whose lanes may differ, or a prompt cannot be run.
+        UserError: The rule is rejection, under which the lanes may differ, or a prompt cannot be run.
     """
     if config.rule is Rule.REJECTION:
         raise UserError("Under rejection the lanes are independent samples; audit greedy or shared-noise.")
@@ -72,7 +72,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
 
 
 def audit_sentence(rows: Sequence[AuditRow]) -> str:
-    """Return the result of an audit as a sentence, with the probability gap at the first divergence."""
+    """Return the result of an audit in a sentence, with the first divergence and its gap, if any."""
     apart = [row for row in rows if row.divergence is not None]
     tokens = sum(row.tokens for row in rows)
     head = f"{len(rows) - len(apart)} of {len(rows)} texts identical, {tokens:,} tokens compared"

@@ -1,6 +1,6 @@
-"""A test whether speculation samples the target's distribution: short continuations drawn both ways.
+"""A test that speculation samples the target's distribution: many short continuations from each lane.
 
-Each draw is a run of the decoder itself with its own seed; only repeated passes are looked up (``memo``).
+Each draw runs the real decoder with a different seed; ``memo`` only replaces passes that ran before.
 """
 
 import time
@@ -25,20 +25,20 @@ from specdemo.records.limits import MAX_SEED, UserError, integer
 from specdemo.records.trace import AUTO, Round, Rule, RunConfig
 
 MAX_PREFIXES = 1_024
-"""The maximum number of texts whose logits are kept per model: 100 MB at 50,000 tokens in bf16."""
+"""Maximum number of texts whose logits are kept per model: 100 MB for a vocabulary of 50,000 in bf16."""
 PERMUTATIONS = 1_000
 PROGRESS_S = 0.2
 SIGNIFICANCE = 1e-4
-"""Below this p-value the distributions count as different; by chance, one test in ten thousand gets there."""
+"""Below this p-value the distributions count as different; chance alone causes that once in 10,000 tests."""
 MIN_PROBABILITY = 1e-99
-"""Smaller p-values are shown as "< 1e-99"; the tail underflows soon after."""
+"""Smaller p-values are shown as "< 1e-99", because the computation underflows not far below it."""
 MIN_ALPHA, MAX_ALPHA = 0.3, 0.8
-"""Outside this range nearly every token is rejected or accepted, and a wrong rule hardly shows."""
+"""Outside this range nearly all tokens are rejected or nearly all accepted, so a wrong rule hardly shows."""
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """A text that was drawn: its ids, and how often each lane drew it."""
+    """A drawn continuation: its token ids, and how often each lane drew it."""
 
     ids: tuple[int, ...]
     speculative: int
@@ -50,13 +50,13 @@ class DistributionProgress:
     """The two samples so far.
 
     Attributes:
-        drawn, draws: Continuations drawn each way so far, and in the end.
-        continuations: The different ones, most frequent first.
+        drawn, draws: Number of continuations per lane, drawn so far and requested.
+        continuations: The distinct continuations, most frequent first.
         total_variation: Distance between the samples, 0 to 1.
-        noise_mean, noise_high: Mean and 99th percentile of the distance that chance alone makes.
-        alpha: Accepted ÷ compared drafted tokens.
+        noise_mean, noise_high: Mean and 99th percentile of the distance that chance alone causes.
+        alpha: Acceptance rate, accepted ÷ compared draft tokens; None if none was compared.
         seconds: Time spent drawing.
-        passes, passes_saved: Passes that both models made, and those replaced by a look-up.
+        passes, passes_saved: Number of passes that both models ran, and that look-ups replaced.
     """
 
     drawn: int
@@ -76,11 +76,11 @@ class DistributionResult(DistributionProgress):
     """The finished test.
 
     Attributes:
-        control: The wrong rule that drew the speculative sample, if any.
-        chi_square, degrees, p_value: The test of homogeneity.
-        rejected: Whether the p-value is below ``SIGNIFICANCE``.
-        alpha_in_range: Whether α is from ``MIN_ALPHA`` to ``MAX_ALPHA``.
-        caveat: A sentence if agreement of the samples shows little or nothing; otherwise empty.
+        control: The wrong rule that drew the speculative sample; None for the correct rule.
+        chi_square, degrees, p_value: The test of homogeneity: statistic, degrees of freedom, p-value.
+        rejected: True if the p-value is below ``SIGNIFICANCE``.
+        alpha_in_range: True if α is from ``MIN_ALPHA`` to ``MAX_ALPHA``.
+        caveat: A sentence if the test found no difference but proves little or nothing; otherwise empty.
     """
 
     control: Control | None
@@ -93,12 +93,15 @@ class DistributionResult(DistributionProgress):
 
 
 class MemoisedLanes:
-    """Decoders for any number of short draws from one prompt.
+    """The two lanes of the test. All draws are from one prompt, and they share the computed logits.
 
     Args:
-        target, draft: The models, which nothing else may use meanwhile.
-        config: The settings of every draw, except prompt and seed.
-        control: A wrong rule for the speculative lane.
+        target, draft: The models; nothing else may use them while draws are made.
+        prompt_ids: The prompt of every draw.
+        config: The settings of every draw. ``prompt_ids`` replaces its prompt, and :func:`compare_draws`
+            derives the seed of each draw from its seed.
+        eos_ids: Ids that end a continuation.
+        control: A wrong rule for the speculative lane; None for the correct rule.
     """
 
     def __init__(
@@ -117,7 +120,7 @@ class MemoisedLanes:
         self._eos_ids = eos_ids
 
     def speculative(self, seed: int) -> Iterator[Round]:
-        """Return one draw with drafts."""
+        """Return the rounds of one draw with drafts."""
         config, device = replace(self.config, seed=seed), self._target.device
         control = self.control
         rule = rule_for(config, device) if control is None else wrong_rule_for(control, config, device)
@@ -127,22 +130,22 @@ class MemoisedLanes:
         return speculate(self._target, drafter, self._prompt_ids, config, self._eos_ids, rule=rule)
 
     def baseline(self, seed: int) -> Iterator[Round]:
-        """Return one draw of the target alone."""
+        """Return the rounds of one draw of the target alone."""
         return autoregress(self._target, self._prompt_ids, replace(self.config, seed=seed), self._eos_ids)
 
     @property
     def passes(self) -> int:
-        """Passes that the models made."""
+        """The number of passes that the models ran."""
         return self._target.passes + self._draft.passes
 
     @property
     def passes_saved(self) -> int:
-        """Passes that the decoders requested and a look-up replaced."""
+        """The number of passes that the decoders requested and that look-ups replaced."""
         return self._target.asked + self._draft.asked - self.passes
 
 
 class Samples:
-    """Two growing samples of continuations."""
+    """The samples that both lanes have drawn so far; each draw adds one continuation to each."""
 
     def __init__(self, lanes: MemoisedLanes, draws: int):
         self.seconds = 0.0
@@ -153,11 +156,11 @@ class Samples:
 
     @property
     def drawn(self) -> int:
-        """Continuations drawn each way."""
+        """The number of continuations that each lane has drawn."""
         return self._speculative.total()
 
     def draw(self, speculative_seed: int, baseline_seed: int) -> None:
-        """Draw once more each way."""
+        """Draw one more continuation with each lane."""
         with threads(1):
             rounds = list(self._lanes.speculative(speculative_seed))
             alone = list(self._lanes.baseline(baseline_seed))
@@ -167,7 +170,7 @@ class Samples:
         self._baseline[_ids(alone)] += 1
 
     def progress(self, permutations: int = 100) -> DistributionProgress:
-        """Return the samples so far; more ``permutations`` estimate the noise better."""
+        """Return the figures so far; a higher ``permutations`` estimates the noise more precisely."""
         both = self._speculative + self._baseline
         ordered = sorted(both, key=lambda ids: (-both[ids], ids))
         counts = [self._speculative[ids] for ids in ordered], [self._baseline[ids] for ids in ordered]
@@ -187,7 +190,7 @@ class Samples:
         )
 
     def result(self) -> DistributionResult:
-        """Return the test of the finished samples."""
+        """Run the test on the finished samples and return the result."""
         found = self.progress(PERMUTATIONS)
         test = chi_square(
             [one.speculative for one in found.continuations], [one.baseline for one in found.continuations]
@@ -212,17 +215,19 @@ def _ids(rounds: list[Round]) -> tuple[int, ...]:
 def distribution_test(
     pair: Pair, config: RunConfig, draws: int = DRAWS, control: Control | None = None, stop: Stop = never
 ) -> Iterator[DistributionProgress | DistributionResult]:
-    """Draw ``draws`` continuations with and without drafts and compare the two samples.
+    """Draw continuations with and without drafts, ``draws`` of each, and compare the two samples.
 
     Args:
-        config: Rejection or shared noise, a fixed k, top-k on; ``max_new_tokens`` is the length of a
-            continuation. Speculative draw i has the seed ``seed`` + i, baseline draw i has
-            ``seed`` + ``draws`` + i.
-        control: A wrong rule for the speculative sample, which the test should detect.
+        config: The settings: the rejection or shared-noise rule, a fixed k, and top-k sampling;
+            ``max_new_tokens`` is the length of a continuation. Speculative draw i has the seed ``seed`` + i,
+            baseline draw i has ``seed`` + ``draws`` + i.
+        draws: Number of continuations of each lane.
+        control: A wrong rule for the speculative sample, which the test should detect; None for the correct
+            rule.
         stop: Called before every draw; True ends the test with the draws so far.
 
     Yields:
-        The samples so far, about five times a second, and the result last, unless nothing was drawn.
+        Progress about five times a second, then the result. If nothing was drawn, there is no result.
 
     Raises:
         UserError: The settings do not suit the test.
@@ -245,7 +250,7 @@ def distribution_test(
 def compare_draws(
     lanes: MemoisedLanes, draws: int, stop: Stop = never
 ) -> Iterator[DistributionProgress | DistributionResult]:
-    """Run :func:`distribution_test` on given lanes."""
+    """Do the same as :func:`distribution_test`, with lanes that the caller has created."""
     samples, first = Samples(lanes, draws), lanes.config.seed
     since = time.perf_counter()
     for index in range(draws):
@@ -263,7 +268,7 @@ def compare_draws(
 
 
 def distribution_sentence(result: DistributionResult) -> str:
-    """Return the result of the test as a sentence, with its caveat."""
+    """Return the result of the test in a sentence, followed by its caveat."""
     distance = (
         f"total variation {result.total_variation:.3f}, by chance {result.noise_mean:.3f} "
         f"and rarely over {result.noise_high:.3f}; χ² p {_probability(result.p_value)}"
@@ -291,7 +296,7 @@ def _caveat(alpha: float | None, degrees: int) -> str:
 
 
 def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Control | None) -> None:
-    """Refuse settings that cannot be looked up, would not be a test, or take too long."""
+    """Raise ``UserError`` for settings that have too many prefixes to look up, or that make no valid test."""
     if config.rule is Rule.GREEDY:
         raise UserError("Greedy decoding does not sample; raise the temperature.")
     if control is not None and config.rule is not Rule.REJECTION:
@@ -303,7 +308,7 @@ def _require_suitable(pair: Pair, config: RunConfig, draws: int, control: Contro
     integer({"draws": draws}, "draws", DRAWS, 1, MAX_DRAWS)
     if config.max_new_tokens < 2:
         raise UserError("A continuation of one token leaves nothing to draft; choose at least 2.")
-    # A prefix ends in tokens that either model allows.
+    # Up to 2 · top-k tokens can come next: the top k of the target and the top k of the draft.
     prefixes = (2 * config.top_k) ** (config.max_new_tokens - 1)
     if not 0 < prefixes <= MAX_PREFIXES:
         raise UserError("There are too many continuations; set top-k to 8 and the length to 3, or less.")

@@ -1,6 +1,6 @@
-"""A runtime that computes the logits after a text once and looks them up from then on.
+"""A runtime that computes the logits after each text once, and looks them up when they are requested again.
 
-Thousands of short draws from one prompt visit the same few prefixes; the decoder stays the real one.
+Thousands of short draws from one prompt have few distinct prefixes, so most passes become look-ups.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,16 +15,16 @@ from specdemo.models.runtime import Runtime
 
 
 class MemoRuntime:
-    """The same logits as ``runtime``, each row computed on first request and then kept.
+    """A runtime that returns the logits of another runtime and computes each row only once.
 
-    The model's passes use the number of threads that torch had when this object was created.
+    The model's passes use the number of CPU threads that torch used when this object was created.
 
     Args:
-        runtime: The model. Nothing else may move its cursor meanwhile.
+        runtime: The runtime of the model; nothing else may use it at the same time.
 
     Attributes:
-        asked: Passes that were requested.
-        passes: Passes that the model made; the prompt's prefill is in neither.
+        asked: Number of passes that were requested, without prefills.
+        passes: Number of passes that the model ran, without prefills.
     """
 
     def __init__(self, runtime: Runtime):
@@ -42,20 +42,20 @@ class MemoRuntime:
 
     @property
     def length(self) -> int:
-        """The number of positions of the text, in the model's own cache or not."""
+        """The number of tokens of the current text, whether or not the model's cache holds them."""
         return len(self._text)
 
     def begin(self, capacity: int) -> None:
-        """Start an empty text; a new capacity clears every row."""
+        """Start an empty text; if ``capacity`` changes, all kept rows are discarded."""
         self._text = []
         if capacity != self._capacity:
-            # The bits of a pass may depend on the length of the cache it reads.
+            # The logits may differ in their last bits if the capacity of the cache differs.
             self._runtime.begin(capacity)
             self._capacity, self._held = capacity, []
             self._rows.clear()
 
     def prefill(self, ids: Tensor) -> None:
-        """Append ``ids`` [n]; the model reads the part of the text that its cache lacks."""
+        """Append ``ids`` [n]; the model reads only the tokens that its cache does not hold yet."""
         self._text += ids.tolist()
         agreed = _agreement(self._held, self._text)
         if agreed < len(self._text):
@@ -65,7 +65,7 @@ class MemoRuntime:
             self._held = list(self._text)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n]; return logits [n, V], with at most one pass of the model."""
+        """Append ``ids`` [n]; return the logits after each token [n, V]. The model runs at most one pass."""
         self.asked += 1
         start = len(self._text)
         self._text += ids.tolist()
@@ -76,13 +76,13 @@ class MemoRuntime:
         return torch.stack([self._rows[key] for key in keys])
 
     def rollback(self, length: int) -> None:
-        """Remove the text from ``length`` on; its rows stay."""
+        """Shorten the text to its first ``length`` tokens; all computed rows are kept."""
         if not 0 <= length <= len(self._text):
             raise ValueError(f"cannot roll back from {len(self._text)} to {length} positions")
         del self._text[length:]
 
     def _compute(self, known: int) -> None:
-        """Run one pass from the first token after ``known``, or from where the cache differs, if earlier."""
+        """Run one pass over the text from index ``known``, or from earlier if the cache ends before that."""
         start = min(_agreement(self._held, self._text), known)
         self._runtime.rollback(start)
         with threads(self._threads):
@@ -98,11 +98,11 @@ class MemoRuntime:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Limit what torch computes in this Python thread to ``count`` CPU threads.
+    """Limit torch to ``count`` CPU threads for operations in this Python thread.
 
-    One is best for many operations on single rows: with two, synchronization takes longer than the work, and
-    on a busy machine a hundred times as long. torch's own setting would also apply to every thread that
-    starts meanwhile, such as one that loads and measures other models.
+    One CPU thread is best for many operations on single rows: with two, synchronization takes longer than the
+    work, and on a busy machine a hundred times as long. ``torch.set_num_threads`` would also affect Python
+    threads that start in the meantime, such as one that loads and measures other models.
     """
     with _pools().limit(limits=count, user_api="openmp"):
         yield

@@ -1,12 +1,13 @@
 """A proof as a stream of events, for the page and the API. Each event is a dictionary with a ``type``:
 
-``start``   the ``proof`` and its settings
-``row``     one audited prompt (``AuditRow``), and a ``sentence`` that sums up all rows so far
-``sample``  the two samples so far: figures (``DistributionProgress``), the most frequent ``texts`` as
-            [text, speculative, baseline], and as ``others`` the number of other texts and both their counts
+``start``   the kind of ``proof`` and its settings
+``row``     the result for one audited prompt (``AuditRow``), and a ``sentence`` that sums up all rows so far
+``sample``  the two samples so far: the figures of ``DistributionProgress``; ``texts``, the most frequent
+            continuations as [text, speculative count, baseline count]; ``others``, the number of all other
+            continuations with their speculative and baseline counts
 ``end``     the ``verdict`` (``same``, ``different``, ``caught``, ``missed``, or ``none`` if nothing was
             compared), the verdict in ``words``, a ``sentence``, and for a distribution test the figures of
-            ``DistributionResult`` and the ``reading`` of its rule
+            ``DistributionResult`` and a ``reading``, the explanation of the rule that was tested
 """
 
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from specdemo.records.events import Event
 from specdemo.records.trace import BASELINE, SPECULATIVE
 
 SHOWN = 8
-"""The number of continuations shown one by one."""
+"""The number of continuations that are listed; the others are added up."""
 STOPPED = "Stopped before anything was compared."
 READINGS = {
     SampledBy.TRUE_RULE: (
@@ -56,7 +57,7 @@ VERDICTS = {
 
 
 def proof_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Event]:
-    """Run a proof.
+    """Run a proof and yield its events.
 
     Raises:
         UserError: The pair does not suit the proof.
@@ -144,9 +145,9 @@ def _verdict(result: DistributionResult) -> str:
 
 
 def distribution_chart() -> Themed:
-    """Return an empty chart with two bars per continuation: how often each lane drew it.
+    """Return an empty bar chart of how often each lane drew each continuation.
 
-    The browser fills the traces ``speculative`` and ``baseline`` with counts (x) by rank (y) and labels them.
+    The browser fills the traces ``speculative`` and ``baseline``: counts as x, ranks as y, texts as labels.
     """
     return themed(_distribution)
 

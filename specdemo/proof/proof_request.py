@@ -1,4 +1,4 @@
-"""Requests for a proof, checked for the page, the API and the command line. No torch."""
+"""Requests for a proof, checked for the page, the API and the command line; does not import torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ MAX_PROMPTS = 48
 """The number of shipped prompts."""
 TEMPERATURE = 0.8
 TOKENS = 48
-"""Length of an audited text: about two seconds on two CPU cores, both lanes together."""
+"""Length of an audited text. Both lanes together take about two seconds on two CPU cores."""
 SETTINGS = ("proof", "prompts", "temperature", "prompt", "draws", "rule")
 EXAMPLE = MappingProxyType(
     {
@@ -35,14 +35,15 @@ EXAMPLE = MappingProxyType(
         "max_new_tokens": 3,
     }
 )
-"""A request for the embedded pair, whose models prefer the same words here with different probabilities.
+"""The default test for the embedded pair. After this prompt both models prefer the same words, but with
+different probabilities.
 
-Measured at 2,000 draws each way, in bf16 on two CPU cores shared with other work:
+Measured with 2,000 draws per lane, in bf16 on two CPU cores that other work used too:
 
 ========================  ====  ===============  ==========================  ======  =======
 rule                      α     total variation  noise, mean and 99th perc.  p       seconds
 ========================  ====  ===============  ==========================  ======  =======
-the true one              0.58  0.066            0.070, 0.093                0.45    11
+correct rule              0.58  0.066            0.070, 0.093                0.45    11
 accept everything         1.00  0.734            0.085, 0.106                <1e-99  10
 no residual               0.60  0.260            0.067, 0.091                9e-69   11
 ========================  ====  ===============  ==========================  ======  =======
@@ -58,14 +59,14 @@ class Proof(StrEnum):
 
 
 class Control(StrEnum):
-    """Wrong versions of rejection sampling that the distribution test must detect. No run can choose one."""
+    """Wrong versions of rejection sampling that the distribution test must detect. A run cannot use them."""
 
     ACCEPT_EVERYTHING = "accept-everything"
     NO_RESIDUAL = "no-residual"
 
 
 class SampledBy(StrEnum):
-    """The rule that draws the speculative sample of the distribution test: the true one, or a control."""
+    """The rule that draws the speculative sample of the distribution test: the correct rule or a control."""
 
     TRUE_RULE = "true-rule"
     ACCEPT_EVERYTHING = Control.ACCEPT_EVERYTHING
@@ -73,20 +74,20 @@ class SampledBy(StrEnum):
 
     @property
     def control(self) -> Control | None:
-        """The wrong rule; None for the true one."""
+        """The wrong rule, or None for the correct rule."""
         return None if self is SampledBy.TRUE_RULE else Control(self)
 
 
 @dataclass(frozen=True)
 class ProofRequest:
-    """A checked request.
+    """A checked request for a proof.
 
     Attributes:
-        proof: The proof.
-        config: Settings of every text; only the distribution test uses its prompt.
+        proof: The kind of proof.
+        config: The run settings. Only the distribution test uses the prompt; an audit uses shipped prompts.
         prompts: The number of prompts of an audit.
-        draws: The number of draws each way in the distribution test.
-        rule: The rule that draws the speculative ones.
+        draws: The number of continuations that each lane draws in the distribution test.
+        rule: The rule of the speculative lane in the distribution test.
     """
 
     proof: Proof
@@ -97,7 +98,7 @@ class ProofRequest:
 
 
 def parse_proof(raw: Mapping[str, Any]) -> ProofRequest:
-    """Turn an untrusted mapping into a ``ProofRequest``; settings of the other proofs are ignored.
+    """Turn an untrusted mapping into a ``ProofRequest``; settings of other kinds of proof are ignored.
 
     Raises:
         UserError: A key is unknown, or a value has the wrong type or is out of bounds.
@@ -119,7 +120,7 @@ def parse_proof(raw: Mapping[str, Any]) -> ProofRequest:
 
 
 def audit_config(temperature: float) -> RunConfig:
-    """Return the settings of an audit: the greedy rule at temperature 0, shared noise above.
+    """Return the settings of an audit: the greedy rule at temperature 0, shared noise above 0.
 
     Raises:
         UserError: The temperature is out of bounds.

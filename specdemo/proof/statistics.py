@@ -1,4 +1,4 @@
-"""Statistics of two samples: their distance, its noise, and a test of homogeneity. Counts in, numbers out."""
+"""Statistics of two samples, computed from counts: their distance, its noise, and a test of homogeneity."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 MIN_EXPECTED = 5.0
-"""Cells expected to hold fewer in either sample are merged (Cochran 1954, "Some methods for
+"""Cells whose expected count in either sample is smaller are merged (Cochran 1954, "Some methods for
 strengthening the common χ² tests", Biometrics 10)."""
 
 
@@ -17,7 +17,7 @@ class ChiSquare:
     Attributes:
         statistic: X², the sum over all cells of (observed − expected)² ÷ expected.
         degrees: Degrees of freedom, cells − 1; 0 if merging left nothing to compare.
-        p_value: Probability of such a statistic or a larger one under one common distribution.
+        p_value: Probability of a statistic at least this large if both samples have the same distribution.
     """
 
     statistic: float
@@ -27,10 +27,10 @@ class ChiSquare:
 
 @dataclass(frozen=True)
 class Noise:
-    """Total variation distance that chance alone puts between the two samples.
+    """The total variation distance that chance alone causes between the two samples.
 
     Attributes:
-        mean, high: Its mean and its 99th percentile over random splits of the pooled sample.
+        mean, high: The mean and the 99th percentile of the distance over random splits of the pooled sample.
     """
 
     mean: float
@@ -38,20 +38,20 @@ class Noise:
 
 
 def total_variation(left: Sequence[int], right: Sequence[int]) -> float:
-    """Return ½ Σ |share in one sample − share in the other| over the same cells: 0 (equal) to 1."""
+    """Return ½ Σ |share in ``left`` − share in ``right``| over all cells, from 0 (equal) to 1 (disjoint)."""
     left_size, right_size = sum(left), sum(right)
     return sum(abs(a / left_size - b / right_size) for a, b in zip(left, right, strict=True)) / 2
 
 
 def chi_square(left: Sequence[int], right: Sequence[int]) -> ChiSquare:
-    """Run Pearson's test of homogeneity on a table of two samples by cells.
+    """Run Pearson's test of homogeneity on the counts of two samples.
 
-    A cell's expected count is its total × the sample's size ÷ both sizes. Over cells − 1 = d degrees of
-    freedom the tail of X² is Q(d/2, X²/2), the regularised upper incomplete gamma function (Pearson
-    1900; Press et al., "Numerical Recipes", 3rd ed., section 14.3).
+    The expected count of a cell in a sample is the cell's total × the sample's size ÷ the sum of both sizes.
+    With d = cells − 1 degrees of freedom, the p-value of X² is Q(d/2, X²/2), the regularized upper incomplete
+    gamma function (Pearson 1900; Press et al., "Numerical Recipes", 3rd ed., section 14.3).
 
     Args:
-        left, right: Counts of each sample over the same cells, both with at least one draw.
+        left, right: Counts of each sample over the same cells; each sample has at least one draw.
     """
     cells = merged_cells(left, right)
     sizes = (sum(left), sum(right))
@@ -68,9 +68,12 @@ def chi_square(left: Sequence[int], right: Sequence[int]) -> ChiSquare:
 
 
 def merged_cells(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, int]]:
-    """Merge the rare cells into one, and that one with the least frequent other cell if it is still rare.
+    """Merge all rare cells into one cell; if that cell is still rare, merge it with the next rarest cell.
 
-    The choice depends only on the cells' totals, which do not show where the samples differ.
+    Only the totals of both samples decide which cells are merged, so the choice does not bias the test.
+
+    Returns:
+        The counts (left, right) of each cell after merging; empty cells are dropped.
     """
     share = min(sum(left), sum(right)) / (sum(left) + sum(right))
     ordered = sorted(zip(left, right, strict=True), key=sum, reverse=True)
@@ -83,10 +86,10 @@ def merged_cells(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, i
 
 
 def permutation_noise(left: Sequence[int], right: Sequence[int], permutations: int, seed: int) -> Noise:
-    """Split the pooled sample at random many times and measure the distance each time.
+    """Split the pooled sample at random ``permutations`` times and measure the distance of each split.
 
-    If both samples come from one distribution, they are one such split, and their distance exceeds
-    ``high`` about once in a hundred times.
+    Two samples from the same distribution are such a random split, so their distance exceeds ``high`` only
+    about once in a hundred tests.
     """
     pooled = torch.tensor([a + b for a, b in zip(left, right, strict=True)])
     draws = torch.arange(len(pooled)).repeat_interleave(pooled)

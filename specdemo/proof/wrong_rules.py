@@ -10,16 +10,16 @@ from specdemo.records.trace import RunConfig
 
 
 class WrongAcceptEverything(RejectionRule):
-    """Wrong on purpose: every draft token is accepted, so most of the text is the draft's."""
+    """Wrong on purpose: every draft token is accepted, so the draft chooses most of the text."""
 
     def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
         return torch.ones_like(coins, dtype=torch.bool)
 
 
 class WrongNoResidual(RejectionRule):
-    """Wrong on purpose: the correction is drawn from p itself.
+    """Wrong on purpose: the corrected token is drawn from p, not from the residual distribution.
 
-    Accepted draft tokens already account for min(p, q); corrections must come from the rest of p only.
+    Accepted draft tokens already contribute min(p, q), so corrected tokens must follow (p − q)+ only.
     """
 
     def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
@@ -27,7 +27,7 @@ class WrongNoResidual(RejectionRule):
 
 
 def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) -> RejectionRule:
-    """Return a fresh rule that breaks rejection sampling as ``control`` says."""
+    """Return a new instance of the wrong rule that ``control`` names."""
     match control:
         case Control.ACCEPT_EVERYTHING:
             return WrongAcceptEverything(config, device)

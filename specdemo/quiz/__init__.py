@@ -1,1 +1,1 @@
-"""The quiz: predictions that a measurement on the loaded models answers."""
+"""The quiz: the visitor predicts a result, then a measurement on the loaded models gives the answer."""

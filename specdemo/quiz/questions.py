@@ -1,6 +1,6 @@
-"""The eight questions of the quiz: their options, the two runs that answer each, and the figures shown.
+"""The eight questions of the quiz, each with its options, the two runs that answer it, and figures to show.
 
-Every option has an explanation, expected or not, because the measurement on this machine decides.
+Every option has an explanation, because the measurement can support any of them.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,10 +37,10 @@ class QuizSide:
     """One of the two runs that are compared.
 
     Attributes:
-        label: What distinguishes it.
-        prompt: Its prompt.
-        figures: Those shown of it; both sides of a question have the same labels.
-        change: Settings that differ from the quiz's defaults.
+        label: The difference from the other side, in a few words.
+        prompt: The prompt of the run.
+        figures: The figures to show; both sides of a question have figures with the same labels.
+        change: Run settings that differ from the quiz's defaults.
         ablation: The change to the draft model.
     """
 
@@ -52,7 +52,7 @@ class QuizSide:
 
 
 class Option(NamedTuple):
-    """A prediction, and two sentences that explain it if it is what was measured."""
+    """A prediction, and the explanation that is shown if the measurement supports it."""
 
     text: str
     why: str
@@ -63,13 +63,13 @@ class Question:
     """One question of the quiz.
 
     Attributes:
-        name: Short and stable; browsers store answers under it.
+        name: A short name, which must not change because browsers store answers under it.
         text: The question.
-        setup: The runs, in one line.
-        options: Three or four, the first has index 0.
-        sides: In the order in which they are measured.
-        decide: Returns the index of the option that both outcomes support, or None.
-        undecided: The explanation if there is none.
+        setup: A one-line description of the runs.
+        options: Three or four options.
+        sides: The two runs, in the order of measurement.
+        decide: Takes both outcomes; returns the index of the option that they support, or None.
+        undecided: The explanation to show if ``decide`` returns None.
     """
 
     name: str

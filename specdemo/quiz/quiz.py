@@ -1,6 +1,6 @@
-"""A question of the quiz put to the loaded models: two runs, and the option that their figures support.
+"""The measurement that answers a quiz question: two runs, and the option that their figures support.
 
-No answer is stored: the runs decide, and a figure too close to the line between two options decides nothing.
+No answer is stored. If a figure is too close to the limit between two options, there is no answer.
 """
 
 import statistics
@@ -22,11 +22,11 @@ from specdemo.records.trace import BASELINE, SPECULATIVE, Lane, Round
 
 K = 3
 NEW_TOKENS = 48
-"""Settings of each run unless a question changes them; a question then takes about 10 s on two CPU cores."""
+"""Default settings of each run; with them a question takes about 10 s on two CPU cores."""
 
 
 def number_in(raw: Mapping[str, Any], count: int) -> int:
-    """Return the number of the question that an untrusted request names, from 1.
+    """Return the question number, from 1 to ``count``, in an untrusted request.
 
     Raises:
         UserError: There is no such question.
@@ -41,7 +41,7 @@ def settings_of(pair: Pair, question: Question) -> list[Setting]:
     """Return the checked settings of both sides.
 
     Raises:
-        UserError: The pair lacks what a side needs.
+        UserError: The pair lacks something that a side needs.
     """
     common = {"drafter": pair.default_drafter, "k": K, "max_new_tokens": NEW_TOKENS, "temperature": 0.0}
     settings = []
@@ -54,17 +54,18 @@ def settings_of(pair: Pair, question: Question) -> list[Setting]:
 
 
 def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never) -> Iterator[Event]:
-    """Run both sides and judge them.
+    """Run both sides of a question and choose the option that they support.
 
     Args:
         number: The question's number in the events.
-        stop: Called once a round; True ends it without a verdict.
+        stop: Called once per round; True ends the measurement without a verdict.
 
     Yields:
-        ``question``, then ``progress`` while running, a ``side`` as each is finished, and ``verdict``.
+        A ``question`` event; for each side ``progress`` events while it runs and a ``side`` event at its end;
+        then a ``verdict`` event.
 
     Raises:
-        UserError: The pair lacks what a side needs.
+        UserError: The pair lacks something that a side needs.
     """
     settings = settings_of(pair, question)
     yield start_event(number, question, f"{pair.place}, {pair.precision}")
@@ -72,7 +73,7 @@ def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never)
     for index, setting in enumerate(settings):
         first, (config,) = settings[0], setting.configs
         if index and (setting.configs, setting.ablation) == (first.configs, first.ablation):
-            outcomes.append(outcomes[0])  # both sides show the same run
+            outcomes.append(outcomes[0])  # both sides have the same settings, so one run is enough
         else:
             lanes = ablated_lanes(pair, setting.ablation)
             rounds: dict[str, list[Round]] = defaultdict(list)
@@ -92,12 +93,12 @@ def quiz_events(pair: Pair, number: int, question: Question, stop: Stop = never)
 
 
 def start_event(number: int, question: Question, place: str) -> Event:
-    """Return the event before the first side: the question, and the machine that measures it."""
+    """Return the first event: the question's number and name, and the machine that measures (``place``)."""
     return {"type": "question", "question": number, "name": question.name, "place": place}
 
 
 def side_event(number: int, question: Question, index: int, outcome: Outcome) -> Event:
-    """Return the figures of a finished side; ``index`` is 0 or 1."""
+    """Return the event with the figures of a finished side; ``index`` is 0 or 1."""
     side, figures = question.sides[index], []
     for label, read, pattern in side.figures:
         value = read(outcome)
@@ -107,7 +108,7 @@ def side_event(number: int, question: Question, index: int, outcome: Outcome) ->
 
 
 def verdict_event(number: int, question: Question, first: Outcome, second: Outcome) -> Event:
-    """Return the option that the figures support (``option``, from 0, or None) and ``why``."""
+    """Return the last event: the supported ``option``, an index or None, and its explanation (``why``)."""
     chosen = question.decide(first, second)
     why = question.undecided if chosen is None else question.options[chosen].why
     return {"type": "verdict", "question": number, "option": chosen, "why": why}

@@ -1,1 +1,1 @@
-"""Training of drafts: prompts, the target's own text, a distilled draft or an n-gram table, evaluation."""
+"""Training of drafts: prompts, text that the target writes, distillation, n-gram tables, and evaluation."""

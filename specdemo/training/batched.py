@@ -1,6 +1,6 @@
-"""A target that decodes many prompts at once, for writing text, where only throughput counts.
+"""Decoding of many prompts at once, for writing training text, where only throughput matters.
 
-Unlike in ``models.runtime`` nothing here has to be identical to the bit from pass to pass.
+Unlike in ``models.runtime``, results need not be bitwise identical for different batch shapes.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ from specdemo.shipped import EMBEDDED
 
 BATCHED_ATTENTION = "specdemo_batched"
 HIDDEN = -30_000.0
-"""Added to masked scores: finite, since a row of padding only must not become NaN."""
+"""Value that is added to masked scores. It is finite, so that a row of padding does not become NaN."""
 PROMPT_ROWS = 32
-"""Prompts that are read in one pass."""
+"""Maximum number of prompts that are read in one pass."""
 VISIBLE_STEP = 32
-"""Attention reads the filled part of the cache, rounded up to this, so that shapes seldom change."""
+"""Attention reads the filled part of the cache, rounded up to a multiple of this, so shapes seldom change."""
 
 
 def batch_precision(device: torch.device) -> str:
-    """Return the precision in which many rows are fastest on ``device``.
+    """Return the precision in which passes over many rows are fastest on ``device``.
 
-    Arithmetic limits a large batch, not memory. So bf16 is fastest on a processor with AVX-512 BF16, which is
-    not so for one row. On other devices the rule of ``hardware.precision_for`` holds.
+    Arithmetic, not memory, limits the speed of a large batch. So bf16 is fastest on a processor with AVX-512
+    BF16, although it is not for a single row. All other devices use the choice of ``hardware.precision_for``.
     """
     if device.type == "cpu" and "avx512_bf16" in processor_flags() and not played():
         return "bf16"
@@ -42,18 +42,21 @@ def batch_precision(device: torch.device) -> str:
 
 
 def target_folder(target: str) -> str:
-    """Return the folder or hub id of ``target``, and prepare the embedded target if it is the one."""
+    """Return the folder or hub id of ``target``; prepare the files of the embedded target if needed."""
     return str(embedded_target(printing())) if target == EMBEDDED else target
 
 
 def load_target(folder: str, device: torch.device, precision: str = "bf16") -> PreTrainedModel:
-    """Load a target; raise ``UserError`` if it cannot be loaded."""
+    """Load the target in ``folder`` or with this hub id; raise ``UserError`` if it cannot be loaded."""
     model = loading(AutoModelForCausalLM.from_pretrained, folder, dtype=DTYPES[precision])
     return model.to(device).eval()
 
 
 def pack_target(model: PreTrainedModel, device: torch.device, precision: str) -> PreTrainedModel:
-    """Pack a target for fast passes on a CPU, in fp32 if its layers cannot be packed in ``precision``."""
+    """Pack a target for fast CPU passes, in fp32 if ``precision`` does not suit its layers.
+
+    On other devices, and in bf16, return it unchanged.
+    """
     if device.type != "cpu" or precision == "bf16":
         return model
     packed = precision if takes_precision(model, precision) else "fp32"
@@ -61,16 +64,16 @@ def pack_target(model: PreTrainedModel, device: torch.device, precision: str) ->
 
 
 class BatchedDecoder:
-    """A model and its cache for one batch at a time; the buffers are reused for the next batch.
+    """A model with a cache for one batch at a time; the next batch reuses the buffers.
 
-    Rows are padded on the left to one width. Rows that have ended can be dropped.
+    Rows are padded on the left to the same width. Rows that have ended can be dropped.
 
     Args:
-        model: Any causal language model of transformers; its attention implementation is set here.
-        taps: Layers whose output is kept in ``states``.
+        model: A causal language model of transformers; this changes its attention implementation.
+        taps: Indices of the layers whose output is kept in ``states``.
 
     Attributes:
-        states: The hidden states of the last pass after each tapped layer, side by side,
+        states: The hidden states of the last pass after each tapped layer, concatenated,
             [rows, positions, taps · d]; None without taps.
     """
 
@@ -86,10 +89,10 @@ class BatchedDecoder:
         self._mask = torch.empty(0, 0)
 
     def begin(self, prompts: list[list[int]], new_tokens: int) -> Tensor:
-        """Read the prompts, reserve room for ``new_tokens`` more each, and return the next logits [rows, V].
+        """Read the prompts, reserve room for ``new_tokens`` per row, and return the next logits [rows, V].
 
-        The prompts are read a few at a time, each part as wide as its longest prompt, so that sorted prompts
-        need little padding.
+        The prompts are read in parts of ``PROMPT_ROWS``. Each part is padded only to its longest prompt, so
+        prompts sorted by length need little padding.
         """
         rows_of_ids = [torch.tensor(row, device=self.device) for row in prompts]
         ids = pad_sequence(rows_of_ids, batch_first=True, padding_side="left")
@@ -112,12 +115,12 @@ class BatchedDecoder:
         return torch.cat(logits)
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Append one token per row [rows] and return the logits after it [rows, V]."""
+        """Append ``tokens`` [rows], one per row, and return the logits after them [rows, V]."""
         self._mask = torch.cat([self._mask, self._mask.new_ones(len(tokens), 1)], 1)
         return self._pass(tokens[:, None], self._mask.sum(1, keepdim=True) - 1, self._mask)
 
     def keep(self, rows: Tensor) -> None:
-        """Continue with these rows of the batch only."""
+        """Drop all rows of the batch except ``rows``, which are indices."""
         self._mask = self._mask[rows]
         for layer in self._layers:
             layer.keep(rows)
@@ -144,16 +147,16 @@ class SampledBatch:
     """Texts that are continued together, each at its own temperature.
 
     Args:
-        decoder: Begins with ``prompts`` here.
+        decoder: The decoder; the constructor starts it with ``prompts``.
         prompts: Token ids.
         limit: Maximum number of tokens per row.
         temperatures: One per row; 0 takes the most probable token.
         eos_ids: Tokens that end a row.
-        generator: The source of the samples.
+        generator: The random number generator for sampling.
 
     Attributes:
-        logits: The scores of the next token of every row that is still in the decoder, [rows, V].
-        active: The index of the prompt of each of these rows, [rows].
+        logits: The logits of the next token for every row that is still in the decoder, [rows, V].
+        active: For each row that is still in the decoder, the index of its prompt, [rows].
     """
 
     def __init__(
@@ -175,10 +178,10 @@ class SampledBatch:
         self.logits = decoder.begin(prompts, limit)
 
     def sample(self, best: Tensor) -> tuple[Tensor, Tensor]:
-        """Choose the next token of every row; ``best`` [rows] are the most probable ones.
+        """Choose the next token of every row; ``best`` [rows] holds the most probable tokens.
 
         Returns:
-            Whether each row had not ended before, and the tokens, [rows] each.
+            A mask of the rows that had not ended before this token, and the tokens, [rows] each.
         """
         self._tokens = sample_tokens(self.logits, best, self._temperatures[self.active], self._generator)
         live = self._running[self.active]
@@ -186,13 +189,13 @@ class SampledBatch:
         return live, self._tokens
 
     def end(self, prompts: Tensor | list[int]) -> None:
-        """End the texts of these prompts."""
+        """Mark the texts of ``prompts``, given by index, as ended."""
         self._running[prompts] = False
 
     def advance(self, shrink_at: float) -> bool:
-        """Append the chosen tokens and return True, or return False if every text has ended.
+        """Append the tokens that ``sample`` chose and return True, or return False if every text has ended.
 
-        Rows that have ended are dropped once the share of rows that go on is ``shrink_at`` or less.
+        If the share of rows that have not ended is at most ``shrink_at``, drop the ended rows first.
         """
         left = self._running[self.active]
         if not left.any():
@@ -206,25 +209,25 @@ class SampledBatch:
 
 
 def sample_tokens(logits: Tensor, best: Tensor, temperatures: Tensor, generator: torch.Generator) -> Tensor:
-    """Return ``best`` where the temperature is 0, and a sample elsewhere; all [rows], logits [rows, V]."""
+    """Return a token per row: ``best`` [rows] at temperature 0, else sampled from logits [rows, V]."""
     tokens = best.clone()
     warm = temperatures.nonzero()[:, 0]
     if len(warm):
-        # In place: allocating tensors of this size takes longer than filling them.
+        # Work in place, because allocating tensors of this size takes longer than filling them.
         cumulative = logits[warm].float().div_(temperatures[warm, None])
         cumulative.sub_(cumulative.amax(-1, keepdim=True)).exp_().cumsum_(-1)
         u = torch.rand(len(warm), 1, generator=generator, device=logits.device)
-        # Scaled by the last entry, since these are not normalized.
+        # The cumulative sums are not normalized, so u is scaled by the last one.
         drawn = torch.searchsorted(cumulative, u * cumulative[:, -1:], right=True)
         tokens[warm] = drawn[:, 0].clamp_max(logits.shape[-1] - 1)
     return tokens
 
 
 class _BatchedLayer(CacheLayerMixin):
-    """The keys and values of one layer for a batch, in buffers that only grow."""
+    """The keys and values of one layer for a batch; new buffers are made only if a batch does not fit."""
 
     is_sliding = False
-    keys: Tensor  # set once ``is_initialized``
+    keys: Tensor  # undefined until ``is_initialized`` is true
     values: Tensor
 
     def __init__(self) -> None:
@@ -240,11 +243,11 @@ class _BatchedLayer(CacheLayerMixin):
         self._size, self._capacity = rows, capacity
 
     def view(self, rows: slice, first: int, cursor: int) -> None:
-        """Write the next positions of ``rows`` from ``cursor`` on, and read their cache from ``first`` on."""
+        """Set the rows of the next pass, and the first positions that it writes and that it reads."""
         self._rows, self._first, self._cursor = rows, first, cursor
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate the buffers. Keys are fp32 on a CPU, where bf16 products of few rows are slower."""
+        """Allocate the buffers. On a CPU keys are fp32, because products of few bf16 rows are slower."""
         shape = (self._size, key_states.shape[1], self._capacity, key_states.shape[-1])
         on_cpu = key_states.device.type == "cpu"
         self.keys = key_states.new_zeros(shape, dtype=torch.float32 if on_cpu else None)
@@ -252,7 +255,7 @@ class _BatchedLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        """Append keys and values, and return the filled part."""
+        """Append keys and values, and return the part of both that attention reads."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         seen = self._first + self.get_mask_sizes(key_states.shape[-2])[0]
@@ -263,22 +266,22 @@ class _BatchedLayer(CacheLayerMixin):
         return self.keys[self._rows, :, self._first : seen], self.values[self._rows, :, self._first : seen]
 
     def keep(self, rows: Tensor) -> None:
-        """Move ``rows`` to the front."""
+        """Move ``rows``, given by index, to the front and drop all others."""
         self._rows = slice(0, len(rows))
         for buffer in (self.keys, self.values):
             buffer[: len(rows), :, : self._cursor] = buffer[rows, :, : self._cursor]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the length and the offset of the part that attention reads."""
+        """Return the length of the part that attention reads, and its offset, which is 0."""
         filled = self._cursor + query_length
         return min(self._capacity, -(-filled // VISIBLE_STEP) * VISIBLE_STEP) - self._first, 0
 
     def get_seq_length(self) -> int:
-        """Return the number of filled positions of the part that is read."""
+        """Return the number of filled positions in the part that attention reads."""
         return self._cursor - self._first
 
     def get_max_length(self) -> int:
-        """Return the number of positions that fit."""
+        """Return the number of positions for which there is room."""
         return self._capacity
 
 
@@ -291,10 +294,11 @@ def batched_attention(
     scaling: float | None = None,
     **kwargs,
 ) -> tuple[Tensor, None]:
-    """Compute attention over a large batch, with query heads folded into rows of their key/value head.
+    """Compute attention over a large batch with two matrix products per key/value head.
 
-    These are two matrix products in the types of the cache. On a CPU they are faster than the fused kernel,
-    which is made for long queries. Shapes as in ``attention.grouped_attention``.
+    All query heads that share a key/value head become rows of the same product. The products use the dtypes
+    of the cache. On a CPU they are faster than the fused kernel, which is designed for long queries. Shapes
+    are as in ``attention.grouped_attention``.
     """
     batch, heads, n, width = query.shape
     kv_heads = key.shape[1]

@@ -1,4 +1,4 @@
-"""One training as requested, the split of its minutes, and the clock of a stage."""
+"""The settings of a training, the split of its time limit, and the clock of a stage."""
 
 import json
 import math
@@ -12,13 +12,13 @@ from specdemo.records.limits import UserError
 
 MODEL, FEATURE, N_GRAM = "model", "feature", "n-gram"
 WRITING_SHARE, EVALUATION_SHARE = 0.5, 0.1
-"""Shares of ``--minutes``; training has the rest. For a table of n-grams, writing has that share too."""
+"""Shares of ``--minutes``. Training gets the rest; for an n-gram table, writing gets the rest too."""
 BATCH_TOKENS = 4096
 TOKENS_PER_PROMPT = 120
 EPOCHS = 3
-"""Passes over the text that a training of ``--steps`` is planned for."""
+"""Number of passes over the text for which a training with ``--steps`` prepares prompts."""
 PROMPTS_PER_MINUTE, MAX_PROMPTS = 2_000, 60_000
-"""Prompts prepared for a training of ``--minutes``: more than a CPU can answer in its share of the time."""
+"""Prompts that a training with ``--minutes`` prepares: more than a CPU can answer in the time for writing."""
 PLAN = "plan.json"
 BAR = "{desc} |{bar}| {percentage:.0f}%, {remaining} left{postfix}"
 
@@ -27,17 +27,19 @@ now = time.monotonic
 
 @dataclass(frozen=True)
 class Plan:
-    """One training as requested. A resumed training must request the same.
+    """The settings of a training. A resumed training must have the same settings.
 
     Attributes:
         target: ``embedded``, a hub id, or a folder.
         kind: ``model``, ``feature`` or ``n-gram``.
-        steps, minutes: The limit of the training; one of them is None.
-        layers: Depth of a draft model.
-        head: Size of the draft's vocabulary.
+        steps, minutes: The limit of the training, in optimizer steps or in minutes; the other one is None.
+        layers: Number of layers of a new draft model.
+        head: Vocabulary size of a new draft.
         max_new_tokens: Maximum length of a continuation.
         text: A folder of texts to learn from; None if the target writes new text.
-        start: A folder with a draft to continue from; the draft keeps its head and depth.
+        seed: Seed of everything random in the training.
+        start: A folder with a draft to train further, which keeps its vocabulary and layers; None for a new
+            draft.
     """
 
     target: str
@@ -53,21 +55,21 @@ class Plan:
 
     @property
     def prompts(self) -> int:
-        """Return the number of prompts to prepare."""
+        """The number of prompts to prepare."""
         if self.minutes is not None:
             return min(MAX_PROMPTS, max(64, int(PROMPTS_PER_MINUTE * self.minutes)))
         return max(1, math.ceil((self.steps or 0) * BATCH_TOKENS / (EPOCHS * TOKENS_PER_PROMPT)))
 
     def seconds(self, share: float) -> float | None:
-        """Return a share of the minutes in seconds, or None if the steps are the limit."""
+        """Return ``share`` (0 to 1) of the time limit in seconds, or None if the limit is in steps."""
         return None if self.minutes is None else 60 * self.minutes * share
 
 
 def pin_plan(plan: Plan, work: Path, resume: bool) -> None:
-    """Save the plan of a new training in ``work``, or check that it is the one saved there.
+    """Save the plan of a new training in ``work``, or check that the plan saved there is the same.
 
     Raises:
-        UserError: ``work`` holds a training, and ``resume`` is false or its plan is another one.
+        UserError: ``work`` holds a training, and ``resume`` is false or the plans differ.
     """
     path = work / PLAN
     if not path.exists():
@@ -86,10 +88,10 @@ class StageClock:
 
     Args:
         name: The text in front of the bar.
-        seconds: The time limit, counted over interrupted runs; None for no limit.
+        seconds: The time limit, which includes earlier, interrupted runs; None for no limit.
         spent: Seconds that earlier, interrupted runs took.
-        total: Amount of work in any unit; None if only the time limit ends the stage.
-        done: Work that was done before.
+        total: Total amount of work, in any unit; None if only the time limit ends the stage.
+        done: Work that earlier runs did.
     """
 
     def __init__(
@@ -107,24 +109,24 @@ class StageClock:
 
     @property
     def spent(self) -> float:
-        """Return the seconds that the stage has taken so far."""
+        """The seconds that the stage has taken so far, including earlier runs."""
         return now() - self._begun
 
     @property
     def expired(self) -> bool:
-        """Return whether the time limit is reached."""
+        """True if the time limit is reached."""
         return self._seconds is not None and self.spent >= self._seconds
 
     @property
     def progress(self) -> float:
-        """Return the share of the work or of the time, whichever is larger, from 0 to 1."""
+        """The share of the work done or of the time used, whichever is larger, from 0 to 1."""
         if self.expired:
             return 1.0
         of_work = self.done / self._total if self._total else 0.0
         return min(1.0, max(of_work, self.spent / self._seconds if self._seconds else 0.0))
 
     def advance(self, tokens: int, work: float) -> None:
-        """Record that ``tokens`` tokens and ``work`` units of work are done."""
+        """Add ``tokens`` tokens and ``work`` units of work to what is done, and update the bar."""
         self.done += work
         self._tokens += tokens
         rate = self._tokens / max(1e-9, now() - self._created)
@@ -132,6 +134,6 @@ class StageClock:
         self._bar.update(max(0.0, self.progress - self._bar.n))
 
     def close(self) -> None:
-        """Show the stage as finished."""
+        """Fill the progress bar and close it."""
         self._bar.update(1.0 - self._bar.n)
         self._bar.close()

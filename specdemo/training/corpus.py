@@ -1,4 +1,4 @@
-"""Text of several kinds that a target writes for trainings (``specdemo write``), in rounds."""
+"""The corpus that a target writes for trainings (``specdemo write``): text of several kinds, in rounds."""
 
 import random
 from collections.abc import Sequence
@@ -43,26 +43,26 @@ from specdemo.training.training_prompts import (
 )
 
 ROWS = 256
-"""Texts that are written at once."""
+"""Number of texts that are written at the same time."""
 PROPOSED, POOLED, FREE = 1024, 512, 256
-"""Prompts of a round: proposed (about two thirds are used), from the pool, beginnings of raw text."""
+"""Prompts per round: proposals (about two thirds are used), prompts of the pool, beginnings of raw text."""
 POOL_ROUNDS = 64
-"""Rounds after which the prompts of the pool come again."""
+"""Number of rounds after which the prompts of the pool are used again."""
 POOL_SEED = 77_000
-"""Different from the seeds of trainings, whose evaluation uses prompts of the same pool."""
+"""Added to the seed of the corpus, so that the pool differs from those that trainings evaluate on."""
 MAX_PROMPT = 320
-"""Maximum tokens of a prompt; a longer conversation is not continued."""
+"""Maximum number of tokens of a prompt, which includes the conversation so far; longer ones are dropped."""
 PROPOSAL_TOKENS, ANSWER_TOKENS, FREE_TOKENS = 96, 224, 320
-"""Maximum tokens of a proposed prompt, an answer and a raw text."""
+"""Maximum number of tokens of a proposed prompt, of an answer, and of a raw text."""
 PROPOSAL_TEMPERATURES = (0.7, 0.8, 0.9)
 FREE_TEMPERATURES = (0.6, 0.7, 0.8)
 REPEATED = 24
-"""A text that repeats so many of its own tokens is ended: copying needs no training."""
+"""A text is ended if its last ``REPEATED`` tokens also occur earlier in it, because copies teach nothing."""
 REPETITION_CHECK_STEPS = 16
 SHRINK_AT = 0.85
-"""Rows that have ended are dropped once the share of rows that go on is this or less."""
+"""Ended rows are dropped once the share of rows that have not ended is at most this."""
 PARAGRAPH = (60, 600)
-"""Characters of a paragraph that an edit can be requested for."""
+"""Minimum and maximum number of characters of a paragraph in a request for an edit."""
 OPENINGS = ("", "The ", "How ", "A ", "Why ", "In the ", "# ", "What is ", "Chapter 1\n\n", "def ", "import ")
 PROPOSED_KIND = "proposed"
 BETWEEN_DOCUMENTS = "<|endoftext|>"
@@ -72,20 +72,20 @@ Prompt = list[int]
 def write_corpus(
     target: str, folder: Path, tokens: int, device: torch.device, seed: int, forbidden: Sequence[str]
 ) -> int:
-    """Write rounds of text into ``folder`` until it holds ``tokens`` of the target's own.
+    """Write rounds of text into ``folder`` until it holds ``tokens`` tokens that the target wrote.
 
-    Finished rounds are kept.
+    Each finished round is saved; a later call continues after it.
 
     Args:
         target: ``embedded``, a hub id, or a folder.
-        folder: May hold rounds of the same target.
-        tokens: Minimum number of tokens of the target's own in ``folder`` afterwards.
-        device: Where the target runs.
-        seed: For all samples.
-        forbidden: Prompts that drafts will be measured on.
+        folder: The folder for the rounds; it may hold earlier rounds of the same target.
+        tokens: Minimum number of tokens that the target has written in ``folder`` afterwards.
+        device: The device of the target.
+        seed: Seed for all random choices.
+        forbidden: Prompts on which drafts will be measured; no prompt of the corpus is similar to them.
 
     Returns:
-        The number of tokens of the target's own in ``folder``.
+        The number of tokens in ``folder`` that the target wrote.
 
     Raises:
         UserError: The target cannot be loaded, or ``folder`` cannot be used.
@@ -112,19 +112,20 @@ def write_corpus(
 
 
 def own_tokens(groups: Sequence[TextGroup]) -> int:
-    """Return the number of tokens that the target wrote."""
+    """Return the number of tokens in ``groups`` that the target wrote."""
     return sum(len(text.own) for group in groups for text in group.texts)
 
 
 class CorpusWriter:
-    """A writer of rounds; the seed, the number of a round and the rounds before determine its texts.
+    """A writer of rounds. Seed, round number and earlier rounds determine the texts of a round.
 
     Args:
         target: A causal language model on its device.
-        tokenizer: Its tokenizer; without a chat template a round holds only the pool and raw text.
-        forbidden: Prompts that no prompt may be similar to.
-        seed: For all samples.
-        clock: Shows the tokens that were written.
+        tokenizer: The target's tokenizer. If it has no chat template, a round has only raw text and answers
+            to prompts of the pool.
+        forbidden: Prompts to which no prompt may be similar.
+        seed: Seed for all random choices.
+        clock: The clock that counts the written tokens.
     """
 
     def __init__(
@@ -145,8 +146,9 @@ class CorpusWriter:
     def round(self, number: int) -> list[TextGroup]:
         """Write one round: 1,200 to 1,800 texts.
 
-        It holds raw text, answers to prompts of the pool and to prompts that the target proposes, second and
-        third turns of these conversations, and changes of texts that the target wrote.
+        A round holds raw text, answers to prompts of the pool, answers to prompts that the target proposes,
+        second and third turns of the conversations with proposed prompts, and edits of texts that the target
+        wrote.
         """
         rng = random.Random(f"{self._seed}/{number}")
         groups = [self._free(rng), self._pooled(number, rng)]
@@ -158,7 +160,7 @@ class CorpusWriter:
         return groups
 
     def remember(self, groups: Sequence[TextGroup]) -> None:
-        """Read an earlier round, so that no conversation begins like one of that round."""
+        """Add the proposed prompts of an earlier round to the filter, so that they are not used again."""
         if not self._chat:
             return
         for group in groups:
@@ -168,7 +170,7 @@ class CorpusWriter:
                 self._filter.take(self._chat.message(asked[:end]))
 
     def _free(self, rng: random.Random) -> TextGroup:
-        """Write raw text: half from the token between documents, half from that and some words."""
+        """Write raw text. Half the texts start with a few given words, the other half with none."""
         begin = self._tokenizer.get_vocab().get(BETWEEN_DOCUMENTS, min(self._eos, default=0))
         words = [word for kind in topics().values() for word in kind]
         starts = [[begin] for _ in range(FREE // 2)]
@@ -188,7 +190,7 @@ class CorpusWriter:
         return [self._chat_prompt(message) for message in messages if self._filter.take(message)]
 
     def _next_turns(self, before: TextGroup, rng: random.Random, chat: ChatHeaders) -> list[Prompt]:
-        """Have the target propose the user's next message in each conversation of ``before``."""
+        """Have the target propose the user's next message in each ended conversation of ``before``."""
         ended = [text.ids.tolist() for text in before.ended_texts]
         starts = [[*ids, *chat.next_user] for ids in ended if len(ids) <= MAX_PROMPT]
         proposed = self._write("", starts, PROPOSAL_TOKENS, PROPOSAL_TEMPERATURES, rng)
@@ -199,7 +201,7 @@ class CorpusWriter:
         ]
 
     def _edits(self, group: TextGroup, rng: random.Random) -> list[Prompt]:
-        """Request a change of the longest paragraph of every other text."""
+        """Return requests to edit the longest paragraph of a text, for a random half of suitable texts."""
         prompts = []
         for text in group.ended_texts:
             decoded = self._tokenizer.decode(text.own.tolist(), skip_special_tokens=True)
@@ -219,7 +221,7 @@ class CorpusWriter:
     def _write(
         self, kind: str, prompts: list[Prompt], limit: int, temperatures: Sequence[float], rng: random.Random
     ) -> TextGroup:
-        """Continue each prompt, in batches of prompts alike in length."""
+        """Have the target continue each prompt, in batches of prompts of similar length."""
         ordered = sorted(prompts, key=len)
         texts = []
         for at in range(0, len(ordered), ROWS):
@@ -250,7 +252,7 @@ class CorpusWriter:
 
 
 def repeats(own: NDArray) -> bool:
-    """Return whether the last ``REPEATED`` tokens of ``own`` [n] also occur earlier in it."""
+    """Return True if the last ``REPEATED`` tokens of ``own`` [n] also occur earlier in ``own``."""
     if len(own) <= REPEATED:
         return False
     windows = np.lib.stride_tricks.sliding_window_view(own[:-1], REPEATED)

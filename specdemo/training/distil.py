@@ -1,4 +1,4 @@
-"""Distillation: a student learns to predict its target, with checkpoints and a log."""
+"""Distillation: training a student to predict its target's tokens, with checkpoints and a log."""
 
 import json
 import math
@@ -21,7 +21,7 @@ LOG = "log.jsonl"
 LOG_STEPS, CHECKPOINT_STEPS = 25, 100
 BETAS, WEIGHT_DECAY, MAX_GRADIENT = (0.9, 0.95), 0.01, 1.0
 STEP_DECAY = 0.8
-"""Weight of each unrolled step relative to the one before, as in EAGLE-3's code."""
+"""Loss weight of each unrolled step relative to the previous step, as in EAGLE-3's code."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,14 @@ class Recipe:
     """Hyperparameters of one distillation.
 
     Attributes:
-        steps, seconds: Limits; without ``steps`` the time ends it.
-        batch_tokens: Maximum number of padded positions of a batch.
-        held_out: Share of the sequences that measure the draft.
-        precision: ``bf16`` or ``fp32``, for the passes; the weights are fp32 in both.
+        steps, seconds: The limits, in optimizer steps and in seconds; None means no limit. The first limit
+            reached ends the training.
+        batch_tokens: Maximum number of positions in a batch, padding included.
+        learning_rate: Learning rate after the warm-up.
+        warmup_steps: Number of steps over which the learning rate rises.
+        held_out: Share of the sequences that are not trained on and measure the draft.
+        seed: Seed of the split and of the data order.
+        precision: Precision of the passes, ``bf16`` or ``fp32``; the weights are always fp32.
     """
 
     steps: int | None = None
@@ -47,13 +51,15 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Quality:
-    """Figures of a draft on held-out text, with the target's text as context.
+    """Figures of a draft on held-out text. The context of each prediction is text that the target wrote.
 
-    One entry per drafted step; a draft model, which does not read its own output here, has one.
+    A feature draft has one entry per unrolled step. A draft model has one entry, because here it never reads
+    its own output.
 
     Attributes:
-        agreement: Share of positions whose most probable token is the target's.
-        overlap: Mean Σ min(p, q) over the label's tokens: a lower bound of α under rejection at T = 1.
+        agreement: Share of positions at which draft and target have the same most probable token.
+        overlap: Mean of Σ min(p, q) over the tokens kept in the labels. This is a lower bound of α under the
+            rejection rule at temperature 1.
     """
 
     agreement: tuple[float, ...]
@@ -61,11 +67,17 @@ class Quality:
 
 
 def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, folder: Path) -> Quality:
-    """Train ``student`` in place (fp32 weights), at least one step, and measure it on held-out sequences.
+    """Train ``student`` in place for at least one step, and measure it on held-out sequences.
 
-    The embedding, which is the target's, is not trained. ``folder`` receives the checkpoint and a log with
-    one JSON object per line: step, loss, seconds, and at checkpoints agreement and overlap. The data order
-    depends only on the seed and the step, so an interrupted run of N steps ends with the same weights.
+    If ``folder`` has a checkpoint, training continues from it. The data order depends only on the seed and
+    the step, so a run with a fixed number of steps ends with the same weights even if it was interrupted.
+
+    Args:
+        student: The student, with fp32 weights. Its embedding is the target's and is not trained.
+        sequences: All sequences, training and held-out.
+        recipe: The hyperparameters.
+        folder: Receives the checkpoint and a log with one JSON object per line: step, loss and seconds, or at
+            checkpoints step, agreement and overlap.
     """
     folder.mkdir(parents=True, exist_ok=True)
     held_out, training = _split(sequences, recipe)
@@ -73,7 +85,7 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
         trainable_parameters(student), recipe.learning_rate, BETAS, weight_decay=WEIGHT_DECAY
     )
     step, elapsed = _restore(folder, student, optimiser)
-    columns = head_columns(student)  # of the head that the checkpoint may have brought
+    columns = head_columns(student)  # after _restore, because a checkpoint may change the head
     batches = _batches(training, recipe)
     for _ in range(step):
         next(batches)
@@ -81,11 +93,11 @@ def distil(student: Student, sequences: list[LabelledSequence], recipe: Recipe, 
     clock = StageClock("training", recipe.seconds, elapsed, recipe.steps, step)
     while step == 0 or clock.progress < 1.0:
         batch = [training[i] for i in next(batches)]
-        # Linear warm-up, then a cosine down to a tenth.
+        # The rate warms up linearly and follows a cosine from its full value down to a tenth.
         warm = min(1.0, (step + 1) / max(1, recipe.warmup_steps))
         for group in optimiser.param_groups:
             group["lr"] = recipe.learning_rate * warm * (0.55 + 0.45 * math.cos(math.pi * clock.progress))
-        # The draft runs in int4 on a CPU and in bf16 elsewhere, so it learns in both by turns.
+        # The draft will run in int4 on a CPU and in bf16 elsewhere, so every other step uses int4 weights.
         losses.append(train_step(student, batch, columns, recipe.precision, optimiser, rounded=step % 2 == 1))
         step += 1
         clock.advance(sum(len(item.ids) for item in batch), 1)
@@ -110,7 +122,7 @@ def train_step(
     optimiser: torch.optim.Optimizer,
     rounded: bool = False,
 ) -> float:
-    """Make one step of the optimiser with gradients at full or int4 weights, and return the loss before."""
+    """Take one optimizer step and return the loss before it; ``rounded`` uses gradients at int4 weights."""
     optimiser.zero_grad()
     with int4_weights(student) if rounded else nullcontext():
         loss = batch_loss(student, batch, columns, precision)
@@ -121,30 +133,31 @@ def train_step(
 
 
 def batch_loss(student: Student, batch: list[LabelledSequence], columns: Tensor, precision: str) -> Tensor:
-    """Return the mean loss of each drafted step, weighted and summed."""
+    """Return the weighted sum, over the unrolled steps, of the mean loss of each step."""
     kept, p = head_labels(batch, columns)
     total, weight = torch.zeros((), device=student.device), 1.0
     with _autocast(student, precision):
         for log_q, rows in student.predict(batch):
             own = kept[rows]
-            # A token outside the head has p = 0 and gets log q = 0, so it does not change the loss.
+            # A token that the head does not have gets p = 0 and log q = 0, so it does not change the loss.
             log_q = log_q.gather(1, own.clamp_min(0)).masked_fill(own < 0, 0.0)
             losses = hybrid_loss(log_q, p[rows])
-            # Late steps do not reach short texts: the mean over no position would not be a number.
+            # Late steps do not reach short texts; without max() the mean over no positions would be NaN.
             total = total + weight * losses.sum() / max(1, len(losses))
             weight *= STEP_DECAY
     return total
 
 
 def hybrid_loss(log_q: Tensor, p: Tensor) -> Tensor:
-    """Return half the forward KL (up to a constant) plus half the negative log acceptance, per position [n].
+    """Return, per position [n], half the forward KL (up to a constant) plus half the negative log acceptance.
 
-    KL (DistillSpec, Zhou et al. 2024) teaches an untrained draft. −log Σ min(p, q) is the negative log of the
-    acceptance rate itself; its gradient is that of the total variation, divided by the acceptance.
+    The KL term (DistillSpec, Zhou et al. 2024) also works for an untrained draft. The other term,
+    −log Σ min(p, q), is the negative log of the acceptance rate. Its gradient is the gradient of the total
+    variation divided by the acceptance rate.
 
     Args:
         log_q: The draft's log-probabilities [n, kept].
-        p: The target's probabilities of the same tokens [n, kept].
+        p: The target's probabilities of the tokens in ``log_q`` [n, kept].
     """
     kl = -(p * log_q).sum(-1)
     acceptance = log_q.exp().minimum(p).sum(-1).clamp_min(1e-6)
@@ -153,10 +166,10 @@ def hybrid_loss(log_q: Tensor, p: Tensor) -> Tensor:
 
 @contextmanager
 def int4_weights(student: Student) -> Iterator[None]:
-    """Round the student's matrices as ``packed_linear`` does, and restore them afterwards.
+    """Round the student's weight matrices to int4 as ``packed_linear`` does, and restore them on exit.
 
-    Gradients taken meanwhile are those at the rounded weights; the optimiser applies them to the full ones
-    (the "straight-through" estimator, Bengio et al. 2013).
+    Gradients computed inside the context belong to the rounded weights; the optimizer later applies them to
+    the full-precision weights (the "straight-through" estimator, Bengio et al. 2013).
     """
     linears = [module.weight for module in student.module.modules() if type(module) is nn.Linear]
     matrices = [weight for weight in linears if takes_int4(weight)]
@@ -173,9 +186,9 @@ def int4_weights(student: Student) -> Iterator[None]:
 
 @torch.no_grad()
 def measure(student: Student, sequences: list[LabelledSequence], precision: str = "bf16") -> Quality:
-    """Return agreement and overlap of ``student`` with its target over ``sequences``, step by step."""
+    """Return the agreement and overlap of ``student`` with its target over ``sequences``, for each step."""
     columns = head_columns(student)
-    sums: dict[int, list[float]] = {}  # agreed, shared and number of positions of each step
+    sums: dict[int, list[float]] = {}  # per step: agreeing positions, Σ min(p, q), and positions
     for item in sequences:
         kept, p = head_labels([item], columns)
         with _autocast(student, precision):
@@ -192,16 +205,16 @@ def measure(student: Student, sequences: list[LabelledSequence], precision: str 
 
 
 def head_columns(student: Student) -> Tensor:
-    """Return the column of each target id in the student's head, −1 for ids that it does not have."""
+    """Return a tensor that maps each target id to its column in the student's head, or to −1."""
     columns = torch.full((int(student.id_map.max()) + 2,), -1, device=student.device)
     columns[student.id_map] = torch.arange(len(student.id_map), device=student.device)
     return columns
 
 
 def head_labels(batch: list[LabelledSequence], columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the columns of the target's kept tokens and their probabilities, [positions, kept] each.
+    """Return the head columns and the target's probabilities of the kept tokens, [positions, kept] each.
 
-    A token that the head does not have has column −1 and probability 0.
+    A token that the head does not have gets column −1 and probability 0.
     """
     ids = torch.cat([item.top_ids for item in batch]).long().to(columns.device)
     p = torch.cat([item.top_probs for item in batch]).float().to(columns.device)
@@ -210,7 +223,7 @@ def head_labels(batch: list[LabelledSequence], columns: Tensor) -> tuple[Tensor,
 
 
 def frequent_ids(sequences: Iterable[LabelledSequence], size: int) -> Tensor:
-    """Return the ``size`` most frequent output ids in increasing order."""
+    """Return the ``size`` most frequent ids of the output tokens, in ascending order."""
     counts: Counter[int] = Counter()
     for item in sequences:
         counts.update(item.output.tolist())
@@ -218,13 +231,16 @@ def frequent_ids(sequences: Iterable[LabelledSequence], size: int) -> Tensor:
 
 
 def coverage(sequences: Iterable[LabelledSequence], id_map: Tensor) -> float:
-    """Return the share of output tokens that are in ``id_map``."""
+    """Return the share of output tokens, 0 to 1, whose ids are in ``id_map``."""
     known = torch.cat([torch.isin(item.output, id_map.cpu()) for item in sequences])
     return known.float().mean().item()
 
 
 def length_batches(lengths: list[int], tokens: int, generator: torch.Generator) -> Iterator[list[int]]:
-    """Yield batches of indices alike in length, at most ``tokens`` padded positions each, in random order."""
+    """Yield batches of indices of sequences, in random order.
+
+    The sequences of a batch have similar lengths, and with padding take at most ``tokens`` positions.
+    """
     jitter = torch.rand(len(lengths), generator=generator).mul(8).tolist()
     order = sorted(range(len(lengths)), key=lambda i: lengths[i] + jitter[i])
     batches: list[list[int]] = [[]]
@@ -238,7 +254,7 @@ def length_batches(lengths: list[int], tokens: int, generator: torch.Generator) 
 
 
 def trainable_parameters(student: Student) -> list[nn.Parameter]:
-    """Return the student's own parameters, and switch off the gradients of all others."""
+    """Return the parameters that belong to the student, and turn off gradients for those of the target."""
     own = {id(tensor) for tensor in student.own_state().values()}
     for parameter in student.module.parameters():
         parameter.requires_grad_(id(parameter) in own)
@@ -252,15 +268,15 @@ def _autocast(student: Student, precision: str) -> torch.autocast:
 def _split(
     sequences: list[LabelledSequence], recipe: Recipe
 ) -> tuple[list[LabelledSequence], list[LabelledSequence]]:
-    """Return held-out and training sequences, the same ones for the same seed."""
+    """Split the sequences at random by the seed; return the held-out and the training sequences."""
     order = torch.randperm(len(sequences), generator=torch.Generator().manual_seed(recipe.seed)).tolist()
     rows = max(1, round(len(sequences) * recipe.held_out))
-    # A single sequence serves as both.
+    # If there is only one sequence, both lists contain it.
     return [sequences[i] for i in order[:rows]], [sequences[i] for i in order[rows:] or order]
 
 
 def _batches(training: list[LabelledSequence], recipe: Recipe) -> Iterator[list[int]]:
-    """Yield batches without end; each epoch has another order."""
+    """Yield batches endlessly, with a different order in each epoch."""
     generator = torch.Generator().manual_seed(recipe.seed)
     lengths = [len(sequence.ids) for sequence in training]
     while True:
@@ -282,7 +298,7 @@ def _restore(folder: Path, student: Student, optimiser: torch.optim.Optimizer) -
     saved = torch.load(path, map_location=student.device)
     student.module.load_state_dict(saved["student"], strict=False)
     optimiser.load_state_dict(saved["optimiser"])
-    # Steps that were logged after the checkpoint will be made again.
+    # Remove log entries after the checkpoint, because these steps will run again.
     log = folder / LOG
     if log.is_file():
         lines = log.read_text(encoding="utf-8").splitlines(keepends=True)

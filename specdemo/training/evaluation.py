@@ -1,4 +1,4 @@
-"""Evaluation of a finished draft on prompts that it never saw, and its model card and learning curve."""
+"""Evaluation of a finished draft on prompts that it was not trained on; its model card and learning curve."""
 
 import itertools
 import json
@@ -21,7 +21,7 @@ from specdemo.training.training_prompts import PoolPrompt, mode_for
 K = 4
 NEW_TOKENS = 64
 MIN_ROUNDS = 8
-"""Rounds that the first prompt has in any case, so that there are figures."""
+"""Number of rounds of the first prompt that run even after the time limit, so that there are figures."""
 DRAFTER_OF = {"model": DRAFT_MODEL, "feature": FEATURE_DRAFT, "n-gram": N_GRAM}
 FIGURES = {"alpha": "alpha_compared", "tau": "tau", "speedup": "speedup"}
 CURVE = "curve.html"
@@ -40,19 +40,21 @@ def evaluate_draft(
     device: str | None,
     seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Run the draft and the baseline on ``prompts``, greedily, and return medians.
+    """Run the draft and the baseline on ``prompts`` with greedy decoding, and return the median figures.
 
     Args:
         target: ``embedded``, a hub id, or a folder.
-        kind: The kind of the draft.
-        folder: Its folder.
+        kind: The kind of the draft: ``model``, ``feature`` or ``n-gram``.
+        folder: The folder of the draft.
         prompts: Prompts that are in no training text.
-        device: As for ``load_pair``.
-        seconds: Time limit, loading included. It leaves out the prompt that it interrupts, except the first.
+        device: The device, as for ``load_pair``.
+        seconds: Time limit, loading included; None for no limit. A prompt that it interrupts is not counted
+            unless it is the first one.
 
     Returns:
         ``target`` (its name), ``precision``, ``alpha`` (of compared tokens), ``tau``, ``speedup``, ``c``,
-        ``identical`` (prompts with the baseline's output) and ``prompts`` (their number).
+        ``identical`` (number of prompts with the same output as the baseline) and ``prompts`` (number of
+        evaluated prompts).
     """
     clock = StageClock("evaluation", seconds, total=len(prompts))
     draft = {"draft": NONE, KINDS[DRAFTER_OF[kind]].needs: str(folder)}
@@ -147,7 +149,7 @@ The licence is that of the target, {origin}.
 
 
 def write_curve(work: Path) -> None:
-    """Plot loss, agreement and overlap over the steps of the log."""
+    """Plot loss, agreement and overlap in the log over the training steps, and save the plot as HTML."""
     entries = [json.loads(line) for line in (work / LOG).read_text(encoding="utf-8").splitlines()]
     figure = go.Figure()
     losses = [entry for entry in entries if "loss" in entry]

@@ -1,5 +1,5 @@
-"""A target's own text with the probabilities that each token was chosen from: sequence-level distillation
-(Kim & Rush 2016) on the target's own output (DistillSpec, Zhou et al. 2024)."""
+"""Text that a target wrote, labeled with the target's probabilities at every token: the data for
+sequence-level distillation (Kim & Rush 2016) on the target's own output (DistillSpec, Zhou et al. 2024)."""
 
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -19,17 +19,17 @@ from specdemo.training.budget import StageClock
 from specdemo.training.text_files import WrittenText, atomic_path, file_error
 
 KEPT = 24
-"""Number of the target's most probable tokens that are kept per position."""
+"""Number of most probable tokens of the target that are kept per position."""
 WRITTEN_SHARD = 256
-"""Continuations that are written at once and kept in one file."""
+"""Number of continuations that are written at the same time and saved in one file."""
 READ_SHARD, READ_ROWS = 128, 16
-"""Given texts in one file, and in one pass."""
+"""Number of existing texts that are saved in one file, and that are read in one pass."""
 WINDOW = 16
-"""Texts are sorted by length within a window of so many shards, so that little of a batch is padding."""
+"""Number of shards per window. Each window is sorted by length, so that batches need little padding."""
 SHRINK_AT = 0.8
-"""Rows that have ended are dropped once the share of rows that go on is this or less."""
+"""Ended rows are dropped once the share of rows that have not ended is at most this."""
 TEMPERATURES = (0.0, 0.0, 0.0, 0.7, 0.8, 1.0)
-"""Half of the text is greedy, as half of the visitors' runs are."""
+"""Temperatures, chosen at random. Half of the texts are greedy, like half of the visitors' runs."""
 SPENT = "seconds.txt"
 
 
@@ -38,10 +38,10 @@ class LabelledSequence:
     """One training sequence with the target's probabilities at every output position.
 
     Attributes:
-        ids: Prompt and output, shape [n].
-        start: Index of the first labelled position (it predicts the first output token).
-        top_ids: Target ids, shape [n - start - 1, KEPT], most probable first.
-        top_probs: Their probabilities at temperature 1, same shape, float16.
+        ids: The ids of the prompt and the output, shape [n].
+        start: Index of the first labeled position, which predicts the first output token.
+        top_ids: The target's most probable ids, shape [n - start - 1, KEPT], most probable first.
+        top_probs: The probabilities of ``top_ids`` at temperature 1, shape [n - start - 1, KEPT], float16.
         states: The target's hidden states after the tapped layers at every position but the last,
             shape [n - 1, taps · d]; None if none were requested.
     """
@@ -54,7 +54,7 @@ class LabelledSequence:
 
     @property
     def output(self) -> Tensor:
-        """Return the ids that the target wrote."""
+        """The ids that the target wrote."""
         return self.ids[self.start + 1 :]
 
 
@@ -68,23 +68,24 @@ def write_text(
     taps: Sequence[int] = (),
     seconds: float | None = None,
 ) -> None:
-    """Have the target continue each prompt, and save the text in shards; finished shards are kept.
+    """Have the target continue each prompt, and save the texts in shards; skip shards that exist already.
 
     Args:
         target: A causal language model on its device.
         prompts: Token ids; the same list and seed give the same shards.
-        eos_ids: Ids that end a continuation; the one that occurs is part of it.
-        folder: Receives the shards.
+        eos_ids: Ids that end a continuation; the continuation includes the id that ended it.
+        folder: The folder for the shards.
         max_new_tokens: Maximum length of a continuation.
-        seed: For all samples.
-        taps: Layers whose states are kept with the text, for a feature draft to learn from.
-        seconds: Time limit, counted over interrupted runs. The shard that is being written then is cut short
-            and kept; each of its texts has at least one token. None writes everything.
+        seed: Seed for all random choices.
+        taps: Indices of the layers whose hidden states are saved with the text, for training a feature draft.
+        seconds: Time limit, which includes earlier, interrupted runs; None for no limit. At the limit, the
+            current shard is cut short and saved; each of its texts has at least one token.
     """
     decoder = BatchedDecoder(target, taps)
     shards = []
     for start, found in _windows(prompts, WRITTEN_SHARD, len):
-        # In random order, so that a part of them is like the whole; the last one may be smaller.
+        # Shuffle, so that the shards written before the time limit have all lengths. The last shard, which
+        # may be smaller, stays last.
         shards += [*random.Random(start).sample(found[:-1], len(found) - 1), found[-1]]
     for number, clock in _unfinished(folder, "writing", len(shards), seconds):
         shard_seed = seed * 1_000_003 + number
@@ -101,18 +102,18 @@ def label_texts(
     seconds: float | None = None,
     limit: int | None = None,
 ) -> None:
-    """Have the target read texts that it wrote before, and save them with labels; finished shards are kept.
+    """Have the target read texts that it wrote before, and save labeled shards; skip shards that exist.
 
     Args:
         target: A causal language model on its device.
-        texts: Of this target; the same list and seed give the same shards.
-        folder: Receives the shards.
-        seed: For the order of the texts.
+        texts: Texts that this target wrote; the same list and seed give the same shards.
+        folder: The folder for the shards.
+        seed: Seed for the choice and the order of the texts.
         taps, seconds: As for :func:`write_text`.
-        limit: Number of texts, chosen at random; all by default.
+        limit: Maximum number of texts, chosen at random; None uses all.
 
     Raises:
-        UserError: None of the texts has tokens of the target's own after a prompt.
+        UserError: No text has tokens that the target wrote after a prompt.
     """
     target.set_attn_implementation("sdpa")
     rng = random.Random(seed)
@@ -135,22 +136,22 @@ def label_texts(
 
 
 def read_text(folder: Path) -> list[LabelledSequence]:
-    """Return everything in ``folder``, in order. Files are mapped: states are read when they are used."""
+    """Return all sequences in ``folder``, in order. Memory-mapped files are read when data is used."""
     paths = sorted(folder.glob("text-*.pt"))
     return [LabelledSequence(**row) for path in paths for row in torch.load(path, mmap=True)]
 
 
 def seconds_spent(folder: Path) -> float:
-    """Return the seconds that the text in ``folder`` took."""
+    """Return the seconds that writing or reading the text in ``folder`` took so far."""
     path = folder / SPENT
     return float(path.read_text(encoding="utf-8")) if path.is_file() else 0.0
 
 
 def save_atomically(content: object, path: Path) -> None:
-    """Write ``content`` with torch, completely or not at all.
+    """Save ``content`` with ``torch.save``; after an error, ``path`` is unchanged.
 
     Raises:
-        UserError: The disk is full or cannot be written.
+        UserError: The disk is full, or ``path`` cannot be written.
     """
     try:
         with atomic_path(path) as partial:
@@ -160,10 +161,10 @@ def save_atomically(content: object, path: Path) -> None:
 
 
 def top_labels(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ``KEPT`` most probable tokens of ``logits`` [n, V] and their probabilities.
+    """Return the ``KEPT`` most probable tokens of each row of ``logits`` [n, V], and their probabilities.
 
     Returns:
-        Ids (int64) and probabilities at temperature 1 (float16), [n, KEPT] each, most probable first.
+        Ids (int64) and probabilities at temperature 1 (float16), each [n, KEPT] and most probable first.
     """
     top = logits.topk(min(KEPT, logits.shape[-1]))
     return top.indices, (top.values.float() - logits.float().logsumexp(-1, keepdim=True)).exp().half()
@@ -172,14 +173,14 @@ def top_labels(logits: Tensor) -> tuple[Tensor, Tensor]:
 def _unfinished(
     folder: Path, name: str, count: int, seconds: float | None
 ) -> Iterator[tuple[int, StageClock]]:
-    """Yield each shard that is not on disk until the time is over, at least the first one of all."""
+    """Yield each missing shard's number and the clock until the time limit; shard 0 ignores the limit."""
     folder.mkdir(parents=True, exist_ok=True)
     missing = [number for number in range(count) if not _shard_path(folder, number).exists()]
     clock = StageClock(name, seconds, seconds_spent(folder), count, count - len(missing))
     for done, number in enumerate(missing, count - len(missing)):
         if number and clock.expired:
             break
-        clock.done = done  # without what a shard that ended early has left out
+        clock.done = done  # a shard that was cut short counts as done
         yield number, clock
         (folder / SPENT).write_text(f"{clock.spent:.1f}\n", encoding="utf-8")
     clock.close()
@@ -194,7 +195,7 @@ def _write(
     seed: int,
     clock: StageClock,
 ) -> list[LabelledSequence]:
-    """Continue one batch until every text has ended or the time is over."""
+    """Continue a batch of prompts until every text has ended or the time limit is reached."""
     rng = random.Random(seed)
     generator = torch.Generator(decoder.device).manual_seed(seed)
     temperatures = [rng.choice(TEMPERATURES) for _ in prompts]
@@ -218,7 +219,7 @@ def _write(
     sequences = []
     for prompt, output, top_ids, top_probs, own in zip(prompts, *by_prompt, states, strict=True):
         text = torch.cat([torch.tensor(prompt), output]).int()
-        # A row that ended early may have waited in the batch: its states go on after its text.
+        # A row that ended may have stayed in the batch, so cut off the states after its text.
         kept = torch.cat(own)[: len(text) - 1].clone() if own else None
         sequences.append(LabelledSequence(text, len(prompt) - 1, top_ids.clone(), top_probs.clone(), kept))
     return sequences
@@ -227,7 +228,7 @@ def _write(
 def _append_states(
     states: list[list[Tensor]], found: Tensor | None, rows: list[int], positions: list[int]
 ) -> None:
-    """Append the last positions of each row of a pass to the states of its sequence, in bf16."""
+    """Append the last states of each row of a pass to its sequence, in bf16; ``positions`` says how many."""
     if found is not None:
         for row, count, own in zip(rows, positions, found.cpu(), strict=True):
             states[row].append(own[-count:].to(torch.bfloat16, copy=True))
@@ -237,7 +238,7 @@ def _append_states(
 def _label(
     target: PreTrainedModel, texts: Sequence[WrittenText], taps: Sequence[int]
 ) -> list[LabelledSequence]:
-    """Read ``texts`` in one pass, padded on the right, where no position attends to the padding."""
+    """Label ``texts`` in one pass. They are padded on the right, so no position attends to the padding."""
     device = next(target.parameters()).device
     padded = pad_sequence([torch.from_numpy(text.ids).long() for text in texts], batch_first=True)
     first = min(text.start for text in texts) - 1
@@ -246,7 +247,7 @@ def _label(
     states = torch.cat(found, -1) if found else None
     rows = []
     for row, text in enumerate(texts):
-        # A token was chosen from the scores one position before it.
+        # The logits that chose a token are at the position before it.
         top_ids, probs = top_labels(output.logits[row, text.start - 1 - first : len(text.ids) - 1 - first])
         kept = None
         if states is not None:
@@ -257,7 +258,7 @@ def _label(
 
 
 def _windows(items: Sequence[Any], size: int, length: Callable[[Any], int]) -> Iterator[tuple[int, list]]:
-    """Yield windows of shards that are alike in length, with the index of each window's first item."""
+    """Yield the index of each window's first item, and the window as shards of items of similar length."""
     for start in range(0, len(items), WINDOW * size):
         window = sorted(items[start : start + WINDOW * size], key=length)
         yield start, [window[at : at + size] for at in range(0, len(window), size)]

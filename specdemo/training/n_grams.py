@@ -1,4 +1,4 @@
-"""Counting a target's own text into a table of n-grams (``models.n_gram``)."""
+"""Building a table of n-grams (``models.n_gram``) from text that a target wrote."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,26 +12,29 @@ from specdemo.training.text_files import WrittenText
 
 DISCOUNT = 0.75
 MAX_BYTES = 8_900_000
-"""Size of a table's file: a little below the limit for files pushed to a Space without Git LFS."""
+"""Maximum size of a table: slightly below the limit for files in a Space without Git LFS."""
 CONFIDENT = 0.7
-"""Probability from which on a draft token is counted as confident."""
+"""Minimum probability of a draft token that counts as confident."""
 MIN_CALIBRATION = 500
-"""Minimum number of draft tokens for a calibration."""
+"""Minimum number of predictions for a calibration; with fewer, probabilities stay as they are."""
 CALIBRATION_PARTS = 20
 SAME_TOKEN_GAIN = 0.25
-"""Value of a better probability relative to a better token: it only helps to decide how far to draft."""
+"""Value of an entry that only improves a probability, relative to one that improves the predicted token.
+
+A better probability only helps to choose the draft length.
+"""
 HELD_OUT_EVERY = 20
-"""One in so many texts is left out of a first table: half of them calibrate it, half measure it."""
+"""One in this many texts is held out of a trial table: half of these calibrate it, half measure it."""
 
 
 @dataclass
 class _Shorter:
-    """The predictions of contexts that are one token shorter, by position in the text.
+    """The predictions at each text position from contexts that are one token shorter.
 
     Attributes:
-        follower: Probability of the actual token.
+        follower: Probability of the token that actually follows.
         token: The most probable token.
-        chance: Its probability.
+        chance: The probability of ``token``.
     """
 
     follower: NDArray
@@ -40,16 +43,16 @@ class _Shorter:
 
 
 def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int = MAX_BYTES) -> NGramTable:
-    """Return the table of the n-grams that gain most, in at most ``max_bytes``.
+    """Return a table, at most ``max_bytes`` large, of the contexts that most improve the predictions.
 
-    Probabilities are interpolated over context lengths with absolute discounting (Chen & Goodman 1999, 2.6),
+    Probabilities are interpolated over context lengths with absolute discounting (Chen & Goodman 1999, 2.6):
 
-        P(w | c) = max(n(c, w) - D, 0) / n(c) + D · u(c) / n(c) · P(w | c without its first token),
+        P(w | c) = max(n(c, w) - D, 0) / n(c) + D · u(c) / n(c) · P(w | c without its first token).
 
-    where n counts occurrences and u(c) is the number of different tokens after c. So a long context that was
-    seen once has little weight.
+    Here n counts occurrences, u(c) is the number of different tokens that follow c, and D is ``DISCOUNT``.
+    So a long context that occurred only once has little weight.
     """
-    # 1. Predict each token of the target's own without a context.
+    # 1. Predict each token that the target wrote, without a context.
     ids = np.concatenate([text.ids for text in texts]).astype(np.int64)
     before = np.concatenate([np.arange(len(text.ids)) for text in texts])
     own = np.concatenate([np.arange(len(text.ids)) >= text.start for text in texts])
@@ -64,12 +67,12 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int 
         have = np.flatnonzero(before[positions] >= size)
         contexts = ids[positions[have][:, None] + np.arange(-size, 0)]
         sizes.append(_count(wide_keys_of(contexts), followers[have], have, shorter))
-    # 3. Keep the entries that gain most, of all sizes together.
+    # 3. Keep the entries that improve the predictions most, over all context lengths.
     keys, tokens, chances, gains = (np.concatenate(parts) for parts in zip(*sizes, strict=True))
     best = np.argsort(-gains, kind="stable")[: max_bytes // ENTRY_BYTES]
     best = best[gains[best] > 0]
     short = narrow(keys[best])
-    order = np.argsort(short, kind="stable")  # of two entries with one key the better one
+    order = np.argsort(short, kind="stable")  # stable: of entries with the same key, the best is first
     order = order[_changes(short[order])]
     best = best[order]
     return NGramTable(short[order], tokens[best].astype(np.uint16), as_bytes(chances[best]), vocabulary)
@@ -78,11 +81,17 @@ def count_n_grams(texts: Sequence[WrittenText], vocabulary: int, max_bytes: int 
 def _count(
     keys: NDArray, followers: NDArray, have: NDArray, shorter: _Shorter
 ) -> tuple[NDArray, NDArray, NDArray, NDArray]:
-    """Count the contexts of one size, at positions ``have``, and update ``shorter`` to them.
+    """Count the contexts of one length, and update ``shorter`` in place to their predictions.
+
+    Args:
+        keys: The key of the context at each position.
+        followers: The token that follows at each position.
+        have: The index of each position in ``shorter``.
+        shorter: The predictions of contexts that are one token shorter.
 
     Returns:
-        The contexts' keys, each one's most probable next token, the probability of that token, and the
-        estimated number of additional tokens that are predicted correctly because of the entry.
+        For each context: its key, its most probable next token, the probability of that token, and the gain,
+        an estimate of how many more tokens are predicted correctly with this entry.
     """
     order = np.lexsort((followers, keys))
     keys, followers, have = keys[order], followers[order], have[order]
@@ -90,7 +99,7 @@ def _count(
     new_pair = new_context | _changes(followers)
     context, pair = np.cumsum(new_context) - 1, np.cumsum(new_pair) - 1
     firsts = np.flatnonzero(new_pair)
-    context_of = context[firsts]  # indexed by pair of context and follower, until `best`
+    context_of = context[firsts]  # one entry per pair of context and follower, until `best`
     seen, total = np.bincount(pair), np.bincount(context)
     different = np.bincount(context_of)
     kept = np.maximum(seen - DISCOUNT, 0.0)
@@ -98,11 +107,12 @@ def _count(
     chance = (kept + passed_on) / total[context_of]
 
     by_chance = np.lexsort((-chance, context_of))
-    best = by_chance[_changes(context_of[by_chance])]  # indexed by context from here on
+    best = by_chance[_changes(context_of[by_chance])]  # one entry per context from here on
     tokens, chances = followers[firsts[best]], chance[best]
     at = have[np.flatnonzero(new_context)]
     shorter_token, shorter_chance = shorter.token[at], shorter.chance[at]
-    # The probability of the shorter context's token in this one: if it never followed, and if it did.
+    # The probability, in this context, of the token that the shorter context predicts: first for contexts
+    # which this token never followed, then for the others.
     shorter_here = DISCOUNT * different / total * shorter_chance
     agrees = followers[firsts] == shorter_token[context_of]
     shorter_here[context_of[agrees]] = chance[agrees]
@@ -118,15 +128,19 @@ def _count(
 
 
 def _changes(values: NDArray) -> NDArray:
-    """Return a mask of the values that differ from the one before; the first one does."""
+    """Return a mask of the values that differ from the previous one; the first value is always marked."""
     return np.concatenate([np.ones(min(1, len(values)), dtype=bool), values[1:] != values[:-1]])
 
 
 def count_and_measure(texts: Sequence[WrittenText], vocabulary: int) -> tuple[NGramTable, dict[str, Any]]:
-    """Count ``texts`` into a calibrated table, and measure a table of most of them on the others.
+    """Return a calibrated table of all ``texts``, and its figures.
+
+    The calibration and the figures of :func:`hits` come from a trial table of most texts and from the
+    other texts, which are held out.
 
     Returns:
-        The table, and ``tokens``, ``entries`` and the figures of :func:`hits`.
+        The table, and a dictionary of ``tokens`` (number of tokens that the target wrote), ``entries`` (size
+        of the table) and the figures of :func:`hits`.
     """
     held_out = texts[::HELD_OUT_EVERY]
     others = [text for index, text in enumerate(texts) if index % HELD_OUT_EVERY] or held_out
@@ -138,11 +152,12 @@ def count_and_measure(texts: Sequence[WrittenText], vocabulary: int) -> tuple[NG
 
 
 def hits(table: NGramTable, texts: Sequence[WrittenText]) -> dict[str, float]:
-    """Measure a table on ``texts`` that it was not counted from.
+    """Measure a table on ``texts`` that it was not built from.
 
     Returns:
         ``known``: share of the target's tokens for which the table has a draft token; ``agreement``: share of
-        these that are right; ``sure``, ``sure_agreement``: the same for probabilities from ``CONFIDENT`` on.
+        these draft tokens that are correct; ``sure``, ``sure_agreement``: the same two shares, counting only
+        draft tokens with a probability of at least ``CONFIDENT``.
     """
     chances, right = _predictions(table, texts)
     tokens = sum(len(text.ids) - max(1, text.start) for text in texts)
@@ -156,10 +171,12 @@ def hits(table: NGramTable, texts: Sequence[WrittenText]) -> dict[str, float]:
 
 
 def calibration(table: NGramTable, texts: Sequence[WrittenText]) -> Callable[[NDArray], NDArray]:
-    """Return a function from a table's probabilities to the share that is right on ``texts``.
+    """Return a function that corrects a table's probabilities to the share of correct predictions.
 
-    A table is overconfident about contexts that it saw a few times. Its predictions on ``texts``, which it
-    does not contain, are split into equal parts by probability; the shares are made to rise and interpolated.
+    A table is overconfident about contexts that occurred only a few times. Its predictions on ``texts``, from
+    which it was not built, are sorted by probability and split into equal parts. The function interpolates
+    the share of correct predictions in each part, after neighbors are averaged so that it never falls. With
+    fewer than ``MIN_CALIBRATION`` predictions it returns its argument unchanged.
     """
     chances, right = _predictions(table, texts)
     if len(chances) < MIN_CALIBRATION:
@@ -171,7 +188,7 @@ def calibration(table: NGramTable, texts: Sequence[WrittenText]) -> Callable[[ND
 
 
 def _rising(values: NDArray) -> list[float]:
-    """Return the nearest values that never fall: neighbours that do are averaged."""
+    """Return ``values`` with falling neighbors averaged so that they never fall (isotonic regression)."""
     pools: list[tuple[float, int]] = []
     for value in values:
         mean, count = float(value), 1
@@ -183,7 +200,7 @@ def _rising(values: NDArray) -> list[float]:
 
 
 def _predictions(table: NGramTable, texts: Sequence[WrittenText]) -> tuple[NDArray, NDArray]:
-    """Return the probability of each prediction over ``texts``, and whether it is right."""
+    """Return the probability of each prediction on ``texts``, and a mask of the correct predictions."""
     found = []
     for text in texts:
         ids = text.ids.tolist()

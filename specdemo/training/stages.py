@@ -1,6 +1,6 @@
-"""The stages of a training: write or read text, train, evaluate, write the card.
+"""The stages of a training: write or read text, train a draft, evaluate it, write its model card.
 
-Every stage leaves files in ``OUT/work``, which a resumed training continues.
+Every stage saves files in ``OUT/work``, so that an interrupted training can be resumed.
 """
 
 import ctypes
@@ -44,19 +44,28 @@ from specdemo.training.training_prompts import pool_ids, prompt_pool
 
 EVALUATION_PROMPTS = 24
 MIN_TOKENS, GOOD_TOKENS = 1_000, 100_000
-"""Tokens of text without which ``--minutes`` are refused, and below which a draft is poor."""
+"""With fewer tokens of text, a training with ``--minutes`` is refused, or its draft is poor."""
 TARGET_STEPS, MIN_BATCH, BATCH_UNIT = 200, 512, 256
-"""A short training of ``--minutes`` uses smaller batches rather than fewer steps."""
+"""A short training with ``--minutes`` uses smaller batches, to reach about ``TARGET_STEPS`` steps.
+
+The size of these batches, in tokens, is a multiple of ``BATCH_UNIT`` and at least ``MIN_BATCH``.
+"""
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
-"""Parameters of glibc's ``mallopt``."""
+"""Numbers of parameters of glibc's ``mallopt``."""
 
 
 def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, Any]:
-    """Run every stage that is not done yet, and return the figures of the draft.
+    """Run every stage that is not finished yet, and return the figures of the draft.
+
+    Args:
+        plan: The settings of the training.
+        out: The folder for the draft and its model card.
+        device: The device, as for ``load_pair``.
+        resume: True continues a training in ``out``.
 
     Raises:
-        UserError: The target cannot be loaded, or has an architecture that drafts cannot be made of; or
-            ``out`` cannot be written or holds another training.
+        UserError: The target cannot be loaded, its architecture does not allow this kind of draft, there is
+            too little text, or ``out`` cannot be written or holds another training.
     """
     _keep_freed_memory()
     try:
@@ -72,10 +81,10 @@ def train(plan: Plan, out: Path, device: str | None, resume: bool) -> dict[str, 
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc keep the memory that tensors free.
+    """Configure glibc to keep freed memory for later allocations.
 
-    A training step frees and allocates blocks of 100 MB. By default each goes back to the system and returns
-    page by page, zeroed, which took half of a step on a CPU.
+    A training step frees and allocates blocks of 100 MB. By default glibc returns each block to the system,
+    which zeroes its pages again at the next allocation. That took half the time of a step on a CPU.
     """
     with suppress(OSError, AttributeError):
         libc = ctypes.CDLL(None)
@@ -90,12 +99,12 @@ def _run_stages(plan: Plan, out: Path, device: str | None, resume: bool) -> dict
     tokenizer = loading(AutoTokenizer.from_pretrained, path)
     pin_plan(plan, work, resume)
 
-    # 1. Write or read text. With other text a checkpoint would get another split and other batches.
+    # 1. Write or read text, unless there is a checkpoint: other text would change its split and batches.
     if given is None:
         pool = prompt_pool(plan.prompts + EVALUATION_PROMPTS, plan.seed)
         unseen = pool[plan.prompts :]
     else:
-        # No given text may begin with a prompt of the evaluation.
+        # Evaluate only on prompts that are not in the given text.
         pool = prompt_pool(2 * EVALUATION_PROMPTS, plan.seed)
         known = {tuple(text.ids[: text.start].tolist()) for text in given}
         unseen = [item for item in pool if tuple(pool_ids(tokenizer, item)) not in known][:EVALUATION_PROMPTS]
@@ -126,10 +135,10 @@ def _run_stages(plan: Plan, out: Path, device: str | None, resume: bool) -> dict
 def _text_writer(
     plan: Plan, path: str, place: torch.device, work: Path
 ) -> tuple[PreTrainedModel, tuple[int, ...]]:
-    """Return the target in the precision that is fastest for text, and the layers whose states to keep.
+    """Return the target in the fastest precision for text, and the layers whose states to save with the text.
 
     Raises:
-        UserError: The target cannot be loaded, or no draft of this plan can be made of it.
+        UserError: The target cannot be loaded, or the draft of ``plan`` cannot be made for it.
     """
     precision = batch_precision(place)
     target = load_target(path, place, precision)
@@ -138,21 +147,21 @@ def _text_writer(
         try:
             _student(plan, target, torch.arange(min(plan.head, config.vocab_size)))
         except UserError:
-            (work / PLAN).unlink()  # nothing has begun: another attempt may have other settings
+            (work / PLAN).unlink()  # there is no text yet, so another attempt may change the settings
             raise
     taps = default_taps(config.num_hidden_layers) if plan.kind == FEATURE else ()
     return pack_target(target, place, precision), taps
 
 
 def _student(plan: Plan, target: PreTrainedModel, id_map: torch.Tensor) -> Student:
-    """Return the draft that the training starts from; ``id_map`` is the head of a new one."""
+    """Return the draft with which the training starts; a new draft has the vocabulary ``id_map``."""
     if plan.start is not None:
         return load_student(Path(plan.start), plan.kind, target)
     return new_student(plan.kind, target, plan.layers, id_map.to(target.device), plan.seed)
 
 
 def _distil(plan: Plan, path: str, place: torch.device, out: Path) -> dict[str, Any]:
-    """Distil a draft, save it with its learning curve, and return its figures."""
+    """Distill a draft, save the draft and its learning curve, and return its figures."""
     text = read_text(out / "work" / "text")
     tokens = sum(len(item.output) for item in text)
     _check_size(plan, tokens)
@@ -166,10 +175,10 @@ def _distil(plan: Plan, path: str, place: torch.device, out: Path) -> dict[str, 
 
 
 def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recipe:
-    """Return the hyperparameters for ``tokens`` tokens of text that took ``spent`` seconds."""
+    """Return the hyperparameters for ``tokens`` tokens of text, which took ``spent`` seconds to prepare."""
     batch_tokens, warmup_steps, seconds = BATCH_TOKENS, Recipe.warmup_steps, None
     if plan.minutes is not None:
-        # Training reads the text about twice in its share of the time.
+        # Training has time for about two passes over the text.
         batch = 2 * tokens // TARGET_STEPS // BATCH_UNIT * BATCH_UNIT
         batch_tokens = min(BATCH_TOKENS, max(MIN_BATCH, batch))
         warmup_steps = min(warmup_steps, 2 * tokens // batch_tokens // 10)
@@ -181,7 +190,7 @@ def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recip
         steps=plan.steps,
         seconds=seconds,
         batch_tokens=batch_tokens,
-        # The noise of Adam's steps grows with the root of the batch size's inverse.
+        # Adam's steps have noise proportional to 1 ÷ √(batch size), so the rate grows with √(batch size).
         learning_rate=rate * (batch_tokens / BATCH_TOKENS) ** 0.5,
         warmup_steps=warmup_steps,
         seed=plan.seed,
@@ -190,7 +199,7 @@ def _recipe(plan: Plan, place: torch.device, tokens: int, spent: float) -> Recip
 
 
 def _count(plan: Plan, path: str, given: list[WrittenText] | None, out: Path) -> dict[str, Any]:
-    """Count the text into a table, save it, and return its figures."""
+    """Build an n-gram table from the text, save the table, and return its figures."""
     written = read_text(out / "work" / "text") if given is None else []
     texts = given or [WrittenText(item.ids.numpy(), item.start + 1) for item in written]
     _check_size(plan, sum(len(text.own) for text in texts))
@@ -201,7 +210,7 @@ def _count(plan: Plan, path: str, given: list[WrittenText] | None, out: Path) ->
 
 
 def _check_size(plan: Plan, tokens: int) -> None:
-    """Raise if ``--minutes`` gave too little text to train on; print a note if the draft will be poor."""
+    """Raise ``UserError`` if ``--minutes`` gave too little text; print a note if the draft will be poor."""
     if plan.minutes is None or plan.text is not None or tokens >= GOOD_TOKENS:
         return
     enough = math.ceil(plan.minutes * GOOD_TOKENS / max(1, tokens))

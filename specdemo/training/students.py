@@ -1,4 +1,4 @@
-"""Drafts in training: where they start, their predictions for a batch, and how they are saved."""
+"""Students (drafts in training): how to create or load them, predict a batch, and save them."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,15 +29,15 @@ Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 
 Prediction = tuple[Tensor, Tensor]
-"""A student's predictions for the labelled positions of a batch that one drafted step reaches.
+"""A student's predictions in one unrolled step, for the labeled positions that the step reaches.
 
-These are log-probabilities over the draft's head, [positions, H], and the indices of these positions among
-all labelled positions of the batch, [positions].
+The first tensor holds log-probabilities over the draft's head, [positions, H]. The second tensor holds the
+indices of these positions among all labeled positions of the batch, [positions].
 """
 
 
 class ModelStudent:
-    """A draft model in training: it predicts every token from the text alone."""
+    """A draft model in training. It predicts every token from the text before it."""
 
     def __init__(self, draft: ReducedHeadDraft):
         self.module = draft
@@ -46,7 +46,7 @@ class ModelStudent:
         self.own_state = draft.own_state
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
-        """Yield one prediction."""
+        """Yield one prediction, which covers all labeled positions."""
         ids = padded_ids(batch, self.device)
         embeddings = self.module.model.get_input_embeddings()(ids).float()
         hidden = self.module.model(inputs_embeds=embeddings, use_cache=False).last_hidden_state
@@ -56,13 +56,14 @@ class ModelStudent:
 
 
 class FeatureStudent:
-    """A feature draft in training: it predicts from the target's states, then from its own output.
+    """A feature draft in training. Its first step reads the target's states, later ones its own output.
 
-    This is the "training-time test" of EAGLE-3 (Li et al. 2025): step s reads true pairs of state and token
-    up to s positions back, and the pairs of its own earlier steps after that, exactly as in decoding.
+    This is the "training-time test" of EAGLE-3 (Li et al. 2025). In step s, counted from 0, each position
+    attends to true pairs of state and token at least s positions back. For the nearer positions it attends to
+    the pairs of the draft's own steps, exactly as in decoding.
 
     Args:
-        draft: The draft; the text that it learns from has the target's states.
+        draft: The draft. Its training text must include the target's states.
         steps: Number of unrolled steps.
     """
 
@@ -74,7 +75,10 @@ class FeatureStudent:
         self._steps = steps
 
     def predict(self, batch: Sequence[LabelledSequence]) -> Iterator[Prediction]:
-        """Yield one prediction per step. Pair j predicts token j + 2, so the label at position j + 1."""
+        """Yield one prediction per step.
+
+        Pair j, the state at position j and token j + 1, predicts token j + 2. Its label is at position j + 1.
+        """
         ids = padded_ids(batch, self.device)
         labelled = torch.cat([torch.arange(i.start, len(i.ids) - 1, device=self.device) for i in batch])
         row_of = torch.cat(
@@ -93,7 +97,7 @@ class FeatureStudent:
 
 
 class UnrolledAttention:
-    """Attention of unrolled steps, which keeps the pairs of earlier steps; called once a step, in order."""
+    """Attention that keeps the keys and values of all unrolled steps; call it once per step, in order."""
 
     def __init__(self, head_dim: int):
         self._scale = head_dim**-0.5
@@ -101,14 +105,14 @@ class UnrolledAttention:
         self._values: list[Tensor] = []
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Return the context; shapes as in ``models.feature_draft``. No position attends to padding."""
+        """Return the attention output; shapes as in ``models.feature_draft``. No token attends to padding."""
         step, n, group = len(self._keys), key.shape[2], query.shape[1] // key.shape[1]
         self._keys.append(key.repeat_interleave(group, 1))
         self._values.append(value.repeat_interleave(group, 1))
         ahead = torch.ones(n, n, dtype=torch.bool, device=key.device).triu(1 - step)
         scores = (query @ self._keys[0].transpose(-1, -2)).float() * self._scale
         parts = [scores.masked_fill(ahead, -1e4)]
-        # A query also attends to its own earlier steps, each a position further back than the next.
+        # A query also attends to the draft's own steps: to step ``own`` at ``step - own`` positions back.
         earlier = [(step - own, own) for own in range(1, step + 1)]
         for back, own in earlier:
             same = (query * self._keys[own].roll(back, dims=2)).sum(-1, keepdim=True).float() * self._scale
@@ -121,7 +125,7 @@ class UnrolledAttention:
 
 
 def padded_ids(batch: Sequence[LabelledSequence], device: torch.device) -> Tensor:
-    """Return the ids [batch, longest], padded on the right, where causal attention does not read them."""
+    """Return the ids [batch, longest], padded on the right so that causal attention never reads padding."""
     return pad_sequence([item.ids.long() for item in batch], batch_first=True).to(device)
 
 
@@ -129,17 +133,17 @@ Student = ModelStudent | FeatureStudent
 
 
 def new_student(kind: str, target: PreTrainedModel, layers: int, id_map: Tensor, seed: int) -> Student:
-    """Return an untrained student in fp32, made of parts of ``target``.
+    """Return an untrained student in fp32, built from parts of ``target``.
 
     Args:
         kind: ``MODEL`` or ``FEATURE``.
         target: The target.
-        layers: Depth of a draft model.
-        id_map: The tokens of its head.
-        seed: For new weights.
+        layers: Number of layers of a draft model.
+        id_map: The target ids in the draft's vocabulary.
+        seed: Seed for new weights.
 
     Raises:
-        UserError: The target has fewer layers, or an architecture that drafts cannot be made of.
+        UserError: The target has fewer than ``layers`` layers, or its architecture does not allow a draft.
     """
     target.set_attn_implementation(ATTENTION)
     torch.manual_seed(seed)
@@ -149,17 +153,17 @@ def new_student(kind: str, target: PreTrainedModel, layers: int, id_map: Tensor,
     if layers > depth:
         name = target.config._name_or_path
         raise UserError(f"{name} has {depth} layers; choose --layers from 1 to {depth}.")
-    # The first layers read the text, the last ones prepare the output.
+    # Take layers from both ends: the first ones read the text, the last ones prepare the output.
     first = (layers + 1) // 2
     chosen = [*range(first), *range(depth - (layers - first), depth)]
     return ModelStudent(_in_fp32(slice_of_target(target, chosen, id_map)))
 
 
 def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
-    """Return the draft in ``folder`` in fp32, to train it further.
+    """Load the draft in ``folder`` in fp32, to train it further.
 
     Raises:
-        UserError: It is not a draft of this kind for this target.
+        UserError: ``folder`` holds no draft of this kind for this target.
     """
     target.set_attn_implementation(ATTENTION)
     try:
@@ -181,7 +185,7 @@ def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
 
 
 def save_student(student: Student, out: Path) -> None:
-    """Save the draft as the app loads it."""
+    """Save the draft in the format that the app loads."""
     if isinstance(student, ModelStudent):
         save_draft(student.module, out)
     else:
@@ -189,7 +193,7 @@ def save_student(student: Student, out: Path) -> None:
 
 
 def _in_fp32(draft: Draft) -> Draft:
-    """Convert the draft's own weights to fp32 for the optimiser; the embedding stays the target's."""
+    """Convert the draft's own weights to fp32 for the optimizer, but not the target's embedding."""
     for tensor in draft.own_state().values():
         if tensor.is_floating_point():
             tensor.data = tensor.data.float()

@@ -1,4 +1,4 @@
-"""Text that a target wrote, on disk: token ids, about one byte for each token of the target's own."""
+"""Files of text that a target wrote, as token ids. Each token of the target takes about one byte."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ TARGET = "target.json"
 ARRAYS = ("ids", "lengths", "starts", "ended", "counts", "makes")
 UNUSABLE_PATH = (PermissionError, FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError)
 UNUSABLE_NUMBERS = (errno.EROFS, errno.ENAMETOOLONG)
-"""Errors of a path that cannot be written even if there is free space."""
+"""Errors of a path that cannot be written, for reasons other than a full disk."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class WrittenText:
     """A text as token ids.
 
     Attributes:
-        ids: Prompt and output.
+        ids: The ids of the prompt and the output, [n].
         start: Index of the first token that the target wrote.
-        ended: Whether the target ended it.
+        ended: True if the target ended the text; False if it was cut off.
     """
 
     ids: NDArray
@@ -39,17 +39,17 @@ class WrittenText:
 
     @property
     def own(self) -> NDArray:
-        """Return the ids that the target wrote."""
+        """The ids that the target wrote."""
         return self.ids[self.start :]
 
 
 @dataclass(frozen=True)
 class TextGroup:
-    """Texts of one kind.
+    """All texts of one kind in a round.
 
     Attributes:
-        kind: ``pool``, ``proposed``, ``second turn``, …
-        texts: Conversations or raw texts; the last message of each is the target's own.
+        kind: The kind: ``pool``, ``proposed``, ``second turn``, …
+        texts: Conversations, of which the target wrote the last message, or raw texts.
     """
 
     kind: str
@@ -57,15 +57,15 @@ class TextGroup:
 
     @property
     def ended_texts(self) -> list[WrittenText]:
-        """Return the texts that the target ended."""
+        """The texts that the target ended."""
         return [text for text in self.texts if text.ended]
 
 
 def save_groups(groups: Sequence[TextGroup], path: Path) -> None:
-    """Write ``groups`` to ``path``, completely or not at all.
+    """Write ``groups`` to ``path``; after an error, ``path`` is unchanged.
 
     Raises:
-        UserError: The disk is full or cannot be written.
+        UserError: The disk is full, or ``path`` cannot be written.
     """
     texts = [text for group in groups for text in group.texts]
     ids = np.concatenate([text.ids for text in texts]) if texts else np.zeros(0, int)
@@ -87,10 +87,10 @@ def save_groups(groups: Sequence[TextGroup], path: Path) -> None:
 
 
 def load_groups(path: Path) -> list[TextGroup]:
-    """Read a file of :func:`save_groups`.
+    """Read a file that :func:`save_groups` wrote.
 
     Raises:
-        UserError: It is damaged.
+        UserError: The file cannot be read or is damaged.
     """
     try:
         with np.load(BytesIO(lzma.decompress(path.read_bytes())), allow_pickle=False) as held:
@@ -110,26 +110,26 @@ def load_groups(path: Path) -> list[TextGroup]:
 
 
 def text_paths(folder: Path) -> list[Path]:
-    """Return the files of texts in ``folder``, in order."""
+    """Return the paths of all text files in ``folder``, in order."""
     return sorted(folder.glob(f"text-*{SUFFIX}"))
 
 
 def text_path(folder: Path, number: int) -> Path:
-    """Return the path of round ``number``."""
+    """Return the path of the file for round ``number``."""
     return folder / f"text-{number:04d}{SUFFIX}"
 
 
 def next_number(folder: Path) -> int:
-    """Return the number after the last round in ``folder``, of which some may have been removed."""
+    """Return one more than the highest round number in ``folder``; earlier rounds may be missing."""
     numbers = [int(path.name.removeprefix("text-").removesuffix(SUFFIX)) for path in text_paths(folder)]
     return max(numbers, default=-1) + 1
 
 
 def claim_folder(folder: Path, target: str) -> None:
-    """Make ``folder`` and record that its texts are those of ``target``: ids mean nothing to another target.
+    """Create ``folder`` and record ``target`` in it, because token ids are valid for one target only.
 
     Raises:
-        UserError: It holds the texts of another target, or cannot be written.
+        UserError: ``folder`` holds texts of another target, or cannot be written.
     """
     _require_target(folder, target, "choose another --out")
     try:
@@ -140,10 +140,10 @@ def claim_folder(folder: Path, target: str) -> None:
 
 
 def load_texts(folder: Path, target: str) -> list[WrittenText]:
-    """Return all texts of ``target`` in ``folder``.
+    """Return all texts in ``folder``, which ``target`` must have written.
 
     Raises:
-        UserError: There are none, they are those of another target, or a file is damaged.
+        UserError: ``folder`` holds no texts, or texts of another target, or a damaged file.
     """
     _require_target(folder, target, "write some with this target first")
     texts = [text for path in text_paths(folder) for group in load_groups(path) for text in group.texts]
@@ -156,14 +156,14 @@ def _require_target(folder: Path, target: str, to_do: str) -> None:
     try:
         held = json.loads((folder / TARGET).read_text(encoding="utf-8"))["target"]
     except (OSError, ValueError, KeyError, TypeError):
-        return  # an empty folder, or one of an early version
+        return  # the folder is empty, or an early version wrote it
     if held != target:
         raise UserError(f"{folder} holds texts of {held}; {to_do}.")
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a path to write to, and rename it to ``path``; after an error ``path`` is unchanged."""
+    """Yield a temporary path, and rename it to ``path`` on exit; an error leaves ``path`` unchanged."""
     partial = path.with_suffix(".partial")
     try:
         yield partial
@@ -174,12 +174,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 
 def file_error(path: Path, error: Exception, retry: str = "run the same command with --resume") -> UserError:
-    """Return the message for an error of the system, or of torch's writer, which gives no error number.
+    """Return a ``UserError`` for an error of the system or of ``torch.save``, which sets no error number.
 
     Args:
-        path: The file or folder, if the error does not name one.
+        path: The file or folder to name if the error names none.
         error: An ``OSError``, or a ``RuntimeError`` of torch.
-        retry: What to do once the problem is solved.
+        retry: The advice for the user after the problem is solved, as a phrase that starts with a verb.
     """
     reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0][:200]
     if disk_is_full(error) or isinstance(error, RuntimeError):

@@ -1,4 +1,4 @@
-"""Prompts for training text: templates filled with topics, and prompts that a chat model proposes itself."""
+"""Prompts for training text: templates filled with topics, and a filter for prompts that a model proposes."""
 
 import random
 import re
@@ -18,14 +18,14 @@ TEMPLATES_FILE = Path(__file__).parent / "templates.toml"
 ATTEMPTS_PER_PROMPT = 50
 ARTICLE = re.compile(r"\b([Aa])(?= [aeiouAEIO])")
 MESSAGE_MARK, ANSWER_MARK = "\u2042", "\u2043"
-"""Placeholders for messages in a rendered chat template; no template contains them."""
+"""Placeholders for messages in a rendered chat template. They are characters that no template contains."""
 MAX_SAME_OPENING, OPENING_WORDS = 12, 4
-"""Maximum number of proposals that begin with the same words, and how many words are compared."""
+"""Maximum number of proposals with the same opening, and the number of words of an opening."""
 SHARED_WORDS = 8
-"""A prompt that shares so many consecutive words with a forbidden prompt is not used."""
+"""Number of consecutive words; a prompt that shares this many with a forbidden prompt is not used."""
 MIN_WORDS, MAX_CHARACTERS = 3, 600
 MIN_ASCII_SHARE = 0.97
-"""The embedded target answers only English."""
+"""Minimum share of ASCII characters in a prompt, because the embedded target answers only in English."""
 WORD = re.compile(r"[a-z0-9']+")
 EDITS = (
     "Correct the spelling and grammar of this text:\n\n{}",
@@ -41,12 +41,12 @@ EDITS = (
     "{}\n\nRewrite the text above in the first person.",
     "Replace every name in this text with another one:\n\n{}",
 )
-"""Requests to change a text that the target wrote."""
+"""Templates of requests to edit a text that the target wrote."""
 
 
 @dataclass(frozen=True)
 class PoolPrompt:
-    """One prompt made from templates, and its style."""
+    """A prompt that was made from templates, with its style and mode."""
 
     style: str
     mode: Mode
@@ -54,13 +54,14 @@ class PoolPrompt:
 
 
 def prompt_pool(count: int, seed: int) -> list[PoolPrompt]:
-    """Return ``count`` distinct prompts, evenly over the styles; a longer pool begins with a shorter one.
+    """Return ``count`` distinct prompts, distributed evenly over the styles.
 
-    Every prompt draws a style, a template and topics independently: a draft trained on a narrow pool looks
-    good on held-out text of that pool and fails on a visitor's prompt.
+    With the same seed, a longer pool begins with all prompts of a shorter one. Mode, template and topics of
+    each prompt are drawn independently for variety: a draft trained on a narrow pool looks good on held-out
+    text of that pool but fails on a visitor's prompt.
 
     Raises:
-        ValueError: The templates cannot make that many.
+        ValueError: The templates cannot make ``count`` distinct prompts.
     """
     rng = random.Random(seed)
     found: dict[str, PoolPrompt] = {}
@@ -81,13 +82,13 @@ def mode_for(tokenizer: Any, prompt: PoolPrompt) -> Mode:
 
 
 def pool_ids(tokenizer: Any, prompt: PoolPrompt) -> list[int]:
-    """Return the token ids of a prompt of the pool."""
+    """Return the token ids of a prompt, with the chat template if its mode is chat."""
     return encode_prompt(tokenizer, prompt.prompt, mode_for(tokenizer, prompt))
 
 
 @cache
 def topics() -> dict[str, list[str]]:
-    """Return the topics of ``topics.txt`` by kind."""
+    """Return the topics in ``topics.txt``: kind -> its topics in alphabetical order."""
     lines = TOPICS_FILE.read_text(encoding="utf-8").splitlines()
     kinds = (line.partition(":") for line in lines if line and not line.startswith("#"))
     return {kind: sorted({word.strip() for word in words.split(",")}) for kind, _, words in kinds}
@@ -95,15 +96,15 @@ def topics() -> dict[str, list[str]]:
 
 @cache
 def templates() -> dict[str, Any]:
-    """Return ``templates.toml``: sentences, word lists, and templates by style and mode."""
+    """Return the content of ``templates.toml``: sentences, word lists, and templates by style and mode."""
     return tomllib.loads(TEMPLATES_FILE.read_text(encoding="utf-8"))
 
 
 def fill(template: str, rng: random.Random) -> str:
-    """Replace every ``{slot}`` of ``template``; a slot that occurs twice gets the same value.
+    """Replace every ``{slot}`` of ``template`` with a random value; a repeated slot gets the same value.
 
-    ``{thing2}`` is another draw of the kind ``thing``. Slots are the kinds of ``topics.txt``, the word lists
-    of ``templates.toml``, and the composed texts of ``_draw``.
+    The slots are the kinds in ``topics.txt``, the word lists in ``templates.toml``, and the kinds of text
+    that ``_draw`` composes. ``{thing2}`` and ``{thing3}`` are further draws of the kind ``thing``.
     """
     values: dict[str, str] = {}
 
@@ -170,10 +171,10 @@ def _misspelt(sentence: str, rng: random.Random) -> str:
 
 
 class ChatHeaders:
-    """The token ids that a chat template puts around messages.
+    """The token ids that a chat template puts before and between messages.
 
-    After ``user`` a chat model writes what a user may ask (Magpie, Xu et al. 2024), after ``next_user`` what
-    the user may say next.
+    If a chat model continues ``user``, it writes a message that a user might send (Magpie, Xu et al. 2024).
+    If it continues a conversation followed by ``next_user``, it writes the user's next message.
 
     Args:
         tokenizer: A tokenizer with a chat template.
@@ -196,11 +197,11 @@ class ChatHeaders:
         self.answer = self._after_end(after)
 
     def message(self, ids: Sequence[int]) -> str:
-        """Return the text of a message that the model wrote, without its end."""
+        """Return the text of a message that the model wrote, without the tokens that end it."""
         return self._tokenizer.decode([token for token in ids if token not in self._eos]).strip()
 
     def _after_end(self, text: str) -> list[int]:
-        """Return the ids of ``text`` after the token that ends a message, which the model has written."""
+        """Return the ids of ``text`` after its first end-of-message token, which the model itself writes."""
         ids = self._encode(text)
         return ids[next((n + 1 for n, token in enumerate(ids) if token in self._eos), 0) :]
 
@@ -212,10 +213,10 @@ class ChatHeaders:
 
 
 class PromptFilter:
-    """A filter for proposed prompts: plain, each used once, none similar to a forbidden prompt.
+    """A filter that rejects proposed prompts if they are unsuitable, repeated, or like a forbidden prompt.
 
     Args:
-        forbidden: Prompts that drafts will be measured on.
+        forbidden: Prompts on which drafts will be measured.
     """
 
     def __init__(self, forbidden: Iterable[str]):
@@ -224,15 +225,16 @@ class PromptFilter:
         self._openings: Counter[str] = Counter()
 
     def allows(self, prompt: str) -> bool:
-        """Return whether ``prompt`` shares no run of words with a forbidden prompt."""
+        """Return True unless ``prompt`` shares ``SHARED_WORDS`` consecutive words with a forbidden prompt."""
         return self._forbidden.isdisjoint(_word_runs(prompt))
 
     def take(self, prompt: str, alone: bool = True) -> bool:
-        """Return whether to use ``prompt``, and remember it if so.
+        """Return True and remember ``prompt`` if it can be used; return False otherwise.
 
         Args:
             prompt: The model's proposal.
-            alone: Whether it opens a conversation; then the number of similar openings is limited.
+            alone: True if the prompt opens a conversation; then only ``MAX_SAME_OPENING`` prompts may have
+                the same opening.
         """
         words = WORD.findall(prompt.lower())
         text, opening = " ".join(words), " ".join(words[:OPENING_WORDS])
@@ -248,7 +250,7 @@ class PromptFilter:
 
 
 def _word_runs(prompt: str) -> list[str]:
-    """Return every ``SHARED_WORDS`` consecutive words, or the whole prompt if it has fewer."""
+    """Return all runs of ``SHARED_WORDS`` consecutive words, or one run if the prompt has fewer words."""
     words = WORD.findall(prompt.lower())
     size = max(1, min(SHARED_WORDS, len(words)))
     return [" ".join(words[at : at + size]) for at in range(len(words) - size + 1)]
