@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 class Palette:
     """The colors of one theme.
 
-    The last six color tokens: five are named after ``trace.Status``, and ``rejected`` is the color of the
-    discarded token that the target rejected.
+    The last six are colors of tokens. Five of them have the names of ``trace.Status``; ``rejected`` is the
+    color of the discarded token that the target rejected.
     """
 
     page: str
@@ -66,7 +66,7 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 
 def css_variables() -> str:
-    """Return both themes as CSS custom properties ``--sd-…``. In dark mode, Gradio sets the class ``dark``."""
+    """Return both themes as CSS custom properties ``--sd-…``; Gradio sets the class ``dark`` in dark mode."""
     light, dark = (
         "".join(f"--sd-{name}:{colour};" for name, colour in asdict(palette).items())
         for palette in (LIGHT, DARK)

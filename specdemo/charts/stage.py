@@ -1,4 +1,4 @@
-"""The charts of the stage, without data. The page embeds them, and the browser fills each trace by its ``uid``.
+"""The charts of the stage, without data. The page embeds them; the browser fills each trace by its ``uid``.
 
 To add a chart, add a function here, a line in ``skeletons``, and the code for its points in the stage's
 JavaScript.
@@ -61,7 +61,7 @@ def skeletons() -> dict[str, dict[str, Any]]:
 
 
 def _acceptance(colours: Palette) -> go.Figure:
-    """Draw the accepted and discarded tokens of each round, stacked, with a mark for the target's own token."""
+    """Draw each round's accepted and discarded tokens, stacked, with a mark for the target's own token."""
     figure = go.Figure(
         [
             _bars("accepted", "%{y:.2~f} accepted", filling(colours.accepted)),

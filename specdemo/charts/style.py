@@ -13,7 +13,7 @@ FONT_SIZE = 15
 LINE_WIDTH = 4
 CLEAR = "rgba(0, 0, 0, 0)"
 BESIDE_HELP = 0.95
-"""Right end of a low chart's legend, as a share of the chart's width. The help button is next to the legend."""
+"""Right end of a low chart's legend, as a share of the chart's width. The help button is to its right."""
 BLANK = {"x": [None], "y": [None]}
 """One empty point. Plotly's legend would omit a trace without points."""
 

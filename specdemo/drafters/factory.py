@@ -60,7 +60,7 @@ def make_drafter(spec: DrafterSpec) -> Drafter:
 
 
 def make_local(spec: DrafterSpec) -> Drafter:
-    """Return a new drafter whose drafts are on the device of its model; errors as for :func:`make_drafter`."""
+    """Return a new drafter whose drafts are on its model's device; errors as for :func:`make_drafter`."""
     kind = spec.kind
     if not kind.module:
         raise UserError("Only a server that is watched has a drafter of its own; choose another drafter.")

@@ -13,7 +13,7 @@ from specdemo.records.drafter_kinds import KINDS, PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
 SHORTEST_COPY = 2
-"""Minimum number of matching tokens for a copy in a combined drafter. With fewer, the other drafter is better."""
+"""Minimum number of matching tokens for a copy in a combined drafter. With fewer, the other one is better."""
 
 
 class NgramIndex:
@@ -24,7 +24,7 @@ class NgramIndex:
         self._indexed = 0
 
     def extend(self, text: Sequence[int]) -> None:
-        """Index the tokens added to ``text`` since the last call, except n-grams that no token follows yet."""
+        """Index the n-grams of the tokens added to ``text`` since the last call, if a token follows them."""
         for end in range(self._indexed, len(text)):
             for size in range(1, min(LONGEST_MATCH, end) + 1):
                 self._after[tuple(text[end - size : end])] = end

@@ -16,7 +16,7 @@ MEMORY = 20.0
 """The weight of an observation falls to 1/e after this many rounds."""
 PRIOR_RATE = 0.5
 PRIOR_WEIGHT = 4.0
-"""The number of observations that a prior acceptance rate counts for. This weight fades as observations do."""
+"""The number of observations that a prior acceptance rate counts for. This weight fades like theirs."""
 LASTING_WEIGHT = 0.5
 """An additional weight of a prior, in observations, that never fades."""
 NEIGHBOR_WEIGHT = 6.0
@@ -24,7 +24,7 @@ NEIGHBOR_WEIGHT = 6.0
 PRICE_WEIGHT = 8.0
 """Number of target passes that the planned tokens per pass count for, when averaged with the run so far."""
 COPY_PRIORS = (0.2, 0.5, 0.75, 0.8, 0.85, 0.9)
-"""Prior acceptance rates of a copied token, by the number of matching tokens before it: 1, 2, …, 6 or more."""
+"""Prior acceptance rates of a copied token by the number of matching tokens before it: 1, 2, …, 6 or more."""
 CONFIDENCE_BINS = 10
 PROBE_EVERY = 12
 """Number of rounds from one probe to the next. A probe is a round that would draft nothing but drafts one
@@ -45,7 +45,7 @@ class DraftLength:
 
     A decision may depend on earlier rounds and on their measured times. The random draws of a round are
     independent of earlier rounds, so the output has the target's distribution for every draft length that
-    earlier rounds lead to. The times of a round are known only after its verdict and affect only later rounds.
+    earlier rounds lead to. The times of a round are known after its verdict and affect only later rounds.
 
     This base class counts down from the length that a subclass sets in :meth:`start`.
     """
@@ -136,7 +136,7 @@ class _Rate:
 
 
 class _Planner(DraftLength):
-    """The state that both automatic policies share: pass costs, and acceptance rates by position in the draft.
+    """The state that both automatic policies share: pass costs, and acceptance rates by draft position.
 
     These rates count only tokens that needed a draft pass in ``AutoLength``, and all tokens in
     ``PlannedLength``.
@@ -154,7 +154,7 @@ class _Planner(DraftLength):
         self._costs.timed(draft_steps, rows, draft_s, verify_s)
 
     def _begin(self, limit: int) -> list[float]:
-        """Start a round and return the expected acceptance rate at each of ``MAX_K`` positions of the draft."""
+        """Start a round and return the expected acceptance rate at each of ``MAX_K`` draft positions."""
         self._round += 1
         self._limit = min(limit, MAX_K)
         rates = [self._places[0].value(self._round)]

@@ -54,8 +54,8 @@ def draw(weights: Tensor, u: Tensor) -> Tensor:
     """
     steps = weights.double().cumsum(0)
     if steps.device.type != "cpu":
-        # A GPU adds each partial sum in a different order. Rounding must not make the sums fall, or rise where
-        # the weight is 0.
+        # A GPU adds each partial sum in a different order. Rounding must not make the sums fall, nor rise at
+        # a weight of 0.
         steps = torch.where(weights > 0, steps, 0.0).cummax(0).values
     # u · total can be rounded up to the total. No partial sum exceeds the total, so searchsorted would fail.
     point = torch.minimum(u * steps[-1], torch.nextafter(steps[-1], torch.zeros_like(steps[-1])))

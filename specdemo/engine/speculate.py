@@ -21,7 +21,7 @@ def never() -> bool:
 
 
 def run_capacity(prompt_tokens: int, max_new_tokens: int) -> int:
-    """Return the cache length of a run, padding rows included; it is the same in all lanes and for every k."""
+    """Return the cache length of a run, padding rows included. It is the same in all lanes and for all k."""
     return capacity_for(prompt_tokens + max_new_tokens + MAX_K + MAX_ROWS)
 
 

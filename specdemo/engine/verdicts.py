@@ -1,4 +1,4 @@
-"""The target's decision in a round: one ``Verdict`` class per rule, its effect on the text, and its record."""
+"""The target's decision in a round: one ``Verdict`` class per rule, the effect on the text, and the record."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ TOP = 5
 Facts = dict[str, Any]
 """Those fields of a ``Token`` that depend on the rule, by name."""
 TopLists = Callable[[Tensor, Tensor | None], list[tuple[Alternative, ...]]]
-"""A function that returns the most probable tokens of each row of probabilities [n, H]. Its second argument is
-the target id of each column, shape [H], or None if columns are target ids."""
+"""A function that returns the most probable tokens of each row of probabilities [n, H]. Its second argument
+is the target id of each column, shape [H], or None if columns are target ids."""
 
 
 def no_tops(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
@@ -96,7 +96,7 @@ class Verdict(ABC):
 
     @abstractmethod
     def distributions(self, logits: Tensor) -> Tensor:
-        """Return the target's distributions for display, shape [k + 1, V], from its ``logits`` [k + 1, V]."""
+        """Return the target's distributions for display, [k + 1, V], from its ``logits`` [k + 1, V]."""
 
     @abstractmethod
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
