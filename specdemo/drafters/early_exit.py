@@ -18,8 +18,8 @@ EXIT_SHARE = 0.2
 class EarlyExitDrafter(Drafter):
     """Drafts with the target's first layers and head, in the target's cache.
 
-    This is self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"). There is
-    no second model and no second cache: verification overwrites the cache entries that drafting wrote.
+    This is self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"). There
+    is no second model and no second cache: verification overwrites the cache entries that drafting wrote.
     """
 
     def __init__(self, runtime: ExitRuntime):

@@ -1,4 +1,4 @@
-"""The target's decision in a round: one ``Verdict`` class per rule, the effect on the text, and the record."""
+"""The target's decision in a round: a ``Verdict`` class per rule, the effect on the text, and the record."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -96,7 +96,7 @@ class Verdict(ABC):
 
     @abstractmethod
     def distributions(self, logits: Tensor) -> Tensor:
-        """Return the target's distributions for display, [k + 1, V], from its ``logits`` [k + 1, V]."""
+        """Return the target's distributions for display, from its logits; both have shape [k + 1, V]."""
 
     @abstractmethod
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
@@ -129,7 +129,7 @@ class GreedyVerdict(Verdict):
         return probabilities(logits)
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """Return p, q and accept_prob as 1 or 0, and the probabilities at temperature 1 as raw_p and raw_q."""
+        """Return p, q and accept_prob (1 or 0), and the probabilities at temperature 1 as raw_p and raw_q."""
         k = len(draft)
         raw_p = p[:k].gather(1, draft.ids[:, None])[:, 0].tolist()
         raw_q = [None] * k if draft.logits is None else probabilities(draft.logits).amax(-1).tolist()

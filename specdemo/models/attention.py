@@ -13,8 +13,8 @@ CHUNK = 12
 
 The kernel cuts its rows into tiles, and rounding depends on the size of a row's tile. If all calls have the
 same number of rows, rounding does not depend on the number of rows in a pass. Twelve rows divide evenly into
-tiles of 4, 6 or 12 rows. Without chunks, the affected rows depend on the processor and, with MKL on AVX2, even
-on earlier changes of the number of threads.
+tiles of 4, 6 or 12 rows. Without chunks, the affected rows depend on the processor and, with MKL on AVX2,
+even on earlier changes of the number of threads.
 """
 WITHOUT_EFFECT = frozenset({"dropout", "position_ids", "cache_position"})
 """Arguments that models may pass to an attention function and that do not affect inference."""

@@ -1,4 +1,4 @@
-"""Search for a model's batch-invariant row counts: numbers of rows whose passes give bitwise equal results."""
+"""Search for a model's batch-invariant row counts: row counts whose passes give bitwise equal results."""
 
 from collections.abc import Callable, Iterable
 from functools import cache, partial

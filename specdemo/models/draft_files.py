@@ -45,7 +45,7 @@ def save_weights(state: dict[str, Tensor], folder: Path) -> None:
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Return all tensors in ``folder`` by name: matrices in fp32, integer tensors in int64, others in bf16."""
+    """Return all tensors in ``folder`` by name: matrices in fp32, integers in int64, all others in bf16."""
     state: dict[str, Tensor] = {}
     for shard in sorted(folder.glob("model*.safetensors")):
         state |= load_file(shard)
@@ -57,7 +57,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def weight_names(folder: Path) -> set[str]:
-    """Return the names of the tensors in ``folder``, without loading the tensors. Empty without weight files."""
+    """Return the names of the tensors in ``folder``, without loading them; empty without weight files."""
     if (folder / INDEX).is_file():
         return set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"])
     shard = folder / "model.safetensors"

@@ -61,8 +61,8 @@ class FeatureDraft(nn.Module):
 
     The outputs of several target layers are fused into one state vector per position. Pair j consists of the
     state at position j and the embedding of token j + 1. From pair j, the layer predicts token j + 2. For
-    draft tokens there are no target states yet, so the layer's own output replaces the state. Training unrolls
-    the same steps (``training.students``). The head scores only the tokens in ``id_map``, as in
+    draft tokens there are no target states yet, so the layer's own output replaces the state. Training
+    unrolls the same steps (``training.students``). The head scores only the tokens in ``id_map``, as in
     ``reduced_draft``.
 
     Args:
@@ -125,7 +125,7 @@ class FeatureDraft(nn.Module):
 
 
 class _Append(nn.Module):
-    """A step of the draft over a cache of fixed length. All arguments are tensors, so that it can be traced."""
+    """A step of the draft over a cache of fixed length. All arguments are tensors, so it can be traced."""
 
     def __init__(self, draft: FeatureDraft):
         super().__init__()
@@ -221,9 +221,9 @@ def feature_draft_for(target: PreTrainedModel, id_map: Tensor) -> FeatureDraft:
     """Return an untrained feature draft for ``target``, initialized from the target's weights.
 
     The fusion initially copies the output of the last tapped layer. The draft's layer is initialized from the
-    target's last layer, with small random weights for the embedding half of its input. The head is initialized
-    from the rows of the target's head. This start needs little text for training, because the target's last
-    layer and head already work with such states.
+    target's last layer, with small random weights for the embedding half of its input. The head is
+    initialized from rows of the target's head. This start needs little text for training, because the
+    target's last layer and head already work with such states.
 
     Args:
         target: The target model.
@@ -278,7 +278,8 @@ def _copy(own: Tensor, source: Tensor | None) -> None:
 def _gains(norm: nn.Module | None) -> Tensor | None:
     """Return the scale factors of an RMS norm; None for any other norm.
 
-    They are computed as the norm's output for a vector of ones, because model families store them differently.
+    They are computed as the norm's output for a vector of ones, because model families store them in
+    different ways.
     """
     if norm is None or "RMSNorm" not in type(norm).__name__:
         return None
@@ -292,7 +293,7 @@ def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
 
 
 def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | None = None) -> FeatureDraft:
-    """Load a draft written by :func:`save_feature_draft`. It shares the embedding and the device of ``target``.
+    """Load a draft written by :func:`save_feature_draft`; it shares the embedding and device of ``target``.
 
     Args:
         folder: Folder of the draft's files.

@@ -14,7 +14,7 @@ from specdemo.models.fused_llama import FusedLlama, KeysAndValues, LlamaCache
 EXAMPLE_ROWS = 2
 """Number of tokens in the example pass for a trace."""
 MAX_FREE_CACHES = 6
-"""Maximum number of unused caches that are kept for later runs. The one unused for longest is dropped first."""
+"""Maximum number of unused caches kept for later runs. The one that is unused for longest is dropped first."""
 WARM_UP_PASSES = 3
 """Number of passes before a recording. torch's notes on CUDA graphs require them."""
 
@@ -72,7 +72,7 @@ class TracedExecution(FusedExecution):
             self.passes[key] = traced(_TensorPass(self.model, key), example)
 
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
-        """Run a pass, from a trace if all rows are scored. Other passes, such as a prompt's, are not traced."""
+        """Run a pass; use a trace if all rows are scored. Other passes (a prompt's) run kernel by kernel."""
         whole = self.passes.get(tuple(taps)) if rows == len(ids) else None
         if whole is None:
             return super().run(ids, start, cache, rows, taps)
