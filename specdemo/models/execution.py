@@ -141,7 +141,7 @@ def readable_positions(config: Any) -> int:
     positions = getattr(config, "max_position_embeddings", None) or NO_LIMIT
     rope = getattr(config, "rope_parameters", None) or {}
     for parameters in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):
-        # In longer texts, such models encode all positions differently, but cached keys keep the old encoding.
+        # In longer texts, such models encode all positions differently; cached keys keep the old encoding.
         if parameters.get("rope_type") == "longrope":
             positions = min(positions, parameters.get("original_max_position_embeddings") or positions)
     return int(positions)

@@ -14,7 +14,7 @@ from specdemo.models.fused_llama import FusedLlama, KeysAndValues, LlamaCache
 EXAMPLE_ROWS = 2
 """Number of tokens in the example pass for a trace."""
 MAX_FREE_CACHES = 6
-"""Maximum number of unused caches kept for later runs. The one that is unused for longest is dropped first."""
+"""Maximum number of unused caches kept for later runs. The one unused for longest is dropped first."""
 WARM_UP_PASSES = 3
 """Number of passes before a recording. torch's notes on CUDA graphs require them."""
 

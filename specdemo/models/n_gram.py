@@ -124,7 +124,7 @@ def empty_table(vocabulary: int) -> NGramTable:
 
 
 def key_of(context: Sequence[int]) -> np.uint32:
-    """Return the hash of one context. For many contexts, ``narrow(wide_keys_of(…))`` gives the same hashes."""
+    """Return the hash of one context; ``narrow(wide_keys_of(…))`` gives the same hashes for many contexts."""
     value = (len(context) * _SEED) & _WORD
     for token in context:
         value = ((value ^ token) * _FACTOR) & _WORD
@@ -147,7 +147,7 @@ def narrow(wide_keys: NDArray) -> NDArray:
 
 
 class _Context(NamedTuple):
-    """A learned context: its next token, how often that token followed, and how often the context was seen."""
+    """A learned context: its next token, how often this token followed, and how often the context occurred."""
 
     token: int
     right: int
@@ -155,13 +155,13 @@ class _Context(NamedTuple):
 
 
 _Class = tuple[int, int, int]
-"""A class of contexts that share one accuracy estimate: the number of tokens, and how often the next token was
-right and wrong, each at most ``MAX_TIMES``."""
+"""A class of contexts that share one accuracy estimate: the number of tokens, and how often the next token
+was right and wrong, each at most ``MAX_TIMES``."""
 
 
 @dataclass
 class _Score:
-    """The accuracy of predictions: the number of tokens ``tried``, and how many predictions were ``right``."""
+    """The accuracy of predictions: the number of tokens ``tried``, and the number predicted ``right``."""
 
     right: int = 0
     tried: int = 0
