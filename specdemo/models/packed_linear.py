@@ -34,11 +34,11 @@ CPU_PRECISIONS = ("fp16", "int8", "int4")
 """Precisions that can run only on the CPU."""
 HALF_MAX = torch.finfo(torch.float16).max
 MAX_LEFT_SHARE = 1e-3
-"""Maximum share of a matrix's weights that fp16 may represent inexactly. Layers with more are kept in fp32."""
+"""Maximum share of a matrix's weights that fp16 may represent inexactly. Other layers are kept in fp32."""
 MIN_MAPPING_BYTES = 4 * 2**20
 """Smaller memory mappings gain little from huge pages."""
 MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
-"""Arguments of ``madvise(2)``: the first enables huge pages, the second merges existing pages into huge pages."""
+"""Arguments of ``madvise(2)``: the first enables huge pages, the second merges existing pages into them."""
 SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -297,8 +297,8 @@ def _finished(outputs: Tensor, inputs: Tensor, bias: Tensor | None) -> Tensor:
 def use_huge_pages() -> None:
     """Ask Linux to use huge pages for all large memory blocks that this process has allocated so far.
 
-    A pass reads every weight once. With pages of 4 kB, these are about sixty thousand pages, and page look-ups
-    take 5 to 10% of the pass. If the system does not support huge pages, nothing changes.
+    A pass reads every weight once. With pages of 4 kB, these are about sixty thousand pages, and looking up
+    pages takes 5 to 10% of the pass. If the system does not support huge pages, nothing changes.
     """
     if not sys.platform.startswith("linux"):
         return

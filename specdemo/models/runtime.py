@@ -176,7 +176,7 @@ class ModelRuntime:
         self.length = length
 
     def features(self, start: int, end: int) -> Tensor:
-        """Return the tapped layers' outputs at positions ``start`` to ``end`` − 1, [end − start, taps · d]."""
+        """Return the tapped layers' outputs at positions ``start`` to ``end`` − 1, shape [·, taps · d]."""
         assert self._features is not None, "this runtime has no taps"
         return self._features[start:end]
 

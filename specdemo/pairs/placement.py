@@ -1,4 +1,4 @@
-"""The device of each model of a pair, and the free memory of devices. torch is imported only for GPUs."""
+"""Placement of a pair's models on devices, and devices' free memory. Imports torch only for GPUs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -84,7 +84,10 @@ def free_ram(root: Path = Path("/")) -> int:
 
 
 def _container_limits(root: Path) -> Iterator[int]:
-    """Yield the bytes that each memory limit above this process leaves; cached files do not count as used."""
+    """Yield the free bytes under each memory limit of this process's control groups.
+
+    Memory for inactive cached files counts as free.
+    """
     for folder in _cgroups(root):
         statistics = _numbers(folder / "memory.stat")
         for limit, used, cached in (

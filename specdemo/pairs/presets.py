@@ -1,4 +1,4 @@
-"""Pairs of models with a short name, and the memory that each needs. Imports no torch or transformers."""
+"""Pairs of models with a short name, and the memory that each needs. Does not import torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ REVISIONS = {
     "EleutherAI/pythia-1.4b": "fedc38a16eea3bd36a96b906d78d11d2ce18ed79",
     "EleutherAI/pythia-2.8b": "2a259cdd96a4beb1cdf467512e3904197345f6a9",
 }
-"""The commit that is loaded of each repository of the hub, so that later changes there change no preset.
+"""The commit to load from each hub repository. Later commits do not change a preset.
 
 Each is from a public record of its use:
 - https://github.com/tmcarmichael/nn-observability, results/model_revisions.json (Qwen2.5, Llama 3.2, GPT-2,
@@ -175,10 +175,10 @@ PRESETS = (
 
 
 def preset_named(name: str) -> Preset:
-    """Return the preset of that name.
+    """Return the preset called ``name``.
 
     Raises:
-        UserError: There is none.
+        UserError: No preset has this name.
     """
     for preset in PRESETS:
         if preset.name == name:

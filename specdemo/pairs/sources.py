@@ -18,7 +18,7 @@ from specdemo.records.limits import AUTO_PRECISION, UserError
 from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
 NONE = "none"
-"""A pair without a draft model; drafters that need none still run."""
+"""The value of ``Sources.draft`` for a pair without a draft model. Other drafters still run."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,12 @@ class Sources:
 
     @property
     def feature_folder(self) -> Path | None:
-        """Folder of the feature draft: as named, or the embedded target's own."""
+        """Folder of the feature draft: as named, or the embedded target's own; None if there is neither."""
         return self._folder(self.feature_draft, EMBEDDED_FEATURE_DRAFT)
 
     @property
     def n_gram_folder(self) -> Path | None:
-        """Folder of the table of n-grams, likewise."""
+        """Folder of the n-gram table: as named, or the embedded target's own; None if there is neither."""
         return self._folder(self.n_gram, EMBEDDED_N_GRAM)
 
     @property
@@ -71,10 +71,10 @@ class Sources:
         return tuple(part for part, has in there.items() if has)
 
     def check(self, drafters: Iterable[str] = ()) -> None:
-        """Check that the draft fits the target and that ``drafters`` have what they need.
+        """Check that the draft fits the target, and that the pair has the parts that ``drafters`` need.
 
         Raises:
-            UserError: The draft does not fit, or a drafter lacks a part.
+            UserError: The embedded draft is combined with another target, or a part is missing.
         """
         if self.draft == EMBEDDED and self.target != EMBEDDED:
             raise UserError(
@@ -96,10 +96,10 @@ class Sources:
 
 
 def target_files(sources: Sources, progress: Progress) -> Files:
-    """Return the target's files, fetched if they are not on this machine.
+    """Return the target's files. Fetch them if they are not on this machine.
 
     Raises:
-        UserError: They cannot be fetched.
+        UserError: The files cannot be fetched.
     """
     if sources.target != EMBEDDED:
         return fetch_checkpoint(sources.target, sources.target_revision, progress)
