@@ -147,7 +147,7 @@ def narrow(wide_keys: NDArray) -> NDArray:
 
 
 class _Context(NamedTuple):
-    """A learned context: its next token, how often this token followed, and how often the context occurred."""
+    """A learned context: its next token, how often that token followed, how often the context occurred."""
 
     token: int
     right: int

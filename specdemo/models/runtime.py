@@ -176,7 +176,11 @@ class ModelRuntime:
         self.length = length
 
     def features(self, start: int, end: int) -> Tensor:
-        """Return the tapped layers' outputs at positions ``start`` to ``end`` − 1, shape [·, taps · d]."""
+        """Return the tapped layers' outputs at positions from ``start`` up to, but not including, ``end``.
+
+        Returns:
+            Shape [end − start, taps · d].
+        """
         assert self._features is not None, "this runtime has no taps"
         return self._features[start:end]
 

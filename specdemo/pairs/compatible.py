@@ -66,7 +66,13 @@ def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
 
 
 def require_numbers(role: str, name: str, model: CausalLM) -> None:
-    """Raise ``UserError`` if a model's logits are NaN or infinite; ``role`` and ``name`` are for the message."""
+    """Raise ``UserError`` if a model's logits are NaN or infinite.
+
+    Args:
+        role: ``target`` or ``draft``, for the message.
+        name: Name of the model, for the message.
+        model: The model, ready to run.
+    """
     runtime = ModelRuntime(model)
     runtime.begin(capacity_for(PROBE_TOKENS))
     scores = runtime.forward(torch.arange(PROBE_TOKENS, device=runtime.device))

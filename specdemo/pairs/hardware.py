@@ -113,10 +113,10 @@ def _cpuinfo(field: str) -> str:
 def precision_for(device: torch.device) -> tuple[str, str]:
     """Return the precision of a target on ``device``, and the reason in a few words.
 
-    It is the fastest one that keeps the target's stored numbers. fp16, bf16 and fp32 all hold a bf16 model's
-    numbers exactly (``packed_linear``); int8 and int4 round the target and are used only on request. The
-    fastest exact choice was the same on every processor measured: fbgemm's fp16 weights on x86, except with
-    AMX, where bf16 products are faster.
+    It is the fastest precision that does not change the target's weights. fp16 (``packed_linear``), bf16 and
+    fp32 all represent a bf16 model's weights exactly. int8 and int4 round the weights and are used only on
+    request. On every x86 processor measured, fbgemm's fp16 weights were fastest, except on processors with
+    AMX, where bf16 was fastest.
     """
     if device.type != "cpu":
         if _is_before_ampere(device):

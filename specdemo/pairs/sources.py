@@ -29,16 +29,17 @@ class Sources:
         target: ``embedded``, a hub id, or a folder.
         draft: ``embedded`` (only with the embedded target), a hub id, a folder with a full model or a
             reduced-head draft, or ``none``.
-        feature_draft: A folder written by ``specdemo train --kind feature`` for this target; the
-            embedded target has one of its own.
-        n_gram: A folder written by ``specdemo train --kind n-gram``; the embedded target has one of its own.
-        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models; by default CUDA if available, and several
-            GPUs by ``placement.plan``.
-        precision: Precision of the target, its baseline and a draft named here: ``bf16``, ``fp32``, or on CPU
-            ``fp16``, ``int8`` or ``int4``; ``auto`` for ``hardware.precision_for``. On CPU drafts from
+        feature_draft: A folder written by ``specdemo train --kind feature`` for this target. By default, the
+            embedded target uses its own feature draft, and other targets have none.
+        n_gram: A folder written by ``specdemo train --kind n-gram`` for this target. By default, the embedded
+            target uses its own table, and other targets have none.
+        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models. By default CUDA if available; on a machine
+            with several GPUs, ``placement.plan`` then chooses the devices.
+        precision: Precision of the target and of a draft that is a whole model: ``bf16``, ``fp32``, or on CPU
+            ``fp16``, ``int8`` or ``int4``; ``auto`` for ``hardware.precision_for``. On CPU, drafts from
             ``specdemo train`` run in ``hardware.DRAFT_PRECISION``.
-        target_revision: Branch, tag or commit of the target on the hub; by default its main branch.
-        draft_revision: The same for the draft.
+        target_revision: Branch, tag or commit of the target on the hub; None for its main branch.
+        draft_revision: Branch, tag or commit of the draft on the hub; None for its main branch.
     """
 
     target: str = EMBEDDED
@@ -62,7 +63,7 @@ class Sources:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of the parts that the pair has besides the target (``drafter_kinds``)."""
+        """Names of the parts that the pair has besides the target, among ``drafter_kinds.NEEDED_NAMES``."""
         there = {
             DRAFT: self.draft != NONE,
             FEATURE_DRAFT_HEAD: self.feature_folder is not None,
