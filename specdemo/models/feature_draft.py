@@ -139,7 +139,7 @@ class _Append(nn.Module):
             ids: Tokens of the pairs, shape [n].
             places: Positions of the pairs, shape [n].
             keys: Cached keys, shape [1, kv_heads, capacity, head_dim]; written at ``places``.
-            values: Cached values, likewise.
+            values: Cached values, of the same shape; written at ``places``.
         """
 
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -210,7 +210,7 @@ def download(scratch: Path, progress: Progress) -> Path:
 
 
 def _reason(output: str) -> str:
-    """Return the package client's last error, or else its last line."""
+    """Return the line of pip's output that best explains its failure."""
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no reason given"]
     named = (
         [line for line in lines if FULL in line]

@@ -88,7 +88,8 @@ class Totals:
             that were at index i of their round's draft. The length is that of the longest draft so far.
         draft_s, verify_s, other_s: Decode seconds that the speculative lane spent on drafting, on
             verification, and on everything else.
-        baseline_verify_s, baseline_other_s: The same for the baseline, which drafts nothing.
+        baseline_verify_s, baseline_other_s: Decode seconds that the baseline spent on target passes and on
+            everything else.
         overhead: ``other_s`` ÷ ``seconds``.
         s_theory: Speedup predicted from α, k, c and v, assuming independent acceptances.
         s_cost: Speedup predicted from c, v and the run's actual draft lengths and emitted tokens.
