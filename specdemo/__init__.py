@@ -1,6 +1,6 @@
-"""Speculative decoding you can watch: engine, race, page, bench and training.
+"""Speculative decoding you can watch: the engine, the race against the target alone, the page and the bench.
 
-The names in ``__all__`` are the public API. They are imported on first use, so importing the package does not
+The names in ``__all__`` are the public API. Each is imported on first use, so importing the package does not
 load torch.
 """
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from specdemo.records.limits import UserError
     from specdemo.records.pieces import StreamDecoder
 
-# OpenMP threads that spin while they wait make passes a hundred times slower on a busy machine. A short spin
-# costs nothing on a quiet one. Read when torch is first imported.
+# OpenMP threads spin while they wait for work. On a busy machine, long spins make passes a hundred times
+# slower. Short spins cost nothing on a quiet machine. OpenMP reads this variable when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 __version__ = "0.1.0"

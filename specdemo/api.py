@@ -1,4 +1,4 @@
-"""Speculative decoding for Python programs, with the same checks, rounds and figures as the page."""
+"""The Python API for speculative decoding. It uses the same checks, rounds and figures as the page."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,32 +12,35 @@ from specdemo.records.trace import Round, Run, RunConfig
 
 
 def speculate(pair: Pair, prompt: str, **settings: Any) -> Iterator[Round]:
-    """Decode ``prompt`` with drafts, one round at a time.
+    """Decode ``prompt`` speculatively, one round at a time.
 
     Args:
-        pair: From ``load_pair``.
-        prompt: What the target answers or, with ``mode="raw"``, continues.
-        **settings: The other fields of ``RunConfig``: ``k``, ``temperature``, ``drafter``, …; ``baseline``
-            and ``draft_alone`` are ignored. The default ``drafter`` is the pair's own.
+        pair: A pair from ``load_pair``.
+        prompt: The message that the target answers or, with ``mode="raw"``, the text that it continues.
+        **settings: Other fields of ``RunConfig``, such as ``k``, ``temperature`` and ``drafter``. The fields
+            ``baseline`` and ``draft_alone`` are ignored. The default ``drafter`` is ``pair.default_drafter``.
 
     Returns:
-        The rounds. Each is decoded when it is requested, so the run ends if you stop iterating. A round's
-        ``emitted`` are the ids that it added to the text; ``pair.pieces`` has their bytes.
+        An iterator over the rounds. Each round is decoded when you request it, so decoding stops when you
+        stop iterating. ``Round.emitted`` lists the token ids that a round added to the text, and
+        ``pair.pieces`` converts ids to bytes.
 
     Raises:
-        UserError: A setting is unknown or out of bounds, or the pair lacks the drafter. It is raised at once,
-            not with the first round.
+        UserError: A setting is unknown or out of bounds, or the pair cannot run the drafter. The error is
+            raised by this call, before the first round is requested.
     """
     config = _config(pair, prompt, settings)
     return Lanes(pair, top_fives).speculative(config, pair.prompt_ids(config))
 
 
 def compare(pair: Pair, prompt: str, **settings: Any) -> Run:
-    """Race drafts against the target alone, to the end; arguments and errors as for :func:`speculate`.
+    """Run speculative decoding and the target alone to the end, and return both.
+
+    Arguments and errors are those of :func:`speculate`, but ``baseline`` and ``draft_alone`` are not ignored.
 
     Returns:
-        The whole run: the rounds of each lane, and in ``totals`` the figures of ``figures.Totals``. Its
-        ``to_json()`` is a trace file for the page and ``specdemo replay``.
+        The finished run. ``lanes`` has the rounds of each lane, and ``totals`` has the figures described in
+        ``figures.Totals``. ``to_json()`` returns a trace that the page and ``specdemo replay`` can read.
     """
     live = LiveRun(pair, _config(pair, prompt, settings))
     for _ in live.events():

@@ -1,1 +1,1 @@
-"""The stage's charts, the style that all charts share, and every color."""
+"""The charts of the stage, the style of all charts, and all colors."""

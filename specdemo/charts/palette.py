@@ -1,7 +1,7 @@
-"""Every color of the page and the plots, light and dark.
+"""All colors of the page and the charts, in a light and a dark theme.
 
-The hues are those of Okabe & Ito's color-blind-safe set, darkened for the light theme and lightened for the
-dark theme until text in them reaches WCAG AA (4.5:1).
+The hues are from Okabe & Ito's color-blind-safe palette. They are darkened for the light theme and lightened
+for the dark theme until text in these colors meets WCAG AA contrast (4.5:1).
 """
 
 from dataclasses import asdict, dataclass
@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 class Palette:
     """The colors of one theme.
 
-    Five are named after ``trace.Status``; ``rejected`` is for the discarded token that the target rejected.
+    The last six are colors of tokens. Five of them have the names of ``trace.Status``; ``rejected`` is the
+    color of the discarded token that the target rejected.
     """
 
     page: str
@@ -65,7 +66,7 @@ THEMES = {"light": LIGHT, "dark": DARK}
 
 
 def css_variables() -> str:
-    """Return the palette as CSS custom properties ``--sd-…``; Gradio marks dark mode with ``.dark``."""
+    """Return both themes as CSS custom properties ``--sd-…``; Gradio sets the class ``dark`` in dark mode."""
     light, dark = (
         "".join(f"--sd-{name}:{colour};" for name, colour in asdict(palette).items())
         for palette in (LIGHT, DARK)

@@ -1,6 +1,7 @@
-"""The stage's charts, empty as the page embeds them; the browser fills each trace by its ``uid``.
+"""The charts of the stage, without data. The page embeds them; the browser fills each trace by its ``uid``.
 
-A new chart is a function here, a line in ``skeletons``, and its points in the stage's JavaScript.
+To add a chart, add a function here, a line in ``skeletons``, and the code for its points in the stage's
+JavaScript.
 """
 
 from typing import Any
@@ -25,26 +26,26 @@ from specdemo.charts.style import (
 from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Status
 
 MARK_LIFT = 0.4
-"""Distance in tokens of the mark of the target's own token from its bar."""
+"""Distance, in tokens, between a bar and the mark of the target's own token above it."""
 BAR_GAP = 0.18
-"""Empty share of a bar's place."""
+"""Share of each bar's slot that stays empty."""
 LEAD_SIZE = 13
 """Diameter in pixels of the mark at the end of a line."""
 ROUND_HOVER = {"unifiedhovertitle": {"text": "round %{x}"}}
 LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
 SELECTED = "selected"
-"""Name of the shape that marks a round and is moved by the browser."""
+"""Name of the shape that marks the selected round. The browser moves it."""
 NO_BASELINE = "no-baseline"
 """Name of the annotation that the browser shows if a run has no baseline."""
 
 
 def skeletons() -> dict[str, dict[str, Any]]:
-    """Return the empty figures by theme and chart, in plain JSON values.
+    """Return the charts without data, by theme and then by name, as plain JSON values.
 
-    ``data`` and ``layout`` of each figure are Plotly's. ``narrow`` has changes to the layout of a narrow
-    chart, ``dense`` changes to the traces, by ``uid``, if there are too many bars for the width. The browser
-    sets the ranges and ticks of the two charts that keep pace with a run, ``acceptance`` and ``speedup``.
-    Each of the others has an invisible trace ``room``, whose points its axes always include.
+    Each chart has Plotly's ``data`` and ``layout``. ``narrow`` contains layout changes for narrow charts.
+    ``dense`` contains changes to traces, by ``uid``, for charts with more bars than fit. The browser sets the
+    axis ranges and ticks of ``acceptance`` and ``speedup``, which change in every round. The axes of
+    ``rates``, ``race``, ``time`` and ``position`` always include the points of an invisible trace ``room``.
     """
     return {
         theme: {
@@ -60,7 +61,7 @@ def skeletons() -> dict[str, dict[str, Any]]:
 
 
 def _acceptance(colours: Palette) -> go.Figure:
-    """Draw the accepted and discarded tokens of each round, stacked, with a mark for the target's own."""
+    """Draw each round's accepted and discarded tokens, stacked, with a mark for the target's own token."""
     figure = go.Figure(
         [
             _bars("accepted", "%{y:.2~f} accepted", filling(colours.accepted)),
@@ -76,7 +77,7 @@ def _acceptance(colours: Palette) -> go.Figure:
 
 
 def _rates(colours: Palette) -> go.Figure:
-    """Draw α above and τ below, over the same rounds."""
+    """Draw α in the upper half and τ in the lower half, over the same axis of rounds."""
     figure = go.Figure(
         [
             curve("alpha", "α", "α %{y:.0%}", {"color": colours.accepted}),
@@ -102,7 +103,7 @@ def _rates(colours: Palette) -> go.Figure:
 
 
 def _speedup(colours: Palette) -> go.Figure:
-    """Draw the speedup over the target alone after each speculative round, with 1× and the theory."""
+    """Draw the measured and the theoretical speedup after each speculative round, and a line at 1×."""
     lead = {"color": colours.accepted, "size": LEAD_SIZE}
     figure = go.Figure(
         [
@@ -121,7 +122,7 @@ def _speedup(colours: Palette) -> go.Figure:
 
 
 def _race(colours: Palette) -> go.Figure:
-    """Draw the tokens of each lane over its own decode seconds, with a mark at the end of each line."""
+    """Draw each lane's tokens over that lane's decode seconds, with a mark at the end of each line."""
     styles = {
         SPECULATIVE: (colours.accepted, "solid", "circle"),
         BASELINE: (colours.ink, "dash", "square"),
@@ -142,7 +143,7 @@ def _race(colours: Palette) -> go.Figure:
 
 
 def _time(colours: Palette) -> go.Figure:
-    """Draw the decode seconds of both lanes, stacked by activity, with the sum at the end."""
+    """Draw the decode seconds of both lanes as bars, stacked by activity, with the total next to each bar."""
     figure = go.Figure(
         [
             _spans("drafting", "draft", filling(colours.pending, "/")),
@@ -159,7 +160,7 @@ def _time(colours: Palette) -> go.Figure:
 
 
 def _position(colours: Palette) -> go.Figure:
-    """Draw the acceptance rate at each place of the draft."""
+    """Draw the acceptance rate at each position of the draft."""
     bars = _bars("position", "%{y:.0%}, %{text} compared", filling(colours.accepted)).update(label_outside())
     figure = go.Figure([bars, room_for([0.5, 4.5], [0, 1])])
     figure.update_layout(frame("Acceptance by place in the draft", colours) | {"showlegend": False})
@@ -180,7 +181,7 @@ def _spans(uid: str, name: str, marker: dict[str, Any]) -> go.Bar:
 
 
 def _marks(status: Status, colour: str, symbol: str) -> go.Scatter:
-    # The same marks as in the text; its legend explains them.
+    # The page's text uses the same marks, and the legend of the text explains them.
     return go.Scatter(
         BLANK,
         uid=str(status),
@@ -204,7 +205,7 @@ def _lead(uid: str, marker: dict[str, Any]) -> go.Scatter:
 
 
 def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
-    """Add the band that marks one round, hidden until the browser places it."""
+    """Add the band that marks the selected round. It is hidden until the browser places it."""
     return figure.add_shape(
         name=SELECTED,
         type="rect",

@@ -13,9 +13,9 @@ FONT_SIZE = 15
 LINE_WIDTH = 4
 CLEAR = "rgba(0, 0, 0, 0)"
 BESIDE_HELP = 0.95
-"""Right end of a low chart's legend, as a share of its width; the help button is to the right of it."""
+"""Right end of a low chart's legend, as a share of the chart's width. The help button is to its right."""
 BLANK = {"x": [None], "y": [None]}
-"""One empty point: a trace without any would be missing from the legend."""
+"""One empty point. Plotly's legend would omit a trace without points."""
 
 
 def as_plain(
@@ -24,9 +24,9 @@ def as_plain(
     """Return a figure as plain JSON values.
 
     Args:
-        figure: The figure on a wide screen.
-        dense: Changes to the traces, by ``uid``, if points are dense.
-        narrow: Changes to the layout on narrow screens; by default the legend, if any, goes below.
+        figure: The figure for wide screens.
+        dense: Changes to the traces, by ``uid``, for figures with more points than fit.
+        narrow: Changes to the layout for narrow screens. By default, the legend moves below the chart.
     """
     written = figure.to_json(remove_uids=False)
     assert isinstance(written, str)
@@ -37,25 +37,25 @@ def as_plain(
 
 
 def filling(colour: str, pattern: str = "") -> dict[str, Any]:
-    """Return the marker of a bar; a pattern replaces the plain color."""
+    """Return the marker settings of a bar: plain, or hatched if there is a ``pattern``."""
     mode = "replace" if pattern else "overlay"
     return {"color": colour, "pattern": {"shape": pattern, "fillmode": mode, "size": 6, "solidity": 0.4}}
 
 
 def label_outside() -> dict[str, Any]:
-    """Return trace settings that put numbers beyond the ends of bars."""
+    """Return trace settings that put each bar's number past the end of the bar."""
     return {"textposition": "outside", "textangle": 0, "textfont": {"size": FONT_SIZE}, "cliponaxis": False}
 
 
 def curve(uid: str, name: str, hover: str, line: dict[str, Any]) -> go.Scatter:
-    """Return an empty line, which the browser fills by its ``uid``."""
+    """Return a line without points. The browser finds it by its ``uid`` and adds the points."""
     line = {"width": LINE_WIDTH} | line
     hover = f"{hover}<extra></extra>"
     return go.Scatter(BLANK, uid=uid, name=name, mode="lines", line=line, hovertemplate=hover)
 
 
 def room_for(x: list[float], y: list[float] | list[str]) -> go.Scatter:
-    """Return an invisible trace whose points the axes always include."""
+    """Return an invisible trace. The ranges of the axes always include its points."""
     return go.Scatter(uid="room", mode="none", x=x, y=y, hoverinfo="skip", showlegend=False)
 
 
@@ -93,7 +93,7 @@ def frame(title: str, colours: Palette) -> dict[str, Any]:
 
 
 def _legend_below() -> dict[str, Any]:
-    # On a narrow chart the legend takes several rows, which would cover the title.
+    # On a narrow chart the legend has several rows. Above the chart, they would cover the title.
     return {
         "legend": {"xref": "container", "x": 0.02, "yref": "container", "y": 0.01, "yanchor": "bottom"},
         "margin": {"t": 44, "b": 96},
@@ -101,32 +101,32 @@ def _legend_below() -> dict[str, Any]:
 
 
 def low_frame(title: str, colours: Palette) -> dict[str, Any]:
-    """Return the layout of a low and wide chart: title and legend share a row.
+    """Return the layout of a low and wide chart, whose title and legend share a row.
 
-    The margins are fixed, so that the place of the axes is known to code that draws over the chart.
+    The margins are fixed, because other code draws over the chart and must know the position of the axes.
     """
     whole = frame(title, colours)
     return whole | {
         "title": whole["title"] | {"y": 1, "pad": {"t": 10}, "font": {"size": FONT_SIZE + 1, "weight": 600}},
         "margin": {"l": 56, "r": 14, "t": 32, "b": 44, "autoexpand": False},
-        # Transparent, because the topmost axis label reaches into its row.
+        # The legend is transparent, because the topmost axis label reaches into the legend's row.
         "legend": whole["legend"] | {"x": BESIDE_HELP, "xanchor": "right", "y": 1, "bgcolor": CLEAR},
     }
 
 
 def low_narrow() -> dict[str, Any]:
-    """Return the layout changes of a low chart on a narrow screen: the legend gets a row of its own."""
+    """Return the layout changes that give the legend of a low chart its own row on narrow screens."""
     return {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": 54}}
 
 
 def low_axis_of(title: str, colours: Palette) -> dict[str, Any]:
-    """Return an axis of a low chart; the browser sets its range and ticks."""
+    """Return the settings of an axis of a low chart. The browser sets the range and the ticks."""
     axis = axis_of(title, colours)
     return axis | {"automargin": False, "title": axis["title"] | {"standoff": 3}}
 
 
 def axis_of(title: str, colours: Palette) -> dict[str, Any]:
-    """Return an axis with its title and grid."""
+    """Return the settings of an axis: its title and its grid."""
     return {
         "title": {"text": title, "standoff": 8, "font": {"size": FONT_SIZE}},
         "gridcolor": colours.line,
@@ -137,11 +137,11 @@ def axis_of(title: str, colours: Palette) -> dict[str, Any]:
 
 
 Themed = dict[str, dict[str, Any]]
-"""Figure by theme, in plain JSON values, as in ``stage.skeletons``."""
+"""A chart as plain JSON values, by theme."""
 
 
 def themed(draw: Callable[[Palette], go.Figure]) -> Themed:
-    """Return a chart in both themes."""
+    """Return the chart that ``draw`` makes, in both themes."""
     return {theme: as_plain(draw(colours)) for theme, colours in THEMES.items()}
 
 

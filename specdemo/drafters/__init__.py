@@ -1,1 +1,1 @@
-"""The drafters: one module for each way to propose tokens."""
+"""The drafters, one module for each way to propose draft tokens."""

@@ -1,4 +1,4 @@
-"""A small language model as the drafter, its steps recorded as a CUDA graph if the device can do that."""
+"""The drafter that runs a small language model. On GPUs, its steps are replayed from a CUDA graph."""
 
 from collections.abc import Sequence
 
@@ -14,21 +14,21 @@ from specdemo.records.drafter_kinds import DRAFT_MODEL
 from specdemo.records.limits import MAX_K
 
 DRAFT_ROWS = 2
-"""Maximum number of tokens in a draft pass after the prompt: the target's last and one of the draft's."""
+"""Maximum number of tokens in a draft pass after the prompt: a draft token and the target's last token."""
 
 
 class RecordedDraftLoop:
-    """The draft steps of one run, each a pass together with the choice of its token.
+    """A recorded draft step for one run. A step is a pass and the choice of the next token.
 
-    Replayed k times in a row, each step reads the token that the step before it chose: nothing is started by
-    hand in between and nothing is read back. Uniform numbers are drawn from the run's own generator before
-    the first step. The number of steps must be known before the round, so ``auto`` is a
-    ``draft_length.PlannedLength`` here.
+    The step is replayed k times. Each replay takes its input token from the one before, so the CPU does not
+    start kernels or read results in between. The run's generator draws all uniform random numbers of a draft
+    before the first replay. The number of steps must be known before the first one, so ``k = auto`` needs a
+    ``draft_length.PlannedLength``.
 
     Args:
-        runtime: A prepared runtime of a recorded model; its cache is the one that is written.
-        rule: The run's rule, which is recorded with its settings.
-        record: Records a step.
+        runtime: The draft model's runtime, prepared. The steps write to its cache.
+        rule: The run's rule. Its choice of a token becomes part of the recording.
+        record: Records a computation and returns its replay.
 
     Raises:
         RuntimeError: The step cannot be recorded.
@@ -46,14 +46,19 @@ class RecordedDraftLoop:
         )
         self._ids = torch.zeros(MAX_K, dtype=torch.long, device=device)
         self._rows = torch.zeros(MAX_K, dtype=torch.long, device=device)
-        self._logits = torch.empty(0)  # until a pass has shown how wide they are
+        self._logits = torch.empty(0)  # allocated in the first pass, which shows the width
         self._probs: Tensor | None = None
         with torch.inference_mode():
             self._replay = record(self._one_step)
 
     @torch.inference_mode()
     def draft(self, missing: Tensor, length: DraftLength) -> Draft:
-        """Process the ids ``missing`` from the cache (at least one) and draft as many as ``length`` wants."""
+        """Return a draft.
+
+        Args:
+            missing: Ids of the text that are not in the cache yet, shape [n], n ≥ 1.
+            length: Decides how many tokens to draft, without seeing their logits.
+        """
         runtime, count = self._runtime, 0
         while length.wants_step() and length.wants_token(torch.empty(0)):
             count += 1
@@ -81,12 +86,12 @@ class RecordedDraftLoop:
         )
 
     def _one_step(self) -> tuple[Tensor, None]:
-        """Run a pass, choose a token, make it the next input, and write row ``step`` of every result."""
+        """Run a pass, choose a token as the next input, and write the results to row ``self._step``."""
         logits = self._runtime.pass_at(self._id, self._place)
         chance = None if self._chances is None else self._chances.index_select(0, self._step)
         pick = self._rule.pick(logits[-1], self._place + 1, chance, self._map)
         chosen = pick.row if self._map is None else self._map[pick.row]
-        if not len(self._logits):  # in the first warm-up pass before the recording
+        if not len(self._logits):  # true only in the first warm-up pass
             self._logits = logits.new_zeros(MAX_K, logits.shape[-1])
             self._probs = None if pick.probs is None else pick.probs.new_zeros(MAX_K, len(pick.probs))
         self._logits.index_copy_(0, self._step, logits)
@@ -102,11 +107,11 @@ class RecordedDraftLoop:
 
 
 class DraftModelDrafter(Drafter):
-    """A small language model that writes tokens one by one over its own cache.
+    """Drafts token by token with a small language model that has its own cache.
 
     Args:
-        runtime: The model.
-        loop: The model's recorded steps, if the device can replay them.
+        runtime: Runtime of the model.
+        loop: The recorded draft step; None to run the steps without a recording.
     """
 
     def __init__(self, runtime: Runtime, loop: RecordedDraftLoop | None = None):
@@ -115,15 +120,15 @@ class DraftModelDrafter(Drafter):
         self._base = 0
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Process the prompt but its last token, which the first draft step takes."""
+        """Process the prompt except its last token, which is part of the first draft step."""
         self._runtime.begin(capacity)
         self._runtime.prefill(torch.tensor(prompt_ids[:-1], dtype=torch.long, device=self._runtime.device))
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
         runtime = self._runtime
         self._base = len(text)
-        # The cache lacks the target's last token and, after a draft that was accepted whole, the last draft
-        # token, which was never fed back. The first pass takes both.
+        # The cache lacks the target's last token. If the whole last draft was accepted, the cache also lacks
+        # that draft's last token, which was never an input. The first pass processes both.
         missing = torch.tensor(text[runtime.length :], dtype=torch.long, device=runtime.device)
         if self._loop is not None:
             return self._loop.draft(missing, length)
@@ -139,7 +144,7 @@ class DraftModelDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> DraftModelDrafter:
-    """Return a drafter with the pair's draft model, recorded if that is possible."""
+    """Return a drafter with the pair's draft model; its step is recorded if the device allows that."""
     assert spec.draft is not None
     runtime = ModelRuntime(spec.draft, id_map=spec.id_map)
     runtime.prepare(spec.target.capacity, DRAFT_ROWS)
@@ -152,5 +157,5 @@ def make(spec: DrafterSpec) -> DraftModelDrafter:
         return DraftModelDrafter(runtime, RecordedDraftLoop(runtime, spec.rule, execution.record))
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError:  # torch's error for anything that cannot be recorded; single passes still are
+    except RuntimeError:  # torch's error if the step cannot be recorded; its passes are still recorded
         return DraftModelDrafter(runtime)

@@ -1,4 +1,4 @@
-"""The target's own first layers as its drafter."""
+"""The drafter that runs the target's own first layers."""
 
 from collections.abc import Sequence
 
@@ -12,21 +12,21 @@ from specdemo.models.runtime import ExitRuntime
 from specdemo.records.drafter_kinds import EARLY_EXIT
 
 EXIT_SHARE = 0.2
-"""Share of the target's layers that are run."""
+"""Share of the target's layers that the drafter runs."""
 
 
 class EarlyExitDrafter(Drafter):
-    """The target's own first layers and head, over the first layers of the target's own cache.
+    """Drafts with the target's first layers and head, in the target's cache.
 
-    Self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"): there is no
-    second model and no second cache. The verification writes the same cache entries again.
+    This is self-speculation (Elhoushi et al. 2024, "LayerSkip"; Zhang et al. 2024, "Draft & Verify"). There
+    is no second model and no second cache: verification overwrites the cache entries that drafting wrote.
     """
 
     def __init__(self, runtime: ExitRuntime):
         self._runtime = runtime
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Use the cache of the target, which has processed the prompt already."""
+        """Use the target's cache, which already holds the prompt."""
         self._runtime.begin(capacity)
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:

@@ -1,4 +1,4 @@
-"""Makes a drafter of any kind for a run; ``records.drafter_kinds`` lists the kinds."""
+"""Creation of the drafter for a run. ``records.drafter_kinds`` lists the kinds of drafters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,20 +19,20 @@ from specdemo.records.limits import UserError
 
 @dataclass(frozen=True)
 class DrafterSpec:
-    """The kind of drafter for a run, and the parts that it can use.
+    """The kind of drafter for a run, and the models and tables that it can use.
 
     Attributes:
-        kind: Entry of the table of kinds.
-        target: Runtime of the lane it drafts for, prepared.
-        rule: The run's own rule.
-        draft: The draft model, if the pair has one.
+        kind: Kind of the drafter.
+        target: The target's runtime in the lane that the drafter drafts for, prepared.
+        rule: The rule object of that lane.
+        draft: The draft model; None if the pair has none.
         draft_device: Device of the draft model; None for the target's device.
-        id_map: Target id of each output row of the draft model, shape [H]; None if the vocabularies are the
-            same.
-        feature_draft: The head on the target's hidden states, if the pair has one.
-        n_gram: The table of n-grams, if the pair has one.
+        id_map: Target id of each output row of the draft model, shape [H]; None if both models have the same
+            vocabulary.
+        feature_draft: The head on the target's hidden states; None if the pair has none.
+        n_gram: The n-gram table; None if the pair has none.
         script: Ids that the ``scripted`` drafter proposes.
-        wrap_draft: Changes the draft model's runtime before the drafter uses it, for experiments.
+        wrap_draft: For experiments: returns the runtime to use instead of the draft model's own.
     """
 
     kind: Kind
@@ -48,10 +48,10 @@ class DrafterSpec:
 
 
 def make_drafter(spec: DrafterSpec) -> Drafter:
-    """Return a fresh drafter whose drafts arrive on the target's device, wherever the draft model is.
+    """Return a new drafter. Its drafts are on the target's device, even if the draft model is on another one.
 
     Raises:
-        UserError: The pair lacks a part that this kind needs.
+        UserError: The pair lacks a model or table that this kind needs.
     """
     here = place = spec.target.device
     if spec.kind.required == DRAFT and spec.draft_device is not None:
@@ -60,7 +60,7 @@ def make_drafter(spec: DrafterSpec) -> Drafter:
 
 
 def make_local(spec: DrafterSpec) -> Drafter:
-    """Return a fresh drafter on the device of its parts; errors as for :func:`make_drafter`."""
+    """Return a new drafter whose drafts are on its model's device; errors as for :func:`make_drafter`."""
     kind = spec.kind
     if not kind.module:
         raise UserError("Only a server that is watched has a drafter of its own; choose another drafter.")

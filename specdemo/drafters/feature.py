@@ -1,4 +1,4 @@
-"""The feature draft as the drafter: a head on the target's hidden states (``models.feature_draft``)."""
+"""The drafter that runs a feature draft: a head on the target's hidden states (``models.feature_draft``)."""
 
 from collections.abc import Sequence
 
@@ -17,8 +17,9 @@ class FeatureDrafter(Drafter):
     """Drafts from the hidden states of the target's own passes.
 
     Args:
-        draft: The head with its cache.
-        target: The runtime of the lane it drafts for; its taps must be the draft's.
+        draft: The head with its cache of (state, token) pairs.
+        target: The target's runtime in the lane that the drafter drafts for. It must keep the outputs of the
+            layers in the draft's ``taps``.
     """
 
     def __init__(self, draft: FeatureRuntime, target: ModelRuntime):
@@ -27,7 +28,7 @@ class FeatureDrafter(Drafter):
         self._true_pairs = 0
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Process the (state, token) pairs of the prompt but the last, which the first draft step takes."""
+        """Process the prompt's (state, token) pairs except the last one, which the first draft step reads."""
         self._draft.begin(capacity)
         pairs = len(prompt_ids) - 2
         if pairs > 0:
@@ -42,7 +43,7 @@ class FeatureDrafter(Drafter):
 
         def step(previous: Tensor | None) -> Tensor:
             nonlocal state
-            if previous is None:  # the first step takes everything that the target has verified since
+            if previous is None:  # the first step reads the pairs that the last target pass completed
                 new = self._ids(text[draft.length + 1 :])
                 state = draft.read(self._target.features(draft.length, known), new)
             else:
@@ -52,7 +53,7 @@ class FeatureDrafter(Drafter):
         return write_draft(step, len(text), length, rule, draft.id_map, draft.device, FEATURE_DRAFT)
 
     def observe(self, accepted: int) -> None:
-        """Drop the pairs made from the draft's own output: the target's states replace them."""
+        """Forget the pairs made from the draft's own output; the target's states will replace them."""
         self._draft.rollback(min(self._draft.length, self._true_pairs))
 
     def _ids(self, ids: Sequence[int]) -> Tensor:
@@ -60,6 +61,6 @@ class FeatureDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> FeatureDrafter:
-    """Return a drafter with the pair's feature draft, reading the states of the lane's own target."""
+    """Return a drafter with the pair's feature draft, which reads hidden states of ``spec.target``."""
     assert spec.feature_draft is not None
     return FeatureDrafter(FeatureRuntime(spec.feature_draft), spec.target)

@@ -1,4 +1,4 @@
-"""Prompt lookup (Saxena 2023): copies what followed the same tokens earlier in the text, without a model."""
+"""Prompt lookup (Saxena 2023): drafts without a model, by copying from earlier text."""
 
 import itertools
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from specdemo.records.drafter_kinds import KINDS, PROMPT_LOOKUP
 
 LONGEST_MATCH = 3
 SHORTEST_COPY = 2
-"""Minimum matching tokens for a copy in a combined drafter; after fewer, a model does better."""
+"""Minimum number of matching tokens for a copy in a combined drafter. With fewer, the other one is better."""
 
 
 class NgramIndex:
@@ -24,17 +24,21 @@ class NgramIndex:
         self._indexed = 0
 
     def extend(self, text: Sequence[int]) -> None:
-        """Index the new tokens of ``text``, which only grows, except its end, which nothing follows yet."""
+        """Index the n-grams of the tokens added to ``text`` since the last call, if a token follows them."""
         for end in range(self._indexed, len(text)):
             for size in range(1, min(LONGEST_MATCH, end) + 1):
                 self._after[tuple(text[end - size : end])] = end
         self._indexed = max(self._indexed, len(text))
 
     def find(self, text: Sequence[int], shortest: int) -> tuple[int, int] | None:
-        """Return the position after the latest match of the longest possible end of ``text``, and its length.
+        """Find the longest n-gram at the end of ``text`` that occurred before.
+
+        Args:
+            text: The text that was indexed.
+            shortest: Minimum length of the n-gram.
 
         Returns:
-            None if fewer than ``shortest`` tokens match.
+            The position after its latest earlier occurrence, and the n-gram's length; None if there is none.
         """
         for size in range(min(LONGEST_MATCH, len(text)), shortest - 1, -1):
             position = self._after.get(tuple(text[-size:]))
@@ -44,13 +48,13 @@ class NgramIndex:
 
 
 class PromptLookupDrafter(Drafter):
-    """Copies what followed the latest earlier occurrence of the text's last tokens.
+    """Copies the tokens that followed the latest earlier occurrence of the text's last tokens.
 
-    It pays if the text repeats itself: edits, code, lists, and a small model that goes in circles.
+    This works well if the text repeats itself: edits, code, lists, or a small model that goes in circles.
 
     Args:
         device: Device of the target.
-        shortest: Minimum number of tokens that must match.
+        shortest: Minimum number of last tokens that must occur earlier.
     """
 
     def __init__(self, device: torch.device, shortest: int = 1):
@@ -72,7 +76,7 @@ class PromptLookupDrafter(Drafter):
 
 
 class FirstOf(Drafter):
-    """Asks several drafters in turn and takes the first draft that is not empty."""
+    """Calls several drafters in turn and returns the first draft that is not empty."""
 
     def __init__(self, drafters: Sequence[Drafter]):
         self._drafters = drafters
@@ -93,12 +97,12 @@ class FirstOf(Drafter):
         return last.propose(text, length, rule)
 
     def observe(self, accepted: int) -> None:
-        """Pass the verdict to the drafter of the last draft; the cache of another one stays valid."""
+        """Tell the drafter that was called last; the caches of the other drafters stay valid."""
         self._asked_last.observe(accepted)
 
 
 def make(spec: DrafterSpec) -> Drafter:
-    """Return prompt lookup, alone or followed by the drafter for rounds without a match."""
+    """Return prompt lookup, alone or combined with the kind in ``otherwise`` for rounds without a match."""
     device, other = spec.target.device, spec.kind.otherwise
     if not other:
         return PromptLookupDrafter(device)
@@ -106,7 +110,7 @@ def make(spec: DrafterSpec) -> Drafter:
 
 
 def _read_on(text: Sequence[int], position: int) -> Iterator[int]:
-    """Yield the tokens from ``position`` on; past the end of the text the copy continues with itself."""
+    """Yield the tokens of ``text`` from ``position`` to its end, repeated forever."""
     period = len(text) - position
     for offset in itertools.count():
         yield text[position + offset % period]

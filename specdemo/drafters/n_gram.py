@@ -1,4 +1,4 @@
-"""A table of n-grams as the drafter: the tokens that usually follow in the target's own text."""
+"""The drafter that looks up the most likely next tokens in a table of n-grams."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,13 +12,13 @@ from specdemo.records.drafter_kinds import N_GRAM
 
 
 class NGramDrafter(Drafter):
-    """Proposes the token that most often followed, then the one after that, and so on.
+    """Drafts the table's next token for the text, then the next token after that, and so on.
 
-    N-gram models as drafts go back to Leviathan et al. 2023, section 4.1. A table of the *target's* own text
-    is right far more often than one of other people's.
+    Leviathan et al. 2023, section 4.1, already draft with n-gram models. A table counted in the *target's*
+    own text is right far more often than a table counted in text by other authors.
 
     Args:
-        table: Next tokens by context.
+        table: The most likely next token by context.
         device: Device of the target.
     """
 
@@ -37,6 +37,6 @@ class NGramDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> NGramDrafter:
-    """Return a drafter with the pair's own table."""
+    """Return a drafter with the pair's n-gram table."""
     assert spec.n_gram is not None
     return NGramDrafter(spec.n_gram, spec.target.device)

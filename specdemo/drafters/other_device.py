@@ -1,4 +1,4 @@
-"""Drafting on one device for a target on another."""
+"""Support for a draft model on another device than the target."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,12 +17,12 @@ def draft_on_device(
     drafter_device: torch.device,
     target_device: torch.device,
 ) -> Drafter:
-    """Return a drafter that works on ``drafter_device`` and whose drafts arrive on ``target_device``.
+    """Return a drafter that computes on ``drafter_device`` and returns drafts on ``target_device``.
 
     Args:
-        make: Makes the drafter from the rule that it is to use.
-        rule: The run's own rule.
-        drafter_device: Device of everything the drafter computes with.
+        make: Creates the drafter; its argument is the rule that the drafter must use.
+        rule: The rule object of the run.
+        drafter_device: Device of the drafter's model.
         target_device: Device of the target.
     """
     if drafter_device == target_device:
@@ -32,14 +32,15 @@ def draft_on_device(
 
 
 class DistantRule:
-    """A run's rule for a drafter on another device.
+    """A wrapper of a run's rule for a drafter on another device.
 
-    Uniform numbers come from the run's one generator, as always. A second generator with the same seed would
-    make the draft tokens depend on the numbers that decide about them.
+    Uniform random numbers come from the run's generator and are sent to the drafter's device. A second
+    generator with the same seed would be wrong: it would draw draft tokens with the same numbers that decide
+    whether the target accepts them.
 
     Args:
-        rule: The run's own rule.
-        device: Device of the draft.
+        rule: The rule object of the run.
+        device: Device of the drafter.
     """
 
     def __init__(self, rule: PickingRule, device: torch.device):
@@ -48,11 +49,11 @@ class DistantRule:
         self._chances = self._sent(0)
 
     def start(self) -> None:
-        """Send the uniform numbers for the longest possible draft of a round."""
+        """Draw enough uniform random numbers for the longest draft and send them to the drafter's device."""
         self._chances = self._sent(MAX_K)
 
     def chances(self, count: int) -> Tensor | None:
-        """Return the next numbers that were sent."""
+        """Return the next ``count`` of the numbers from :meth:`start`; None if the rule needs none."""
         if self._chances is None:
             return None
         first, self._chances = self._chances[:count], self._chances[count:]
@@ -67,11 +68,11 @@ class DistantRule:
 
 
 class DistantDrafter(Drafter):
-    """A drafter on another device than the target's. Its draft is sent to the target once a round.
+    """A wrapper of a drafter on another device. It sends each draft to the target's device.
 
     Args:
-        drafter: Made with ``rule``.
-        rule: The run's rule for the drafter's device.
+        drafter: The drafter, created with ``rule``.
+        rule: The run's rule, wrapped for the drafter's device.
         device: Device of the target.
     """
 
@@ -92,7 +93,7 @@ class DistantDrafter(Drafter):
         self._drafter.observe(accepted)
 
     def _sent(self, draft: Draft) -> Draft:
-        """Return the draft on the target's device; the id map, always the same, is sent once."""
+        """Return the draft on the target's device. The id map never changes and is sent only once."""
         if draft.id_map is not None and self._id_map is None:
             self._id_map = draft.id_map.to(self._device)
         moved = {

@@ -1,4 +1,4 @@
-"""A given text as the draft, for tests, lessons and visitors who play the draft model."""
+"""The drafter that proposes a given text, for tests, lessons and visitors who play the draft model."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from specdemo.records.drafter_kinds import SCRIPTED
 
 
 class ScriptedDrafter(Drafter):
-    """Drafts a given list of ids, position by position after the prompt."""
+    """Drafts from a script: a list of ids, of which id i is proposed as output token i."""
 
     def __init__(self, script: Sequence[int], device: torch.device):
         self._script = list(script)
@@ -27,5 +27,5 @@ class ScriptedDrafter(Drafter):
 
 
 def make(spec: DrafterSpec) -> ScriptedDrafter:
-    """Return a drafter of the run's script."""
+    """Return a drafter that proposes ``spec.script``."""
     return ScriptedDrafter(spec.script, spec.target.device)

@@ -1,1 +1,1 @@
-"""The algorithm: tensors and token ids in, rounds out."""
+"""The algorithm: drafting, verification and acceptance. It maps token ids to rounds."""

@@ -1,4 +1,4 @@
-"""The number of tokens to draft in a round: a fixed k, or as many as are expected to pay."""
+"""Policies for the number of draft tokens of a round: a fixed k, or a number that adapts to the run."""
 
 import math
 from typing import Literal
@@ -13,38 +13,39 @@ from specdemo.records.theory import best_round, tokens_by_length
 from specdemo.records.trace import AUTO, Calibration
 
 MEMORY = 20.0
-"""Number of rounds after which an observation counts for 1/e."""
+"""The weight of an observation falls to 1/e after this many rounds."""
 PRIOR_RATE = 0.5
 PRIOR_WEIGHT = 4.0
-"""A prior acceptance rate counts as much as this many observations and fades like them."""
+"""The number of observations that a prior acceptance rate counts for. This weight fades like theirs."""
 LASTING_WEIGHT = 0.5
-"""The part of a prior's weight that never fades."""
+"""An additional weight of a prior, in observations, that never fades."""
 NEIGHBOR_WEIGHT = 6.0
-"""Number of observations that the acceptance rate at the previous place of a draft counts for."""
+"""The prior for a position of the draft is the rate at the position before it, with this weight."""
 PRICE_WEIGHT = 8.0
-"""Number of target passes that the planned rate counts for, next to the tokens emitted so far."""
+"""Number of target passes that the planned tokens per pass count for, when averaged with the run so far."""
 COPY_PRIORS = (0.2, 0.5, 0.75, 0.8, 0.85, 0.9)
-"""Prior acceptance rates of a copied token if 1, 2, …, 6 or more tokens before it match."""
+"""Prior acceptance rates of a copied token by the number of matching tokens before it: 1, 2, …, 6 or more."""
 CONFIDENCE_BINS = 10
 PROBE_EVERY = 12
-"""One in this many rounds that would draft nothing drafts a token, to see if drafting has begun to pay."""
+"""Number of rounds from one probe to the next. A probe is a round that would draft nothing but drafts one
+token, to measure if drafting pays by now."""
 FIRST_PROBE = 2
-"""Index of the first such round; early, because until then only priors decide."""
+"""Index of the first round that can be a probe. It is early, because only priors decide until then."""
 PROBE_SHARE = 0.03
-"""Probes become rarer if they would cost a larger share of the run's time than this."""
+"""Maximum share of the run's time for probes. Expensive probes are made less often to respect it."""
 
 
 class DraftLength:
-    """Decides during a round whether to go on drafting; one object per run.
+    """Decides, during a round, whether to draft another token. Each run has its own object.
 
-    Under sampling a draft token must never be dropped *after* it was drawn: with p = .5/.5 and q = .9/.1,
-    keeping only the tokens one likes would emit the first token with probability .55. So every answer depends
-    on the tokens already drafted and on the draft's next distribution as a whole, never on the token drawn
-    from it, and every drawn token is verified.
+    Under sampling, a draft token must never be dropped *after* it was drawn. Example: with two tokens,
+    p = (.5, .5) and q = (.9, .1), verifying a drawn token only if it is the first one would emit the first
+    token with probability .55. Therefore a decision may depend on the tokens already drafted and on the whole
+    next draft distribution, but not on the token drawn from that distribution. Every drawn token is verified.
 
-    Earlier rounds, their seconds included, may be used freely: a round's draws are independent of its past,
-    so its output has the target's distribution for every length that the past can choose. A round's own
-    seconds are known only after its verdict and can affect only later rounds.
+    A decision may depend on earlier rounds and on their measured times. The random draws of a round are
+    independent of earlier rounds, so the output has the target's distribution for every draft length that
+    earlier rounds lead to. The times of a round are known after its verdict and affect only later rounds.
 
     This base class counts down from the length that a subclass sets in :meth:`start`.
     """
@@ -53,37 +54,44 @@ class DraftLength:
         self._left = 0
 
     def start(self, limit: int) -> None:
-        """Start a round in which no more than ``limit`` draft tokens are useful."""
+        """Start a round; ``limit`` is the maximum number of draft tokens that the run has room for."""
         raise NotImplementedError
 
     def wants_step(self) -> bool:
-        """Return whether to compute the draft's next distribution."""
+        """Return whether the drafter should compute its next distribution."""
         return self._left > 0
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Return whether to draw a token from the distribution with logits ``scores`` [H]."""
+        """Return whether the drafter should draw a token from its distribution with logits ``scores`` [H]."""
         self._left -= 1
         return True
 
     def wants_copy(self, matched: int) -> bool:
-        """Return whether to copy one more token, found by a match of ``matched`` tokens."""
+        """Return whether to copy one more token; ``matched`` tokens before the first copied one matched."""
         self._left -= 1
         return self._left >= 0
 
     def wants_table_token(self, chance: float) -> bool:
-        """Return whether to add one more token from a table, whose expected acceptance is ``chance``."""
+        """Return whether to add one more token from a table; ``chance`` is its expected acceptance rate."""
         self._left -= 1
         return self._left >= 0
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """Learn the verdict on the round's draft: tokens accepted, compared, and emitted in all."""
+        """Learn the round's numbers of accepted draft tokens, compared draft tokens, and emitted tokens."""
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        """Learn the seconds of ``draft_steps`` draft passes and of the target pass over ``rows`` tokens."""
+        """Learn the round's times.
+
+        Args:
+            draft_steps: Number of draft passes.
+            rows: Number of tokens in the target pass, k + 1.
+            draft_s: Seconds of all draft passes.
+            verify_s: Seconds of the target pass.
+        """
 
 
 class FixedLength(DraftLength):
-    """Always k tokens, or as many as are useful."""
+    """A fixed number of draft tokens, k; fewer only if the run has no room for k."""
 
     def __init__(self, k: int):
         super().__init__()
@@ -94,10 +102,16 @@ class FixedLength(DraftLength):
 
 
 class _Rate:
-    """An acceptance rate. Observations fade from round to round, and so does most of the prior.
+    """A running estimate of an acceptance rate. Old observations and most of the prior lose weight.
 
-    They fade by rounds, not by observations: after a pause in drafting a single probe counts for more than
-    all earlier observations.
+    The weights fall with every round, even if it adds no observation. So after many rounds without drafts, a
+    single probe counts for more than all earlier observations together.
+
+    Args:
+        prior: Estimate before any observation.
+        fading: Weight of the prior, in observations, that fades.
+        lasting: Weight of the prior, in observations, that does not fade.
+        now: Index of the current round.
     """
 
     def __init__(self, prior: float, fading: float, lasting: float, now: int):
@@ -105,14 +119,14 @@ class _Rate:
         self._sum, self._count, self._round = prior * fading, fading, now
 
     def add(self, value: float, now: int) -> None:
-        """Add an observation, 0 to 1, made in round ``now``."""
+        """Add an observation from 0 to 1, made in round ``now``."""
         keep = self._keep(now)
         self._sum = self._sum * keep + value
         self._count = self._count * keep + 1.0
         self._round = now
 
     def value(self, now: int, prior: float | None = None) -> float:
-        """Return the estimate in round ``now``; ``prior`` replaces the lasting part of the prior."""
+        """Return the estimate in round ``now``; ``prior`` replaces the value of the lasting prior."""
         keep, lasting = self._keep(now), self._lasting
         prior = self._prior if prior is None else prior
         return (self._sum * keep + prior * lasting) / (self._count * keep + lasting)
@@ -122,7 +136,11 @@ class _Rate:
 
 
 class _Planner(DraftLength):
-    """The common state of both automatic lengths: pass costs and acceptance rates by place in the draft."""
+    """The state that both automatic policies share: pass costs, and acceptance rates by draft position.
+
+    These rates count only tokens that needed a draft pass in ``AutoLength``, and all tokens in
+    ``PlannedLength``.
+    """
 
     def __init__(self, calibration: Calibration):
         super().__init__()
@@ -136,7 +154,7 @@ class _Planner(DraftLength):
         self._costs.timed(draft_steps, rows, draft_s, verify_s)
 
     def _begin(self, limit: int) -> list[float]:
-        """Start a round; return the expected acceptance at each place of a token that is not yet computed."""
+        """Start a round and return the expected acceptance rate at each of ``MAX_K`` draft positions."""
         self._round += 1
         self._limit = min(limit, MAX_K)
         rates = [self._places[0].value(self._round)]
@@ -145,10 +163,10 @@ class _Planner(DraftLength):
         return rates
 
     def _probes(self) -> bool:
-        """Return whether this round drafts a token even if none is expected to pay.
+        """Return whether this round should be a probe if no draft is expected to pay.
 
-        That depends on the round's index and on the cost of a probe. The first probe is made at any cost,
-        because only a timed draft shows whether the measured cost is right.
+        The answer depends on the round's index and on the cost of a probe. The first probe is made at any
+        cost, because only a timed draft shows whether the calibrated cost is right.
         """
         cost = self._costs.c + self._costs.v[1] - self._costs.v[0]
         every = max(PROBE_EVERY, math.ceil(cost / PROBE_SHARE))
@@ -156,24 +174,27 @@ class _Planner(DraftLength):
 
 
 class AutoLength(_Planner):
-    """Drafts on while the best continuation is expected to emit more than its time is worth.
+    """Decides before each draft token, by comparing the expected gain of longer drafts with their cost.
 
-    A token that would be emitted with probability s (the product of the expected acceptance rates up to it)
-    is worth s tokens. Time is worth what this run emits per target pass. Before each step and before each
-    token, every length from here to the longest is compared with stopping here, so that a verification cost
-    that rises in a single step does not stop drafting too early. The expected acceptance of a token follows
-    from the highest probability of its distribution, corrected by this run's observations; that of a token
-    not yet computed follows from observations at the same place of earlier drafts.
+    The expected gain of a draft token is the probability s that it is emitted: the product of the expected
+    acceptance rates of this token and all draft tokens before it. Its cost is the time it adds, priced at the
+    run's tokens per target pass. Before each draft step and before each token, every longer draft is compared
+    with stopping now. Looking only one token ahead could stop too early, because verification costs can rise
+    at one length and then stay flat.
+
+    The expected acceptance rate of a computed token follows from the highest probability in its distribution,
+    corrected by this run's observations. For a token that is not computed yet, it follows from observations
+    at the same position of earlier drafts.
     """
 
     def __init__(self, calibration: Calibration):
         super().__init__(calibration)
-        # Of the run: acceptance by kind of token; tokens emitted, and their cost in target passes.
+        # State of the run: acceptance rate by kind of token; emitted tokens, and their cost in target passes.
         self._kind_rates: dict[tuple[str, int], _Rate] = {}
         self._tokens = self._passes = 0.0
-        # Of the round: expected acceptance by place; tokens that a target pass is worth; draft steps so far;
-        # kinds of the tokens drafted so far, and the probability that all are accepted; expected acceptance
-        # of the token that ended the draft; whether the round is a probe.
+        # State of the round: expected acceptance rate by position; price of a target pass in tokens; number
+        # of draft steps; kinds of the draft tokens, and the probability that all are accepted; expected
+        # acceptance rate of the token that wants_token declined; whether the round is a probe.
         self._place_rates: list[float] = []
         self._price = 1.0
         self._steps = 0
@@ -188,13 +209,13 @@ class AutoLength(_Planner):
         k = best_round(tokens, costs.c, costs.v)
         planned = tokens[k] / (k * costs.c + costs.v[k])
         going = (self._tokens + PRICE_WEIGHT * planned) / (self._passes + PRICE_WEIGHT)
-        # A round without a draft is always possible.
+        # A round without a draft emits one token for v(1), so time is worth at least that.
         self._price = max(going, 1.0 / costs.v[0])
         self._steps, self._survival, self._drafted = 0, 1.0, []
         self._declined, self._probing = None, False
 
     def wants_step(self) -> bool:
-        """Return whether to compute more draft tokens, about which nothing is known yet."""
+        """Return whether the best longer draft is expected to pay, or this round is a probe."""
         drafted = len(self._drafted)
         if drafted >= self._limit or self._probing:
             return False
@@ -204,10 +225,10 @@ class AutoLength(_Planner):
         return self._probing
 
     def wants_token(self, scores: Tensor) -> bool:
-        """Return whether a token of this distribution, perhaps with more after it, is expected to pay.
+        """Return whether a token from this distribution, alone or with later ones, is expected to pay.
 
         Raises:
-            FloatingPointError: The logits are not a distribution.
+            FloatingPointError: The logits contain NaN.
         """
         self._steps += 1
         confidence = probabilities(scores).amax().item()
@@ -226,28 +247,28 @@ class AutoLength(_Planner):
         return True
 
     def wants_copy(self, matched: int) -> bool:
-        """Return whether to copy on; the first copied token must also beat drafting instead."""
+        """Return whether to copy a token; the first one must also be better than drafting with passes."""
         last = len(COPY_PRIORS) - 1
         kinds = [min(matched - 1 + place, last) for place in range(self._limit)]
         rates = [self._rate_of(("copy", kind), COPY_PRIORS[kind]) for kind in kinds]
         return self._wants_free([("copy", kind) for kind in kinds], rates)
 
     def wants_table_token(self, chance: float) -> bool:
-        """Return whether to add a table's token, assuming that later ones are as likely to be accepted."""
+        """Return whether to add a table's token, assuming that later tokens have the same ``chance``."""
         kind = ("table", _bin(chance))
         return self._wants_free([kind] * self._limit, [self._rate_of(kind, chance)] * self._limit)
 
     def _wants_free(self, kinds: list[tuple[str, int]], rates: list[float]) -> bool:
-        """Return whether a token that needs no draft step is worth its row in the target pass.
+        """Return whether to add a token that needs no draft step but makes the target pass longer.
 
         Args:
-            kinds: Kind of token at each place of the draft.
-            rates: Expected acceptance rate at each place.
+            kinds: Kind of token at each position of the draft.
+            rates: Expected acceptance rate at each position.
         """
         drafted = len(self._drafted)
         if drafted >= self._limit:
             return False
-        # A drafter with both free tokens and draft steps (c > 0) could draft instead.
+        # If the drafter can make draft steps as well (c > 0), it could draft with them instead.
         instead = 0.0
         if drafted == 0 and self._costs.c > 0:
             instead = max(0.0, self._gain(self._place_rates, 0, 1.0, self._costs.c))
@@ -258,27 +279,32 @@ class AutoLength(_Planner):
         return True
 
     def observe(self, accepted: int, compared: int, emitted: int) -> None:
-        """Learn the acceptance rates of each kind of token and each place, and the value of time."""
+        """Learn the acceptance rates by kind of token and by position, and the tokens per target pass."""
         for place, kind in enumerate(self._drafted[:compared]):
             self._kind_rates[kind].add(place < accepted, self._round)
             if kind[0] == "draft":
                 self._places[place].add(place < accepted, self._round)
         drafted = len(self._drafted)
         if self._declined is not None and accepted == drafted:
-            # The token declined by wants_token counts with its expected rate: the drafted tokens alone are a
-            # selection of the best.
+            # Count the token that wants_token declined with its expected acceptance rate. Only promising
+            # tokens are drafted, so without it the rate at this position would be too high.
             self._places[drafted].add(self._declined, self._round)
         self._tokens += emitted
         self._passes += self._steps * self._costs.c + self._costs.v[drafted]
 
     def _gain(self, rates: list[float], drafted: int, survival: float, step: float) -> float:
-        """Return the expected tokens of the best longer draft less the value of its time; −inf if none fits.
+        """Return the gain of the best longer draft over stopping now, in tokens.
+
+        The gain is the expected number of additional tokens minus the price of the additional time.
 
         Args:
-            rates: Expected acceptance rate at each place of the draft.
+            rates: Expected acceptance rate at each position of the draft.
             drafted: Number of tokens drafted already.
             survival: Probability that all of them are accepted.
-            step: Cost of drafting a token, in target passes.
+            step: Cost of drafting one token, in target passes.
+
+        Returns:
+            −inf if the draft already has the maximum length.
         """
         v, price = self._costs.v, self._price
         best, emitted, cost = -math.inf, 0.0, -v[drafted]
@@ -304,10 +330,10 @@ def _bin(chance: float) -> int:
 
 
 class PlannedLength(_Planner):
-    """Chooses k before each round, for devices that would have to stop to show a distribution.
+    """Chooses k before each round. Used on GPUs, where reading a distribution during drafting costs time.
 
-    k maximizes the expected speedup E[τ] / (k·c + v(k + 1)): theorem 3.8 of Leviathan et al. 2023 with v
-    added, and with the acceptance rate observed at each place instead of a single α.
+    k maximizes the expected speedup E[τ] / (k·c + v(k + 1)). This is theorem 3.8 of Leviathan et al. 2023
+    with v added, and with the observed acceptance rate at each position of the draft instead of a single α.
     """
 
     def start(self, limit: int) -> None:
@@ -323,10 +349,15 @@ class PlannedLength(_Planner):
 def length_for(
     k: int | Literal["auto"], calibration: Calibration | None, device: torch.device
 ) -> DraftLength:
-    """Return the draft length for ``RunConfig.k``.
+    """Return the draft length policy for ``RunConfig.k``.
+
+    Args:
+        k: A number of draft tokens, or ``auto``.
+        calibration: Pass costs; only needed for ``auto``.
+        device: Device of the target.
 
     Raises:
-        ValueError: k is ``auto`` and there are no measured costs.
+        ValueError: k is ``auto`` and ``calibration`` is None.
     """
     if k != AUTO:
         return FixedLength(k)

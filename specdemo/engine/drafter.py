@@ -1,4 +1,4 @@
-"""The interface of drafters: what they are asked, what they return, and the loops that they share."""
+"""The interface of drafters, the drafts that they return, and the drafting loops that they share."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
@@ -16,9 +16,9 @@ class Pick:
     """One token chosen by a draft model.
 
     Attributes:
-        row: Index into the draft's vocabulary, shape [1].
-        probs: The draft distribution q that the token was drawn from, shape [H]; None if the rule treats
-            the choice as certain (greedy).
+        row: Index of the token in the draft's vocabulary, shape [1].
+        probs: The draft distribution q that the token was drawn from, shape [H]; None under greedy, where
+            q = 1 for the chosen token.
     """
 
     row: Tensor
@@ -26,22 +26,26 @@ class Pick:
 
 
 class PickingRule(Protocol):
-    """The part of a verification rule that a drafter uses: how to pick a token from draft logits."""
+    """The part of a verification rule that drafters use: the choice of a token from draft logits."""
 
     def chances(self, count: int) -> Tensor | None:
-        """Return uniform numbers for the next ``count`` picks, shape [count]; None if picking needs none."""
+        """Draw the uniform random numbers for the next ``count`` picks.
+
+        Returns:
+            Shape [count]; None if the rule picks without them.
+        """
         ...
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
-        """Choose the draft's next token.
+        """Choose the next draft token.
 
-        Nothing is read back from the device, so the choice can be captured together with the pass.
+        This method reads nothing back from the device, so a CUDA graph can record it together with the pass.
 
         Args:
             logits: Draft logits, shape [H].
             where: Position of the token in the text, shape [1].
-            chance: One of :meth:`chances`, shape [1].
-            id_map: Target id of each logit, shape [H]; None if the vocabularies are the same.
+            chance: The next number from :meth:`chances`, shape [1]; None if that method returns None.
+            id_map: Target id of each logit, shape [H]; None if both models have the same vocabulary.
         """
         ...
 
@@ -51,13 +55,14 @@ class Draft:
     """The draft tokens of one round.
 
     Attributes:
-        ids: Target ids, int64, shape [k]; k may be 0.
-        probs: q over the draft's vocabulary, shape [k, H]; None for point masses (q = 1).
-        rows: Index of each token in the draft's vocabulary, shape [k]; None for point masses.
+        ids: Draft tokens as target ids, int64, shape [k]; k may be 0.
+        probs: Draft distributions q over the draft's vocabulary, shape [k, H]; None if q = 1 for every token.
+        rows: Index of each token in the draft's vocabulary, shape [k]; None if ``probs`` is None.
         logits: Raw draft logits for display, shape [k, H]; None if no model drafted.
-        id_map: Target id of each draft row, shape [H]; None if the vocabularies are the same.
+        id_map: Target id of each entry of the draft's vocabulary, shape [H]; None if both models have the
+            same vocabulary.
         steps: Number of draft passes made.
-        by: Name of the drafter kind that wrote it.
+        by: Name of the drafter kind that proposed the tokens; empty if there are none.
     """
 
     ids: Tensor
@@ -73,31 +78,38 @@ class Draft:
 
 
 class Drafter:
-    """Proposes the continuation of a text for the target to verify. One object per run.
+    """Base class of drafters. A drafter proposes draft tokens for the target to verify.
 
-    The two calls per round follow transformers' ``CandidateGenerator``: propose a draft, then learn how many
-    of its tokens were kept. A drafter may be wrong as often as it likes; the target's verdict keeps the
-    output the target's own. Each kind is a module in ``specdemo.drafters``.
+    Each run has its own object. The two calls per round follow transformers' ``CandidateGenerator``:
+    :meth:`propose` returns a draft, and :meth:`observe` reports how many of its tokens were kept. Wrong draft
+    tokens cost time but never change the output's distribution. Each kind is a module in
+    ``specdemo.drafters``.
     """
 
     def begin(self, prompt_ids: Sequence[int], capacity: int) -> None:
-        """Start a run. The target's cache already holds all of ``prompt_ids`` but the last.
+        """Start a run. The target has already processed all of ``prompt_ids`` except the last.
 
         Args:
             prompt_ids: At least one id.
-            capacity: Maximum number of positions that the run will hold.
+            capacity: Cache length of the run, in positions.
         """
 
     def propose(self, text: Sequence[int], length: DraftLength, rule: PickingRule) -> Draft:
-        """Draft as many tokens after ``text`` (prompt and output so far) as ``length`` wants."""
+        """Return a draft that continues ``text``.
+
+        Args:
+            text: Ids of the prompt and the output so far.
+            length: Decides how many tokens to draft.
+            rule: Picks tokens from draft logits.
+        """
         raise NotImplementedError
 
     def observe(self, accepted: int) -> None:
-        """Learn that the first ``accepted`` tokens of the last draft were kept."""
+        """Learn that the text kept the first ``accepted`` tokens of the last draft."""
 
 
 class NoDrafter(Drafter):
-    """Drafts nothing: every round is one plain target step, which is the baseline."""
+    """Drafts nothing, so that every round is a target pass over one token. The baseline uses it."""
 
     def __init__(self, device: torch.device):
         self._draft = empty_draft(device)
@@ -107,7 +119,7 @@ class NoDrafter(Drafter):
 
 
 def empty_draft(device: torch.device, steps: int = 0) -> Draft:
-    """Return a draft of no tokens."""
+    """Return a draft without tokens; ``steps`` is the number of draft passes made."""
     return Draft(torch.empty(0, dtype=torch.long, device=device), steps=steps)
 
 
@@ -120,17 +132,17 @@ def write_draft(
     device: torch.device,
     name: str,
 ) -> Draft:
-    """Draft token by token: the loop of every drafter that computes distributions.
+    """Draft token by token with a model. All drafters that compute distributions share this loop.
 
     Args:
-        step: Maps the token just drafted (target id, shape [1]; None for the first step) to the logits [H]
-            of the next one.
+        step: Makes a draft pass. It takes the previous draft token (target id, shape [1]; None in the first
+            step) and returns the logits [H] of the next token.
         position: Position of the first draft token in the text.
-        length: Decides after each step whether to go on.
+        length: Decides before and after each step whether to go on.
         rule: Picks a token from the logits.
-        id_map: Target id of each logit, shape [H]; None if they are the target's own.
+        id_map: Target id of each logit, shape [H]; None if both models have the same vocabulary.
         device: Device of the logits.
-        name: Drafter kind, for the record.
+        name: Name of the drafter kind, for ``Draft.by``.
     """
     picks: list[Pick] = []
     ids: list[Tensor] = []
@@ -163,9 +175,14 @@ def write_draft(
 def copied_draft(
     tokens: Iterable[int], matched: int, length: DraftLength, device: torch.device, name: str
 ) -> Draft:
-    """Return a draft of given ``tokens`` (q = 1 each), as many as ``length`` wants.
+    """Return a draft of copied tokens with q = 1.
 
-    ``matched`` is the number of text tokens that match the place the tokens were copied from.
+    Args:
+        tokens: Target ids to draft, in order.
+        matched: Number of tokens before the copied ones that match the end of the text.
+        length: Decides how many of ``tokens`` to take.
+        device: Device of the draft.
+        name: Name of the drafter kind, for ``Draft.by``.
     """
     return _certain_draft(itertools.takewhile(lambda _: length.wants_copy(matched), tokens), device, name)
 
@@ -173,7 +190,14 @@ def copied_draft(
 def table_draft(
     tokens: Iterable[tuple[int, float]], length: DraftLength, device: torch.device, name: str
 ) -> Draft:
-    """Return a draft of (token, expected acceptance) pairs (q = 1 each), as many as ``length`` wants."""
+    """Return a draft of tokens from a table, with q = 1.
+
+    Args:
+        tokens: Target ids to draft, in order, each with its expected acceptance rate.
+        length: Decides how many of ``tokens`` to take.
+        device: Device of the draft.
+        name: Name of the drafter kind, for ``Draft.by``.
+    """
     wanted = itertools.takewhile(lambda found: length.wants_table_token(found[1]), tokens)
     return _certain_draft((token for token, _ in wanted), device, name)
 

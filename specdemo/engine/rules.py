@@ -1,4 +1,4 @@
-"""The three verification rules: how a draft picks its tokens and how the target accepts them."""
+"""The three verification rules. Each picks the draft tokens and decides which of them the target accepts."""
 
 from typing import Protocol
 
@@ -20,17 +20,16 @@ from specdemo.records.trace import Rule, RunConfig
 
 
 class VerificationRule(PickingRule, Protocol):
-    """A rule for one lane of one run; it may hold that run's random generator.
+    """A verification rule for one lane of one run. It may own the random generator of that lane.
 
-    ``verify`` with an empty draft is exactly how the target decodes alone, so the baseline and the
-    speculative lane cannot drift apart.
+    The baseline also decodes with ``verify``, with empty drafts. So both lanes share the same sampling code.
     """
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        """Decide which draft tokens to keep and choose the target's own token after them.
+        """Decide which draft tokens to accept, and choose the target's own token after them.
 
         Args:
-            draft: k draft tokens.
+            draft: The draft, of k tokens.
             logits: The target's logits, shape [k + 1, V].
             position: Position of the first draft token in the text.
         """
@@ -47,30 +46,31 @@ class GreedyRule:
         return Pick(logits.max(-1, keepdim=True).indices, None)
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        # max gives both the choice and the check for NaN; in bf16 on CPU it is four times as fast as argmax.
+        # max returns the best token and reveals NaN. In bf16 on CPU it is four times as fast as argmax.
         best, choices = logits.max(-1)
         accepted = leading_agreements(choices[:-1] == draft.ids)
         return GreedyVerdict(accepted, choices.index_select(0, accepted[None]), _finite(draft, best[:, None]))
 
 
 class _SamplingRule:
-    """Warping, which both rules with a temperature share."""
+    """The base of both rules with a temperature above 0: temperature, top-k and top-p."""
 
     def __init__(self, config: RunConfig):
         self._config = config
 
     def warped(self, logits: Tensor) -> Tensor:
-        """Return log-scores by the run's temperature, top-k and top-p, shape as given, not normalized."""
+        """Apply the run's temperature, top-k and top-p to logits [..., V] (see ``sampling.warp``)."""
         return warp(logits, self._config.temperature, self._config.top_k, self._config.top_p)
 
 
 class RejectionRule(_SamplingRule):
-    """Accept a draft token with probability min(1, p/q), else draw from the residual distribution (p − q)+.
+    """Speculative sampling: the output has exactly the target's distribution.
 
-    The output has exactly the target's distribution. Leviathan et al. 2023, algorithm 1; Chen et al. 2023,
-    "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
+    A draft token is accepted with probability min(1, p/q). After a rejection, the corrected token is drawn
+    from the residual distribution, proportional to (p − q)+. References: Leviathan et al. 2023, algorithm 1;
+    Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative Sampling", algorithm 2.
 
-    A wrong rule for a lesson or a test overrides :meth:`keeps` or :meth:`residual_distribution`.
+    Deliberately wrong rules, for lessons and tests, override :meth:`keeps` or :meth:`residual_distribution`.
     """
 
     def __init__(self, config: RunConfig, device: torch.device):
@@ -97,7 +97,8 @@ class RejectionRule(_SamplingRule):
         coins = self._uniform(k)
         accepted = leading_agreements(self.keeps(p_of_draft, q_of_draft, coins))
 
-        # 2. Draw the target's own token from the residual; after a whole draft q is 0, so this is p.
+        # 2. Draw the target's own token from the residual. If all draft tokens were accepted, q is 0 here and
+        # the residual is p.
         p_here = p.index_select(0, accepted[None])[0]
         left, mass = self.residual_distribution(p_here, self._q_at(draft, accepted, p_here))
         return RejectionVerdict(
@@ -113,15 +114,26 @@ class RejectionRule(_SamplingRule):
         )
 
     def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
-        """Return whether each draft token passes u < p/q; p, q and the uniform draws have shape [k]."""
+        """Return whether each draft token passes u < p/q, shape [k], bool.
+
+        Args:
+            p: Target probabilities of the draft tokens, shape [k].
+            q: Draft probabilities of the draft tokens, shape [k].
+            coins: Uniform random numbers u, shape [k].
+        """
         return coins < (p / q)
 
     def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the unnormalized weights of the target's own token [V], and Σ (p − q)+."""
+        """Return the unnormalized distribution of the target's own token [V], and Σ (p − q)+ as a scalar.
+
+        Args:
+            p: Target distribution at the first rejected token, shape [V].
+            q: Draft distribution there, shape [V].
+        """
         return residual(p, q)
 
     def _q_at(self, draft: Draft, accepted: Tensor, like: Tensor) -> Tensor:
-        """Return q over the target's vocabulary at the first rejection; all zero after a whole draft."""
+        """Return q over the target's vocabulary at the first rejected token; zeros if all were accepted."""
         q = torch.zeros_like(like)
         if len(draft) == 0:
             return q
@@ -137,14 +149,14 @@ class RejectionRule(_SamplingRule):
 
 
 class SharedNoiseRule(_SamplingRule):
-    """Every choice is argmax(log p + g), with Gumbel noise g keyed by (seed, position, token).
+    """Sampling by argmax(log p + g), with Gumbel noise g that depends only on seed, position and token.
 
-    Draft, target and baseline read the same noise, so the speculative output is token-identical to the
-    sampled baseline at any temperature (Daliri et al. 2024).
+    The draft, the target and the baseline use the same noise. Therefore the speculative output equals the
+    sampled baseline token for token, at any temperature (Daliri et al. 2024).
     """
 
     def chances(self, count: int) -> None:
-        return None  # the noise depends on position and token alone
+        return None  # the noise replaces uniform random numbers
 
     def pick(self, logits: Tensor, where: Tensor, chance: Tensor | None, id_map: Tensor | None) -> Pick:
         scores = self.warped(logits)
@@ -172,7 +184,7 @@ class SharedNoiseRule(_SamplingRule):
 
 
 def rule_for(config: RunConfig, device: torch.device) -> VerificationRule:
-    """Return a fresh rule object for one lane of a run, with its random numbers on ``device``."""
+    """Return a new rule object for one lane of a run; its random numbers are drawn on ``device``."""
     match config.rule:
         case Rule.GREEDY:
             return GreedyRule()
@@ -193,6 +205,11 @@ def _q_of_draft(draft: Draft, p: Tensor) -> Tensor:
 
 
 def _finite(draft: Draft, logits: Tensor) -> Tensor:
-    """Return whether target and draft logits are numbers; the maxima of the target's rows are enough."""
+    """Return whether target and draft logits are free of NaN, scalar bool.
+
+    Args:
+        draft: The draft.
+        logits: The target's logits [k + 1, V], or only the maximum of each row [k + 1, 1].
+    """
     finite = has_numbers(logits)
     return finite if draft.logits is None or not len(draft) else finite & has_numbers(draft.logits)

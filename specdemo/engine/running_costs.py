@@ -1,4 +1,4 @@
-"""Pass costs in a run: the calibration's figures, corrected by the seconds of the run's own rounds."""
+"""Pass costs during a run: the calibrated costs, corrected by the measured times of the run's own rounds."""
 
 import math
 import statistics
@@ -7,27 +7,28 @@ from collections import deque
 from specdemo.records.trace import Calibration
 
 MEMORY = 7
-"""Number of rounds in a median."""
+"""Number of values in each running median."""
 
 
 class RunningCosts:
     """Costs of draft and target passes in one run, in single-token target passes.
 
-    A calibration is short and the machine is shared: one measured c was 55 times too high. Every round
-    brings its own seconds, so a wrong figure need not stay. Noise on a shared machine is a round that took
-    too long, hardly ever one that took too short. Each figure is therefore the lower median of the last
-    rounds, with the calibration as the first of them: one slow round changes nothing, a figure that was too
-    high is gone after one round, one that was too low after two.
+    A calibration is short and the machine may be busy: one measured c was 55 times too high. The times of
+    each round correct such errors. On a shared machine, a disturbed round takes too long and almost never too
+    short. Each cost is therefore the lower median of the last ``MEMORY`` values, of which the calibrated cost
+    is the first. With the lower median, a single slow round changes nothing. A calibrated cost that is too
+    high is replaced after one round, one that is too low after two.
 
     Attributes:
         c: Cost ratio, as in ``Calibration``.
-        v: Verification costs v(n) as the engine runs the passes; v need not rise with n.
+        v: Verification costs v(n), as in ``Calibration``; they need not rise with n.
     """
 
     def __init__(self, calibration: Calibration):
         self._step_s = calibration.step_s
         self._given = calibration.v
-        # Logarithms: the machine's current pace ÷ that of the calibration, each v(n) ÷ the calibration's, c.
+        # Three kinds of logarithms: the current time of a target pass relative to the calibration, the
+        # correction of each v(n), and c.
         self._pace = _Median(0.0)
         self._rows: dict[int, _Median] = {}
         self._draft = _Median(math.log(calibration.c)) if calibration.c > 0 else None
@@ -35,12 +36,12 @@ class RunningCosts:
         self.v = list(calibration.v)
 
     def timed(self, draft_steps: int, rows: int, draft_s: float, verify_s: float) -> None:
-        """Learn from one round's seconds.
+        """Correct the costs with the times of one round.
 
         Args:
-            draft_steps: Draft passes made in ``draft_s`` seconds; a round with none leaves c as it is.
-            rows: Tokens in the target pass that took ``verify_s`` seconds.
-            draft_s: Seconds of drafting.
+            draft_steps: Number of draft passes; c does not change if it is 0.
+            rows: Number of tokens in the target pass, k + 1.
+            draft_s: Seconds of all draft passes.
             verify_s: Seconds of the target pass.
         """
         if verify_s > 0:
@@ -52,7 +53,10 @@ class RunningCosts:
             self.c = math.exp(self._draft.value)
 
     def _take_pass(self, place: int, slower: float) -> None:
-        """Split a pass that took e^``slower`` times the calibrated time into v(n) and the machine's pace."""
+        """Update the machine's speed and v[``place``] with a target pass.
+
+        ``slower`` is the logarithm of the pass's time ÷ its calibrated time.
+        """
         row = self._rows.setdefault(place, _Median(0.0))
         self._pace.add(slower - row.value)
         row.add(slower - self._pace.value)
@@ -61,7 +65,7 @@ class RunningCosts:
 
 
 class _Median:
-    """The lower median of the last ``MEMORY`` numbers, the first of which is an initial estimate."""
+    """The lower median of the last ``MEMORY`` numbers. An initial estimate counts as the first number."""
 
     def __init__(self, estimate: float):
         self.value = estimate
@@ -73,7 +77,10 @@ class _Median:
 
 
 def _interpolated(known: dict[int, float], count: int) -> list[float]:
-    """Return values at 0 … count − 1: linear between the known places, constant outside them."""
+    """Return values at indices 0 to count − 1.
+
+    Values are interpolated linearly between the ``known`` indices and are constant outside them.
+    """
     places = sorted(known)
     values = []
     for at in range(count):

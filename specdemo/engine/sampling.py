@@ -1,5 +1,5 @@
-"""Pure tensor functions: logits to probabilities, draws from them, residuals and shared noise.
-They make no transfers from the device.
+"""Pure tensor functions for sampling: probabilities, random draws, residual distributions and shared noise.
+None of them transfers data from the device.
 """
 
 import torch
@@ -17,12 +17,12 @@ def warp(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor
         logits: Raw scores, shape [..., V].
         temperature: Divisor, > 0.
         top_k: Keep the k best (0: all); ties with the k-th are kept.
-        top_p: Keep the smallest set of most probable tokens whose mass reaches ``top_p`` (1: all);
-            the most probable token always stays. Of equally probable tokens at the edge the lowest ids
-            stay, independently of other rows in the batch.
+        top_p: Keep the most probable tokens until their total probability reaches ``top_p`` (1: all). The
+            most probable token is always kept. If tokens are equally probable, those with lower ids are kept
+            first, so the result for a row does not depend on other rows.
 
     Returns:
-        Warped log-scores, shape [..., V], float32 or float64, not normalized.
+        Unnormalized log-probabilities, shape [..., V], float32 (float64 for float64 input).
     """
     scores = _wide(logits) / temperature
     if 0 < top_k < scores.shape[-1]:
@@ -37,41 +37,42 @@ def warp(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """Return the softmax in float32 (float64 for float64 input), shape as given."""
+    """Return the softmax of ``logits`` [..., V] in float32 (float64 for float64 input)."""
     return _wide(logits).softmax(-1)
 
 
 def draw(weights: Tensor, u: Tensor) -> Tensor:
-    """Sample an index in proportion to ``weights`` by inverting their running sum.
+    """Sample an index with probability proportional to its weight, by inverting the cumulative sum.
 
     Args:
-        weights: Non-negative, not all zero, need not sum to 1; shape [V].
-        u: One uniform number in [0, 1), float64, shape [1].
+        weights: Non-negative weights, not all zero, shape [V]. They need not sum to 1.
+        u: A uniform random number in [0, 1), float64, shape [1].
 
     Returns:
-        The index, shape [1], never one of weight zero. If no weight is a positive number, the index is any
-        valid one, so that nothing is read out of bounds before the logits are checked.
+        The index, shape [1]. Its weight is never zero. If no weight is a positive number, which only a later
+        check of the logits reports, an arbitrary valid index is returned.
     """
     steps = weights.double().cumsum(0)
     if steps.device.type != "cpu":
-        # A GPU sums in parallel, each step in its own order: the sums must not fall, nor rise at weight 0.
+        # A GPU adds each partial sum in a different order. Rounding must not make the sums fall, nor rise at
+        # a weight of 0.
         steps = torch.where(weights > 0, steps, 0.0).cummax(0).values
-    # u·total can round up to total itself, which no step exceeds.
+    # u · total can be rounded up to the total. No partial sum exceeds the total, so searchsorted would fail.
     point = torch.minimum(u * steps[-1], torch.nextafter(steps[-1], torch.zeros_like(steps[-1])))
     return torch.searchsorted(steps, point, right=True).clamp_max(len(weights) - 1)
 
 
 def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the residual distribution max(p − q, 0), or p itself if its mass is 0.
+    """Return the unnormalized residual distribution max(p − q, 0), or p if the residual is zero everywhere.
 
     Leviathan et al. 2023, section 2.3; Chen et al. 2023, theorem 1.
 
     Args:
         p: Target probabilities, shape [V].
-        q: Draft probabilities of the same tokens, shape [V].
+        q: Draft probabilities, shape [V].
 
     Returns:
-        The unnormalized residual [V] and its mass Σ (p − q)+ = 1 − Σ min(p, q), a scalar.
+        The distribution, shape [V], and the residual mass Σ (p − q)+ = 1 − Σ min(p, q), a scalar.
     """
     left = (p - q).clamp_min(0)
     mass = left.sum()
@@ -79,29 +80,29 @@ def residual(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def has_numbers(logits: Tensor) -> Tensor:
-    """Return whether every row of ``logits`` [..., V] is a distribution, scalar bool.
+    """Return whether every row of ``logits`` [..., V] defines a distribution, scalar bool.
 
-    A row must not contain NaN or +inf. It may contain −inf ("never"), but not −inf alone.
+    A row must not contain NaN or +inf. It may contain −inf (probability 0), but not only −inf.
     """
     return logits.amax(-1).isfinite().all()
 
 
 def leading_agreements(agree: Tensor) -> Tensor:
-    """Return the length of the leading run of True in ``agree`` [k], a scalar tensor."""
+    """Return the number of True values in ``agree`` [k] before the first False, a scalar tensor."""
     return agree.long().cumprod(0).sum()
 
 
 def gumbel(seed: int, positions: Tensor, ids: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Return Gumbel(0, 1) noise that depends on nothing but (seed, position, token id).
+    """Return Gumbel(0, 1) noise that depends only on the seed, the position and the token id.
 
-    Draft, target and baseline read the same numbers, so argmax(log p + g) couples their choices
-    without communication (Daliri, Musco & Suresh 2024, "Coupling without Communication and
-    Drafter-Invariant Speculative Decoding"). A draft with a reduced vocabulary passes its id map.
+    The draft, the target and the baseline get the same noise g. So argmax(log p + g) chooses the same token
+    wherever their distributions are alike (Daliri, Musco & Suresh 2024, "Coupling without Communication and
+    Drafter-Invariant Speculative Decoding").
 
     Args:
-        seed: Run seed, 0 ≤ seed < 2³².
-        positions: Absolute positions of the tokens to be chosen, int64, shape [n].
-        ids: Target token ids, int64, shape [V].
+        seed: Seed of the run, 0 ≤ seed < 2³².
+        positions: Positions in the text of the tokens to be chosen, int64, shape [n].
+        ids: Target ids that get noise, int64, shape [V]; for a reduced vocabulary, its id map.
         dtype: Type of the result.
 
     Returns:
@@ -114,7 +115,7 @@ def gumbel(seed: int, positions: Tensor, ids: Tensor, dtype: torch.dtype = torch
 
 
 def _mix(x: Tensor) -> Tensor:
-    """Hash 32-bit values in an int64 tensor bijectively ("lowbias32" by C. Wellons)."""
+    """Return a bijective hash of 32-bit values in an int64 tensor ("lowbias32" by C. Wellons)."""
     x = x & _MASK32
     x = ((x ^ (x >> 16)) * 0x7FEB352D) & _MASK32
     x = ((x ^ (x >> 15)) * 0x846CA68B) & _MASK32

@@ -1,6 +1,4 @@
-"""Speculative decoding: draft, verify, correct. Token ids in, rounds out.
-Algorithm 1 of Leviathan et al. 2023 over a key/value cache.
-"""
+"""The decoding loop: draft, verify, accept (Leviathan et al. 2023, algorithm 1, over a key/value cache)."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,12 +16,12 @@ from specdemo.records.trace import Finish, Round, RunConfig
 
 
 def never() -> bool:
-    """Return False: the stop request of a run that is never stopped."""
+    """Return False. This is the default ``stop`` callback, which never stops a run."""
     return False
 
 
 def run_capacity(prompt_tokens: int, max_new_tokens: int) -> int:
-    """Return the cache length of a run: the same in both lanes for every k, padding rows included."""
+    """Return the cache length of a run, padding rows included. It is the same in all lanes and for all k."""
     return capacity_for(prompt_tokens + max_new_tokens + MAX_K + MAX_ROWS)
 
 
@@ -40,35 +38,35 @@ def speculate(
     tops: TopLists = no_tops,
     timed_pass: Callable[[Tensor], None] | None = None,
 ) -> Iterator[Round]:
-    """Decode with drafts and yield one ``Round`` per target pass.
+    """Decode speculatively and yield one ``Round`` per target pass.
 
     Args:
-        target: The model whose output this is.
-        drafter: Proposes the draft tokens of a round.
+        target: The target model.
+        drafter: Proposes the draft tokens of each round.
         prompt_ids: At least one id.
         config: Rule, temperature, k, seed and the maximum number of new tokens.
-        eos_ids: Ids that end the text; the one that occurs is emitted.
-        stop: Called once a round; True makes the current round the last.
-        length: Decides how many tokens are drafted; by default always ``config.k``. A round never drafts
-            more than what is left less one, since the target always adds one token.
-        rule: The run's own rule object, if the drafter shares it; by default made from ``config``.
-        tops: Makes the lists of likely tokens next to each token, for display: ``verdicts.top_fives``.
-        timed_pass: Called with the ids [n] of each target pass and timed in its place; the pass that gives
-            the tokens is then off the clock (see ``autoregress``).
+        eos_ids: Ids that end the text. The first one that occurs is emitted and ends the run.
+        stop: Called once per round; if it returns True, the current round is the last.
+        length: Decides how many tokens to draft; by default ``config.k`` per round. If n tokens of the run
+            remain, a round drafts at most n − 1, because the target always adds one token.
+        rule: The rule object, for drafters that use it too; by default created from ``config``.
+        tops: Returns the most probable tokens at each position, for display; by default empty lists.
+        timed_pass: If given, it is called with the ids [n] of each target pass and its time counts as the
+            time of verification. The pass that computes the logits is then not timed (see ``autoregress``).
 
     Yields:
-        Rounds in order; the last one has ``finish``.
+        The rounds in order. Only the last one has a ``finish``.
 
     Raises:
-        UserError: The prompt is empty or fills the context.
-        FloatingPointError: The logits are not a distribution; nothing of that round is emitted.
+        UserError: The prompt is empty or fills the target's context.
+        FloatingPointError: The logits are NaN or infinite. That round emits no tokens.
     """
     text = list(prompt_ids)
     end, finish_at_end = _end_of_run(target, len(text), config.max_new_tokens)
     rule = rule or rule_for(config, target.device)
     length = length or length_for(config.k, None, target.device)
 
-    # 0. Prefill. Both models process the prompt but its last token, which the first pass takes.
+    # 0. Prefill. Both models process all of the prompt except its last token, which is in the first pass.
     capacity = run_capacity(len(text), config.max_new_tokens)
     watch = Stopwatch(target.device)
     target.begin(capacity)
@@ -82,14 +80,14 @@ def speculate(
         position = len(text)
         watch = Stopwatch(target.device)
 
-        # 1. Draft. How many tokens is decided before each token is drawn, never after: dropping a token
-        # because of what it is would change the distribution of the output.
+        # 1. Draft. The drafter decides before each draw whether to go on, never after it: dropping a token
+        # that was drawn would change the distribution of the output.
         length.start(end - position - 1)
         draft = drafter.propose(text, length, rule)
         watch.lap()
 
-        # 2. Verify. One pass over the last token and the k draft tokens gives the target's distribution at
-        # each of the k + 1 places. A baseline may be timed on a pass without padding instead.
+        # 2. Verify. One pass over the last token and the k draft tokens computes the target's logits at k + 1
+        # positions. For a baseline with padded passes, an extra pass without padding is timed instead.
         last = torch.tensor(text[-1:], dtype=torch.long, device=target.device)
         ids = torch.cat([last, draft.ids])
         if timed_pass is None:
@@ -101,9 +99,8 @@ def speculate(
             logits = target.forward(ids)
             watch.skip()
 
-        # 3. Accept. The rule keeps a prefix of the draft and adds one token of the target's: the corrected
-        # token after a rejection, the bonus token after a whole draft. This is the round's one transfer
-        # from the device.
+        # 3. Accept. The rule accepts a prefix of the draft and adds one token of the target: the corrected
+        # token after a rejection, else the bonus token. Results leave the device only here, in one transfer.
         verdict = rule.verify(draft, logits, position)
         packed = torch.cat([verdict.finite.long()[None], verdict.accepted[None], verdict.token, draft.ids])
         finite, accepted, token, *drafted_ids = packed.tolist()
@@ -112,14 +109,14 @@ def speculate(
         outcome = truncate_at_eos(accepted, token, drafted_ids, eos_ids)
         text += outcome.emitted
 
-        # 4. Roll back. The target's cache keeps the last token and what was accepted: the emitted token of
-        # the target's own enters with the next pass.
+        # 4. Roll back. The target's cache keeps the entries of accepted draft tokens and forgets the others.
+        # The target's own token is not in the cache yet; it is the first token of the next pass.
         target.rollback(position + outcome.kept)
         drafter.observe(outcome.kept)
         length.observe(outcome.kept, outcome.compared, len(outcome.emitted))
         watch.lap()
 
-        # 5. Record, off the clock.
+        # 5. Record. This part is not timed.
         if outcome.ended:
             finish = Finish.EOS
         elif len(text) >= end:
@@ -154,12 +151,13 @@ def autoregress(
     tops: TopLists = no_tops,
     timed_pass: Callable[[Tensor], None] | None = None,
 ) -> Iterator[Round]:
-    """Decode with one model alone: the target for the baseline, or a draft model as its own target.
+    """Decode with one model alone: the target as the baseline, or the draft model by itself.
 
-    This is ``speculate`` with nothing drafted, so the baseline has every optimization that the speculative
-    lane has. A decoder that never verifies drafts needs no padded passes: if its passes are padded,
-    ``timed_pass`` is ``ModelRuntime.run_unpadded``, and the baseline's clock counts that pass instead of
-    the padded one that gives the token. Arguments, rounds and errors are those of ``speculate``.
+    This calls ``speculate`` without drafts, so the baseline has every optimization of the speculative lane.
+    Padded passes make the baseline's tokens bitwise comparable, but a decoder that never verifies drafts
+    would not pad. If passes are padded, ``timed_pass`` should be ``ModelRuntime.run_unpadded``: each token
+    comes from a padded pass, while an extra unpadded pass is timed. Arguments, rounds and errors are those of
+    ``speculate``.
     """
     return speculate(
         target,
@@ -175,7 +173,7 @@ def autoregress(
 
 
 def _end_of_run(target: Runtime, prompt_tokens: int, max_new_tokens: int) -> tuple[int, Finish]:
-    """Return the number of tokens at which the run ends, prompt included, and the name of that end."""
+    """Return the number of tokens, prompt included, at which the run ends, and the reason for that end."""
     if prompt_tokens == 0:
         raise UserError("The prompt is empty; write something for the models to continue.")
     if prompt_tokens >= target.max_context:

@@ -1,4 +1,4 @@
-"""The target's decision in a round: one class per rule, the effect on the text, and the record."""
+"""The target's decision in a round: a ``Verdict`` class per rule, the effect on the text, and the record."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,18 +15,19 @@ from specdemo.records.trace import Alternative, Emission, Status, Token
 TOP = 5
 
 Facts = dict[str, Any]
-"""Some fields of a ``Token``."""
+"""Those fields of a ``Token`` that depend on the rule, by name."""
 TopLists = Callable[[Tensor, Tensor | None], list[tuple[Alternative, ...]]]
-"""Maps probabilities [n, H] and the id map of their columns to the most probable tokens of each row."""
+"""A function that returns the most probable tokens of each row of probabilities [n, H]. Its second argument
+is the target id of each column, shape [H], or None if columns are target ids."""
 
 
 def no_tops(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
-    """Return empty lists, for runs that are not displayed."""
+    """Return an empty tuple for each row, for runs that are not displayed."""
     return [()] * len(probs)
 
 
 def top_fives(probs: Tensor, id_map: Tensor | None) -> list[tuple[Alternative, ...]]:
-    """Return the five most probable tokens of each row, without impossible ones."""
+    """Return the five most probable tokens of each row; fewer if fewer have a probability above 0."""
     values, ids = probs.topk(min(TOP, probs.shape[-1]))
     if id_map is not None:
         ids = id_map[ids]
@@ -41,12 +42,12 @@ class Outcome(NamedTuple):
 
     Attributes:
         accepted: Number of leading draft tokens that the rule accepted.
-        token: The target's own token after them, whether it entered the text or not.
-        emitted: Ids that enter the text.
-        kept: Number of emitted ids that were drafted.
-        compared: Number of draft tokens that count as compared: the kept ones and the first rejected one.
-        own: Whether the target's own token is the last of ``emitted``.
-        ended: Whether the last of ``emitted`` ends the text.
+        token: The target's own token after them. It is not emitted if an accepted token ends the text.
+        emitted: Ids that the round adds to the text.
+        kept: Number of draft tokens among ``emitted``.
+        compared: Number of draft tokens that count as compared: the kept ones and the rejected one, if any.
+        own: Whether ``emitted`` ends with the target's own token.
+        ended: Whether ``emitted`` ends with an end-of-text id.
     """
 
     accepted: int
@@ -59,13 +60,13 @@ class Outcome(NamedTuple):
 
 
 def truncate_at_eos(accepted: int, token: int, drafted: Sequence[int], eos_ids: frozenset[int]) -> Outcome:
-    """Cut a round's tokens after the first end-of-text id; later ones never enter the text.
+    """Return the effect of a round on the text, which ends after the first end-of-text id.
 
     Args:
         accepted: Number of leading draft tokens that the rule accepted.
         token: The target's own token after them.
-        drafted: All drafted ids.
-        eos_ids: Ids that end the text; the one that occurs is emitted.
+        drafted: The ids of all draft tokens.
+        eos_ids: Ids that end the text. The first one that occurs is emitted.
     """
     written = [*drafted[:accepted], token]
     end = next((place for place, written_id in enumerate(written) if written_id in eos_ids), None)
@@ -78,16 +79,15 @@ def truncate_at_eos(accepted: int, token: int, drafted: Sequence[int], eos_ids: 
 
 @dataclass(frozen=True)
 class Verdict(ABC):
-    """The decision of any rule. Its tensors stay on the device until the engine's one transfer.
+    """The decision of a rule in one round. Its tensors are on the device.
 
-    The methods describe the decision after the round's clock has stopped. They read the numbers that decided
-    and compute nothing that a decision depends on: lists of likely tokens, and under greedy the probabilities
-    at temperature 1, exist only for display.
+    The methods create the record of the round. They run after the round's timing has stopped and do not
+    affect the decision.
 
     Attributes:
-        accepted: Number of leading draft tokens kept, scalar.
+        accepted: Number of leading draft tokens that were accepted, scalar.
         token: The target's own token after them, shape [1].
-        finite: Whether every row of logits involved was a distribution, scalar bool.
+        finite: Whether target and draft logits were free of NaN and infinities, scalar bool.
     """
 
     accepted: Tensor
@@ -96,31 +96,46 @@ class Verdict(ABC):
 
     @abstractmethod
     def distributions(self, logits: Tensor) -> Tensor:
-        """Return the target's distributions for display, shape as its ``logits`` [k + 1, V]."""
+        """Return the target's distributions for display, from its logits; both have shape [k + 1, V]."""
 
     @abstractmethod
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """Return the recorded fields of each draft token; ``p`` are the :meth:`distributions`."""
+        """Return the fields of each draft token's record that depend on the rule.
+
+        Args:
+            draft: The draft, of k tokens.
+            p: The target's distributions from :meth:`distributions`, shape [k + 1, V].
+            accepted: Number of accepted draft tokens.
+        """
 
     @abstractmethod
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
-        """Return the record of the target's own token after ``accepted`` draft tokens."""
+        """Return the record of the target's own token.
+
+        Args:
+            p: The target's distributions from :meth:`distributions`, shape [k + 1, V].
+            accepted: Number of accepted draft tokens before the token.
+            token: Id of the token.
+            status: ``corrected`` or ``bonus``.
+            tops: Returns the most probable tokens of each row.
+        """
 
 
 @dataclass(frozen=True)
 class GreedyVerdict(Verdict):
-    """The target's most probable tokens, shown with their probabilities at temperature 1."""
+    """A decision of the greedy rule. For display, probabilities are those at temperature 1."""
 
     def distributions(self, logits: Tensor) -> Tensor:
         return probabilities(logits)
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """Return p and q as the rule has them, 1 or 0, with the models' probabilities as raw_p and raw_q."""
+        """Return p, q and accept_prob (1 or 0), and the probabilities at temperature 1 as raw_p and raw_q."""
         k = len(draft)
         raw_p = p[:k].gather(1, draft.ids[:, None])[:, 0].tolist()
         raw_q = [None] * k if draft.logits is None else probabilities(draft.logits).amax(-1).tolist()
         agrees = (p[:k].argmax(-1) == draft.ids).tolist()
-        # Up to the first rejection the rule's own verdict counts; after it the argmax is only informative.
+        # Up to the first rejected token, use the rule's decision. The argmax of rounded probabilities could
+        # differ from it in a tie.
         agrees[: accepted + 1] = [i < accepted for i in range(min(k, accepted + 1))]
         return [
             {"q": 1.0, "p": float(agree), "accept_prob": float(agree), "raw_q": raw_q[i], "raw_p": raw_p[i]}
@@ -137,10 +152,10 @@ class GreedyVerdict(Verdict):
 
 @dataclass(frozen=True)
 class SampledVerdict(Verdict):
-    """A decision by distributions.
+    """The base of decisions at a temperature above 0.
 
     Attributes:
-        p: The rule's target distribution, shape [k + 1, V].
+        p: The target's distributions after temperature, top-k and top-p, shape [k + 1, V].
         p_of_draft: Target probabilities of the draft tokens, shape [k].
         q_of_draft: Draft probabilities of the draft tokens, shape [k].
     """
@@ -159,12 +174,12 @@ class SampledVerdict(Verdict):
 
 @dataclass(frozen=True)
 class RejectionVerdict(SampledVerdict):
-    """A decision by uniform draws, with a corrected token from the residual distribution.
+    """A decision of the rejection rule.
 
     Attributes:
-        coins: Uniform draws u, shape [k].
+        coins: Uniform random numbers u, shape [k].
         residual: Unnormalized distribution that the target's own token was drawn from, shape [V].
-        residual_mass: Σ (p − q)+ at the rejection, scalar.
+        residual_mass: Σ (p − q)+ at the rejected token, scalar. Recorded only after a rejection.
     """
 
     coins: Tensor
@@ -172,10 +187,10 @@ class RejectionVerdict(SampledVerdict):
     residual_mass: Tensor
 
     def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
-        """Return p, q, min(1, p/q), and u for the tokens that were compared."""
+        """Return p, q and min(1, p/q) of every token, and u of compared tokens."""
         found = super().facts(draft, p, accepted)
         for i, (fact, coin) in enumerate(zip(found, self.coins.tolist(), strict=True)):
-            # As tensors divide: a token whose q rounds to 0 is accepted unless its p is 0 as well.
+            # In the rule, tensors divide: p/0 is infinite, so a token with q = 0 is accepted if p > 0.
             fact["accept_prob"] = min(1.0, fact["p"] / fact["q"]) if fact["q"] else float(fact["p"] > 0)
             fact["u"] = coin if i <= accepted else None
         return found
@@ -189,7 +204,7 @@ class RejectionVerdict(SampledVerdict):
 
 @dataclass(frozen=True)
 class SharedNoiseVerdict(SampledVerdict):
-    """A decision by noise that target and draft share.
+    """A decision of the shared-noise rule.
 
     Attributes:
         noise: Gumbel noise, shape [k + 1, V].
@@ -203,7 +218,7 @@ class SharedNoiseVerdict(SampledVerdict):
         return [fact | {"noise": noise} for fact, noise in zip(found, noises, strict=True)]
 
     def emission(self, p: Tensor, accepted: int, token: int, status: Status, tops: TopLists) -> Emission:
-        """Return the token with the largest log p + noise; the gap is the distance to the second largest."""
+        """Return the record of the target's own token; its ``gap`` is the lead of its log p + noise."""
         row, noise = p[accepted], self.noise[accepted]
         best = (row.log() + noise).topk(2).values
         [top] = tops(row[None], None)
@@ -227,14 +242,15 @@ def describe(
         verdict: The rule's decision.
         logits: The target's logits, shape [k + 1, V].
         outcome: The effect of the decision on the text.
-        tops: Makes the lists of likely tokens.
+        tops: Returns the most probable tokens of each row.
 
     Returns:
-        One ``Token`` per draft token; the ``Emission`` if the target's own token entered the text.
+        One ``Token`` per draft token, and the ``Emission`` of the target's own token; None instead if that
+        token did not enter the text.
     """
     p = verdict.distributions(logits)
     target_tops = tops(p[: len(draft)], None)
-    draft_tops: list[tuple[Alternative, ...]] = [()] * len(draft)  # nothing to list for copied tokens
+    draft_tops: list[tuple[Alternative, ...]] = [()] * len(draft)  # copied tokens have no list
     if draft.logits is not None:
         q = probabilities(draft.logits) if draft.probs is None else draft.probs
         draft_tops = tops(q, draft.id_map)

@@ -1,1 +1,1 @@
-"""Language models, run fast over a static cache: weights, attention, passes, and the files of drafts."""
+"""Fast execution of language models over a static cache, and the file formats of drafts."""

@@ -7,20 +7,21 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
 ATTENTION = "specdemo_grouped"
-"""Name of :func:`grouped_attention` in transformers; models are loaded with it."""
+"""Name under which transformers knows :func:`grouped_attention`. Models are loaded with this name."""
 CHUNK = 12
-"""Number of query rows that the CPU attention kernel is given at once.
+"""Number of query rows in each call of the CPU attention kernel.
 
-Its matrix products cut rows into tiles, and a row's sums differ with its tile. Which rows are affected
-depends on the processor, and with MKL on AVX2 even on earlier changes of the number of threads. In chunks of
-one size every row meets the same kernels, and twelve rows are whole tiles of 4, 6 or 12.
+The kernel cuts its rows into tiles, and rounding depends on the size of a row's tile. If all calls have the
+same number of rows, rounding does not depend on the number of rows in a pass. Twelve rows divide evenly into
+tiles of 4, 6 or 12 rows. Without chunks, the affected rows depend on the processor and, with MKL on AVX2,
+even on earlier changes of the number of threads.
 """
 WITHOUT_EFFECT = frozenset({"dropout", "position_ids", "cache_position"})
-"""Arguments that models pass to any attention function and that do not affect inference."""
+"""Arguments that models may pass to an attention function and that do not affect inference."""
 
 
 class UnsupportedAttentionError(NotImplementedError):
-    """A model asked for attention that :func:`grouped_attention` does not compute."""
+    """The error for a model that needs a kind of attention that :func:`grouped_attention` cannot compute."""
 
 
 def grouped_attention(
@@ -35,21 +36,23 @@ def grouped_attention(
 ) -> tuple[Tensor, None]:
     """Compute attention whose result for a row does not depend on the number of rows.
 
-    The g query heads that share a key/value head become g·n rows of one head: nothing is repeated
-    in memory.
+    If g query heads share a key/value head, their n rows each become g·n rows of one query head. So keys and
+    values are not copied for each query head.
 
     Args:
         query: Shape [batch, heads, n, d].
         key, value: Shape [batch, kv_heads, capacity, d].
         attention_mask: Additive, shape [batch or 1, 1, n, capacity].
         scaling: Factor of the scores; by default d^-½.
-        softcap: Bound of the scores before the mask (Gemma 2).
+        softcap: Maximum absolute value of the scores before the mask is added (Gemma 2); None for no maximum.
 
     Returns:
-        Shape [batch, n, heads, d], and None for the weights, as transformers expects.
+        The output, shape [batch, n, heads, d], and None in place of the attention weights, as transformers
+        expects.
 
     Raises:
-        UnsupportedAttentionError: The model passes another argument that changes the result, such as sinks.
+        UnsupportedAttentionError: The model passes an unknown argument that could change the result, such as
+            attention sinks.
     """
     for name in kwargs.keys() - WITHOUT_EFFECT:
         if isinstance(kwargs[name], Tensor | float):
@@ -59,7 +62,12 @@ def grouped_attention(
 
 
 def group_mask(mask: Tensor, group: int) -> Tensor:
-    """Rearrange a mask [masks, 1, n, capacity] for :func:`attend`, with ``group`` query heads per kv head."""
+    """Return a mask in the layout that :func:`attend` needs.
+
+    Args:
+        mask: Additive, shape [batch or 1, 1, n, capacity].
+        group: Number of query heads for each key/value head.
+    """
     masks, _, n, capacity = mask.shape
     rows = mask.expand(masks, group, n, -1).reshape(masks, 1, group * n, -1)
     if not _in_chunks(mask):
@@ -75,7 +83,15 @@ def attend(
     scaling: float | None = None,
     softcap: float | None = None,
 ) -> Tensor:
-    """Compute :func:`grouped_attention` with a mask from :func:`group_mask`; returns [batch, heads, n, d]."""
+    """Compute the attention of :func:`grouped_attention`.
+
+    Args:
+        query, key, value, scaling, softcap: As for :func:`grouped_attention`.
+        mask: From :func:`group_mask`.
+
+    Returns:
+        Shape [batch, heads, n, d].
+    """
     batch, heads, n, width = query.shape
     kv_heads = key.shape[1]
     rows = query.reshape(batch, kv_heads, -1, width)
@@ -100,7 +116,7 @@ def _in_chunks(rows: Tensor) -> bool:
 def _capped_attention(
     rows: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, cap: float
 ) -> Tensor:
-    """Compute attention with scores bounded by ±``cap`` (Gemma 2), which no fused kernel of torch does."""
+    """Compute attention with scores bounded to ±``cap`` (Gemma 2). No fused kernel of torch can do this."""
     scores = torch.tanh(rows @ key.transpose(-1, -2) * scaling / cap) * cap + mask
     return scores.softmax(-1, dtype=torch.float32).to(value.dtype) @ value
 
@@ -108,14 +124,17 @@ def _capped_attention(
 def additive_mask(
     *args, dtype: torch.dtype = torch.float32, hidden: float = float("-inf"), **kwargs
 ) -> Tensor:
-    """Return transformers' boolean mask as an additive one, made once a pass instead of once a layer."""
+    """Return transformers' boolean mask as an additive mask.
+
+    transformers calls this function once per pass, so layers need not convert the mask again.
+    """
     allowed = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
     # sdpa_mask returns None only if skipping is allowed.
     return hiding(~allowed, dtype, hidden)  # pyright: ignore[reportOptionalOperand]
 
 
 def hiding(hidden: Tensor, dtype: torch.dtype, by: float = float("-inf")) -> Tensor:
-    """Return an additive mask of ``dtype``: ``by`` where ``hidden`` is true, else 0; shape as given."""
+    """Return an additive mask with the shape of ``hidden``: ``by`` where ``hidden`` is True, else 0."""
     return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, by)
 
 

@@ -1,4 +1,4 @@
-"""Batch-invariant row counts of a model: numbers of rows whose passes agree bit for bit."""
+"""Search for a model's batch-invariant row counts: row counts whose passes give bitwise equal results."""
 
 from collections.abc import Callable, Iterable
 from functools import cache, partial
@@ -15,31 +15,33 @@ from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.limits import MAX_K
 
 ROWS = MAX_K + 1
-"""Tokens of the longest pass of a run."""
+"""Number of tokens in the longest verification pass of a run."""
 TESTED_CAPACITIES = (256, 2048)
 """Cache lengths at which whole passes are tested."""
 MAX_OUTPUTS = 4096
-"""Maximum number of different rows of a tested weight; in a larger one they repeat."""
+"""Maximum number of different rows of a test weight. In larger test weights, these rows repeat."""
 MAX_WEIGHTS = 2**26
-"""Maximum size of a tested weight; of a larger one (a head over a large vocabulary) the first outputs are."""
+"""Maximum number of elements of a test weight. A larger layer (the head of a large vocabulary) is tested with
+fewer outputs."""
 SPREAD = 12
-"""Range of the inputs in powers of two: inputs of equal size would be summed without rounding."""
+"""Test inputs span this many powers of two. Inputs of equal magnitude would be summed without rounding."""
 
 
 @torch.inference_mode()
 def find_batch_invariant_rows(model: CausalLM) -> tuple[int, ...]:
-    """Return the row counts, 1 to ``MAX_ROWS``, whose passes agree with each other bit for bit.
+    """Return row counts from 1 to ``MAX_ROWS`` whose passes all give bitwise equal results.
 
-    They are a set, not every count from some minimum on: kernels cut rows into tiles, and a count that leaves
-    a small tile (such as seven rows, cut into six and one) may be summed in another order. Matrix products
-    are tested first, on sums that show a different order, then whole passes at a short and a long cache.
+    Suitable counts need not be consecutive. Kernels cut rows into tiles, and a count that leaves a small last
+    tile (seven rows are cut into six and one) may be summed in another order. The search tests single matrix
+    products first, with inputs that reveal the order of a sum. It then tests whole passes with a short and a
+    long cache.
 
     Args:
-        model: Loaded with the grouped attention.
+        model: A model loaded with ``attention.ATTENTION``.
 
     Returns:
-        The largest such set that includes a count of at least ``ROWS``. It is empty if there is none, and
-        then runs report their divergences.
+        The largest set found that includes a count of at least ``ROWS``, ascending. Empty if there is none;
+        passes are then not padded, and the speculative text may diverge from the baseline.
     """
     ids = random_ids(model, 2 * MAX_ROWS)
     runtimes = [half_filled_runtime(model, ids, capacity) for capacity in TESTED_CAPACITIES]
@@ -55,10 +57,10 @@ def find_batch_invariant_rows(model: CausalLM) -> tuple[int, ...]:
 
 
 def _passes_alike(runtime: ModelRuntime, ids: Tensor, reference: int, candidates: Iterable[int]) -> list[int]:
-    """Return the row counts whose passes agree with two passes of ``reference`` rows over ``ids``.
+    """Return the ``candidates`` whose passes agree with two consecutive passes of ``reference`` rows.
 
-    A candidate of m rows decodes the m tokens after the first m, so each token is in another row than in the
-    reference's passes. Its logits and the cache entries it leaves must be the reference's.
+    A candidate of m rows processes the second m tokens of ``ids``. So most tokens are in another row than in
+    the reference passes. The logits and the cache entries must equal those of the reference passes.
     """
     start = runtime.length
     span = slice(start, start + 2 * reference)
@@ -84,10 +86,10 @@ def _passes_alike(runtime: ModelRuntime, ids: Tensor, reference: int, candidates
 
 @torch.inference_mode()
 def half_filled_runtime(model: CausalLM, ids: Tensor, capacity: int) -> ModelRuntime:
-    """Return a runtime whose cache is half full of noise: a long prompt without its passes."""
+    """Return a runtime whose cache is half filled with random numbers, which replace a long prompt."""
     runtime = ModelRuntime(model)
     runtime.prepare(capacity, MAX_ROWS)
-    runtime.prefill(ids[:1])  # a transformers cache has its buffers only after a pass
+    runtime.prefill(ids[:1])  # a transformers cache allocates its buffers in the first pass
     for held in runtime.execution.layers(runtime.cache):
         for buffer in held:
             buffer.normal_(generator=torch.Generator(buffer.device).manual_seed(0))
@@ -96,14 +98,14 @@ def half_filled_runtime(model: CausalLM, ids: Tensor, capacity: int) -> ModelRun
 
 
 def random_ids(model: CausalLM, count: int) -> Tensor:
-    """Return ``count`` ids of the model's vocabulary on its device, always the same."""
+    """Return ``count`` random ids of the model's vocabulary on its device. The seed is fixed."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(input_embedding(model).num_embeddings, (count,), generator=generator)
     return ids.to(next(model.parameters()).device)
 
 
 class Product(NamedTuple):
-    """The properties of a linear layer by which its kernel may be chosen."""
+    """The properties of a linear layer that can affect the choice of its kernel."""
 
     kind: type[nn.Module]
     outputs: int
@@ -114,12 +116,17 @@ class Product(NamedTuple):
 
 
 def rows_summed_alike(model: nn.Module, reference: int, candidates: Iterable[int]) -> set[int]:
-    """Return the ``candidates`` whose rows every linear layer sums as it does ``reference`` rows.
+    """Return the row counts for which every linear layer adds in the same order as for ``reference`` rows.
 
-    A sum of floats depends on the order of its terms, and kernels choose that order by the number of rows.
-    Rounding to bf16 hides nearly every such difference: one in 17,000 results was seen to differ, too few to
-    appear in a few passes and enough to change one text in three. Here the terms of every sum therefore
-    cancel. Only rounding error remains, so another order shows in many results.
+    A rounded sum depends on the order of its terms, and kernels choose that order by the number of rows.
+    Rounding to bf16 hides almost all such differences. In one case, 1 of 17,000 results differed: too few to
+    appear in a few passes, but enough to change one text in three. Therefore the terms of each test sum
+    cancel to 0. The results are then pure rounding errors, so another order changes many of them.
+
+    Args:
+        model: Any model.
+        reference: A row count.
+        candidates: The row counts to compare with it.
     """
     counts = set(candidates)
     most, threads = max(counts | {reference}), torch.get_num_threads()
@@ -132,7 +139,7 @@ def rows_summed_alike(model: nn.Module, reference: int, candidates: Iterable[int
 
 
 def products(model: nn.Module) -> set[Product]:
-    """Return the different products of a model's linear layers."""
+    """Return the distinct ``Product`` values of a model's linear layers."""
     found = set()
     for layer in model.modules():
         if isinstance(layer, PackedLinear):
@@ -149,9 +156,9 @@ def products(model: nn.Module) -> set[Product]:
 @cache
 @torch.inference_mode()
 def _agreeing_pairs(product: Product, most: int, threads: int) -> frozenset[tuple[int, int]]:
-    """Return the pairs of row counts up to ``most`` whose common rows agree, the smaller count first.
+    """Return all pairs of row counts up to ``most``, smaller first, whose common rows are bitwise equal.
 
-    ``threads`` is part of the cache key, because kernels are chosen by the number of threads too.
+    ``threads`` is only part of the cache key: the number of threads affects the choice of kernels.
     """
     weight, inputs = cancelling(product.outputs, product.inputs, most, product.dtype)
     layer, inputs = _layer(product, weight), inputs.to(product.device)
@@ -165,11 +172,11 @@ def _agreeing_pairs(product: Product, most: int, threads: int) -> frozenset[tupl
 
 
 def cancelling(outputs: int, inputs: int, rows: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return a weight [outputs, inputs] and inputs [rows, inputs] whose products are sums of 0.
+    """Return a weight [outputs, inputs] and inputs [rows, inputs] whose exact product is 0.
 
-    Inputs are paired at random within every ``GROUP``, with equal weights and opposite values, so that both
-    of a pair seldom meet in a partial sum; an input without a partner is 0. The weights are a few whole
-    numbers, which bf16, fp16 and group-wise rounding hold exactly.
+    Within each ``GROUP`` of inputs, random pairs have equal weights and opposite values. The two inputs of a
+    pair are seldom neighbors, so they rarely cancel early in a partial sum. An input without a partner is 0.
+    Weights are multiples of 1/1024 from −127/1024 to 127/1024, which bf16 and fp16 hold exactly.
     """
     generator = torch.Generator().manual_seed(0)
     weight = torch.zeros(min(outputs, MAX_OUTPUTS), inputs, dtype=dtype)

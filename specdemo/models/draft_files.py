@@ -1,4 +1,4 @@
-"""Weights of drafts on disk (safetensors in small shards), and drafts that share their target's embedding."""
+"""The weight files of drafts (safetensors in small shards), and embeddings shared with the target."""
 
 import json
 import math
@@ -19,15 +19,15 @@ from specdemo.records.limits import UserError
 M = TypeVar("M", bound=nn.Module)
 
 MAX_SHARD = "8MB"
-"""Hugging Face Spaces accept files up to 10 MB in a plain push."""
+"""Maximum size of a file. Hugging Face Spaces accept files up to 10 MB without Git LFS."""
 INDEX = "model.safetensors.index.json"
 SCALE = ".scale"
 
 
 def save_weights(state: dict[str, Tensor], folder: Path) -> None:
-    """Write ``state`` to ``folder``, replacing weights that are there.
+    """Write ``state`` to ``folder`` and remove weights that are already there.
 
-    Matrices are stored in int8 with one scale per row, ids in int32, everything else in bf16.
+    Matrices are stored in int8 with one scale per row, integer tensors in int32, all other tensors in bf16.
 
     Raises:
         UserError: The folder cannot be written.
@@ -45,7 +45,7 @@ def save_weights(state: dict[str, Tensor], folder: Path) -> None:
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:
-    """Return every tensor in ``folder``, ids as int64."""
+    """Return all tensors in ``folder`` by name: matrices in fp32, integers in int64, all others in bf16."""
     state: dict[str, Tensor] = {}
     for shard in sorted(folder.glob("model*.safetensors")):
         state |= load_file(shard)
@@ -57,7 +57,7 @@ def load_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def weight_names(folder: Path) -> set[str]:
-    """Return the names of the tensors in ``folder`` without reading them; empty if there are none."""
+    """Return the names of the tensors in ``folder``, without loading them; empty without weight files."""
     if (folder / INDEX).is_file():
         return set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"])
     shard = folder / "model.safetensors"
@@ -68,7 +68,7 @@ def weight_names(folder: Path) -> set[str]:
 
 
 def count_parameters(folder: Path) -> int:
-    """Return the number of parameters in ``folder`` from the headers of its files."""
+    """Return the number of parameters in ``folder``. Only the headers of the weight files are read."""
     total = 0
     for shard in folder.glob("*.safetensors"):
         with safe_open(shard, "pt") as file:
@@ -86,11 +86,11 @@ def _stored(name: str, tensor: Tensor) -> dict[str, Tensor]:
 
 
 class CastEmbedding(nn.Module):
-    """Another model's embedding with its vectors cast to a dtype.
+    """A wrapper of another model's embedding that casts the embedding vectors.
 
     Args:
-        embedding: Shared with the other model and left as it is.
-        dtype: Type of the vectors.
+        embedding: The other model's embedding. It is shared and not changed.
+        dtype: Type of the returned vectors.
     """
 
     def __init__(self, embedding: nn.Embedding, dtype: torch.dtype):
@@ -100,7 +100,7 @@ class CastEmbedding(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The other model's tensor, [V, d]."""
+        """The weight of the other model's embedding, [V, d]."""
         return self.inner.weight
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -109,7 +109,12 @@ class CastEmbedding(nn.Module):
 
 
 def borrowed_embedding(owner: nn.Module, dtype: torch.dtype | None) -> nn.Embedding | CastEmbedding:
-    """Return the embedding of ``owner`` for a draft that computes in ``dtype``, by default the owner's."""
+    """Return the embedding of ``owner`` for use in a draft.
+
+    Args:
+        owner: The target.
+        dtype: Type in which the draft computes; None for the type of the embedding.
+    """
     embedding = input_embedding(owner)
     if dtype is None or dtype == embedding.weight.dtype:
         return embedding
@@ -119,9 +124,13 @@ def borrowed_embedding(owner: nn.Module, dtype: torch.dtype | None) -> nn.Embedd
 def filled(
     draft: M, state: dict[str, Tensor], embedding: nn.Embedding | CastEmbedding, dtype: torch.dtype | None
 ) -> M:
-    """Return ``draft`` with the stored ``state``, on the device of the ``embedding`` that it shares.
+    """Load ``state`` into ``draft``, move it to the device of its ``embedding``, and return it.
 
-    Its own parameters get ``dtype``, by default the embedding's.
+    Args:
+        draft: The draft to fill.
+        state: Tensors from :func:`load_weights`.
+        embedding: The target's embedding, which the draft shares. It is not changed.
+        dtype: Type of the draft's own parameters; None for the type of the embedding.
     """
     draft.load_state_dict(state, strict=False)
     return place_like(draft, embedding.weight, dtype, {id(tensor) for tensor in embedding.parameters()})
@@ -130,10 +139,11 @@ def filled(
 def place_like(
     module: M, weight: Tensor, dtype: torch.dtype | None = None, untouched: Container[int] = ()
 ) -> M:
-    """Move ``module`` to the device of ``weight`` and its parameters to its dtype, or to ``dtype``.
+    """Move ``module`` to the device of ``weight``, cast its parameters, and set it to evaluation mode.
 
-    Buffers keep their dtype, because rotary frequencies in bf16 would blur positions. Parameters whose
-    ``id()`` is in ``untouched`` keep theirs too.
+    Parameters are cast to ``dtype``, or to the type of ``weight`` if ``dtype`` is None. Parameters whose
+    ``id()`` is in ``untouched`` are not cast. Buffers are not cast either, because rotary frequencies in bf16
+    would make positions inexact.
     """
     module.to(weight.device)
     for parameter in module.parameters():

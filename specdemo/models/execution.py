@@ -1,4 +1,4 @@
-"""Passes of a model over a cache of fixed length, as transformers has it or as a ``FusedLlama``."""
+"""Passes of a model over a cache of fixed length, for models of transformers and for ``FusedLlama``."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,19 +16,19 @@ from specdemo.models.reduced_draft import ReducedHeadDraft
 NO_LIMIT = 2**31
 
 WholeModel = PreTrainedModel | FusedLlama
-"""A language model with its whole vocabulary, of transformers or taken over from there."""
+"""A language model with its full vocabulary."""
 CausalLM = WholeModel | ReducedHeadDraft
-"""Any model that can be run: a whole model, or a draft made of a target's parts."""
+"""Any language model that can run: a whole model, or a draft with a reduced head."""
 
 
 class PlainExecution:
-    """Any causal language model of transformers, as it is.
+    """Runs passes of an unmodified causal language model of transformers.
 
-    Every pass gets the position to write at, so a rollback costs nothing; ``ModelRuntime`` adds the cursor.
-    ``FusedExecution`` has the same methods.
+    The caller passes the position at which each pass writes to the cache, so a rollback costs nothing.
+    ``ModelRuntime`` keeps track of that position. ``FusedExecution`` has the same methods.
 
     Args:
-        model: Loaded with ``attn_implementation=attention.ATTENTION``.
+        model: A model loaded with ``attn_implementation=attention.ATTENTION``.
     """
 
     def __init__(self, model: PreTrainedModel | ReducedHeadDraft):
@@ -40,44 +40,46 @@ class PlainExecution:
         return _CursorCache(self._model.config.get_text_config().num_hidden_layers, capacity)
 
     def prepare(self, cache: "_CursorCache", sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Do in advance what passes over these numbers of tokens would do on first use."""
+        """Do nothing. Other executions record or trace passes over ``sizes`` tokens here."""
 
     def run(
         self, ids: Tensor, start: int, cache: "_CursorCache", rows: int, taps: Sequence[int]
     ) -> tuple[Tensor, Tensor | None]:
-        """Append ids at a position of the cache.
+        """Run a pass over ``ids`` and write their keys and values to the cache.
 
         Args:
             ids: Token ids, shape [n].
-            start: Position of the first.
-            cache: Returned by :meth:`open`.
-            rows: Number of last ids to score.
-            taps: Indices of layers whose output is wanted.
+            start: Position of the first id.
+            cache: A cache from :meth:`open`.
+            rows: Number of final ids to compute logits for; for 0, the logits are not meaningful.
+            taps: Indices of layers whose outputs are returned.
 
         Returns:
-            Logits [rows, V]; the outputs of the ``taps`` side by side [n, taps · d], None without taps.
+            Logits [rows, V], and the outputs of the layers in ``taps``, concatenated, [n, taps · d]; None
+            instead of the outputs if ``taps`` is empty.
         """
         cache.cursor.length = start
         options: dict[str, Any] = {"logits_to_keep": rows or 1}
         if start + len(ids) > self._last_position + 1:
-            # The target's text never reaches this far (``max_context``), only a draft that reads less than
-            # its target, or a measurement. Its output may be wrong; the pass must not fail.
+            # This happens only in measurements, and in drafts whose context is shorter than the target's
+            # (the target's own text respects ``max_context``). The output may be wrong, but the pass must not
+            # fail.
             places = torch.arange(start, start + len(ids), device=ids.device)
             options["position_ids"] = places.clamp_max(self._last_position)[None]
         stack = decoder_layers(self._model) if taps else []
-        # The hooks exist for this pass only, because runtimes share the model.
+        # The hooks exist only during this pass, because other runtimes share the model.
         with hidden_states([stack[index] for index in taps]) as found:
             output = self._model(input_ids=ids[None], past_key_values=cache, use_cache=True, **options)
-        # The last parts of a model in shards may be on other devices than the first.
+        # If the model is spread over several devices, its last layers may be on another device than ``ids``.
         states = [state.to(ids.device) for state in found]
         return output.logits[0].to(ids.device), torch.cat(states, -1)[0] if states else None
 
     def layers(self, cache: "_CursorCache") -> list[KeysAndValues]:
-        """Return the whole buffers of every layer of a cache that a pass has been made over."""
+        """Return the key and value buffers of every layer. The cache must have been used in a pass."""
         return [(layer.keys, layer.values) for layer in cache.layers if isinstance(layer, CursorLayer)]
 
     def first(self, depth: int) -> "PlainExecution":
-        """Return an execution of the first ``depth`` layers and the head, over caches of the whole model."""
+        """Return an execution of the first ``depth`` layers and the head, for caches of the full model."""
         return PlainExecution(first_layers(self._model, depth))
 
 
@@ -85,7 +87,7 @@ Execution = PlainExecution | FusedExecution
 
 
 def execution_of(model: CausalLM) -> Execution:
-    """Return the way to run a model here; recordings and traces belong to the model and outlive a run."""
+    """Return the execution for a model on its device. Recordings and traces are kept with the model."""
     if not isinstance(model, FusedLlama):
         return PlainExecution(model)
     if model.execution is None:
@@ -95,25 +97,26 @@ def execution_of(model: CausalLM) -> Execution:
 
 
 def batched_pass(model: CausalLM, texts: int, capacity: int) -> Callable[[Tensor, int], Tensor]:
-    """Return a pass of ``model`` over several texts of equal length, each with its own cache.
+    """Return a function that runs passes over several texts of equal length.
 
-    A pass over one text waits for the weights to be read; a batch reads them once for all texts. Its kernels
-    differ from those of a single text's pass, so results differ by rounding.
+    Most of the time of a pass over one text is spent reading the weights. A batch reads them once for all
+    texts. Batches use other kernels than single texts, so results differ by rounding.
 
     Args:
-        model: As for :func:`execution_of`.
+        model: The model.
         texts: Number of texts.
         capacity: Cache length of each text.
 
     Returns:
-        A function that appends ids [texts, n] at a position of every text and returns logits [texts, n, V].
+        A function of ids [texts, n] and the position of the first id in every text. It writes to the caches
+        of all texts and returns logits [texts, n, V].
     """
     if isinstance(model, FusedLlama):
         fused_cache = model.open(capacity, texts)
 
         def fused_pass(ids: Tensor, start: int) -> Tensor:
             places = fused_cache.places[start : start + ids.shape[1]]
-            # Products run over all texts at once, attention text by text.
+            # Matrix products process all texts at once; attention processes each text separately.
             logits, _ = model(ids.flatten(), places, fused_cache, ids.numel())
             return logits.unflatten(0, ids.shape)
 
@@ -123,25 +126,29 @@ def batched_pass(model: CausalLM, texts: int, capacity: int) -> Callable[[Tensor
     def plain_pass(ids: Tensor, start: int) -> Tensor:
         cache.cursor.length = start
         logits = model(input_ids=ids, past_key_values=cache, use_cache=True).logits
-        return logits.to(ids.device)  # the last part of a model in shards may be on another device
+        return logits.to(ids.device)  # the head of a model on several devices may be on another one
 
     return torch.inference_mode()(plain_pass)
 
 
 def readable_positions(config: Any) -> int:
-    """Return the number of positions a model can read without encoding the earlier ones differently."""
+    """Return the maximum context length at which a model does not change how it encodes earlier positions.
+
+    Args:
+        config: A model's configuration.
+    """
     config = config.get_text_config()
     positions = getattr(config, "max_position_embeddings", None) or NO_LIMIT
     rope = getattr(config, "rope_parameters", None) or {}
     for parameters in (rope, *(kind for kind in rope.values() if isinstance(kind, dict))):
-        # Beyond this length such models encode all positions differently; cached keys keep the old encoding.
+        # In longer texts, such models encode all positions differently; cached keys keep the old encoding.
         if parameters.get("rope_type") == "longrope":
             positions = min(positions, parameters.get("original_max_position_embeddings") or positions)
     return int(positions)
 
 
 class _CursorCache(Cache):
-    """A transformers cache whose layers share one cursor."""
+    """A transformers cache of fixed length. All layers write at the position of one shared cursor."""
 
     def __init__(self, layers: int, capacity: int):
         self.cursor = _Cursor()
@@ -149,7 +156,7 @@ class _CursorCache(Cache):
 
 
 class CursorLayer(CacheLayerMixin):
-    """One layer's keys and values in a buffer of fixed length, written at the shared cursor."""
+    """The keys and values of one layer, in buffers of fixed length. Passes write at the shared cursor."""
 
     is_sliding = False
     keys: Tensor  # both exist once ``is_initialized``
@@ -161,14 +168,14 @@ class CursorLayer(CacheLayerMixin):
         self._capacity = capacity
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Allocate the buffers in the layer's own shape, dtype and device."""
+        """Allocate the buffers with the batch size, heads, dtype and device of the given states."""
         texts, heads = key_states.shape[:2]
         self.keys = key_states.new_zeros(texts, heads, self._capacity, key_states.shape[-1])
         self.values = value_states.new_zeros(texts, heads, self._capacity, value_states.shape[-1])
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        """Write at the cursor and return the whole padded buffers."""
+        """Write new keys and values at the cursor, and return the full buffers, unused positions included."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start = self.cursor.length
@@ -178,7 +185,7 @@ class CursorLayer(CacheLayerMixin):
         return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return length and offset of the buffers, from which transformers makes the mask."""
+        """Return the length and the offset of the buffers; transformers builds the mask from them."""
         return self._capacity, 0
 
     def get_seq_length(self) -> int:
@@ -189,7 +196,7 @@ class CursorLayer(CacheLayerMixin):
 
 
 class _Cursor:
-    """The number of positions of every layer's buffer that hold text."""
+    """The number of cache positions in use, shared by all layers."""
 
     def __init__(self) -> None:
         self.length = 0

@@ -1,4 +1,4 @@
-"""The feature draft: one layer that reads the target's hidden states (EAGLE-3, Li et al. 2025)."""
+"""The feature draft: one decoder layer over the target's hidden states (EAGLE-3, Li et al. 2025)."""
 
 import json
 from collections.abc import Callable
@@ -19,13 +19,18 @@ from specdemo.models.layer_views import decoder_layers, input_embedding, output_
 CONFIG_FILE = "feature_draft.json"
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Maps queries [batch, heads, n, d], keys and values [batch, kv_heads, n, d] of new pairs to contexts
-[batch, heads, n, d]; decoding reads a cache, training its unrolled steps."""
+"""A function that computes attention for n new pairs. It takes queries [batch, heads, n, d], and keys and
+values [batch, kv_heads, n, d], and returns [batch, heads, n, d]. Decoding attends to a cache, training to its
+unrolled steps."""
 
 
 @dataclass(frozen=True)
 class FeatureConfig:
-    """Sizes of a feature draft; all but ``taps`` and ``vocab`` follow the target."""
+    """The sizes of a feature draft. All except ``taps`` are those of the target.
+
+    Attributes:
+        taps: Indices of the target's layers whose outputs the draft reads.
+    """
 
     hidden_size: int
     intermediate_size: int
@@ -38,7 +43,7 @@ class FeatureConfig:
     taps: tuple[int, ...]
 
     def llama(self) -> LlamaConfig:
-        """Return the same sizes as a configuration for transformers' layers."""
+        """Return these sizes as a configuration for transformers' Llama layers."""
         return LlamaConfig(
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
@@ -52,18 +57,18 @@ class FeatureConfig:
 
 
 class FeatureDraft(nn.Module):
-    """Fusion of states, one decoder layer over (state, embedding) pairs, norm and reduced head.
+    """A draft that predicts tokens from the target's hidden states with a single decoder layer.
 
-    The target's states at several depths are fused into one vector per position, which contains much about
-    the target's next tokens. Pair j is that vector at position j with the embedding of token j + 1, the token
-    that the target chose there; from it the layer predicts token j + 2. After the end of the text there are
-    no states, so the layer's own output takes their place; training unrolls the same steps
-    (``training.students``). Head and id map are those of ``reduced_draft``.
+    The outputs of several target layers are fused into one state vector per position. Pair j consists of the
+    state at position j and the embedding of token j + 1. From pair j, the layer predicts token j + 2. For
+    draft tokens there are no target states yet, so the layer's own output replaces the state. Training
+    unrolls the same steps (``training.students``). The head scores only the tokens in ``id_map``, as in
+    ``reduced_draft``.
 
     Args:
-        config: Sizes.
-        embedding: The target's input embedding, shared.
-        id_map: Target ids of the head's rows, shape [H], int64.
+        config: The draft's sizes.
+        embedding: The target's input embedding, which the draft shares.
+        id_map: Target id of each row of the head, shape [H], int64.
     """
 
     id_map: Tensor
@@ -84,11 +89,11 @@ class FeatureDraft(nn.Module):
         self.lm_head = nn.Linear(d, len(id_map), bias=False)
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
-        # The trace that decoding keeps from run to run, in a list because a module would become a submodule.
+        # The trace that all runs share; at most one. It is in a list so that it does not become a submodule.
         self.traces: list[Callable[..., Tensor]] = []
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return every tensor but the shared embedding's."""
+        """Return the draft's tensors by name, without the shared embedding."""
         borrowed = {id(tensor) for tensor in self.embedding.parameters()}
         return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
 
@@ -96,14 +101,14 @@ class FeatureDraft(nn.Module):
         """Run the layer over new pairs.
 
         Args:
-            states: Fused target states or the layer's own earlier output, [batch, n, d].
-            ids: Token that followed each state, [batch, n].
+            states: Fused target states, or earlier outputs of this layer, [batch, n, d].
+            ids: The token after each state, [batch, n].
             positions: Positions of the pairs, [1, n].
             attend: Computes the attention.
 
         Returns:
-            The layer's output [batch, n, d]: input of :meth:`logits` for the next token, and the state of the
-            following pair.
+            The layer's output, [batch, n, d]. :meth:`logits` computes the next token's logits from it, and it
+            replaces the state of the next pair if there is no target state.
         """
         batch, n, _ = states.shape
         pairs = torch.cat([self.embedding_norm(self.embedding(ids)), self.state_norm(states)], -1)
@@ -115,12 +120,12 @@ class FeatureDraft(nn.Module):
         return states + self.mlp(self.mlp_norm(states))
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return logits of the draft's own vocabulary, [..., H]."""
+        """Map outputs of :meth:`step`, [..., d], to logits over the draft's own vocabulary, [..., H]."""
         return self.lm_head(self.norm(states))
 
 
 class _Append(nn.Module):
-    """The draft over a cache of fixed length, as a function of tensors alone, to be traced."""
+    """A step of the draft over a cache of fixed length. All arguments are tensors, so it can be traced."""
 
     def __init__(self, draft: FeatureDraft):
         super().__init__()
@@ -134,7 +139,7 @@ class _Append(nn.Module):
             ids: Tokens of the pairs, shape [n].
             places: Positions of the pairs, shape [n].
             keys: Cached keys, shape [1, kv_heads, capacity, head_dim]; written at ``places``.
-            values: Cached values, likewise.
+            values: Cached values, of the same shape; written at ``places``.
         """
 
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -148,7 +153,11 @@ class _Append(nn.Module):
 
 
 class FeatureRuntime:
-    """A feature draft with its cache of pairs; a rollback moves a cursor."""
+    """A feature draft and its cache of (state, token) pairs.
+
+    Attributes:
+        length: Number of pairs in the cache.
+    """
 
     def __init__(self, draft: FeatureDraft):
         self.draft = draft
@@ -177,33 +186,48 @@ class FeatureRuntime:
 
     @torch.inference_mode()
     def read(self, features: Tensor, ids: Tensor) -> Tensor:
-        """Append pairs of target features [n, taps · d] and ids [n]; return the last pair's output [1, d]."""
+        """Append pairs with target states, and return the layer's output for the last pair, [1, d].
+
+        Args:
+            features: Outputs of the target's tapped layers, shape [n, taps · d].
+            ids: Tokens of the pairs, shape [n].
+        """
         return self.append(self.draft.fuse(features.to(self._keys.dtype)), ids)
 
     @torch.inference_mode()
     def append(self, states: Tensor, ids: Tensor) -> Tensor:
-        """Append pairs of states [n, d] and ids [n]; return the last pair's output [1, d]."""
+        """Append pairs, and return the layer's output for the last pair, [1, d].
+
+        Args:
+            states: Fused states or earlier outputs of the layer, shape [n, d].
+            ids: Tokens of the pairs, shape [n].
+        """
         places = torch.arange(self.length, self.length + len(ids), device=self.device)
         output = self._append(states, ids, places, self._keys, self._values)
         self.length += len(ids)
         return output
 
     def rollback(self, length: int) -> None:
-        """Forget every pair from ``length`` on."""
+        """Forget all pairs after the first ``length``."""
         self.length = length
 
 
 def default_taps(layers: int) -> tuple[int, ...]:
-    """Return the indices of a low, a middle and the last layer."""
+    """Return the indices of the second, the middle and the last of ``layers`` layers, without duplicates."""
     return tuple(sorted({min(1, layers - 1), layers // 2, layers - 1}))
 
 
 def feature_draft_for(target: PreTrainedModel, id_map: Tensor) -> FeatureDraft:
-    """Return a feature draft sized for ``target`` that starts from the target's own parts.
+    """Return an untrained feature draft for ``target``, initialized from the target's weights.
 
-    Fusion starts as the identity on the last tapped layer. The layer starts as the target's last one, with
-    only noise on the embedding half of its input, and the head as the target's rows. All of these fit that
-    layer's states, which is why the draft learns from little text.
+    The fusion initially copies the output of the last tapped layer. The draft's layer is initialized from the
+    target's last layer, with small random weights for the embedding half of its input. The head is
+    initialized from rows of the target's head. This start needs little text for training, because the
+    target's last layer and head already work with such states.
+
+    Args:
+        target: The target model.
+        id_map: Target ids that the draft's head scores, shape [H].
     """
     text = target.config.get_text_config()
     heads = text.num_attention_heads
@@ -231,7 +255,7 @@ def feature_draft_for(target: PreTrainedModel, id_map: Tensor) -> FeatureDraft:
 
 
 def _take_parts(draft: FeatureDraft, target: PreTrainedModel) -> None:
-    """Copy those parts of the target's last layer and final norm that have Llama's names and shapes."""
+    """Copy weights of the target's last layer and final norm, if they have Llama's names and shapes."""
     last = decoder_layers(target)[-1]
     weights, d = last.state_dict(), draft.config.hidden_size
     for name in ("q", "k", "v"):
@@ -252,25 +276,29 @@ def _copy(own: Tensor, source: Tensor | None) -> None:
 
 
 def _gains(norm: nn.Module | None) -> Tensor | None:
-    """Return the factors of an RMS norm: its output for ones, because families store them differently."""
+    """Return the scale factors of an RMS norm; None for any other norm.
+
+    They are computed as the norm's output for a vector of ones, because model families store them in
+    different ways.
+    """
     if norm is None or "RMSNorm" not in type(norm).__name__:
         return None
     return norm(torch.ones_like(norm.get_parameter("weight")))
 
 
 def save_feature_draft(draft: FeatureDraft, folder: Path) -> None:
-    """Write sizes and weights to ``folder``."""
+    """Write the configuration and the weights of ``draft`` to ``folder``."""
     save_weights(draft.own_state(), folder)
     (folder / CONFIG_FILE).write_text(json.dumps(asdict(draft.config), indent=1) + "\n", encoding="utf-8")
 
 
 def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | None = None) -> FeatureDraft:
-    """Load a draft written by :func:`save_feature_draft`, sharing embedding and device of ``target``.
+    """Load a draft written by :func:`save_feature_draft`; it shares the embedding and device of ``target``.
 
     Args:
-        folder: The draft's files.
-        target: The model it was made for.
-        dtype: Type the draft computes in; by default the target's.
+        folder: Folder of the draft's files.
+        target: The model that the draft was trained for.
+        dtype: Type in which the draft computes; None for the target's type.
     """
     raw = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
     config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})

@@ -1,4 +1,4 @@
-"""Three ways to run a ``FusedLlama``: kernel by kernel, traced once (CPU), recorded as CUDA graphs (GPU)."""
+"""Three ways to run a ``FusedLlama``: kernel by kernel, from a trace (CPU), or from CUDA graphs (GPU)."""
 
 import warnings
 import weakref
@@ -12,21 +12,24 @@ from torch import Tensor, nn
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues, LlamaCache
 
 EXAMPLE_ROWS = 2
-"""Number of tokens in the pass that is traced."""
+"""Number of tokens in the example pass for a trace."""
 MAX_FREE_CACHES = 6
-"""Number of recorded caches kept for later runs; the one that was free longest goes first."""
+"""Maximum number of unused caches kept for later runs. The one unused for longest is dropped first."""
 WARM_UP_PASSES = 3
-"""Passes before a recording, as torch's notes on CUDA graphs ask: kernels choose their plans then."""
+"""Number of passes before a recording. torch's notes on CUDA graphs require them."""
 
 Outputs = tuple[Tensor, Tensor | None]
-"""Logits of a pass, and the outputs of its tapped layers."""
+"""The logits of a pass, and the outputs of its tapped layers; None instead of the outputs without taps."""
 Run = Callable[[], Outputs]
 Recorder = Callable[[Run], Run]
-"""Maps a computation over tensors that stay in place to its replay."""
+"""A function that records a computation and returns a function that replays it.
+
+The computation must always read and write the same tensors.
+"""
 
 
 class FusedExecution:
-    """A Llama-type model, run kernel by kernel; methods as in ``execution.PlainExecution``."""
+    """Runs a Llama-type model kernel by kernel. It has the methods of ``execution.PlainExecution``."""
 
     def __init__(self, model: FusedLlama):
         self.model = model
@@ -48,12 +51,12 @@ class FusedExecution:
 
 
 class TracedExecution(FusedExecution):
-    """A Llama-type model on the CPU, traced once and run without Python between its kernels.
+    """Runs a Llama-type model on the CPU from a trace, without Python between its kernels.
 
-    A pass of a small model is about seven hundred short kernels, and Python takes a fifth of its time to
-    start them one by one. A trace (TorchScript) starts the same kernels on the same tensors, so the results
-    are the same bit for bit. One trace serves any number of tokens and any capacity, because sizes are read
-    from the tensors. There is one object per model; its traces serve all runs.
+    A pass of a small model starts about seven hundred short kernels, and Python takes a fifth of the pass's
+    time. A trace (TorchScript) starts the same kernels on the same tensors, so its results are bitwise equal.
+    Sizes are read from the tensors, so one trace works for any number of tokens and any capacity. Each model
+    has one ``TracedExecution``, and all runs share its traces.
     """
 
     def __init__(self, model: FusedLlama):
@@ -61,7 +64,7 @@ class TracedExecution(FusedExecution):
         self.passes: dict[tuple[int, ...], Callable[..., tuple[Tensor, ...]]] = {}
 
     def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Trace the pass that scores all rows, for any of ``sizes``, unless that was done."""
+        """Trace a pass with these ``taps``, unless there is a trace already. It works for all ``sizes``."""
         key = tuple(taps)
         if key not in self.passes:
             ids = torch.zeros(EXAMPLE_ROWS, dtype=torch.long, device=cache.places.device)
@@ -69,7 +72,7 @@ class TracedExecution(FusedExecution):
             self.passes[key] = traced(_TensorPass(self.model, key), example)
 
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
-        """Run a pass; one that scores only some rows, such as a prompt's, is not traced."""
+        """Run a pass; use a trace if all rows are scored. Other passes (a prompt's) run kernel by kernel."""
         whole = self.passes.get(tuple(taps)) if rows == len(ids) else None
         if whole is None:
             return super().run(ids, start, cache, rows, taps)
@@ -78,7 +81,7 @@ class TracedExecution(FusedExecution):
 
 
 class _TensorPass(nn.Module):
-    """A pass as a function of tensors alone."""
+    """A pass whose arguments are all tensors, so that it can be traced."""
 
     def __init__(self, model: FusedLlama, taps: tuple[int, ...]):
         super().__init__()
@@ -95,37 +98,39 @@ class _TensorPass(nn.Module):
         sin: Tensor,
         all_places: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Return the logits of every row [n, V] and, with taps, their states."""
+        """Return the logits of every row [n, V] and, if there are taps, the outputs of the tapped layers."""
         cache = LlamaCache(keys, values, cos, sin, all_places)
         logits, states = self.model(ids, places, cache, ids.shape[0], self.taps)
         return (logits,) if states is None else (logits, states)
 
 
 def traced(module: nn.Module, example: tuple[Tensor, ...]) -> Callable[..., Any]:
-    """Return ``module`` traced on ``example``, or as it is if torch cannot trace it."""
+    """Return a trace of ``module`` for the ``example`` inputs, or ``module`` itself if tracing fails."""
     with warnings.catch_warnings(), torch.inference_mode():
-        # TorchScript is deprecated in favour of compilers, which a fresh machine lacks.
+        # TorchScript is deprecated in favor of torch.compile, which needs a C++ compiler on the machine.
         warnings.simplefilter("ignore")
         try:
             return cast(Callable[..., Any], torch.jit.trace(module, example, check_trace=False))
-        except RuntimeError:  # torch's error for anything that cannot be traced
+        except RuntimeError:  # torch's error if the module cannot be traced
             return module
 
 
 class GraphedExecution(FusedExecution):
-    """A Llama-type model with its passes recorded as CUDA graphs.
+    """Runs a Llama-type model on a GPU, with passes recorded as CUDA graphs.
 
-    A small model's pass is several hundred short kernels, and starting them one by one takes longer than
-    running them. A recorded pass starts them all at once. A recording holds fixed addresses, so a cache and
-    its recordings stay together: :meth:`open` reuses the tensors of a cache that no run holds any more.
-    Recording takes time and happens in :meth:`prepare`, before every clock. There is one object per model.
+    A pass of a small model consists of several hundred short kernels, and starting them one by one takes
+    longer than running them. A recorded pass starts all of them at once. A recording contains the addresses
+    of its tensors, so it works only with the cache that it was made for. :meth:`open` therefore reuses caches
+    that no run uses any more. :meth:`prepare` makes the recordings, before any timing starts. Each model has
+    one ``GraphedExecution``.
 
     Args:
-        model: On a device that can record.
-        record: Records a computation; replaced in tests.
+        model: A model on a GPU.
+        record: Records a computation; by default as a CUDA graph. Tests replace it.
 
     Attributes:
-        failure: The reason why passes could not be recorded and run kernel by kernel; None if they could.
+        failure: The reason why passes cannot be recorded and are run kernel by kernel; None if there was no
+            failure.
     """
 
     def __init__(self, model: FusedLlama, record: Recorder | None = None):
@@ -135,21 +140,21 @@ class GraphedExecution(FusedExecution):
         self._free: list[LlamaCache] = []
 
     def open(self, capacity: int) -> LlamaCache:
-        """Return a cache that no other run holds, with the recordings made on its tensors earlier."""
+        """Return a cache that no other run uses, if possible one with recordings from earlier runs."""
         fitting = [cache for cache in self._free if len(cache.places) == capacity]
         owner = fitting[-1] if fitting else self.model.open(capacity)
         if fitting:
             self._free.remove(owner)
-            # The mask adds −inf to hidden scores, but NaN − inf is NaN: nothing may be left in the buffers.
+            # Clear old NaN values: the mask adds −inf to hide positions, but NaN − inf is still NaN.
             owner.keys.zero_()
             owner.values.zero_()
-        lent = replace(owner)  # shares tensors and recordings; they are free again when the run drops it
+        lent = replace(owner)  # shares the tensors; when a run deletes it, the owner is free again
         weakref.finalize(lent, self._take_back, owner)
         return lent
 
     def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Record passes over these numbers of tokens, with every row scored."""
-        tensors = replace(cache)  # a recording must not keep the cache itself from being freed
+        """Record a pass for each number of tokens in ``sizes``. Recorded passes score every row."""
+        tensors = replace(cache)  # recordings must not refer to ``cache``, or it would never be deleted
         for size in sizes:
             key = (size, size, tuple(taps))
             if self.failure is not None or key in cache.recordings:
@@ -164,11 +169,11 @@ class GraphedExecution(FusedExecution):
                 cache.recordings[key] = ids, places, self.record(run)
             except torch.OutOfMemoryError:
                 raise
-            except RuntimeError as error:  # torch's error for anything that cannot be recorded
+            except RuntimeError as error:  # torch's error if the pass cannot be recorded
                 self.failure = (str(error).splitlines() or [type(error).__name__])[0][:200]
 
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
-        """Replay the pass if it was recorded; the results are copies that the next replay leaves alone."""
+        """Run a pass, from a recording if there is one. Results are copied, since replays reuse memory."""
         if (len(ids), rows, tuple(taps)) not in cache.recordings:
             return super().run(ids, start, cache, rows, taps)
         own_ids, own_places, replay = cache.recordings[len(ids), rows, tuple(taps)]
@@ -183,10 +188,10 @@ class GraphedExecution(FusedExecution):
 
 
 def cuda_recorder(device: torch.device) -> Recorder:
-    """Return a recorder of CUDA graphs on ``device``, which need not be the current device.
+    """Return a function that records computations as CUDA graphs on ``device``.
 
-    All its graphs share a pool of memory: one may overwrite the results of another, so results are copied
-    right after a replay. The recorder raises ``RuntimeError`` if something cannot be recorded.
+    All graphs of the recorder share a memory pool, so a graph may overwrite the results of another graph.
+    Copy the results right after a replay. The recorder raises ``RuntimeError`` if it cannot record.
     """
     pool = torch.cuda.graph_pool_handle()
 

@@ -1,4 +1,4 @@
-"""Llama-type models (Touvron et al. 2023) with as little work as possible besides their matrix products."""
+"""Llama-type models (Touvron et al. 2023), rearranged so that passes over few tokens are fast."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -21,21 +21,22 @@ from specdemo.models.reduced_draft import ReducedHeadDraft
 STACKS = (LlamaModel, MistralModel, Qwen2Model)
 LAYERS = (LlamaDecoderLayer, MistralDecoderLayer, Qwen2DecoderLayer)
 STEADY_ROTATIONS = ("default", "linear", "llama3", "yarn")
-"""Rotary embeddings that do not change with the length of the text."""
+"""Types of rotary embeddings that do not depend on the length of the text."""
 KeysAndValues = tuple[Tensor, Tensor]
-"""Cached keys and values of one layer, each [texts, kv_heads, positions, d]."""
+"""The cached keys and the cached values of one layer, each [texts, kv_heads, positions, d]."""
 
 
 @dataclass(eq=False)
 class LlamaCache:
-    """Keys and values of every layer in buffers of one length, and the rotation of every position.
+    """A cache of fixed length with the keys and values of all layers, and the rotations of all positions.
 
     Attributes:
         keys, values: Shape [layers, texts, kv_heads, capacity, d].
-        cos, sin: Shape [capacity, 1, d]; the first half of ``sin`` carries the minus sign of the rotation.
-        places: 0, 1, …, capacity - 1.
-        recordings: Recorded passes over these very buffers (``fused_execution.GraphedExecution``): ids,
-            places and replay by number of tokens, scored rows and taps.
+        cos, sin: Shape [capacity, 1, d]; the first half of ``sin`` includes the minus sign of the rotation.
+        places: The positions 0, 1, …, capacity − 1.
+        recordings: Recorded passes over this cache (``fused_execution.GraphedExecution``). A key consists of
+            the number of tokens, the number of scored rows, and the taps. A value consists of the input
+            tensors ``ids`` and ``places`` and the function that replays the pass.
     """
 
     keys: Tensor
@@ -49,29 +50,30 @@ class LlamaCache:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All tensors, in the order of the constructor."""
+        """All tensors, in the order of the constructor's arguments."""
         return self.keys, self.values, self.cos, self.sin, self.places
 
     @property
     def layers(self) -> list[KeysAndValues]:
-        """The buffers of each layer."""
+        """The keys and values of each layer."""
         return list(zip(self.keys, self.values, strict=True))
 
 
 class FusedLlama(nn.Module):
-    """A Llama-type model taken over from transformers and rearranged for decoding.
+    """A Llama-type model converted from transformers and rearranged for decoding.
 
-    It computes what ``LlamaForCausalLM`` and its relatives compute: queries, keys and values in one product,
-    gate and up in another, one table of rotations and one mask a pass, keys and values written in place.
-    Everything that changes from pass to pass is a tensor, so that a pass can be recorded and replayed. The
-    first layers can run alone (early exit), and the output of any layer can be kept (feature drafts).
+    It computes the same function as ``LlamaForCausalLM`` and similar models, with fewer kernels. One matrix
+    product computes queries, keys and values, and another one computes gate and up. All layers share one
+    table of rotations and one mask per pass. Everything that changes from pass to pass is a tensor, so a pass
+    can be recorded and replayed. The first layers can run alone (early exit), and the output of any layer can
+    be returned (feature drafts).
 
     Args:
-        model: A model that :func:`can_fuse` accepts. Its layers are taken apart one by one, so that no more
-            than one is in memory twice; it cannot be used afterwards.
-        precision: Key of ``packed_linear.DTYPES`` for the layers.
-        head_precision: Key of ``packed_linear.DTYPES`` for the output layer.
-        destination: Device it will run on, if it is made on another one and moved later.
+        model: A model that :func:`can_fuse` accepts. It cannot be used afterwards, because its layers are
+            converted one by one, so that at most one of them is in memory twice.
+        precision: Precision of the layers, a key of ``packed_linear.DTYPES``.
+        head_precision: Precision of the output layer, a key of ``packed_linear.DTYPES``.
+        destination: Device that the model will run on; None for its current device.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class FusedLlama(nn.Module):
         assert isinstance(stack, STACKS) and isinstance(head, nn.Linear)
         self.config: PretrainedConfig = model.config
         self.generation_config = getattr(model, "generation_config", None)
-        # The model's ``GraphedExecution`` or ``TracedExecution``, kept from run to run.
+        # The ``GraphedExecution`` or ``TracedExecution`` that all runs of the model share.
         self.execution: Any = None
         self.embedding = stack.embed_tokens
         self.rotary = stack.rotary_emb
@@ -99,11 +101,11 @@ class FusedLlama(nn.Module):
         self.head = linear_for(head.weight, head.bias, head_precision, destination)
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Return the embedding, as transformers' models do."""
+        """Return the input embedding. Models of transformers have the same method."""
         return self.embedding
 
     def open(self, capacity: int, texts: int = 1) -> LlamaCache:
-        """Return an empty cache of ``capacity`` positions for each of ``texts`` texts of equal length."""
+        """Return an empty cache for ``texts`` texts of equal length, with ``capacity`` positions each."""
         like = self.norm.weight
         first = self.layers[0]
         assert isinstance(first, _FusedLayer)
@@ -117,22 +119,22 @@ class FusedLlama(nn.Module):
     def forward(
         self, ids: Tensor, places: Tensor, cache: LlamaCache, rows: int, taps: Sequence[int] = ()
     ) -> tuple[Tensor, Tensor | None]:
-        """Append n tokens to each text of the cache.
+        """Run a pass that appends n tokens to each text.
 
         Args:
-            ids: Shape [texts · n], text after text.
-            places: Positions of the tokens in their text, consecutive, shape [n].
-            cache: The texts' cache, which is written.
-            rows: Number of last ids to score.
-            taps: Indices of layers whose output is wanted.
+            ids: The new ids of the first text, then those of the next text, and so on, shape [texts · n].
+            places: Positions of the n new tokens, consecutive and the same in every text, shape [n].
+            cache: The cache of the texts. The pass writes to it.
+            rows: Number of final ids to compute logits for.
+            taps: Indices of layers whose outputs are returned.
 
         Returns:
-            Logits [rows, V] (empty for 0 rows); the outputs of the ``taps`` side by side
-            [texts · n, taps · d], None without taps.
+            Logits [rows, V] (empty if ``rows`` is 0), and the outputs of the layers in ``taps``,
+            concatenated, [texts · n, taps · d]; None instead of the outputs if ``taps`` is empty.
         """
         states = self.embedding(ids)
         seen = cache.places <= places[:, None]
-        # A ModuleList is not typed, and an isinstance check would take time in every pass.
+        # An isinstance check would satisfy pyright, but would take time in every pass.
         first: _FusedLayer = self.layers[0]  # pyright: ignore[reportAssignmentType]
         mask = hiding(~seen, states.dtype).expand(cache.keys.shape[1], 1, -1, -1)
         mask = group_mask(mask, first.heads // first.kv_heads)
@@ -142,12 +144,15 @@ class FusedLlama(nn.Module):
             states = layer(states, cos, sin, mask, places, cache.keys[index], cache.values[index])
             if index in taps:
                 kept.append(states)
-        # The head is a fifth of the weights: it is not read for a prompt, where no row is scored.
+        # The head has a fifth of the weights. A prompt's pass scores no rows, so it skips the head.
         logits = self.head(self.norm(states[ids.shape[0] - rows :])) if rows else states.new_empty(0)
         return logits, torch.cat(kept, -1) if kept else None
 
     def first(self, depth: int) -> "FusedLlama":
-        """Return a view that runs the first ``depth`` layers, then norm and head, over the same caches."""
+        """Return a model that runs only the first ``depth`` layers, the norm and the head.
+
+        It shares this model's weights and can use this model's caches.
+        """
         view = copy.copy(self)
         view._modules = dict(self._modules)
         view.execution = None
@@ -192,16 +197,16 @@ class _FusedLayer(nn.Module):
         keys: Tensor,
         values: Tensor,
     ) -> Tensor:
-        """Map states [texts · n, d] to states of that shape and write this layer's ``keys`` and ``values``.
+        """Map states [texts · n, d] to new states of this shape, and write to the layer's cache.
 
-        Products take the states of all texts at once, attention works text by text.
+        Matrix products process all texts at once; attention processes each text separately.
         """
-        # Sizes are read from shapes, never by len(), so that a trace serves any number of rows.
+        # Read sizes from shapes, never with len(): a trace would store the result of len() as a constant.
         turning = self.heads + self.kv_heads
         parts = self.qkv(self.attention_norm(states))
         parts = parts.view(keys.shape[0], -1, turning + self.kv_heads, self.width)
         plain, value = parts.split([turning, self.kv_heads], 2)
-        # The textbook's cat(−second half, first half) · sin, with the sign moved into sin.
+        # A rotation is x · cos + cat(−second half, first half) · sin. The minus sign is part of ``sin`` here.
         turned = torch.addcmul(plain * cos, plain.roll(self.width // 2, -1), sin).transpose(1, 2)
         query, key = turned.split([self.heads, self.kv_heads], 1)
         keys.index_copy_(2, places, key)
@@ -213,10 +218,10 @@ class _FusedLayer(nn.Module):
 
 
 class _RmsNorm(nn.Module):
-    """Root-mean-square norm (Zhang & Sennrich 2019) in as few kernels as the device allows.
+    """Root-mean-square norm (Zhang & Sennrich 2019) in as few kernels as possible.
 
-    On CPU torch takes seven kernels for it and one for a layer norm. Over [x, −x] the mean is zero and the
-    two norms are the same.
+    On CPU, torch needs seven kernels for this norm but only one for a layer norm. The mean of [x, −x] is 0,
+    so the layer norm of [x, −x] contains the root-mean-square norm of x.
     """
 
     twice: Tensor
@@ -254,13 +259,13 @@ def can_fuse(model: PreTrainedModel | ReducedHeadDraft) -> bool:
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Return whether a layer has plain weights: neither adapters nor quantization."""
+    """Return whether all linear layers are plain ``nn.Linear``, without adapters or quantization."""
     children = (*layer.get_submodule("self_attn").children(), *layer.get_submodule("mlp").children())
     return all(type(child) is nn.Linear for child in children if hasattr(child, "weight"))
 
 
 def _joined(linears: Sequence[nn.Linear], precision: str, destination: torch.device | None) -> nn.Module:
-    """Join several linear layers over the same input into one."""
+    """Return one linear layer that computes several ``linears`` of the same input."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
     biased = linears[0].bias is not None
     bias = torch.cat([linear.bias.detach() for linear in linears]) if biased else None

@@ -1,4 +1,4 @@
-"""Decoder layers, embedding and head of a transformers model, and views that run only its first layers."""
+"""Access to the layers, embedding and head of a transformers model, and views of its first layers."""
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,9 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 
 def first_layers(model: M, count: int) -> M:
-    """Return a view of ``model`` that runs its first ``count`` layers, then norm and head, without a copy.
+    """Return a model that runs the first ``count`` layers, the norm and the head of ``model``.
+
+    It shares the weights of ``model``.
 
     Raises:
         UserError: The model is not a plain stack of layers.
@@ -44,7 +46,7 @@ def first_layers(model: M, count: int) -> M:
 
 
 def is_dispatched(model: nn.Module) -> bool:
-    """Return whether accelerate spread the model over devices and moves inputs from part to part."""
+    """Return whether accelerate has spread the model over several devices."""
     return bool(getattr(model, "hf_device_map", None))
 
 
@@ -60,7 +62,11 @@ def output_layer(model: PreTrainedModel) -> nn.Linear:
 
 @contextmanager
 def hidden_states(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """Collect the outputs of ``layers``, in the order they run, while the context is open."""
+    """Collect the outputs of ``layers`` while the context is open.
+
+    Yields:
+        A list to which every call of one of the layers appends its output.
+    """
     found: list[Tensor] = []
 
     def keep(module: nn.Module, args: tuple, output: Tensor | tuple[Tensor, ...]) -> None:
@@ -75,7 +81,7 @@ def hidden_states(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 def config_with_layers(config: PretrainedConfig, layers: list[int]) -> PretrainedConfig:
-    """Return a copy of ``config`` for a model made of the given ``layers`` of it."""
+    """Return a copy of a model's ``config`` for a model with only the given ``layers``."""
     other = copy.deepcopy(config)
     other._attn_implementation = config._attn_implementation
     text = other.get_text_config()
@@ -86,12 +92,16 @@ def config_with_layers(config: PretrainedConfig, layers: list[int]) -> Pretraine
 
 
 def layers_path(model: nn.Module) -> str:
-    """Return the name of the list of layers below ``model.base_model``; raises as :func:`decoder_layers`."""
+    """Return the name of the list of decoder layers, relative to ``model.base_model``.
+
+    Raises:
+        UserError: The model is not a plain stack of layers.
+    """
     return _found_layers(model)[0]
 
 
 def _found_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
-    # A model of transformers, or a ``ReducedHeadDraft``, which has the same attributes.
+    # The cast also covers ``ReducedHeadDraft``, which has the attributes used here.
     source = cast(PreTrainedModel, model)
     count = source.config.get_text_config().num_hidden_layers
     for name, child in source.base_model.named_modules():
@@ -103,10 +113,10 @@ def _found_layers(model: nn.Module) -> tuple[str, nn.ModuleList]:
 
 
 def _shallow(module: M, config: PretrainedConfig) -> M:
-    """Return a copy that shares parameters and submodules but may be given others."""
+    """Return a shallow copy. Its submodules are those of ``module``, but they can be replaced in the copy."""
     view = copy.copy(module)
     view._modules = dict(module._modules)
-    # accelerate's forward is bound to the whole model; the parts, which hold the weights, keep theirs.
+    # accelerate's ``forward`` of this module would run the original module. Submodules keep theirs.
     view.__dict__.pop("forward", None)
     view.__dict__["config"] = config
     return view

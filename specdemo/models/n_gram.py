@@ -1,4 +1,4 @@
-"""Tables of n-grams of a target's own text: a fixed one on disk, and one that keeps learning in memory."""
+"""Tables of n-grams of a target's text: ``NGramTable`` is fixed, ``LearningTable`` learns during use."""
 
 import json
 import threading
@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 LONGEST = 4
-"""Tokens of the longest context: n-grams of up to five."""
+"""Number of tokens of the longest context. With the next token, n-grams have up to five tokens."""
 MAX_IDS = 2**16
-"""Ids from here on are not drafted: a table has two bytes for each."""
+"""Only ids below this number can be drafted, because a table stores ids in two bytes."""
 ENTRY_BYTES = 7
 WEIGHTS = "n_gram.safetensors"
 CONFIG = "n_gram.json"
@@ -26,32 +26,32 @@ _WORD = 2**64 - 1
 _CERTAIN = 255
 
 MAX_CONTEXTS = 100_000
-"""Maximum number of learned contexts, about 22 MB; the one that was seen longest ago is dropped."""
+"""Maximum number of learned contexts, about 22 MB. The one that was not seen for longest is dropped first."""
 MAX_VISITS = 200
-"""Maximum number of visits whose figures are kept."""
+"""Maximum number of ``Visit`` records that are kept."""
 MAX_TIMES = 4
-"""Counts above this are treated alike when the acceptance of a class of contexts is estimated."""
+"""Contexts are grouped into classes by their counts. Counts above this number are treated as this number."""
 PRIOR = (1.0, 3.0)
-"""Tokens of each class that count as right and as tried before any was."""
+"""The prior of each class's accuracy: the numbers of right and of tried tokens before any observation."""
 
 
 class NextToken(NamedTuple):
-    """The token that is most likely to follow a context, and its probability."""
+    """The token that is most likely to follow a context, and its probability ``chance``."""
 
     token: int
     chance: float
 
 
 class NGramTable:
-    """The most likely next token by context, the last 1 to ``LONGEST`` tokens.
+    """A fixed table with the most likely next token for each context of 1 to ``LONGEST`` tokens.
 
-    Training counts one (``training.n_grams``). Drafting from it needs neither a model nor a pass.
+    ``training.n_grams`` counts such tables. Drafting from a table needs neither a model nor a pass.
 
     Args:
-        keys: Hashes of contexts, increasing, uint32, shape [E]. Two contexts with the same hash share an
-            entry, which at worst costs a wrong draft token.
-        tokens: Next tokens, uint16, shape [E].
-        chances: Their probabilities in 255ths, uint8, shape [E].
+        keys: Hashes of the contexts, strictly increasing, uint32, shape [E]. If two contexts have the same
+            hash, the table has one entry for both; this can only cause a wrong draft token.
+        tokens: The most likely next tokens, uint16, shape [E].
+        chances: Probabilities of these tokens, times 255, uint8, shape [E].
         vocabulary: Number of ids of the target.
     """
 
@@ -63,7 +63,11 @@ class NGramTable:
         return len(self._keys)
 
     def after(self, text: Sequence[int]) -> NextToken | None:
-        """Return the next token for the longest context at the end of ``text`` that the table has."""
+        """Return the most likely next token after ``text``, from the longest context that is in the table.
+
+        Returns:
+            None if no context at the end of ``text`` is in the table.
+        """
         for size in range(min(LONGEST, len(text)), 0, -1):
             key = key_of(text[len(text) - size :])
             at = int(self._keys.searchsorted(key))
@@ -72,7 +76,11 @@ class NGramTable:
         return None
 
     def with_chances(self, corrected: Callable[[NDArray], NDArray]) -> "NGramTable":
-        """Return the same tokens with other probabilities: ``corrected`` maps the current ones, 0 to 1."""
+        """Return a table with the same tokens and other probabilities.
+
+        Args:
+            corrected: Maps the current probabilities, shape [E], to the new ones.
+        """
         chances = np.clip(corrected(self._chances / _CERTAIN), 0.0, 1.0)
         return NGramTable(self._keys, self._tokens, as_bytes(chances), self.vocabulary)
 
@@ -86,16 +94,16 @@ class NGramTable:
 
 
 def as_bytes(chances: NDArray) -> NDArray:
-    """Return probabilities as a table stores them, uint8."""
+    """Return probabilities in the format of ``NGramTable``: times 255, uint8."""
     return np.rint(_CERTAIN * chances).astype(np.uint8)
 
 
 def load_n_gram(folder: Path, vocabulary: int) -> NGramTable:
-    """Return the table in ``folder``, for a target with ``vocabulary`` ids.
+    """Load the table in ``folder``, for a target with ``vocabulary`` ids.
 
     Raises:
         OSError: There is no table.
-        ValueError: The table is of another version or vocabulary, or damaged.
+        ValueError: The table has another version, is for another vocabulary size, or is damaged.
     """
     facts = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     if facts != {"longest": LONGEST, "vocabulary": vocabulary}:
@@ -111,12 +119,12 @@ def load_n_gram(folder: Path, vocabulary: int) -> NGramTable:
 
 
 def empty_table(vocabulary: int) -> NGramTable:
-    """Return a table without entries, to learn on if a target has none."""
+    """Return a table without entries, as the start of a ``LearningTable`` for a target without a table."""
     return NGramTable(np.zeros(0, np.uint32), np.zeros(0, np.uint16), np.zeros(0, np.uint8), vocabulary)
 
 
 def key_of(context: Sequence[int]) -> np.uint32:
-    """Return the hash of a context, the same as ``narrow(wide_keys_of(…))`` for many at once."""
+    """Return the hash of one context; ``narrow(wide_keys_of(…))`` gives the same hashes for many contexts."""
     value = (len(context) * _SEED) & _WORD
     for token in context:
         value = ((value ^ token) * _FACTOR) & _WORD
@@ -125,7 +133,7 @@ def key_of(context: Sequence[int]) -> np.uint32:
 
 
 def wide_keys_of(contexts: NDArray) -> NDArray:
-    """Return full hashes, uint64, shape [n], of contexts of one size, shape [n, size]."""
+    """Return the 64-bit hashes of n contexts of equal size: shape [n, size] to uint64, shape [n]."""
     value = np.full(len(contexts), (contexts.shape[1] * _SEED) & _WORD, dtype=np.uint64)
     for column in contexts.T:
         value = (value ^ column.astype(np.uint64)) * np.uint64(_FACTOR)
@@ -134,12 +142,12 @@ def wide_keys_of(contexts: NDArray) -> NDArray:
 
 
 def narrow(wide_keys: NDArray) -> NDArray:
-    """Return the part of :func:`wide_keys_of` that tables store, uint32."""
+    """Return the upper 32 bits of 64-bit hashes. Tables store these."""
     return (wide_keys >> np.uint64(_KEY_SHIFT)).astype(np.uint32)
 
 
 class _Context(NamedTuple):
-    """The learned next token of a context, how often it followed, and how often any token did."""
+    """A learned context: its next token, how often that token followed, how often the context occurred."""
 
     token: int
     right: int
@@ -147,12 +155,13 @@ class _Context(NamedTuple):
 
 
 _Class = tuple[int, int, int]
-"""Contexts that share one estimate: their size, times right and times wrong, both up to ``MAX_TIMES``."""
+"""A class of contexts that share one accuracy estimate: the number of tokens, and how often the next token
+was right and wrong, each at most ``MAX_TIMES``."""
 
 
 @dataclass
 class _Score:
-    """Number of tokens that were compared with the target's, and of those that were equal."""
+    """The accuracy of predictions: the number of tokens ``tried``, and the number predicted ``right``."""
 
     right: int = 0
     tried: int = 0
@@ -164,13 +173,13 @@ class _Score:
 
 @dataclass(frozen=True)
 class Visit:
-    """The accuracy of a table on one text, before it learned that text.
+    """The accuracy of a ``LearningTable`` on one text, measured before the table learned that text.
 
     Attributes:
-        before: Share of the target's tokens that the table as shipped had predicted (α of a first draft
-            token, no prediction counted as wrong).
-        after: The same share with what was learned from earlier visits.
-        tokens: Number of the target's tokens.
+        before: Share of the target's tokens that the original table predicts. A token without a prediction
+            counts as wrong. This is α of the first draft token of a round.
+        after: The same share for the table with everything learned from earlier texts.
+        tokens: Number of the target's tokens in the text.
     """
 
     before: float
@@ -179,14 +188,14 @@ class Visit:
 
 
 class LearningTable:
-    """A table that keeps learning from its target's text in bounded memory; the given table is not changed.
+    """A table that learns from the target's text during use. Its memory is bounded.
 
-    A context is learned with the token that followed it most of the time. The probability of a learned token
-    is measured: before a text is learned, the table is tried on each of its tokens. Methods may be called
-    from any thread.
+    For each context, it learns the token that usually follows. To measure the probability of learned tokens,
+    the table predicts every token of a new text before it learns that text. Methods may be called from any
+    thread.
 
     Args:
-        table: The table to improve on.
+        table: The table to start from. It is not changed.
 
     Attributes:
         texts: Number of texts learned.
@@ -208,23 +217,33 @@ class LearningTable:
 
     @property
     def visits(self) -> list[Visit]:
-        """The latest visits, oldest first."""
+        """The accuracy on the latest texts, oldest first; at most ``MAX_VISITS``."""
         with self._lock:
             return list(self._visits)
 
     def after(self, text: Sequence[int]) -> NextToken | None:
-        """Return the next token after ``text``, learned or from the table, whichever is more probable."""
+        """Return the most likely next token after ``text``, from the original table or learned.
+
+        Returns:
+            None if no context at the end of ``text`` is known.
+        """
         with self._lock:
             return self._better(self._table.after(text), self._known(text))
 
     def learn(self, text: Sequence[int], start: int) -> None:
-        """Learn a text of ids, of which those from ``start`` on are the target's own."""
+        """Learn the target's tokens in a text.
+
+        Args:
+            text: Ids of the prompt and the target's output.
+            start: Number of prompt ids.
+        """
         shipped, learned = _Score(), _Score()
         with self._lock:
             places = [
                 (text[max(0, place - LONGEST) : place], text[place]) for place in range(start, len(text))
             ]
-            # 1. Try the table on the whole text first: within a text far more is repeated than between texts.
+            # 1. Predict the whole text before learning any of it. Texts repeat themselves far more than each
+            # other, so learning at the same time would overrate the table.
             for context, token in places:
                 found, known = self._table.after(context), list(self._known(context))
                 better = self._better(found, known)
@@ -232,7 +251,7 @@ class LearningTable:
                 learned.add(None if better is None else better.token, token)
                 for size, one in known:
                     self._scores.setdefault(_class_of(size, one), _Score()).add(one.token, token)
-            # 2. Learn it.
+            # 2. Learn the text.
             for context, token in places:
                 for size in range(1, len(context) + 1):
                     key = int(key_of(context[-size:]))
@@ -245,7 +264,7 @@ class LearningTable:
                 self._visits.append(Visit(*shares, len(places)))
 
     def _better(self, found: NextToken | None, known: Iterable[tuple[int, _Context]]) -> NextToken | None:
-        """Return ``found`` or the most probable of ``known``; of equals the one with the longest context."""
+        """Return the more probable of ``found`` and the ``known`` contexts; in a tie, the longest context."""
         for size, one in known:
             score = self._scores.get(_class_of(size, one), _Score())
             chance = (score.right + PRIOR[0]) / (score.tried + PRIOR[1])
@@ -266,7 +285,12 @@ def _class_of(size: int, context: _Context) -> _Class:
 
 
 def _updated(found: _Context | None, token: int) -> _Context:
-    """Return a context after ``token`` followed it; a token that is mostly wrong is replaced."""
+    """Return a context's record after it was followed by ``token``. A token that is mostly wrong is replaced.
+
+    Args:
+        found: The record so far; None for a new context.
+        token: The token that followed.
+    """
     if found is None:
         return _Context(token, 1, 1)
     if found.token == token:

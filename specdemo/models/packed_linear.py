@@ -1,4 +1,4 @@
-"""Linear layers with weights in the order that the CPU reads fastest, by precision; huge pages for them."""
+"""Linear layers whose weights are packed for fast reading by the CPU, in each precision; huge pages."""
 
 import ctypes
 import gc
@@ -15,13 +15,13 @@ from torch import Tensor, nn
 M = TypeVar("M", bound=nn.Module)
 
 MULTIPLE = 32
-"""torch's kernels read whole vectors; a row that does not fill its last one would be read past its end."""
+"""torch's int8 and int4 kernels read whole vectors of this many inputs, past the end of a shorter row."""
 GROUP = 32
 """Number of inputs that share a scale and an offset in int4, as in llama.cpp's formats."""
 INT4_ROWS = 16
-"""The int4 kernel takes output rows in multiples of this."""
+"""The number of output rows for the int4 kernel must be a multiple of this."""
 BATCH_HINT = 4
-"""Number of rows that oneDNN plans for; it chose the same order for 1 to 16."""
+"""Number of input rows for which oneDNN orders the weights. It chose the same order for 1 to 16 rows."""
 DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float32,
@@ -29,26 +29,26 @@ DTYPES = {
     "int8": torch.bfloat16,
     "int4": torch.bfloat16,
 }
-"""Type of the activations by name of precision."""
+"""Type of the activations, by precision."""
 CPU_PRECISIONS = ("fp16", "int8", "int4")
-"""Precisions with kernels for the CPU only."""
+"""Precisions that can run only on the CPU."""
 HALF_MAX = torch.finfo(torch.float16).max
 MAX_LEFT_SHARE = 1e-3
-"""Maximum share of a matrix that fp16 does not hold exactly; a layer with more is kept in fp32."""
+"""Maximum share of a matrix's weights that fp16 may represent inexactly. Other layers are kept in fp32."""
 MIN_MAPPING_BYTES = 4 * 2**20
 """Smaller memory mappings gain little from huge pages."""
 MADV_HUGEPAGE, MADV_COLLAPSE = 14, 25
-"""Advice of ``madvise(2)``: use huge pages here; merge the pages that exist into huge ones."""
+"""Arguments of ``madvise(2)``: the first enables huge pages, the second merges existing pages into them."""
 SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 class PackedLinear(nn.Module):
-    """``nn.Linear`` with its weight in an order of its own.
+    """The base of replacements for ``nn.Linear`` whose weight is stored in another format.
 
     Attributes:
-        shape: Shape of the weight it was made of, [out, in].
-        dtype: Type of that weight and of the inputs.
-        bias: Shape [out], if there is one.
+        shape: Shape of the original weight, [out, in].
+        dtype: Type of the original weight.
+        bias: Shape [out]; None if there is none.
     """
 
     bias: Tensor | None
@@ -60,7 +60,7 @@ class PackedLinear(nn.Module):
 
 
 class BlockedLinear(PackedLinear):
-    """``nn.Linear`` on CPU with its weight in oneDNN's blocked order: the same bits in about half the time.
+    """A linear layer for the CPU in oneDNN's blocked order: the results of ``nn.Linear`` in half the time.
 
     Args:
         weight: Shape [out, in], bf16 or fp32.
@@ -80,8 +80,9 @@ class BlockedLinear(PackedLinear):
 class HalfLinear(PackedLinear):
     """fp16 weights in fbgemm's order, multiplied in fp32, on an x86 CPU with AVX2.
 
-    The model is the same as in fp32, read from half the memory: fp16 holds bf16's numbers from 2⁻¹⁷ to 65504
-    exactly, its subnormals included. The remainders of all others are stored separately and added.
+    The weights are exactly those of an fp32 model but take half the memory. fp16, including its subnormals,
+    represents bf16 numbers from 2⁻¹⁷ to 65504 exactly. For all other weights, the difference is stored
+    separately and added.
 
     Args:
         weight: Shape [out, in], of any floating-point type.
@@ -106,7 +107,7 @@ class HalfLinear(PackedLinear):
 
     @property
     def left_share(self) -> float:
-        """The share of the weights that fp16 does not hold exactly."""
+        """Share of the weights that fp16 represents inexactly."""
         return len(self._rows) / self.shape.numel()
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -167,7 +168,7 @@ def _blocked(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _scripted(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Return ``function`` in a form that can be traced: an empty list of scalars cannot be otherwise."""
+    """Return ``function`` scripted, because torch cannot trace a call with an empty list of scalars."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         return torch.jit.script(function)
@@ -195,7 +196,7 @@ def quantize_groups(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def as_int4(weight: Tensor) -> Tensor:
-    """Return ``weight`` [out, in] rounded as :class:`Int4Linear` rounds it, in its own type."""
+    """Return ``weight`` [out, in] with the rounding of :class:`Int4Linear`; the type does not change."""
     values, *pair = quantize_groups(weight)
     scale, offset = (part.bfloat16().float() for part in pair)
     groups = (values.unflatten(1, (-1, GROUP)) - 8) * scale[..., None] + offset[..., None]
@@ -203,20 +204,21 @@ def as_int4(weight: Tensor) -> Tensor:
 
 
 def takes_int4(weight: Tensor) -> bool:
-    """Return whether the int4 kernel's blocks fit ``weight`` [out, in]."""
+    """Return whether the int4 kernel supports the shape of ``weight`` [out, in]."""
     return weight.shape[1] % MULTIPLE == 0 and weight.shape[0] % INT4_ROWS == 0
 
 
 def linear_for(
     weight: Tensor, bias: Tensor | None, precision: str, destination: torch.device | None = None
 ) -> nn.Module:
-    """Return the fastest layer for a weight in a precision; a plain one if no kernel takes it.
+    """Return the fastest linear layer for a weight in a precision; ``nn.Linear`` if no kernel supports it.
 
     Args:
         weight: Shape [out, in].
-        bias: Shape [out], if there is one.
+        bias: Shape [out]; None if there is none.
         precision: Key of ``DTYPES``.
-        destination: Device the layer will run on, if it is moved later; a packed layer cannot leave the CPU.
+        destination: Device that the layer will run on; None for the device of ``weight``. Layers that will
+            run on a GPU are not packed, because packed layers work only on the CPU.
     """
     if (destination or weight.device).type == "cpu":
         if precision == "int4" and takes_int4(weight):
@@ -230,7 +232,7 @@ def linear_for(
         if has_blocked_kernel(weight.dtype):
             return BlockedLinear(weight, bias)
     plain = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    # Keep the parameter itself: if it is the embedding too, both stay one tensor when the model is moved.
+    # Keep the same Parameter object. If it is also the embedding, moving the model then keeps one copy.
     tied = isinstance(weight, nn.Parameter)
     plain.weight = weight if tied else nn.Parameter(weight.detach(), requires_grad=False)
     if bias is not None:
@@ -248,16 +250,16 @@ def linear_share(model: nn.Module) -> float:
 
 
 def pack_linears(model: M, precision: str, head_precision: str, destination: torch.device | None = None) -> M:
-    """Replace every linear layer of ``model`` by its packed form.
+    """Replace every linear layer of ``model`` by the result of :func:`linear_for`.
 
     Args:
-        model: Changed in place.
+        model: The model. It is changed in place.
         precision: Key of ``DTYPES``.
-        head_precision: The same for the output layer, if transformers names it.
+        head_precision: Key of ``DTYPES`` for the layer that ``model.get_output_embeddings`` returns.
         destination: As for :func:`linear_for`.
 
     Returns:
-        The model.
+        ``model``.
     """
     output_layer = getattr(model, "get_output_embeddings", None)
     head = None if output_layer is None else output_layer()
@@ -270,12 +272,12 @@ def pack_linears(model: M, precision: str, head_precision: str, destination: tor
 
 
 def has_half_kernel() -> bool:
-    """Return whether fbgemm, which multiplies fp16 weights, is available."""
+    """Return whether this processor can run fbgemm's kernels for fp16 weights."""
     return "fbgemm" in torch.backends.quantized.supported_engines
 
 
 def has_blocked_kernel(dtype: torch.dtype) -> bool:
-    """Return whether oneDNN multiplies weights of this type in its blocked order."""
+    """Return whether oneDNN supports weights of this type in its blocked order here."""
     if not torch.backends.mkldnn.is_available():
         return False
     return dtype == torch.float32 or (
@@ -293,10 +295,10 @@ def _finished(outputs: Tensor, inputs: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def use_huge_pages() -> None:
-    """Ask Linux for huge pages under everything large that this process has allocated so far.
+    """Ask Linux to use huge pages for all large memory blocks that this process has allocated so far.
 
-    A pass reads every weight once. In pages of 4 kB that is about sixty thousand pages, and looking each up
-    takes the processor 5 to 10% of the pass. Nothing changes if the system has no huge pages or declines.
+    A pass reads every weight once. With pages of 4 kB, these are about sixty thousand pages, and looking up
+    pages takes 5 to 10% of the pass. If the system does not support huge pages, nothing changes.
     """
     if not sys.platform.startswith("linux"):
         return
@@ -305,14 +307,18 @@ def use_huge_pages() -> None:
             return
         gc.collect()
         libc = ctypes.CDLL(None)
-        libc.malloc_trim(0)  # memory that loading left free is not worth a page
+        libc.malloc_trim(0)  # first return the memory that loading has freed
         for start, size in large_mappings(Path("/proc/self/maps").read_text(encoding="utf-8")):
             for advice in (MADV_HUGEPAGE, MADV_COLLAPSE):
                 libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice)
 
 
 def large_mappings(maps: str) -> list[tuple[int, int]]:
-    """Return start and size of the large private writable mappings without a file in ``/proc/self/maps``."""
+    """Return (start, size) of each large, private, writable memory block that does not belong to a file.
+
+    Args:
+        maps: Content of ``/proc/self/maps``.
+    """
     found = []
     for line in maps.splitlines():
         span, mode, _, _, inode, *name = line.split()

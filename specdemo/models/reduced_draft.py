@@ -1,4 +1,4 @@
-"""A small draft model made of a larger target: some of its layers, its embedding, a reduced head."""
+"""A small draft model built from its target: some of the target's layers, its embedding, a reduced head."""
 
 import copy
 from pathlib import Path
@@ -24,12 +24,11 @@ from specdemo.models.layer_views import (
 
 
 class ReducedHeadDraft(nn.Module):
-    """Decoder layers of the target's family, a head over ``len(id_map)`` tokens, the target's embedding.
+    """A draft model with few layers, the target's embedding, and a head over ``len(id_map)`` tokens.
 
-    The head scores only the tokens that the target itself writes most often (FR-Spec, Zhao et al. 2025; the
-    same id map as EAGLE-3, Li et al. 2025). ``id_map[j]`` is the target id of draft id j; a token outside
-    the map has q = 0. The embedding is the target's own tensor and is not stored again, which keeps the
-    files small.
+    The head scores only the tokens that the target writes most often (FR-Spec, Zhao et al. 2025; EAGLE-3, Li
+    et al. 2025, has the same kind of id map). ``id_map[j]`` is the target id of draft id j. Tokens outside
+    the map have q = 0. The draft uses the target's embedding and does not store it, so its files are small.
 
     Args:
         config: A configuration of the target's family with the draft's depth.
@@ -42,7 +41,7 @@ class ReducedHeadDraft(nn.Module):
     def __init__(self, config: PretrainedConfig, embedding: nn.Module, id_map: Tensor):
         super().__init__()
         self.config = config
-        # Built with a one-row embedding, which is replaced by the target's before it is used.
+        # Build the layers with an embedding of one row, then replace it with the target's embedding.
         seed = copy.deepcopy(config)
         seed.vocab_size, seed.pad_token_id = 1, None
         self.model = AutoModel.from_config(seed, attn_implementation=config._attn_implementation)
@@ -56,7 +55,7 @@ class ReducedHeadDraft(nn.Module):
         return self.model
 
     def own_state(self) -> dict[str, Tensor]:
-        """Return every tensor but the shared embedding's, as stored in the draft's files."""
+        """Return the draft's tensors by name, without the shared embedding."""
         borrowed = {id(tensor) for tensor in self.model.get_input_embeddings().parameters()}
         return {k: v for k, v in self.state_dict(keep_vars=True).items() if id(v) not in borrowed}
 
@@ -67,12 +66,12 @@ class ReducedHeadDraft(nn.Module):
 
 
 def slice_of_target(target: PreTrainedModel, layers: list[int], id_map: Tensor) -> ReducedHeadDraft:
-    """Return a draft made of the target's own ``layers`` and head rows, from which distillation starts.
+    """Return an untrained draft, the start of distillation: copies of target layers and of head rows.
 
     Args:
         target: A causal language model that is a plain stack of layers.
         layers: Indices of the target's layers to copy, in the order they will run.
-        id_map: Target ids that the draft's head keeps, shape [H].
+        id_map: Target ids that the draft's head scores, shape [H].
 
     Raises:
         UserError: The target is not a plain stack of layers.
@@ -106,13 +105,13 @@ def is_reduced_draft(folder: Path) -> bool:
 def load_draft(
     folder: Path, target: nn.Module, attention: str, dtype: torch.dtype | None = None
 ) -> ReducedHeadDraft:
-    """Load a draft written by :func:`save_draft`, sharing the embedding and device of ``target``.
+    """Load a draft written by :func:`save_draft`. It shares the embedding and the device of ``target``.
 
     Args:
-        folder: The draft's files.
-        target: The model the draft was made of.
-        attention: Name of the attention implementation.
-        dtype: Type the draft computes in; by default the target's.
+        folder: Folder of the draft's files.
+        target: The model that the draft was built from.
+        attention: Name of the attention implementation in transformers.
+        dtype: Type in which the draft computes; None for the target's type.
     """
     embedding = borrowed_embedding(target, dtype)
     config = AutoConfig.from_pretrained(folder)

@@ -12,13 +12,13 @@ from specdemo.models.execution import CausalLM, execution_of, readable_positions
 from specdemo.models.fused_execution import FusedExecution
 
 CAPACITY_STEP = 256
-"""Cache lengths are multiples of this, so that few different shapes are in use."""
+"""Cache lengths are multiples of this, so that runs share few different shapes."""
 MAX_ROWS = 16
-"""Rows of the longest padded pass; every cache has as many positions after its text to write them to."""
+"""Maximum number of rows of a padded pass. Every cache has room for this many padding rows after its text."""
 
 
 class Runtime(Protocol):
-    """The interface of a model to the engine."""
+    """The interface through which the engine uses a model."""
 
     @property
     def length(self) -> int:
@@ -32,7 +32,7 @@ class Runtime(Protocol):
 
     @property
     def id_map(self) -> Tensor | None:
-        """Target id of each output row, shape [H]; None if they are the target's own."""
+        """Target id of each logit, shape [H]; None if the model scores all of the target's ids."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Runtime(Protocol):
         ...
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n] and return the logits after each of them, shape [n, V]."""
+        """Append ``ids`` [n] to the cache and return the logits after each of them, shape [n, V]."""
         ...
 
     def prefill(self, ids: Tensor) -> None:
@@ -58,28 +58,28 @@ class Runtime(Protocol):
 
 
 class ModelRuntime:
-    """A causal language model over a static cache.
+    """A causal language model and its cache of fixed length.
 
-    A target pass over k + 1 positions must give, bit for bit, the logits of k + 1 single passes, or greedy
-    speculation would sometimes leave the baseline. Two things change a row's bits on CPU, and both are
-    removed:
+    A target pass over k + 1 tokens must give bitwise the same logits as k + 1 single-token passes. Otherwise
+    greedy speculative decoding could diverge from the baseline. Without countermeasures, two things change
+    the bits of a row on CPU:
 
-    * Attention over a growing key length, or over few query rows. The cache has one static length for the
-      whole run (a rollback moves a cursor and copies nothing), and ``attention.grouped_attention`` folds the
-      query heads of a key/value head into rows.
-    * Matrix products may use different kernels for different numbers of rows. Every pass is padded to one
-      of the batch-invariant row counts of ``batch_invariance.find_batch_invariant_rows``.
+    * Attention rounds differently if the number of keys grows or if there are few query rows. Therefore the
+      cache has the same length for the whole run (a rollback only moves a cursor), and
+      ``attention.grouped_attention`` computes the query heads of a key/value head as rows of one head.
+    * Matrix products may use different kernels for different numbers of rows. Therefore every pass is padded
+      to a row count from ``batch_invariance.find_batch_invariant_rows``.
 
     Args:
-        model: On its device: a ``FusedLlama``, or a model of transformers loaded with
-            ``attn_implementation=attention.ATTENTION``.
-        rows: Number of rows of a pass over 1, 2, … tokens; longer passes are not padded.
-        id_map: Target id of each output row, shape [H], for a draft whose head is reduced.
-        taps: Indices of layers whose output is kept for a feature draft.
+        model: A ``FusedLlama``, or a model of transformers loaded with
+            ``attn_implementation=attention.ATTENTION``, on its device.
+        rows: Numbers of rows to which passes over 1, 2, … tokens are padded. Longer passes are not padded.
+        id_map: Target id of each logit, shape [H], for a draft with a reduced head.
+        taps: Indices of layers whose outputs are kept for a feature draft.
 
     Attributes:
-        execution: The way its passes are run.
-        cache: Opened by ``execution``, of ``capacity`` positions; None before :meth:`begin`.
+        execution: Runs the passes of the model.
+        cache: A cache from ``execution.open``, with ``capacity`` positions; None before :meth:`begin`.
     """
 
     def __init__(
@@ -104,12 +104,12 @@ class ModelRuntime:
         self.capacity = 0
 
     def prepare(self, capacity: int, most: int, unpadded: bool = False) -> None:
-        """Do before the clocks start what passes over up to ``most`` tokens would do on first use.
+        """Open the cache and record or trace passes, so that this work is not timed during a run.
 
         Args:
             capacity: Cache length of the run.
-            most: Tokens of the longest pass.
-            unpadded: Whether the run makes passes without padding (``run_unpadded``) as well.
+            most: Number of tokens in the longest pass of the run.
+            unpadded: Whether the run also uses :meth:`run_unpadded`.
         """
         self.begin(capacity)
         counts = range(1, most + 1)
@@ -118,12 +118,12 @@ class ModelRuntime:
             self.execution.prepare(self.cache, sorted(sizes), self.taps)
 
     def padded(self, count: int) -> int:
-        """Return the number of rows of a pass over ``count`` tokens."""
+        """Return the number of rows of a pass over ``count`` tokens, padding included."""
         return self.rows[count - 1] if count <= len(self.rows) else count
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
-        """Empty the cache; the buffers are kept until another capacity is needed."""
+        """Empty the cache. Its buffers are reused if ``capacity`` is the same as before."""
         self.length = 0
         if capacity == self.capacity:
             return
@@ -134,7 +134,7 @@ class ModelRuntime:
 
     @torch.inference_mode()
     def forward(self, ids: Tensor) -> Tensor:
-        """Append ``ids`` [n] and return logits [n, V], without those of padding rows."""
+        """Append ``ids`` [n] to the cache and return their logits [n, V], without those of padding rows."""
         count = len(ids)
         rows = self.padded(count)
         logits = self._run(F.pad(ids, (0, rows - count)) if rows > count else ids, rows)
@@ -143,9 +143,9 @@ class ModelRuntime:
 
     @torch.inference_mode()
     def run_unpadded(self, ids: Tensor) -> None:
-        """Run the pass over ``ids`` [n] that a decoder without padding would run, and discard its results.
+        """Run a pass over ``ids`` [n] without padding, for timing only, and discard its results.
 
-        The cache positions it writes are overwritten by the next ``forward``.
+        The next :meth:`forward` overwrites the cache entries of this pass.
         """
         self._run(ids, len(ids))
 
@@ -157,7 +157,7 @@ class ModelRuntime:
             self.length += len(ids)
 
     def pass_at(self, ids: Tensor, places: Tensor) -> Tensor:
-        """Run a pass at positions given as a tensor, so that it can be recorded; the cursor stays.
+        """Run a pass at positions given as a tensor, so that it can be recorded. ``length`` does not change.
 
         Args:
             ids: Token ids, shape [n].
@@ -176,7 +176,11 @@ class ModelRuntime:
         self.length = length
 
     def features(self, start: int, end: int) -> Tensor:
-        """Return the tapped layers' outputs at positions ``start`` to ``end``, [end - start, taps · d]."""
+        """Return the tapped layers' outputs at positions from ``start`` up to, but not including, ``end``.
+
+        Returns:
+            Shape [end − start, taps · d].
+        """
         assert self._features is not None, "this runtime has no taps"
         return self._features[start:end]
 
@@ -188,13 +192,13 @@ class ModelRuntime:
 
 
 class WholeVocabularyRuntime(ModelRuntime):
-    """A draft with a reduced head as a decoder of its own, with logits for all of the target's ids.
+    """A runtime for a draft with a reduced head that decodes alone. It returns logits for all target ids.
 
-    Ids outside the head get −inf, so that no reader of the logits needs an id map.
+    Ids that the head does not score get −inf.
 
     Args:
         model: The draft.
-        ids: Target id of each of its output rows, shape [H].
+        ids: Target id of each row of the draft's head, shape [H].
         vocab: Number of ids of the target, V.
     """
 
@@ -211,9 +215,9 @@ class WholeVocabularyRuntime(ModelRuntime):
 
 
 class ExitRuntime(ModelRuntime):
-    """The first ``depth`` layers of a host runtime's model with its head, over the host's own cache.
+    """A runtime for the first ``depth`` layers and the head of another runtime's model, for early exit.
 
-    The host's next pass overwrites the entries that it appends.
+    It writes to the cache of that runtime, the host. The host's next pass overwrites these entries.
     """
 
     def __init__(self, host: ModelRuntime, depth: int):
@@ -227,7 +231,7 @@ class ExitRuntime(ModelRuntime):
         self.follow()
 
     def follow(self) -> None:
-        """Move the cursor to the host's."""
+        """Set ``length`` to the host's."""
         self.length = self._host.length
 
 
@@ -237,7 +241,7 @@ def capacity_for(positions: int) -> int:
 
 
 class Stopwatch:
-    """Splits a round into laps. On CUDA it records events, so that timing does not synchronize."""
+    """Measures the parts of a round ("laps"). On CUDA it uses events, so that the CPU need not wait."""
 
     def __init__(self, device: torch.device):
         self._device = device
@@ -252,11 +256,11 @@ class Stopwatch:
         self._start = end
 
     def skip(self) -> None:
-        """Start the next lap, and count the time since the last one in no lap."""
+        """Start the next lap now. The time since the end of the last lap belongs to no lap."""
         self._start = self._now()
 
     def laps(self) -> list[float]:
-        """Return the seconds of each finished lap; call it after the round's transfer."""
+        """Return the seconds of each finished lap. On CUDA, this waits until the last lap has ended."""
         if self._cuda:
             self._laps[-1][1].synchronize()
             return [start.elapsed_time(end) / 1000 for start, end in self._laps]

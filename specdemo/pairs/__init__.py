@@ -1,1 +1,1 @@
-"""A target and its drafts as a pair: found, fetched, loaded, measured and run."""
+"""Pairs of a target and its drafts: fetching, loading, measuring and running them."""

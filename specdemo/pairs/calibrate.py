@@ -1,4 +1,4 @@
-"""Measurement of pass costs, before the clocks of a run start: v(n) of the target and c of each drafter."""
+"""Measurement of pass costs before runs: v(n) of the target, and c of each drafter."""
 
 import math
 import random
@@ -23,15 +23,15 @@ from specdemo.models.runtime import MAX_ROWS, ModelRuntime
 from specdemo.records.trace import Calibration
 
 TARGET_ALONE = ""
-"""The key of the target's own costs."""
+"""The key of the costs of the target alone in ``PassCosts.known``."""
 CAPACITY = 256
 """Cache length at which costs are measured: a short prompt and its answer."""
 REPEATS = 5
 MIN_REPEATS = 3
 MAX_SECONDS = 2.0
-"""Length of a measurement that a visitor may be waiting for; a slow machine gets fewer repeats."""
+"""Maximum seconds of one measurement, for which a visitor may be waiting. Slow machines repeat less often."""
 DRAFTED = 4
-"""Draft tokens per measured draft."""
+"""Number of tokens in each measured draft."""
 NEGLIGIBLE = 1.02
 """Costs within this factor count as equal."""
 
@@ -61,11 +61,11 @@ def measure_target(model: CausalLM, invariant: Collection[int]) -> Calibration:
 
     Args:
         model: The target.
-        invariant: Batch-invariant row counts. A pass over n tokens gets the cheapest that holds it, in both
-            lanes.
+        invariant: Batch-invariant row counts. A pass over n tokens is padded to about the cheapest of those
+            that are at least n.
 
     Returns:
-        v(n) in passes over one token without padding, and c = 0.
+        The costs, with c = 0.
     """
     longest = min((n for n in invariant if n >= ROWS), default=ROWS)
     invariant = [n for n in sorted(invariant) if n <= longest]
@@ -92,8 +92,7 @@ def measure_draft(
 ) -> Calibration:
     """Return the target's ``costs`` with the c of ``drafter``: the median over drafts of ``DRAFTED`` tokens.
 
-    Draft steps are compared with target passes made in turn with them, at half the length of a cache of
-    ``CAPACITY``.
+    Drafts and target passes are measured alternately, with a text of half of ``CAPACITY`` tokens.
     """
     ids = random_ids(target.model, CAPACITY // 2)
     target.begin(CAPACITY)
@@ -108,7 +107,7 @@ def measure_draft(
         length.start(DRAFTED)
         drafter.propose(text, length, rule).ids.tolist()
         drafted = time.perf_counter()
-        # As in a run: every round adds a token that the target has processed.
+        # As in a run, the text grows by one token, which the target processes.
         drafter.observe(0)
         target.forward(torch.tensor(text[-1:], device=target.device))[-1, 0].item()
         passes.append(time.perf_counter() - drafted)
@@ -124,9 +123,9 @@ def measure_draft(
 def interleaved(
     measures: Mapping[int, Callable[[], float]], repeats: int, max_seconds: float = math.inf
 ) -> dict[int, list[float]]:
-    """Return the seconds of each measure, taken ``repeats`` times after one that does not count.
+    """Run each measurement ``repeats`` times, after a first time that does not count, and return the seconds.
 
-    Every turn has another order, so that neither a slow moment nor a neighbour favours any of them.
+    The order is random in every turn, so that a slow moment or the preceding measurement favors none of them.
 
     Args:
         measures: Functions that return seconds.
@@ -146,7 +145,7 @@ def interleaved(
 
 
 def scatter(seconds: list[float]) -> float:
-    """Return the range between the quartiles of repeated measurements ÷ their median; 0 for fewer than 3."""
+    """Return the interquartile range of repeated measurements ÷ their median; 0 for fewer than 3 of them."""
     if len(seconds) < 3:
         return 0.0
     low, middle, high = statistics.quantiles(seconds, n=4, method="inclusive")
@@ -154,7 +153,7 @@ def scatter(seconds: list[float]) -> float:
 
 
 def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
-    """Return a function that runs ``chunk`` at the runtime's position and returns its seconds."""
+    """Return a function that runs a pass over ``chunk``, rolls it back, and returns the pass's seconds."""
     start = runtime.length
 
     def seconds() -> float:
@@ -168,6 +167,6 @@ def timed_pass(runtime: ModelRuntime, chunk: Tensor) -> Callable[[], float]:
 
 
 def _cheapest(cost: Mapping[int, float], counts: list[int]) -> int:
-    """Return the smallest of ``counts`` that costs hardly more than the cheapest of them."""
+    """Return the smallest of ``counts`` whose cost is within ``NEGLIGIBLE`` of the cheapest."""
     best = min(cost[n] for n in counts)
     return next(n for n in counts if cost[n] <= NEGLIGIBLE * best)

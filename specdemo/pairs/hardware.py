@@ -1,4 +1,4 @@
-"""The devices that models run on: choice, names, and the precision that is fastest on them."""
+"""The devices that models run on: their choice, their names, and the fastest precision for each."""
 
 import os
 import platform
@@ -22,7 +22,7 @@ PLAYED = (
     "MKL_ENABLE_INSTRUCTIONS",
     "FBGEMM_ENABLE_INSTRUCTIONS",
 )
-"""Environment variables that restrict a processor to the instructions of a lesser one."""
+"""Environment variables that restrict libraries to the instructions of an older processor."""
 X86_FLAGS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16")
 X86_FLAGS += ("amx_bf16", "amx_int8")
 ARM_FLAGS = ("asimd", "asimddp", "bf16", "i8mm", "sve")
@@ -37,10 +37,10 @@ def best_device() -> str:
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """Return the named device, by default the best one.
+    """Return the device called ``name``; for None, the one of :func:`best_device`.
 
     Raises:
-        UserError: No tensor can be put on it.
+        UserError: The device cannot be used.
     """
     best = best_device()
     try:
@@ -97,7 +97,7 @@ def processor_flags() -> tuple[str, ...]:
 
 
 def played() -> dict[str, str]:
-    """Return the environment variables that restrict the processor, with their values."""
+    """Return those variables of ``PLAYED`` that are set, with their values."""
     return {name: os.environ[name] for name in PLAYED if name in os.environ}
 
 
@@ -113,10 +113,10 @@ def _cpuinfo(field: str) -> str:
 def precision_for(device: torch.device) -> tuple[str, str]:
     """Return the precision of a target on ``device``, and the reason in a few words.
 
-    It is the fastest one that keeps the target's stored numbers. fp16, bf16 and fp32 all hold a bf16 model's
-    numbers exactly (``packed_linear``); int8 and int4 round the target and are used only on request. The
-    fastest exact choice was the same on every processor measured: fbgemm's fp16 weights on x86, except with
-    AMX, where bf16 products are faster.
+    It is the fastest precision that does not change the target's weights. fp16 (``packed_linear``), bf16 and
+    fp32 all represent a bf16 model's weights exactly. int8 and int4 round the weights and are used only on
+    request. On every x86 processor measured, fbgemm's fp16 weights were fastest, except on processors with
+    AMX, where bf16 was fastest.
     """
     if device.type != "cpu":
         if _is_before_ampere(device):
@@ -138,5 +138,5 @@ def _has_amx() -> bool:
 def _is_before_ampere(device: torch.device) -> bool:
     try:
         return device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0)
-    except (RuntimeError, AssertionError):  # a GPU that is lent by the call is not there yet
+    except (RuntimeError, AssertionError):  # on a host that lends GPUs per call, there is no GPU yet
         return False

@@ -18,14 +18,20 @@ from specdemo.records.limits import UserError
 
 WANTED = ("*.safetensors", "*.json", "*.txt", "*.jinja", "tokenizer.model")
 UNWANTED = ("*/*", "consolidated*")
-"""Copies for other programs, in subfolders or under names that transformers does not read."""
+"""Files that transformers does not read: copies of the weights for other programs."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MB = 1e6
 
 
 @dataclass(frozen=True)
 class Files:
-    """A model's name on the page, its folder, and its commit if it came from the hub."""
+    """The files of a model.
+
+    Attributes:
+        name: Name of the model on the page.
+        folder: Folder of the files.
+        revision: Commit on the hub; None if the files are not from the hub.
+    """
 
     name: str
     folder: Path
@@ -33,9 +39,9 @@ class Files:
 
 
 def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress = silent) -> Files:
-    """Return the files of a checkpoint, fetched first if it is a hub id and not in the hub's cache.
+    """Return the files of a checkpoint. Files from the hub are fetched if they are not in the hub's cache.
 
-    What was fetched before a failure stays in the cache and is not fetched again.
+    After a failure, files that are already fetched stay in the cache.
 
     Args:
         name: A folder, or a hub id.
@@ -43,7 +49,7 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
         progress: Called with each phase and the share that is done.
 
     Raises:
-        UserError: It cannot be fetched, or has no weights in safetensors; the message gives the reason.
+        UserError: The checkpoint cannot be fetched, or it has no safetensors files.
     """
     if Path(name).is_dir():
         if revision is not None:
@@ -60,7 +66,7 @@ def fetch_checkpoint(name: str, revision: str | None = None, progress: Progress 
 
 
 def within(progress: Progress, start: float, end: float) -> Progress:
-    """Return a callback for one stage of a longer task, from its share ``start`` to ``end``."""
+    """Return a callback for one stage of a task, which maps its progress 0–1 to ``start``–``end``."""
 
     def report(text: str, fraction: float) -> None:
         progress(text, start + (end - start) * fraction)
@@ -80,7 +86,7 @@ def _from_hub(name: str, revision: str | None, progress: Progress) -> Path:
 
     def show(done: float, _total: float | None, unit: str) -> None:
         nonlocal most
-        # Bytes are counted twice, when they arrive and when they are written, in either order.
+        # The hub's client has two byte counters, for received and for written bytes. Show the larger one.
         if unit == "B" and most < done <= size:
             most = done
             progress(f"Fetching {name} ({size / MB:,.0f} MB)", done / size)
@@ -103,7 +109,7 @@ def _missing_bytes(name: str, options: dict[str, Any]) -> int:
 
 
 def _require_room(name: str, size: int) -> None:
-    """Refuse a checkpoint that the disk cannot hold before any of it is fetched."""
+    """Raise ``UserError`` if the disk has fewer than ``size`` bytes free for the checkpoint ``name``."""
     cache = Path(constants.HF_HUB_CACHE)
     there = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
     if size > shutil.disk_usage(there).free:

@@ -1,4 +1,4 @@
-"""The lanes of a pair's runs: speculative, target alone, draft alone; how they are raced and measured."""
+"""The lanes of a pair's runs (speculative, target alone, draft alone), their race and their calibration."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -21,14 +21,14 @@ from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mo
 
 
 class Lanes:
-    """Builds the lanes of a pair's runs. Every lane is fresh.
+    """Creates the lanes of a pair's runs. Lanes share no state with each other.
 
     Args:
         pair: The models.
-        tops: Makes the lists of likely tokens next to each token, for display.
-        wrap_draft: Changes the draft model's runtime, for experiments.
+        tops: Returns the most probable tokens at each position, for display; by default empty lists.
+        wrap_draft: For experiments: returns the runtime to use instead of the draft model's own.
         verifier: Class of the target's runtime in the speculative lane.
-        verifier_costs: Maps the target's costs to those of ``verifier``.
+        verifier_costs: Returns the costs of ``verifier`` from those of the target; None if they are equal.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Lanes:
         self._verifier = verifier
         self._verifier_costs = verifier_costs
         changed = wrap_draft is not None or verifier_costs is not None
-        # A changed draft has costs of its own; the target's stay the same.
+        # Costs with a changed draft or verifier must not be stored with the pair.
         self._draft_costs = {} if changed else pair.costs.known
 
     def calibrate(self, config: RunConfig) -> Calibration:
-        """Return row counts and pass costs for a run with this drafter, measured on first use.
+        """Return the pass costs for a run with ``config.drafter``. They are measured on first use.
 
         Raises:
-            UserError: The pair lacks what the drafter needs.
+            UserError: The pair lacks a model or table that the drafter needs.
         """
         costs = self.pair.costs.of_target(self.pair.target)
         if self._verifier_costs is not None:
@@ -79,7 +79,7 @@ class Lanes:
         return self.calibrate(RunConfig(prompt="", drafter=self.pair.default_drafter))
 
     def speculative(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
-        """Return a fresh speculative decoder; errors as for :meth:`calibrate`."""
+        """Return the rounds of a new speculative lane; errors as for :meth:`calibrate`."""
         calibration = self.calibrate(config)
         target = self.verifier(config, len(prompt_ids))
         rule = self._rule(config)
@@ -96,16 +96,16 @@ class Lanes:
         )
 
     def verifier(self, config: RunConfig, prompt_tokens: int) -> ModelRuntime:
-        """Return the runtime of :meth:`speculative`'s target, prepared; errors as for :meth:`calibrate`."""
+        """Return a prepared target runtime for the speculative lane; errors as for :meth:`calibrate`."""
         rows = self.calibrate(config).rows
         capacity = run_capacity(prompt_tokens, config.max_new_tokens)
         return self._verifying(KINDS[config.drafter], rows, capacity)
 
     def baseline(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
-        """Return a fresh decoder of the target alone, timed as a decoder without padding."""
+        """Return the rounds of a new lane of the target alone, with the timing of unpadded passes."""
         costs = self.pair.costs.of_target(self.pair.target)
         target = ModelRuntime(self.pair.target, costs.rows)
-        # Whether padding costs time is not left to the calibration: a noisy moment would decide it wrongly.
+        # Always time unpadded passes, even if calibration found that padding is free: it may be noisy.
         padded = target.padded(1) > 1
         capacity = run_capacity(len(prompt_ids), config.max_new_tokens)
         target.prepare(capacity, 1, unpadded=padded)
@@ -113,12 +113,12 @@ class Lanes:
         return autoregress(target, prompt_ids, config, self.pair.eos_ids, stop, self._tops, timed_pass)
 
     def draft_alone(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
-        """Return a fresh decoder of the draft model alone, whichever drafter the run has.
+        """Return the rounds of a new lane of the draft model alone. It does not depend on ``config.drafter``.
 
-        It has its own cache, processes one token a pass as a draft does, and writes the target's ids.
+        The lane has its own cache, processes one token per pass, and emits target ids.
 
         Raises:
-            UserError: The pair has no draft model, or the prompt fills its context.
+            UserError: The pair has no draft model, or the prompt fills the draft model's context.
         """
         pair = self.pair
         if pair.draft is None:
@@ -139,10 +139,10 @@ class Lanes:
     def race(
         self, config: RunConfig, prompt_ids: list[int], stop: Stop = never
     ) -> Iterator[tuple[str, Round]]:
-        """Yield the rounds of the requested lanes, interleaved by the lanes' own clocks.
+        """Return an iterator over (lane name, round) pairs of all requested lanes, as in ``events.race``.
 
         Raises:
-            UserError: The pair lacks something that a lane needs.
+            UserError: The pair lacks a model or table that a lane needs.
         """
         lanes = {SPECULATIVE: self.speculative(config, prompt_ids, stop)}
         if config.baseline:
@@ -152,7 +152,7 @@ class Lanes:
         return race(lanes)
 
     def warm_up(self) -> None:
-        """Run every kind of pass once, so that no visitor's first run is slower."""
+        """Run a short race, so that the first real run is not slowed by one-time work."""
         config = RunConfig(
             prompt="",
             mode=Mode.RAW,
@@ -164,17 +164,17 @@ class Lanes:
             pass
 
     def _verifying(self, kind: Kind, rows: tuple[int, ...], capacity: int) -> ModelRuntime:
-        """Return a prepared target runtime, tapped only if the drafter reads the target's states."""
+        """Return a prepared target runtime. It keeps hidden states only if the drafter reads them."""
         head = self.pair.feature_draft if kind.required == FEATURE_DRAFT_HEAD else None
         runtime = self._verifier(self.pair.target, rows, taps=() if head is None else head.config.taps)
         runtime.prepare(capacity, MAX_K + 1)
         return runtime
 
     def _rule(self, config: RunConfig) -> VerificationRule:
-        """Return the run's own rule, whose uniform draws are independent of a learning table of n-grams.
+        """Return a new rule for a run, with a changed seed if the pair's n-gram table has learned texts.
 
-        A table that learned a text depends on the draws that chose it. If the next run repeated those draws,
-        its drafts would not be independent of them, and the rejection rule would not be exact.
+        The learned table depends on the random numbers of earlier runs. If a run used the same numbers again,
+        its drafts would depend on them, and the rejection rule would not be exact.
         """
         table = self.pair.n_gram
         if config.rule is Rule.REJECTION and isinstance(table, LearningTable) and table.texts:

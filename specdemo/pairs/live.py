@@ -1,4 +1,4 @@
-"""One run while it is decoded: its events, and the ``Run`` they add up to."""
+"""Live runs: decoding one configuration, with its events and its record."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -22,7 +22,7 @@ class LiveRun:
     Args:
         pair: The loaded models.
         config: From ``limits.parse_config``.
-        stop: Called once a round in each lane; True ends every lane within that round.
+        stop: Called once per round of each lane; if it returns True, that round is the lane's last.
 
     Raises:
         UserError: The prompt cannot be encoded, or the pair lacks what the drafter needs.
@@ -39,7 +39,10 @@ class LiveRun:
         self._log = RunLog(blank, pair.pieces.specials, pair.pieces.encoded)
 
     def events(self) -> Iterator[Event]:
-        """Decode, and yield one event per round. Time between events is on no decoder's clock."""
+        """Decode the run and yield its events. Time that the caller spends between events is not measured.
+
+        If the pair's n-gram table learns, it learns the speculative text after the last event.
+        """
         yield self._log.start()
         for lane, round_ in self._lanes.race(self._config, self._prompt_ids, self._stop):
             yield self._log.round(lane, round_)
@@ -50,7 +53,7 @@ class LiveRun:
 
     @property
     def run(self) -> Run:
-        """The whole run so far, ready to be saved."""
+        """The run with all rounds so far, ready to be saved."""
         return self._log.run
 
 
@@ -73,7 +76,7 @@ def _blank_run(pair: Pair, config: RunConfig, prompt_ids: list[int], calibration
 
 
 def calibration_events(pair: Pair) -> Iterator[Event]:
-    """Measure the pair's pass costs again; yield progress, then the costs with a ``sentence``."""
+    """Measure the pair's pass costs again. Yield a ``progress`` event, then a ``calibration`` event."""
     yield {"type": "progress", "text": "Measuring pass costs", "fraction": 0.0}
     costs = Lanes(pair).calibrate_all()
     sentence = (

@@ -1,4 +1,4 @@
-"""Loads a pair of models: fetched, checked against each other, placed on devices, measured and warmed up."""
+"""Loading of a pair: fetch both models, check them, place them on devices, measure them, warm them up."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -46,8 +46,7 @@ def load_pair(
         progress: Called with each phase and its share of the whole, 0 to 1.
 
     Raises:
-        UserError: A device or model cannot be used, or the two models do not fit; the message names the
-            first difference.
+        UserError: The device or a model cannot be used, or the two models do not form a pair.
     """
     sources = Sources(target, draft, feature_draft, n_gram, device, precision)
     return load_sources(sources, progress=progress)
@@ -65,8 +64,8 @@ def load_sources(
     Args:
         sources: The models and the way they run.
         progress: As for :func:`load_pair`.
-        recalibrate: Whether to measure rough pass costs again, up to ``MAX_CALIBRATIONS`` times.
-        alone: Calls the measuring function while nothing else computes; by default at once.
+        recalibrate: Whether to repeat measurements that are rough, up to ``MAX_CALIBRATIONS`` in all.
+        alone: Calls the measuring function when nothing else computes; by default it calls it at once.
 
     Raises:
         UserError: As for :func:`load_pair`.
@@ -96,8 +95,8 @@ def assemble_pair(sources: Sources, *, progress: Progress = silent, checked_on: 
     Args:
         sources: The models and the way they run.
         progress: As for :func:`load_pair`.
-        checked_on: Device to load, check and fuse the models on if nothing can run on their own device yet;
-            they are moved afterwards.
+        checked_on: Device to load and check the models on, if their own device cannot run anything yet. They
+            are moved to their own device afterwards. None to use their own device from the start.
 
     Raises:
         UserError: As for :func:`load_pair`.
@@ -133,7 +132,7 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
     pair = Pair(
         target_name=target_found.name,
         draft_name=draft_found.name if draft_found else sources.draft,
-        # Drafts made of the target's parts are loaded before the target is taken apart.
+        # Load drafts that use the target's parts before ``finished`` converts the target.
         feature_draft=loader.feature_draft(sources.feature_folder, target),
         n_gram=loader.n_gram(sources.n_gram_folder, target),
         target=loader.finished("target", target_found, target),
@@ -168,7 +167,7 @@ def _require_usable(sources: Sources, checked_on: str | None) -> torch.device:
 
 
 def _planned(target: Files, draft: Files | None, precision: str) -> Placement:
-    """Return the placement on several GPUs; a draft made of the target's parts stays with the target."""
+    """Return the placement on several GPUs. A reduced-head draft stays on the target's device."""
     free = {name: free_memory(name) for name in map("cuda:{}".format, range(torch.cuda.device_count()))}
     needs = [
         ALLOWANCE + int(SLACK * count_parameters(files.folder) * DTYPES[precision].itemsize)
@@ -181,7 +180,7 @@ def _planned(target: Files, draft: Files | None, precision: str) -> Placement:
 
 
 def _moved(pair: Pair, place: torch.device) -> Pair:
-    """Return a pair that was made elsewhere, moved to its device; shared tensors stay shared."""
+    """Move a pair's models to the device ``place``. Shared tensors stay shared."""
     for model in (pair.target, pair.draft, pair.feature_draft):
         if model is not None:
             # transformers decorates ``to`` in a way that hides what it is bound to.

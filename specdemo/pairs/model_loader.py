@@ -1,4 +1,4 @@
-"""Loads the models of one pair, checks them, and makes them ready to run on their devices."""
+"""Loading of a pair's models: read them, check them, and convert them to their fastest form."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -34,22 +34,22 @@ from specdemo.pairs.placement import Placement
 from specdemo.records.limits import UserError
 
 TARGET_HEAD_PRECISIONS = {"int4": "int8"}
-"""Precision of a target's output layer, which decides between tokens, if it differs from the layers'."""
+"""Precision of the target's output layer, for precisions of the other layers in which it differs."""
 MIN_LINEAR_SHARE = 0.9
-"""Minimum share of a model's weights in layers that a precision packs."""
+"""Minimum share of a model's weights that must be in linear layers for a packed precision."""
 
 Loaded = TypeVar("Loaded", bound=PreTrainedModel | ReducedHeadDraft)
 
 
 @dataclass(frozen=True)
 class Loader:
-    """The settings of one pair by which its models are loaded, checked and finished.
+    """Loads the models of one pair, with common settings.
 
     Attributes:
-        precision: Precision of the target and of a whole model that drafts.
+        precision: Precision of the target, and of a draft model that is a whole model.
         draft_precision: Precision of drafts made by ``specdemo train``.
-        placement: Devices they will run on.
-        checked_on: Device they are on until they are finished; None for their own.
+        placement: Devices that the models will run on.
+        checked_on: Device on which the models are loaded and checked; None for the devices in ``placement``.
     """
 
     precision: str
@@ -58,12 +58,17 @@ class Loader:
     checked_on: str | None
 
     def model(self, role: str, files: Files, progress: Progress) -> PreTrainedModel:
-        """Return a model of transformers that can be rolled back, as drafts of its parts need it.
+        """Load a model of transformers, and check that its cache can be rolled back.
+
+        The model is not converted yet, because drafts may be built from its parts first (:meth:`finished`).
 
         Args:
             role: ``target`` or ``draft``.
             files: The model's files.
             progress: Called with the share that is loaded.
+
+        Raises:
+            UserError: The model cannot be loaded, does not fit on the GPUs, or cannot be rolled back.
         """
         options, shards = {}, self.placement.shards if role == "target" else None
         if shards is not None:
@@ -84,12 +89,15 @@ class Loader:
         elif {"cpu", "disk"} & set(map(str, model.hf_device_map.values())):
             raise UserError(f"{files.name} does not fit on the GPUs here; choose a smaller model.")
         model.eval()
-        if not can_fuse(model):  # FusedLlama rolls back by construction
+        if not can_fuse(model):  # FusedLlama needs no check: it can always roll back
             require_rollback(role, files.name, model)
         return model
 
     def finished(self, role: str, files: Files, model: PreTrainedModel) -> WholeModel:
-        """Return a model in its fastest form; raise ``UserError`` if its logits are not numbers."""
+        """Convert a model to its fastest form; raise ``UserError`` if its logits are NaN or infinite.
+
+        ``model`` must not be used afterwards.
+        """
         head = TARGET_HEAD_PRECISIONS.get(self.precision)
         finished = executable(model, self.precision, head, torch.device(getattr(self.placement, role)))
         if isinstance(finished, FusedLlama):
@@ -99,7 +107,12 @@ class Loader:
     def draft(
         self, files: Files | None, target: PreTrainedModel, tokenizer: Any, progress: Progress
     ) -> tuple[CausalLM | None, torch.Tensor | None]:
-        """Return a draft model that fits ``target``, and its id map if it scores fewer tokens."""
+        """Load the draft model and check that it fits ``target``.
+
+        Returns:
+            The draft model and its id map, shape [H]. The id map is None if the draft scores all target ids;
+            both are None if ``files`` is None.
+        """
         if files is None:
             return None, None
         if is_reduced_draft(files.folder):
@@ -113,10 +126,10 @@ class Loader:
         return self.finished("draft", files, draft), id_map
 
     def feature_draft(self, path: Path | None, target: PreTrainedModel) -> FeatureDraft | None:
-        """Return the feature draft in ``path``, if any, sharing the target's embedding.
+        """Load the feature draft in ``path``, which shares the target's embedding; None if ``path`` is None.
 
         Raises:
-            UserError: It cannot be loaded, or belongs to another target.
+            UserError: The feature draft cannot be loaded, or is for another target.
         """
         if path is None:
             return None
@@ -132,10 +145,10 @@ class Loader:
         return pack_linears(draft, precision, precision, torch.device(self.placement.target))
 
     def n_gram(self, path: Path | None, target: PreTrainedModel) -> NGramTable | None:
-        """Return the table of n-grams in ``path``, if any.
+        """Load the n-gram table in ``path``; return None if ``path`` is None.
 
         Raises:
-            UserError: It cannot be loaded, or belongs to another target.
+            UserError: The table cannot be loaded, or is for another target.
         """
         if path is None:
             return None
@@ -157,17 +170,17 @@ def executable(
     """Return ``model`` in its fastest form on this machine; the model passed in must not be used again.
 
     Args:
-        model: Of transformers, or a draft made of a target's parts.
-        precision: Key of ``packed_linear.DTYPES``.
-        head_precision: The same for the output layer, if it differs.
-        destination: Device it will run on, if it is moved later.
+        model: A model of transformers, or a reduced-head draft.
+        precision: Precision of the layers, a key of ``packed_linear.DTYPES``.
+        head_precision: Precision of the output layer; None for ``precision``.
+        destination: Device that the model will run on; None for its current device.
 
     Raises:
-        UserError: The precision does not reach most of the model's weights.
+        UserError: Most of the model's weights are not in linear layers, so the precision cannot be used.
     """
     head_precision = head_precision or precision
     if is_dispatched(model):
-        return model  # accelerate's hooks belong to the modules it has now
+        return model  # accelerate's hooks work only with the original modules
     if can_fuse(model):
         return FusedLlama(model, precision, head_precision, destination)
     if not takes_precision(model, precision):
@@ -179,22 +192,22 @@ def executable(
 
 
 def takes_precision(model: PreTrainedModel | ReducedHeadDraft, precision: str) -> bool:
-    """Return whether most of a model's weights are in layers that ``precision`` packs."""
+    """Return whether a model can run in ``precision``; some need most weights to be in linear layers."""
     return precision not in CPU_PRECISIONS or can_fuse(model) or linear_share(model) >= MIN_LINEAR_SHARE
 
 
 def tokenizer_of(files: Files) -> Any:
-    """Return the tokenizer that comes with a model."""
+    """Load the tokenizer in a model's folder."""
     return loading(AutoTokenizer.from_pretrained, str(files.folder), files.name)
 
 
 _ONE_AT_A_TIME = threading.RLock()
-"""transformers has a single hook for progress, and a single default dtype while it makes a model."""
+"""A lock around loading: transformers' progress hook and torch's default dtype are global."""
 
 
 @contextmanager
 def weights_counted(name: str, progress: Progress) -> Iterator[None]:
-    """Report the share of a model's tensors that transformers has loaded, while the context is open."""
+    """Call ``progress`` with the share of tensors that transformers has loaded, while the context is open."""
 
     def show(done: float, total: float | None, unit: str) -> None:
         progress(f"Loading {name}", done / total if total else 0.0)
@@ -209,13 +222,13 @@ def weights_counted(name: str, progress: Progress) -> Iterator[None]:
 
 
 def loading(loader: Callable[..., Any], path: str, name: str | None = None, **options: Any) -> Any:
-    """Call a ``from_pretrained`` without running code that comes with the model.
+    """Call a ``from_pretrained`` method, and never run code from the model's files.
 
     Args:
-        loader: The method.
+        loader: The ``from_pretrained`` method.
         path: Folder or hub id of the model.
-        name: Name of the model in messages, by default ``path``.
-        options: Passed on.
+        name: Name of the model in messages; None for ``path``.
+        options: Other arguments of ``loader``.
 
     Raises:
         UserError: The model cannot be loaded; the message gives the reason.
@@ -227,7 +240,7 @@ def loading(loader: Callable[..., Any], path: str, name: str | None = None, **op
     except (torch.OutOfMemoryError, MemoryError) as error:
         raise UserError(f"{name} does not fit into memory here; choose a smaller model.") from error
     except Exception as error:  # each library that reads files raises errors of its own
-        if error.args == (ATTENTION,):  # the model has its own list of attentions
+        if error.args == (ATTENTION,):  # raised by models that do not support registered attentions
             raise UserError(f"{name} does not let its attention be replaced; {PLAIN}.") from error
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise UserError(

@@ -19,7 +19,7 @@ from specdemo.records.pieces import PieceTable
 from specdemo.records.trace import Mode, RunConfig
 
 Stop = Callable[[], bool]
-"""Called now and then; True ends the current work."""
+"""A callback that is called regularly. If it returns True, the current work ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Pair:
         target_revision: Commit of a target from the hub.
         draft_revision: Commit of a draft model from the hub.
         precision_reason: A sentence that explains ``precision``.
-        costs: Its pass costs.
+        costs: The pair's pass costs.
     """
 
     target_name: str
@@ -71,7 +71,7 @@ class Pair:
 
     @property
     def place(self) -> str:
-        """Name of the device for the page, with the way passes run if there are several."""
+        """Name of the device for the page, with the number of GPUs and the way passes run on them."""
         return place_of((self.target, self.draft), self.device)
 
     @property
@@ -107,7 +107,8 @@ class Pair:
         """Return the ids of the prompt, with the chat template in chat mode.
 
         Raises:
-            UserError: The target has no chat template, or the prompt is empty or longer than it can read.
+            UserError: The mode is chat but the target has no chat template, the prompt has no tokens, or it
+                fills the target's context.
         """
         if config.mode is Mode.CHAT and self.tokenizer.chat_template is None:
             raise UserError(f"{self.target_name} has no chat template; choose raw continuation.")
@@ -119,11 +120,11 @@ class Pair:
         return ids
 
     def script_ids(self, script: str) -> list[int]:
-        """Return the ids that the ``scripted`` drafter proposes: those of ``script`` by itself."""
+        """Return the ids that the ``scripted`` drafter proposes: ``script``, without special tokens."""
         return list(self.tokenizer(script, add_special_tokens=False)["input_ids"])
 
     def drop_recordings(self) -> None:
-        """Release recorded passes and their memory; later runs record again."""
+        """Delete recordings and traces of passes. Later runs make new ones."""
         for model in (self.target, self.draft):
             if isinstance(model, FusedLlama):
                 model.execution = None

@@ -1,4 +1,4 @@
-"""The device of each model of a pair, and the free memory of devices. torch is imported only for GPUs."""
+"""Placement of a pair's models on devices, and devices' free memory. Imports torch only for GPUs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,11 +27,12 @@ class Placement:
 
 
 def plan(free: Mapping[str, int], target_bytes: int, draft_bytes: int) -> Placement:
-    """Return the devices of a pair on one machine.
+    """Choose the devices of a pair on one machine.
 
-    A single device takes both models. Of several devices, the one with the most free memory takes the target
-    and another one the draft; if no other has room, both go to the first. A target too large for any device
-    is spread over all of them, with the draft on the one with the most free memory.
+    If there is only one device, it gets both models. Otherwise the device with the most free memory gets the
+    target and another device gets the draft; if no other device has room, both models go to the same device.
+    If they do not fit there, the target is spread over all devices, and the draft goes to the device with the
+    most free memory.
 
     Args:
         free: Free bytes of each device, at least one device.
@@ -84,7 +85,10 @@ def free_ram(root: Path = Path("/")) -> int:
 
 
 def _container_limits(root: Path) -> Iterator[int]:
-    """Yield the bytes that each memory limit above this process leaves; cached files do not count as used."""
+    """Yield the free bytes under each memory limit of this process's control groups.
+
+    Memory for inactive cached files counts as free.
+    """
     for folder in _cgroups(root):
         statistics = _numbers(folder / "memory.stat")
         for limit, used, cached in (

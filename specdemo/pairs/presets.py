@@ -1,4 +1,4 @@
-"""Pairs of models with a short name, and the memory that each needs. Imports no torch or transformers."""
+"""Pairs of models with a short name, and the memory that each needs. Does not import torch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ REVISIONS = {
     "EleutherAI/pythia-1.4b": "fedc38a16eea3bd36a96b906d78d11d2ce18ed79",
     "EleutherAI/pythia-2.8b": "2a259cdd96a4beb1cdf467512e3904197345f6a9",
 }
-"""The commit that is loaded of each repository of the hub, so that later changes there change no preset.
+"""The commit to load from each hub repository. Later commits do not change a preset.
 
 Each is from a public record of its use:
 - https://github.com/tmcarmichael/nn-observability, results/model_revisions.json (Qwen2.5, Llama 3.2, GPT-2,
@@ -52,8 +52,8 @@ class Checkpoint:
     Attributes:
         name: Its hub id, or ``embedded``.
         parameters: Number of parameters by the architecture in its ``config.json``.
-        embedding: Number of them in the embedding, and again in the output layer.
-        tied: Whether both are the same matrix, counted once in ``parameters``.
+        embedding: Number of parameters of the embedding; the output layer has the same number.
+        tied: Whether the embedding and the output layer are one matrix, counted once in ``parameters``.
     """
 
     name: str
@@ -89,7 +89,7 @@ class Preset:
 
     @property
     def sources(self) -> Sources:
-        """The preset as input of ``load.load_sources``."""
+        """The argument of ``load.load_sources`` that loads this preset."""
         return Sources(
             self.target.name,
             self.draft.name,
@@ -98,10 +98,10 @@ class Preset:
         )
 
     def needed_bytes(self, precision: str) -> int:
-        """Return the expected peak of memory in bytes for loading and running the pair.
+        """Return the expected peak memory, in bytes, for loading and running the pair.
 
-        Both models are loaded before either is packed, so int8 and int4 need as much as bf16. If packed
-        weights are not smaller, a tied output layer becomes a second copy of the embedding.
+        Both models are loaded before either is packed, so int8 and int4 need as much memory as bf16. In other
+        precisions except fp16, packing a tied output layer creates a second copy of the embedding.
         """
         parameters = sum(
             model.parameters + (model.embedding if model.tied and precision not in SMALLER_ONCE_PACKED else 0)
@@ -175,10 +175,10 @@ PRESETS = (
 
 
 def preset_named(name: str) -> Preset:
-    """Return the preset of that name.
+    """Return the preset called ``name``.
 
     Raises:
-        UserError: There is none.
+        UserError: No preset has this name.
     """
     for preset in PRESETS:
         if preset.name == name:

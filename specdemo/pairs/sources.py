@@ -18,7 +18,7 @@ from specdemo.records.limits import AUTO_PRECISION, UserError
 from specdemo.shipped import EMBEDDED, EMBEDDED_DRAFT, EMBEDDED_FEATURE_DRAFT, EMBEDDED_N_GRAM
 
 NONE = "none"
-"""A pair without a draft model; drafters that need none still run."""
+"""The value of ``Sources.draft`` for a pair without a draft model. Other drafters still run."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,17 @@ class Sources:
         target: ``embedded``, a hub id, or a folder.
         draft: ``embedded`` (only with the embedded target), a hub id, a folder with a full model or a
             reduced-head draft, or ``none``.
-        feature_draft: A folder written by ``specdemo train --kind feature`` for this target; the
-            embedded target has one of its own.
-        n_gram: A folder written by ``specdemo train --kind n-gram``; the embedded target has one of its own.
-        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models; by default CUDA if available, and several
-            GPUs by ``placement.plan``.
-        precision: Precision of the target, its baseline and a draft named here: ``bf16``, ``fp32``, or on CPU
-            ``fp16``, ``int8`` or ``int4``; ``auto`` for ``hardware.precision_for``. On CPU drafts from
+        feature_draft: A folder written by ``specdemo train --kind feature`` for this target. By default, the
+            embedded target uses its own feature draft, and other targets have none.
+        n_gram: A folder written by ``specdemo train --kind n-gram`` for this target. By default, the embedded
+            target uses its own table, and other targets have none.
+        device: ``cpu``, ``cuda``, ``cuda:1``, …, for both models. By default CUDA if available; on a machine
+            with several GPUs, ``placement.plan`` then chooses the devices.
+        precision: Precision of the target and of a draft that is a whole model: ``bf16``, ``fp32``, or on CPU
+            ``fp16``, ``int8`` or ``int4``; ``auto`` for ``hardware.precision_for``. On CPU, drafts from
             ``specdemo train`` run in ``hardware.DRAFT_PRECISION``.
-        target_revision: Branch, tag or commit of the target on the hub; by default its main branch.
-        draft_revision: The same for the draft.
+        target_revision: Branch, tag or commit of the target on the hub; None for its main branch.
+        draft_revision: Branch, tag or commit of the draft on the hub; None for its main branch.
     """
 
     target: str = EMBEDDED
@@ -52,17 +53,17 @@ class Sources:
 
     @property
     def feature_folder(self) -> Path | None:
-        """Folder of the feature draft: as named, or the embedded target's own."""
+        """Folder of the feature draft: as named, or the embedded target's own; None if there is neither."""
         return self._folder(self.feature_draft, EMBEDDED_FEATURE_DRAFT)
 
     @property
     def n_gram_folder(self) -> Path | None:
-        """Folder of the table of n-grams, likewise."""
+        """Folder of the n-gram table: as named, or the embedded target's own; None if there is neither."""
         return self._folder(self.n_gram, EMBEDDED_N_GRAM)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Names of the parts that the pair has besides the target (``drafter_kinds``)."""
+        """Names of the parts that the pair has besides the target, among ``drafter_kinds.NEEDED_NAMES``."""
         there = {
             DRAFT: self.draft != NONE,
             FEATURE_DRAFT_HEAD: self.feature_folder is not None,
@@ -71,10 +72,10 @@ class Sources:
         return tuple(part for part, has in there.items() if has)
 
     def check(self, drafters: Iterable[str] = ()) -> None:
-        """Check that the draft fits the target and that ``drafters`` have what they need.
+        """Check that the draft fits the target, and that the pair has the parts that ``drafters`` need.
 
         Raises:
-            UserError: The draft does not fit, or a drafter lacks a part.
+            UserError: The embedded draft is combined with another target, or a part is missing.
         """
         if self.draft == EMBEDDED and self.target != EMBEDDED:
             raise UserError(
@@ -96,10 +97,10 @@ class Sources:
 
 
 def target_files(sources: Sources, progress: Progress) -> Files:
-    """Return the target's files, fetched if they are not on this machine.
+    """Return the target's files. Fetch them if they are not on this machine.
 
     Raises:
-        UserError: They cannot be fetched.
+        UserError: The files cannot be fetched.
     """
     if sources.target != EMBEDDED:
         return fetch_checkpoint(sources.target, sources.target_revision, progress)

@@ -1,1 +1,1 @@
-"""A run as data: its rounds, figures, sentences and files; the checks of requests."""
+"""The data of a run (rounds, figures, sentences, files) and the checks of requests."""

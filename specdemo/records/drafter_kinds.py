@@ -1,31 +1,32 @@
 """The table of drafter kinds, which the page, command line, API, bench, lab and traces share.
 
-A new kind is a module in ``drafters`` and a line here. The module is named rather than imported, because a
-trace must load without torch.
+To add a kind, add a module to ``drafters`` and an entry to ``_TABLE``. The entry gives the module's name
+instead of importing it, because traces must load without torch.
 """
 
 from typing import NamedTuple
 
 DRAFT, FEATURE_DRAFT_HEAD, N_GRAM_TABLE = "draft", "feature_draft", "n_gram"
 NEEDED_NAMES = {DRAFT: "draft model", FEATURE_DRAFT_HEAD: "feature draft", N_GRAM_TABLE: "n-gram table"}
-"""The fields of ``Pair`` that may be missing, with their names in messages."""
+"""The fields of ``Pair`` that may be None, each with its name in messages."""
 
 
 class Kind(NamedTuple):
     """One way to draft.
 
     Attributes:
-        name: Its name in requests and traces.
-        label: Its name in the page's menus.
-        about: What it does, in a sentence for the menus.
-        who: Its name within a sentence; ``{draft}`` stands for the name of the draft model.
-        module: Module of ``specdemo.drafters`` with the function ``make``; empty if none can be made here.
-        needs: Field of ``Pair`` that it needs, if any.
+        name: Name in requests and traces.
+        label: Name in the page's menus.
+        about: A sentence for the menus about the way it drafts.
+        who: Name within a sentence; ``{draft}`` stands for the name of the draft model.
+        module: Name of the module in ``specdemo.drafters`` whose function ``make`` creates the drafter. Empty
+            if this program cannot create one.
+        needs: Name of the ``Pair`` field that it needs; empty if it needs none.
         computes: Whether it makes passes of its own. If not, its tokens cost nothing and have q = 1.
-        otherwise: Name of the kind that drafts if this one has nothing to propose.
-        source: Where its tokens come from, as a clause, if it does not compute.
-        silence: Why it may have nothing to propose, as a clause, if it does not compute.
-        offered: Whether it is on menus.
+        otherwise: Name of the kind that drafts when this kind has nothing to propose; empty if none does.
+        source: A clause that explains the origin of its tokens. Empty if the kind makes passes.
+        silence: A clause that explains why it may have nothing to propose. Empty if the kind makes passes.
+        offered: Whether menus list it.
     """
 
     name: str
@@ -42,20 +43,20 @@ class Kind(NamedTuple):
 
     @property
     def stepping(self) -> "Kind | None":
-        """The kind whose draft steps a run with this one pays for; None if there are none."""
+        """The kind whose draft passes a run with this drafter makes; None if the run makes none."""
         last = KINDS[self.otherwise] if self.otherwise else self
         return last if last.computes else None
 
     @property
     def required(self) -> str:
-        """The field of ``Pair`` that it, or the kind it falls back on, needs; empty if none."""
+        """The ``Pair`` field that this kind or its ``otherwise`` kind needs; empty if neither needs one."""
         return KINDS[self.otherwise].needs if self.otherwise else self.needs
 
 
 DRAFT_MODEL, FEATURE_DRAFT, EARLY_EXIT = "draft-model", "feature-draft", "early-exit"
 PROMPT_LOOKUP, N_GRAM, SCRIPTED = "prompt-lookup", "n-gram", "scripted"
 SERVER = "server"
-"""The unknown drafter of a watched server; it can't be made here."""
+"""The unknown drafter of a watched server. This program cannot create it."""
 _COPIED, _NO_REPEAT = "it was copied from earlier text", "the text repeats nothing that could be copied"
 _USUAL, _UNKNOWN = "it is what usually follows in the target's own text", "no word of it is in the table"
 
@@ -154,5 +155,9 @@ KINDS = {kind.name: kind for kind in _TABLE}
 
 
 def drafters_with(*parts: str) -> tuple[str, ...]:
-    """Return the names of the offered kinds that a pair with these ``parts`` (``Kind.needs``) can run."""
+    """Return the names of the kinds on menus that a pair can run.
+
+    Args:
+        parts: The ``Pair`` fields that are not None, among the keys of ``NEEDED_NAMES``.
+    """
     return tuple(kind.name for kind in KINDS.values() if kind.offered and kind.required in ("", *parts))

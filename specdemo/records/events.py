@@ -1,11 +1,11 @@
-"""A run as a stream of events, whether it is being decoded or read from a file.
+"""The events of a run, for live runs and for replays of saved runs.
 
 The page, the terminal and the API all read these events. Each is a plain dictionary with a ``type``:
 
-``start``   the run without its rounds (config, pair, device, calibration), prompt ids and pieces
-``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids that are new
+``start``   the ``run`` without its rounds, the ``pieces`` (bytes) of the prompt's ids, and the ``specials``
+``round``   the ``lane``, the ``round``, the ``totals`` so far, and the ``pieces`` of ids not sent before
 ``end``     the closing ``sentence``, the ``badge``, the final ``totals``, the ``finish``, and ``departure``,
-            a sentence on the draft model's own text (None if it did not run alone)
+            a sentence about the draft model's own text (None if the draft model did not run alone)
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,14 +22,23 @@ ROUND_FIGURES = (
     *("passes", "baseline_passes", "passes_saved", "tau", "alpha_compared", "alpha_drafted"),
     *("identical", "divergence", "divergence_gap"),
 )
-"""Figures that need the server's rounds: without them the text is cut into pieces at random places."""
+"""Figures that are only defined if a watched server reports its rounds.
+
+Without reported rounds, a "round" is whatever text arrived at once, which says nothing about target passes.
+"""
 
 
 def race(lanes: Mapping[str, Iterator[Round]]) -> Iterator[tuple[str, Round]]:
     """Interleave several decoders on one device: always advance the lane with the fewest seconds so far.
 
-    A lane's clock, prefill included, stands still while another lane runs. So rounds arrive in the order in
-    which they would end on devices of their own, and no lane is timed while another one works.
+    A lane's clock includes prefill and stops while another lane runs. Rounds therefore arrive in the order in
+    which they would end if each lane had its own device, and no lane slows another lane's measured time.
+
+    Args:
+        lanes: The rounds of each lane, by its name.
+
+    Yields:
+        The name of a lane and its next round.
     """
     clocks = dict.fromkeys(lanes, 0.0)
     running = dict(lanes)
@@ -44,12 +53,12 @@ def race(lanes: Mapping[str, Iterator[Round]]) -> Iterator[tuple[str, Round]]:
 
 
 class RunLog:
-    """The events and figures of one run, made from its rounds one by one.
+    """Builds the events and figures of one run, round by round.
 
     Args:
-        blank: The run without its rounds; its ``pieces`` are the prompt's.
-        specials: Ids of control tokens, at least those that will occur.
-        pieces_of: Maps ids to their ``pieces``.
+        blank: The run without its rounds; its ``pieces`` are those of the prompt.
+        specials: Ids of control tokens. All that occur in the run must be included; others may be.
+        pieces_of: Returns the entries of ``Run.pieces`` for given ids.
     """
 
     def __init__(
@@ -63,12 +72,12 @@ class RunLog:
         self._tally = Tally(blank.config.rule, blank.calibration)
 
     def start(self) -> Event:
-        """Return the event before the first round."""
+        """Return the ``start`` event."""
         run = asdict(self._blank)
         return {"type": "start", "run": run, "pieces": run["pieces"], "specials": self._specials}
 
     def round(self, lane: str, round_: Round) -> Event:
-        """Add a round and return its event."""
+        """Add a round and return its ``round`` event."""
         self._rounds.setdefault(lane, []).append(round_)
         self._tally.add(lane, round_)
         pieces = self._pieces_of(ids_in(round_) - self._pieces.keys())
@@ -83,16 +92,16 @@ class RunLog:
 
     @property
     def begun(self) -> bool:
-        """True if the speculative lane has a round."""
+        """True if the speculative lane has at least one round."""
         return SPECULATIVE in self._rounds
 
     def end(self) -> Event:
-        """Return the event after the last round; the speculative lane must have begun."""
+        """Return the ``end`` event. The speculative lane must have at least one round."""
         totals, config, watched = self._totals(), self._blank.config, self._blank.watched
         finish = self._rounds[SPECULATIVE][-1].finish
         if watched is None or watched.rounds:
             sentence = closing_sentence(totals, finish, config, self._blank.calibration)
-            # Whether another program's sampling is exact is unknown.
+            # This program cannot know if another program's sampling is exact, so it shows no badge for it.
             verdict = badge(totals, config.rule) if watched is None or config.rule is Rule.GREEDY else None
         else:
             sentence, verdict = pieces_sentence(totals, finish), None
@@ -107,7 +116,7 @@ class RunLog:
 
     @property
     def run(self) -> Run:
-        """The whole run so far, ready to be saved."""
+        """The run with all rounds so far, ready to be saved."""
         return replace(
             self._blank,
             lanes={name: Lane(tuple(rounds)) for name, rounds in self._rounds.items()},
@@ -121,13 +130,18 @@ class RunLog:
 
 
 def shown_figures(totals: Totals, watched: Watched | None) -> dict[str, Any]:
-    """Return figures as plain data, without ``ROUND_FIGURES`` if the server does not report its rounds."""
+    """Return the figures as a dictionary. ``ROUND_FIGURES`` are None if a server does not report its rounds.
+
+    Args:
+        totals: The figures of a run.
+        watched: The server that wrote the run; None if this program did.
+    """
     figures = asdict(totals)
     return figures if watched is None or watched.rounds else figures | dict.fromkeys(ROUND_FIGURES)
 
 
 def replay_events(run: Run) -> Iterator[Event]:
-    """Yield the events that were sent while ``run`` was decoded; figures are computed again."""
+    """Yield the events that were sent while ``run`` was decoded. All figures are computed again."""
 
     def pieces_of(ids: Iterable[int]) -> dict[int, str]:
         return {token: run.pieces[token] for token in sorted(ids)}
@@ -143,12 +157,12 @@ def replay_events(run: Run) -> Iterator[Event]:
 
 
 def replay_lines(run: Run) -> str:
-    """Return :func:`replay_events` as NDJSON."""
+    """Return the events of :func:`replay_events` as NDJSON, one event per line."""
     return "".join(dump(event) + "\n" for event in replay_events(run))
 
 
 def ids_in(round_: Round) -> set[int]:
-    """Return every id that occurs in a round: drafted, emitted or among the alternatives."""
+    """Return every id that occurs in a round: draft tokens, emitted tokens and listed alternatives."""
     ids = {other.id for token in round_.drafted for other in (*token.draft_top, *token.target_top)}
     ids.update(token.id for token in round_.drafted)
     if round_.emission:
@@ -158,7 +172,7 @@ def ids_in(round_: Round) -> set[int]:
 
 
 def count_emitted(event: Event) -> int:
-    """Return how many tokens an event adds to the text of its lane."""
+    """Return the number of tokens that an event adds to the text of its lane."""
     if event["type"] != "round":
         return 0
     kept = sum(token["status"] == Status.ACCEPTED for token in event["round"]["drafted"])

@@ -1,4 +1,4 @@
-"""The figures of a run, added up from its rounds. No other module computes a figure that was measured."""
+"""The measured figures of a run, added up from its rounds. No other module computes measured figures."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Em
 class LaneTally:
     """Running sums over the rounds of one lane.
 
-    Entry i of a sum by position counts the draft tokens at place i of their rounds.
+    Entry i of a ``…_by_position`` list counts the tokens that were at index i of their round's draft.
     """
 
     tokens: int = 0
@@ -29,7 +29,7 @@ class LaneTally:
     emissions: dict[int, Emission] = field(default_factory=dict)
 
     def add(self, round_: Round, calibration: Calibration | None) -> None:
-        """Add a round."""
+        """Add a round; ``cost`` is only counted if there is a ``calibration``."""
         emitted = round_.emitted
         self.passes += 1
         self.tokens += len(emitted)
@@ -57,7 +57,7 @@ class LaneTally:
 
     @property
     def compared(self) -> int:
-        """Number of draft tokens that were compared."""
+        """Number of draft tokens that the target accepted or rejected."""
         return sum(self.compared_by_position)
 
     @property
@@ -68,37 +68,42 @@ class LaneTally:
 
 @dataclass(frozen=True)
 class Totals:
-    """The figures of a run; None if a figure is not defined (yet).
+    """The figures of a run. A figure is None while it is not defined.
+
+    "Each lane" means the speculative lane and the baseline.
 
     Attributes:
         tokens, baseline_tokens: Tokens emitted by each lane.
-        passes, baseline_passes: Target passes of each lane (= rounds).
-        passes_saved: Target passes that the target alone would need for these tokens, minus those used.
-        seconds, baseline_seconds: Decode seconds of each lane.
-        ttft_s, baseline_ttft_s: Seconds of prefill plus the first round.
-        tokens_per_s, baseline_tokens_per_s: Decode tokens per second of each lane.
-        speedup: (baseline_seconds ÷ baseline_tokens) ÷ (seconds ÷ tokens), from the lanes' own clocks.
-        speedup_end_to_end: Including prefill.
-        alpha_compared: Accepted ÷ compared tokens.
-        alpha_drafted: Accepted ÷ drafted tokens.
-        tau: Mean tokens emitted per target pass.
-        compared_by_position, accepted_by_position: Entry i counts the draft tokens at place i of their
-            rounds that were compared, or accepted; as long as the longest draft so far.
-        draft_s, verify_s, other_s: Decode seconds of the speculative lane by activity.
-        baseline_verify_s, baseline_other_s: Those of the baseline, which drafts nothing.
-        overhead: 1 − (draft + verify) ÷ decode seconds.
-        s_theory: Predicted speedup from α, k, c and v, assuming independent acceptances.
-        s_cost: Predicted speedup of the rounds as they fell, from c and v.
-        break_even_alpha: α at which ``s_theory`` is 1; None if it is below 1 for every α.
-        identical: Whether both lanes emitted the same tokens, up to the length of the shorter one; None
-            under the rejection rule, whose lanes are two samples from one distribution.
-        divergence: First output position, from 0, at which the lanes differ.
-        divergence_gap: Difference between the target's two highest probabilities there.
-        draft_alone_tokens, draft_alone_seconds, draft_alone_tokens_per_s: Tokens and decode seconds of the
-            draft model by itself; 0, 0 and None if it did not run alone.
-        draft_alone_departs: First output position, from 0, at which its text differs from the target's
-            (the baseline's, or the speculative lane's if there is no baseline); None if it does not, and
-            under the rejection rule, where texts differ by chance.
+        passes, baseline_passes: Target passes of each lane, one per round.
+        passes_saved: ``tokens`` (the target passes that the target alone would need) minus ``passes``.
+        seconds, baseline_seconds: Decode seconds of each lane, prefill excluded.
+        ttft_s, baseline_ttft_s: Seconds of prefill and the first round of each lane.
+        tokens_per_s, baseline_tokens_per_s: Tokens per decode second of each lane.
+        speedup: ``tokens_per_s`` ÷ ``baseline_tokens_per_s``.
+        speedup_end_to_end: The speedup with prefill counted in both lanes.
+        alpha_compared: Acceptance rate α: accepted ÷ compared draft tokens.
+        alpha_drafted: Accepted ÷ all draft tokens, discarded ones included.
+        tau: Mean number of tokens emitted per target pass.
+        compared_by_position, accepted_by_position: Entry i is the number of compared (accepted) draft tokens
+            that were at index i of their round's draft. The length is that of the longest draft so far.
+        draft_s, verify_s, other_s: Decode seconds that the speculative lane spent on drafting, on
+            verification, and on everything else.
+        baseline_verify_s, baseline_other_s: Decode seconds that the baseline spent on target passes and on
+            everything else.
+        overhead: ``other_s`` ÷ ``seconds``.
+        s_theory: Speedup predicted from α, k, c and v, assuming independent acceptances.
+        s_cost: Speedup predicted from c, v and the run's actual draft lengths and emitted tokens.
+        break_even_alpha: The α at which ``s_theory`` would be 1; None if it is below 1 for every α.
+        identical: Whether both lanes emitted the same tokens, up to the length of the shorter lane. None if
+            there is no baseline, and under the rejection rule, where the lanes are independent samples.
+        divergence: First output position, from 0, at which the lanes differ; None if ``identical`` is not
+            False.
+        divergence_gap: Difference between the target's two highest probabilities at ``divergence``.
+        draft_alone_tokens, draft_alone_seconds, draft_alone_tokens_per_s: Tokens, decode seconds and tokens
+            per second of the draft model alone; 0, 0 and None if it did not run alone.
+        draft_alone_departs: First output position, from 0, at which the draft model's own text differs from
+            the baseline's text, or from the speculative lane's text if there is no baseline. None if the
+            texts do not differ, and under the rejection rule, where texts differ by chance.
     """
 
     tokens: int
@@ -138,11 +143,11 @@ class Totals:
 
 
 MIN_TOKENS = 8
-"""Minimum tokens of each lane before a speedup is shown: in a shorter run one busy moment would decide it."""
+"""Number of tokens that each lane needs before a speedup is shown; in shorter runs, noise would dominate."""
 
 
 def without_early_speedup(totals: Totals) -> Totals:
-    """Return the figures without measured speedups until both lanes have ``MIN_TOKENS`` tokens."""
+    """Return the figures, without measured speedups if a lane has fewer than ``MIN_TOKENS`` tokens."""
     if min(totals.tokens, totals.baseline_tokens) >= MIN_TOKENS:
         return totals
     return replace(totals, speedup=None, speedup_end_to_end=None)
@@ -215,7 +220,11 @@ class Tally:
         )
 
     def shape(self) -> "RoundShape | None":
-        """Return the cost of the speculative lane's average round; None without costs or drafts."""
+        """Return the cost of the speculative lane's mean round.
+
+        Returns:
+            None if there is no calibration, or if nothing was drafted.
+        """
         lane, costs = self._lanes[SPECULATIVE], self._calibration
         if costs is None or not lane.drafted:
             return None
@@ -224,12 +233,12 @@ class Tally:
 
 
 def fold(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Totals:
-    """Return the figures of finished lanes."""
+    """Return the figures of a run from the rounds of its lanes, by lane name."""
     return tallied(lanes, rule, calibration).totals()
 
 
 def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calibration | None) -> Tally:
-    """Return the tally of finished lanes."""
+    """Return a ``Tally`` of the rounds of a run's lanes, by lane name."""
     tally = Tally(rule, calibration)
     for name, rounds in lanes.items():
         for round_ in rounds:
@@ -238,6 +247,6 @@ def tallied(lanes: Mapping[str, Iterable[Round]], rule: Rule, calibration: Calib
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
-    """Return the first position at which two id sequences differ; None if one is the start of the other."""
+    """Return the first position at which two id sequences differ; None if one is a prefix of the other."""
     pairs = enumerate(zip(left, right, strict=False))
     return next((position for position, (one, other) in pairs if one != other), None)

@@ -1,4 +1,4 @@
-"""The bounds of every request, and its checks, which the page, the API and the command line share."""
+"""The limits and checks of requests, which the page, the API and the command line share."""
 
 import math
 import re
@@ -13,7 +13,7 @@ MAX_PROMPT_CHARS = 8_000
 MAX_NEW_TOKENS = 1_024
 MAX_K = 12
 MAX_WATCHED_K = 128
-"""Maximum draft length of a watched server, whose host chooses it."""
+"""Maximum draft length of a watched server; its operator chooses the draft length."""
 MAX_TEMPERATURE = 2.0
 MAX_TOP_K = 1_000
 MAX_SEED = 2**32 - 1
@@ -22,12 +22,13 @@ MAX_DRAFT_CHARS = 400
 MAX_CLASS_DRAFTS = 300
 MAX_LAB_TOKENS = 96
 MAX_LAB_PROMPTS = 6
-"""Maximum prompts of each point of the lab: a sweep with both maxima takes some minutes."""
+"""Maximum number of prompts per measured point of the lab. A lab run with the maximum number of prompts and
+of tokens takes some minutes."""
 DRAFTERS = tuple(kind.name for kind in KINDS.values() if kind.module)
 """The drafters that a request may name."""
 AUTO_PRECISION = "auto"
 PRECISIONS = (AUTO_PRECISION, "bf16", "fp16", "fp32", "int8", "int4")
-"""The names of ``packed_linear.DTYPES``, listed here so that they can be checked without torch."""
+"""``auto`` and the keys of ``packed_linear.DTYPES``, repeated here so that checks do not import torch."""
 PAIRS = (
     "embedded",
     "qwen2.5-7b",
@@ -39,13 +40,13 @@ PAIRS = (
     "pythia-1.4b",
     "pythia-2.8b",
 )
-"""The names of ``pairs.presets``, for the same reason."""
+"""The names of the presets in ``pairs.presets``."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""The control characters of C0 and C1 and DEL, except tab, line feed and carriage return."""
+"""Control characters (C0, DEL and C1), except tab, line feed and carriage return."""
 
 GREEDY_BELOW = 1e-3
-"""Lower temperatures are greedy: dividing by less only overflows."""
+"""Temperatures below this value count as 0 (greedy), because dividing logits by them could overflow."""
 
 
 class UserError(ValueError):
@@ -53,9 +54,9 @@ class UserError(ValueError):
 
 
 def parse_config(raw: Mapping[str, Any]) -> RunConfig:
-    """Return the ``RunConfig`` of an untrusted mapping.
+    """Check an untrusted mapping of settings and return its ``RunConfig``.
 
-    Missing keys get their defaults; a missing rule follows the temperature (greedy at 0, rejection above).
+    Missing keys get their defaults. The default rule is greedy at temperature 0 and rejection above.
 
     Raises:
         UserError: A key is unknown, or a value has the wrong type, is out of bounds, or contradicts another.
@@ -126,7 +127,7 @@ def _script(raw: Mapping[str, Any], drafter: str) -> str:
 
 
 def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise ``UserError`` if a mapping has other keys than ``known``."""
+    """Raise ``UserError`` if ``raw`` has a key that is not in ``known``."""
     if unknown := sorted(set(map(str, raw)) - set(known)):
         raise UserError(f"Unknown setting {show(unknown[0])}; leave it out.")
 
@@ -134,8 +135,12 @@ def require_known(raw: Mapping[str, Any], known: Iterable[str]) -> None:
 def require_readable(name: str, text: str) -> None:
     """Refuse text with lone surrogates, or with control characters other than tabs and line breaks.
 
+    Args:
+        name: Name of the text in the message.
+        text: The text to check.
+
     Raises:
-        UserError: Names the character; ``name`` is the name of the text.
+        UserError: There is such a character. For a control character, the message gives its position.
     """
     if not text.isascii() and any(0xD800 <= ord(char) <= 0xDFFF for char in text):
         raise UserError(f"The {name} has half of a character pair (a lone surrogate); paste the text again.")
@@ -145,7 +150,10 @@ def require_readable(name: str, text: str) -> None:
 
 
 def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: float) -> float:
-    """Return the finite number under ``key``, from ``low`` to ``high``, or raise ``UserError``."""
+    """Return ``raw[key]``, or ``default`` if the key is missing; raise ``UserError`` for an invalid value.
+
+    A valid value is a finite number from ``low`` to ``high``.
+    """
     value = raw.get(key, default)
     if not _is_number(value):
         raise UserError(f"{key} must be a number from {low:g} to {high:g}, not {show(value)}.")
@@ -155,7 +163,10 @@ def number(raw: Mapping[str, Any], key: str, default: float, low: float, high: f
 
 
 def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int) -> int:
-    """Return the whole number under ``key``, from ``low`` to ``high``, or raise ``UserError``."""
+    """Return ``raw[key]``, or ``default`` if the key is missing; raise ``UserError`` for an invalid value.
+
+    A valid value is a whole number from ``low`` to ``high``; floats such as 3.0 are accepted.
+    """
     value = raw.get(key, default)
     if not _is_number(value) or value != int(value):
         raise UserError(f"{key} must be a whole number from {low} to {high}, not {show(value)}.")
@@ -165,7 +176,7 @@ def integer(raw: Mapping[str, Any], key: str, default: int, low: int, high: int)
 
 
 def flag(raw: Mapping[str, Any], key: str, default: bool) -> bool:
-    """Return the boolean under ``key``, or raise ``UserError``."""
+    """Return ``raw[key]``, or ``default`` if the key is missing; raise ``UserError`` if it is not a bool."""
     value = raw.get(key, default)
     if not isinstance(value, bool):
         raise UserError(f"{key} must be true or false, not {show(value)}.")
@@ -179,7 +190,14 @@ def _is_number(value: object) -> bool:
 
 
 def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) -> Any:
-    """Return the member of ``kind`` under ``key``, ``default`` if it is None, or raise ``UserError``."""
+    """Return the member of the enum ``kind`` whose value is ``raw[key]``.
+
+    Returns:
+        ``default`` if the key is missing or its value is None.
+
+    Raises:
+        UserError: The value belongs to no member.
+    """
     value = raw.get(key)
     if value is None:
         return default
@@ -190,7 +208,7 @@ def choice(raw: Mapping[str, Any], key: str, kind: type[StrEnum], default: Any) 
 
 
 def show(value: object) -> str:
-    """Return any value as short text on one line, for a message."""
+    """Return a short, one-line description of any value, for messages."""
     if isinstance(value, list | dict | tuple | set):
         return f"a {type(value).__name__}"
     if isinstance(value, int) and abs(value) >= 10**30:
@@ -200,11 +218,11 @@ def show(value: object) -> str:
 
 
 def unknown_pair(name: object, names: Iterable[str]) -> UserError:
-    """Return the error for an unknown pair name."""
+    """Return the error for an unknown pair name; ``names`` are the valid ones."""
     return UserError(f"Unknown pair of models {show(name)}; choose one of: {', '.join(names)}.")
 
 
 def require_precision(name: object) -> None:
-    """Raise ``UserError`` for an unknown precision."""
+    """Raise ``UserError`` if ``name`` is not in ``PRECISIONS``."""
     if name not in PRECISIONS:
         raise UserError(f"Unknown precision {show(name)}; choose one of: {', '.join(PRECISIONS)}.")

@@ -1,4 +1,4 @@
-"""Output files: checked before work begins and replaced in one step; a failure keeps the old file."""
+"""Writing of output files. Paths are checked before work begins, and a failed write keeps the old file."""
 
 import os
 import shutil
@@ -9,10 +9,10 @@ from specdemo.records.limits import UserError
 
 
 def require_writable(path: Path) -> None:
-    """Check that a file can be written, without creating it.
+    """Check that the file ``path`` can be written, without creating it.
 
     Raises:
-        UserError: ``path`` is a folder, or no file can be written in its folder.
+        UserError: ``path`` is a folder, or the file or its folder is not writable.
     """
     if path.is_dir():
         raise UserError(f"Cannot write {path}: it is a folder; name a file in it.")
@@ -26,10 +26,10 @@ def require_writable(path: Path) -> None:
 
 
 def require_writable_folder(folder: Path) -> None:
-    """Check that a folder can be written to, or created in the nearest parent that exists.
+    """Check that files can be written in ``folder``, which need not exist yet.
 
     Raises:
-        UserError: No file can be written there.
+        UserError: The folder, or its nearest existing parent, is not writable.
     """
     there = next(one for one in (folder.absolute(), *folder.absolute().parents) if one.exists())
     try:
@@ -39,13 +39,13 @@ def require_writable_folder(folder: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file through a temporary file next to it.
+    """Write ``text`` to a temporary file in the same folder, then rename it to ``path``.
 
     Raises:
-        UserError: The file cannot be written; an old one is unchanged.
+        UserError: The file cannot be written. An existing file at ``path`` is then unchanged.
     """
     try:
-        if path.exists() and not path.is_file():  # such as /dev/stdout, which must not be replaced
+        if path.exists() and not path.is_file():  # for example /dev/stdout, which must not be replaced
             path.write_text(text, encoding="utf-8")
         else:
             _replace(path.resolve(), text)

@@ -1,6 +1,6 @@
-"""The bytes of each token, so that a trace shows its text without a tokenizer.
+"""The bytes of each token ("pieces"), with which a trace can be shown without a tokenizer.
 
-A token may be part of a UTF-8 character, so pieces are bytes, to be joined before they are decoded.
+A token may contain only part of a UTF-8 character, so bytes must be joined before they are decoded.
 """
 
 import base64
@@ -14,12 +14,19 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
     "\U000e0000-\U000e007f]"
 )
-"""Control characters and marks that reorder or hide text, the same as in the page's tokens.js."""
+"""Control characters and marks that reorder or hide text. The page's tokens.js has the same list."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class PieceTable:
-    """The bytes of each token of one tokenizer (like ``PreTrainedTokenizerFast``)."""
+    """The bytes of each token of a tokenizer.
+
+    Args:
+        tokenizer: A ``PreTrainedTokenizerFast`` or an object with the same interface.
+
+    Attributes:
+        specials: Ids of control tokens.
+    """
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
@@ -29,7 +36,12 @@ class PieceTable:
         )
 
     def piece(self, token: int) -> bytes:
-        """Return the bytes of a token: its name for a control token, none for a padding row of the head."""
+        """Return the bytes of a token.
+
+        Returns:
+            For a control token, the bytes of its name. For an id that the tokenizer does not have (a padding
+            row of the model's head), no bytes.
+        """
         name = self._tokenizer.convert_ids_to_tokens(token)
         if name is None:
             return b""
@@ -44,31 +56,34 @@ class PieceTable:
         return name.replace("▁", " ").encode()
 
     def encoded(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return the ``pieces`` of a trace: base64 by id."""
+        """Return the bytes of each id in base64, as in ``Run.pieces``."""
         return {token: base64.b64encode(self.piece(token)).decode() for token in sorted(set(ids))}
 
     def text(self, ids: Iterable[int]) -> str:
-        """Return readable text; bytes that are not UTF-8 become U+FFFD."""
+        """Decode ids to text; bytes that are not valid UTF-8 become U+FFFD."""
         return b"".join(map(self.piece, ids)).decode(errors="replace")
 
 
 class StreamDecoder:
-    """Decodes pieces one by one into text, as soon as characters are complete."""
+    """Decodes tokens' bytes to text, one token at a time. Incomplete characters wait for more bytes."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, piece: bytes) -> str:
-        """Return the text that ``piece`` completes."""
+        """Add the bytes of a token and return all characters that are now complete."""
         return self._decoder.decode(piece)
 
     def flush(self) -> str:
-        """Return U+FFFD for an incomplete character at the end."""
+        """End the text: return U+FFFD if an incomplete character is left, else nothing."""
         return self._decoder.decode(b"", final=True)
 
 
 def inside_sentence(text: str) -> str:
-    """Return ``text`` for a quotation, with marks that reorder or hide words replaced by their names."""
+    """Return ``text`` with control characters and invisible marks replaced by their code points (U+…).
+
+    The result can be quoted in a sentence without reordering or hiding parts of that sentence.
+    """
     return _UNSEEN.sub(lambda mark: f"U+{ord(mark[0]):04X}", text)
 
 
@@ -78,7 +93,8 @@ def _decoder_spec(tokenizer: Any) -> str:
 
 
 def _byte_alphabet() -> dict[str, int]:
-    # GPT-2's printable stand-ins: visible Latin-1 bytes stay, the others move to 256 and up.
+    # GPT-2's tokenizer writes every byte as a printable character: visible Latin-1 bytes as themselves, the
+    # others as the characters from 256 on.
     visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in set(visible)]
     return {chr(byte): byte for byte in visible} | {chr(256 + i): byte for i, byte in enumerate(hidden)}

@@ -1,6 +1,6 @@
-"""The recorded runs that ship with the program, which play without a model.
+"""The recorded runs that ship with the program. They can be replayed without a model.
 
-Each is a trace file; ``index.json`` next to them lists them in the order of the menu.
+Each recording is a trace file. ``index.json`` in the same folder lists them in menu order.
 """
 
 import json
@@ -20,11 +20,14 @@ FOLDER = RECORDINGS
 
 @dataclass(frozen=True)
 class Recording:
-    """One entry of the menu.
+    """One entry of the menu of recordings.
 
     Attributes:
-        name: Its name for :func:`load`.
-        title, about: A few words and a sentence, from the index. All other values are from the run.
+        name: Argument of :func:`load`.
+        title: A few words from the index.
+        about: A sentence from the index.
+
+    All other attributes are copied from the recorded run.
     """
 
     name: str
@@ -41,20 +44,20 @@ class Recording:
 
 
 def listed() -> list[Recording]:
-    """Return every recording in the order of the menu; none if the program was installed without them."""
+    """Return all recordings in menu order; an empty list if the program was installed without them."""
     return list(_listed(FOLDER))
 
 
 def names() -> list[str]:
-    """Return the names of :func:`listed` without reading the runs."""
+    """Return the names of all recordings in menu order, without reading the trace files."""
     return [entry["name"] for entry in _index(FOLDER)]
 
 
 def load(name: str) -> Run:
-    """Return one recording.
+    """Return the run of one recording.
 
     Raises:
-        UserError: There is none of this name.
+        UserError: No recording has this name.
     """
     if name not in names():
         choice = f"choose one of: {', '.join(names())}" if names() else "none are installed"

@@ -1,4 +1,4 @@
-"""The result of a run in plain sentences. Words only; every figure comes from ``figures``."""
+"""Sentences that summarize a run. Measured figures come from ``figures``; this module only words them."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,12 @@ from specdemo.records.trace import AUTO, Calibration, Finish, Rule, RunConfig
 
 
 class Badge(NamedTuple):
-    """The result of comparing both texts: ``kind`` is ``same``, ``different`` or ``distribution``."""
+    """The result of comparing the speculative text with the baseline's.
+
+    Attributes:
+        kind: ``same``, ``different``, or ``distribution`` if the texts are independent samples.
+        text: A sentence for the page.
+    """
 
     kind: str
     text: str
@@ -18,13 +23,13 @@ class Badge(NamedTuple):
 def closing_sentence(
     totals: Totals, finish: Finish | None, config: RunConfig, calibration: Calibration | None
 ) -> str:
-    """Summarize a run: same text or not, speed, target passes, acceptance rate, and why it was slower.
+    """Summarize a run: text comparison, speed, target passes, acceptance rate and, if slower, the reason.
 
     Args:
-        totals: The figures; without a speedup if the run was too short (``figures.without_early_speedup``).
-        finish: Why the speculative lane ended.
+        totals: The figures, after ``figures.without_early_speedup``.
+        finish: The reason why the speculative lane ended; None if it has not.
         config: The settings of the run.
-        calibration: The measured costs of passes, if any.
+        calibration: The measured pass costs; None if there are none.
     """
     stopped = finish is Finish.STOPPED
     same = {True: "Same text so far" if stopped else "Same text", False: "Different text", None: ""}
@@ -59,7 +64,7 @@ def pieces_sentence(totals: Totals, finish: Finish | None) -> str:
 
 
 def badge(totals: Totals, rule: Rule) -> Badge | None:
-    """Return the badge next to the closing sentence; None if there is no baseline to compare with."""
+    """Return the badge that is shown next to the closing sentence; None if the run has no baseline."""
     if not totals.baseline_tokens:
         return None
     if rule is Rule.REJECTION:
@@ -74,7 +79,11 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
 
 
 def departure_sentence(totals: Totals, rule: Rule) -> str | None:
-    """Compare the draft model's own text with the target's; None if the draft model did not run alone."""
+    """Return a sentence that compares the draft model's own text with the target's.
+
+    Returns:
+        None if the draft model did not run alone.
+    """
     if not totals.draft_alone_tokens:
         return None
     if rule is Rule.REJECTION:

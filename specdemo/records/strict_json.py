@@ -1,6 +1,6 @@
-"""Readers of frozen dataclasses from parsed JSON that anybody may have written: exact types, bounded sizes.
+"""Conversion of untrusted JSON to frozen dataclasses, with strict types and bounded sizes.
 
-Reading stops at the first fault. A validator that gathers all faults, as pydantic does, needs 1.5 GB and 15
+Reading stops at the first error. Validators that collect all errors, such as pydantic, need 1.5 GB and 15
 seconds for a hostile file of 16 MB.
 """
 
@@ -16,11 +16,16 @@ Reader = Callable[[Any], Any]
 
 MAX_WHOLE = 2**32 - 1
 MAX_SIZE = 1e9
-"""Maximum size of a number with a fraction, so that sums and quotients of such numbers stay finite."""
+"""Maximum absolute value of a float, so that sums and quotients of floats stay finite."""
 
 
 class MisfitError(ValueError):
-    """Data that does not fit: ``problem`` says what is wrong at ``path``."""
+    """The error for JSON that does not match the expected type.
+
+    Attributes:
+        problem: The end of a sentence whose subject is the path, such as "must be text".
+        path: Path of the wrong value, such as ``.lanes['speculative'].rounds[0]``; empty for the whole file.
+    """
 
     def __init__(self, problem: str, path: str = ""):
         super().__init__(f"{path.removeprefix('.') or 'the file'} {problem}")
@@ -29,7 +34,7 @@ class MisfitError(ValueError):
 
 
 def at(part: str, read: Callable[..., Any], *arguments: Any) -> Any:
-    """Return ``read(*arguments)``; put ``part`` in front of the path of a ``MisfitError``."""
+    """Return ``read(*arguments)``. If it raises a ``MisfitError``, prepend ``part`` to the error's path."""
     try:
         return read(*arguments)
     except MisfitError as fault:
@@ -37,13 +42,13 @@ def at(part: str, read: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Rebuilder:
-    """Makes readers: functions that return an instance for parsed JSON, or raise a ``MisfitError``.
+    """Creates readers. A reader converts parsed JSON to one type, or raises a ``MisfitError``.
 
     Args:
-        max_entries: Field name -> maximum entries of its sequence or mapping. Every such field of the
-            dataclasses to be read must be named.
-        max_text: Maximum characters of any string.
-        special: Readers of types that have one of their own.
+        max_entries: Maximum number of entries of each sequence or mapping, by the name of its field. All such
+            fields of all dataclasses must be listed.
+        max_text: Maximum number of characters of any string.
+        special: Custom readers, by type.
     """
 
     def __init__(self, max_entries: Mapping[str, int], max_text: int, special: Mapping[Any, Reader]):
@@ -52,7 +57,12 @@ class Rebuilder:
         self._readers = {int: _whole, float: number, bool: _truth, str: self._text, **special}
 
     def reader(self, kind: Any, name: str = "") -> Reader:
-        """Return the reader for a dataclass, a NamedTuple, or the type of a field called ``name``."""
+        """Return the reader for a type.
+
+        Args:
+            kind: A dataclass, a NamedTuple, or the type of a field.
+            name: Name of the field, for ``max_entries``.
+        """
         if kind in self._readers:
             return self._readers[kind]
         if is_dataclass(kind):
@@ -125,8 +135,8 @@ def _whole(value: Any) -> int:
 
 
 def number(value: Any) -> float:
-    """Return a finite number of at most ``MAX_SIZE``, or raise ``MisfitError``."""
-    if type(value) not in (int, float) or not -MAX_SIZE <= value <= MAX_SIZE:  # false for NaN, too
+    """Return ``value`` as a float; raise ``MisfitError`` unless it is a number from −MAX_SIZE to MAX_SIZE."""
+    if type(value) not in (int, float) or not -MAX_SIZE <= value <= MAX_SIZE:  # false for NaN
         raise MisfitError(f"must be a number from {-MAX_SIZE:.0e} to {MAX_SIZE:.0e}")
     return float(value)
 

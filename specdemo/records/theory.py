@@ -1,8 +1,8 @@
 """The theory of speculative decoding: expected tokens per pass, speedup, break-even α and best draft lengths.
 
-Symbols follow Leviathan, Kalman & Matias 2023, "Fast Inference from Transformers via Speculative
-Decoding" (α, c, and k for their γ), with v(n) added: the cost of a target pass over n tokens in single-token
-passes.
+Symbols follow Leviathan, Kalman & Matias 2023, "Fast Inference from Transformers via Speculative Decoding",
+with k for their γ. This module adds v(n), the cost of a target pass over n tokens. The unit of all costs is
+one target pass over a single token.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,8 +18,8 @@ class RoundShape(NamedTuple):
     """The cost of one round, in single-token target passes.
 
     Attributes:
-        k: Number of draft tokens; a mean if rounds differ.
-        draft_cost: Cost of drafting; k·c if every token takes a step.
+        k: Number of draft tokens; for several rounds, their mean.
+        draft_cost: Cost of drafting; k·c if every draft token takes one draft step.
         verify_cost: v(k + 1).
     """
 
@@ -36,7 +36,8 @@ class RoundShape(NamedTuple):
 def expected_tokens(alpha: float, k: float) -> float:
     """Return E[τ] = (1 − α^(k+1)) / (1 − α), the expected tokens of a round (Leviathan et al. 2023, eq. 1).
 
-    This is :func:`tokens_by_length` for the same α everywhere, in a closed form that also takes a mean k.
+    For a whole k, :func:`tokens_by_length` gives the same value if every acceptance probability is α. This
+    closed form also accepts a fractional k.
     """
     return k + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (k + 1)) / (1.0 - alpha)
 
@@ -45,8 +46,8 @@ def tokens_by_length(acceptance: Iterable[float]) -> list[float]:
     """Return the expected tokens of a round with 0, 1, 2, … draft tokens: 1 + a₁ + a₁a₂ + a₁a₂a₃ + …
 
     Args:
-        acceptance: For each place of the draft, the probability that its token is accepted if all tokens
-            before it are.
+        acceptance: a₁, a₂, …, where aᵢ is the probability that draft token i is accepted, given that all
+            draft tokens before it were accepted.
     """
     survival = accumulate(acceptance, mul)
     return list(accumulate(survival, initial=1.0))
@@ -58,7 +59,7 @@ def theoretical_speedup(alpha: float, shape: RoundShape) -> float:
 
 
 def break_even_alpha(shape: RoundShape) -> float | None:
-    """Return the α at which ``theoretical_speedup`` is 1; None if it is below 1 even for α = 1."""
+    """Return the α at which ``theoretical_speedup`` is 1; None if the speedup is below 1 even for α = 1."""
     if theoretical_speedup(1.0, shape) < 1.0:
         return None
     low, high = 0.0, 1.0  # bisection: the speedup rises with α
@@ -72,32 +73,41 @@ def break_even_alpha(shape: RoundShape) -> float | None:
 
 
 def best_length(alpha: float, c: float, v: Sequence[float]) -> int:
-    """Return the k with the best ``theoretical_speedup``, 0 (no draft) to len(v) − 1; the smallest on a tie.
+    """Return the k from 0 (no draft) to len(v) − 1 with the highest ``theoretical_speedup``.
+
+    If several k have the same speedup, the smallest of them is returned.
 
     Args:
         alpha: Acceptance rate per compared token, from 0 to 1.
         c: Cost of a draft step in single-token target passes.
-        v: As in ``Calibration``: ``v[k]`` is the cost of verifying k tokens.
+        v: As in ``Calibration``: ``v[k]`` is the cost of verifying k draft tokens.
     """
     return best_round(tokens_by_length([alpha] * (len(v) - 1)), c, v)
 
 
 def best_round(tokens: Sequence[float], c: float, v: Sequence[float]) -> int:
-    """Return the k with the most tokens per time, tokens[k] / (k·c + v[k]); the smallest on a tie.
+    """Return the k with the most expected tokens per unit of time, tokens[k] / (k·c + v[k]).
+
+    If several k are equally good, the smallest of them is returned.
 
     Args:
-        tokens: Expected tokens of a round with 0, 1, 2, … draft tokens; no longer than ``v``.
-        c, v: As for :func:`best_length`.
+        tokens: Expected tokens of a round with 0, 1, 2, … draft tokens. It must not be longer than ``v``.
+        c: As for :func:`best_length`.
+        v: As for :func:`best_length`.
     """
     return max(range(len(tokens)), key=lambda k: tokens[k] / (k * c + v[k]))
 
 
 def linear_costs(growth: float, k: int) -> tuple[float, ...]:
-    """Return v(n) = 1 + growth·(n − 1) for verifying 0 to ``k`` draft tokens, as in ``Calibration``.
+    """Return costs that grow linearly, v(n) = 1 + growth·(n − 1), for n = 1 to k + 1.
 
     Args:
-        growth: Cost that each further token adds to a pass: 0 if verification is free, 1 if every token costs
-            as much as a pass of its own.
+        growth: Cost that each additional token adds to a pass. 0 means that verification is free, 1 that
+            every token costs as much as a single-token pass.
+        k: Maximum number of draft tokens.
+
+    Returns:
+        k + 1 costs, in the format of ``Calibration.v``.
     """
     return tuple(1.0 + growth * drafted for drafted in range(k + 1))
 
@@ -107,10 +117,11 @@ class TheorySurface:
     """The theory over a grid of acceptance rates and draft lengths.
 
     Attributes:
-        alphas, ks: The grid's axes, both rising.
-        speedups: ``speedups[i][j]`` is S at ``ks[i]`` and ``alphas[j]``.
+        alphas: Acceptance rates of the grid, ascending.
+        ks: Draft lengths of the grid, ascending.
+        speedups: ``speedups[i][j]`` is the speedup S at ``ks[i]`` and ``alphas[j]``.
         break_even: For each k, the α at which S is 1; None if S is below 1 for every α.
-        best: For each α, the k with the highest S; 0 if no draft pays (:func:`best_length`).
+        best: For each α, the k with the highest S; 0 if every draft makes the run slower.
     """
 
     alphas: tuple[float, ...]
@@ -124,7 +135,13 @@ ALPHA_STEPS = 50
 
 
 def theory_surface(c: float, v: Sequence[float], alphas: Sequence[float] | None = None) -> TheorySurface:
-    """Return S for every k from 1 to len(v) − 1 over ``alphas`` (default: 0 to 1)."""
+    """Return the theory for every k from 1 to len(v) − 1 and every α in ``alphas``.
+
+    Args:
+        c: Cost of a draft step in single-token target passes.
+        v: As in ``Calibration``: ``v[k]`` is the cost of verifying k draft tokens.
+        alphas: Acceptance rates, ascending; by default ``ALPHA_STEPS`` + 1 values from 0 to 1.
+    """
     if alphas is None:
         alphas = [step / ALPHA_STEPS for step in range(ALPHA_STEPS + 1)]
     ks = range(1, len(v))
@@ -140,14 +157,15 @@ def theory_surface(c: float, v: Sequence[float], alphas: Sequence[float] | None 
 
 @dataclass(frozen=True)
 class OracleLength:
-    """The result of ending every draft exactly where the target stopped agreeing, compared with the run.
+    """The predicted speedup if an oracle had ended every draft after its last accepted token.
 
     Attributes:
-        lengths: For each round, the length that an oracle would have drafted.
-        whole: For each round, whether its draft was accepted whole. How much further the target would have
-            agreed is then unknown, and the drafted length counts as the best.
-        s_cost: Predicted speedup of the rounds as they fell (``Totals.s_cost``).
-        s_oracle: The same with the oracle's lengths; a lower bound if any draft was accepted whole.
+        lengths: For each round, the draft length that the oracle chooses.
+        whole: For each round, whether all of its draft tokens were accepted. A longer draft might then have
+            been better, but a run cannot show that, so the oracle chooses the drafted length.
+        s_cost: Predicted speedup of the actual rounds (``Totals.s_cost``).
+        s_oracle: Predicted speedup with the oracle's draft lengths. It is a lower bound if any draft was
+            accepted whole.
     """
 
     lengths: tuple[int, ...]
@@ -162,12 +180,12 @@ class OracleLength:
 
 
 def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLength:
-    """Cut each round's draft at the token where the target stopped agreeing, and add up the costs.
+    """Return the predicted speedup if each draft had ended after its last accepted token.
 
-    A round that emitted m tokens needed m − 1 draft tokens, because the target adds one itself. With just
-    these it emits the same m tokens and the next round begins at the same place. So the round costs
-    (m − 1)·c + v(m) instead of k·c + v(k + 1), and no other round changes. The effect of longer drafts cannot
-    be read from a run, so it is not estimated.
+    A round that emitted m tokens needed only m − 1 draft tokens, because the target adds one token itself.
+    With exactly m − 1 draft tokens, the round emits the same m tokens and the next round starts at the same
+    position. So this round costs (m − 1)·c + v(m) instead of k·c + v(k + 1), and no other round changes. A
+    run does not show the effect of longer drafts, so that effect is not estimated.
     """
     lengths: list[int] = []
     whole: list[bool] = []
@@ -178,13 +196,13 @@ def oracle_length(rounds: Iterable[Round], calibration: Calibration) -> OracleLe
         tokens += needed + 1
         whole.append(0 < drafted == needed)
         cost += round_.draft_steps * calibration.c + calibration.v[drafted]
-        # Copied tokens take no step; a drafted one takes one.
+        # A copied draft token takes no draft step; any other draft token takes one.
         oracle_cost += min(round_.draft_steps, needed) * calibration.c + calibration.v[needed]
     return OracleLength(tuple(lengths), tuple(whole), ratio(tokens, cost), ratio(tokens, oracle_cost))
 
 
 def pass_cost(v: Sequence[float], k: float) -> float:
-    """Return v(k + 1) for a mean k, interpolated between whole numbers."""
+    """Return v(k + 1) for a fractional k, interpolated linearly between whole numbers."""
     below = int(k)
     above = min(below + 1, len(v) - 1)
     return v[below] + (k - below) * (v[above] - v[below])

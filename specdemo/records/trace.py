@@ -1,6 +1,7 @@
-"""A run as plain data: its settings, its rounds, and the JSON that it is saved as (README.md).
+"""The data types of a run: its settings, its rounds, and the trace format (described in README.md).
 
-Every figure is computed from these records. Standard library only, so that a trace loads without torch.
+Every figure is computed from these records. This module imports only the standard library and
+``drafter_kinds``, so a trace loads without torch.
 """
 
 import json
@@ -13,18 +14,18 @@ from specdemo.records.drafter_kinds import DRAFT_MODEL
 
 TRACE_VERSION = 1
 WATCHED_VERSION = 2
-"""The version of traces of watched servers, in which some values may be missing."""
+"""The version of a watched server's trace, in which some values may be None."""
 UNKNOWN_ID = 0
-"""The id of a token that a watched server only counts."""
+"""The id of every token that a watched server counts without sending its text."""
 
 SPECULATIVE = "speculative"
 BASELINE = "baseline"
 DRAFT = "draft"
-"""The lane of the draft model by itself; in its rounds the draft model is the target."""
+"""The lane in which the draft model runs alone. In its rounds the draft model takes the target's role."""
 
 USUAL_K = 3
 AUTO: Final = "auto"
-"""An automatic draft length (``draft_length.AutoLength``)."""
+"""The value of ``RunConfig.k`` for an automatic draft length (see ``engine.draft_length``)."""
 
 
 Probability = Annotated[float, "0 to 1"]
@@ -32,7 +33,7 @@ Seconds = Annotated[float, "0 or more"]
 
 
 class Rule(StrEnum):
-    """Verification rule: how the target accepts or rejects a draft token."""
+    """The verification rule, by which the target accepts or rejects draft tokens."""
 
     GREEDY = "greedy"
     REJECTION = "rejection"
@@ -40,14 +41,14 @@ class Rule(StrEnum):
 
 
 class Mode(StrEnum):
-    """The reading of the prompt: as one chat message, or as raw text to continue."""
+    """The use of the prompt: as a chat message to answer, or as raw text to continue."""
 
     CHAT = "chat"
     RAW = "raw"
 
 
 class Status(StrEnum):
-    """The status of a token. ``pending`` exists only on screen, between draft and verification."""
+    """The status of a token. ``pending`` is only used on the page, for draft tokens before verification."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -67,14 +68,16 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The settings of a run. Only ``limits.parse_config`` makes one from a request.
+    """The settings of a run. Requests are checked by ``limits.parse_config``.
 
     Attributes:
         script: Text that the ``scripted`` drafter proposes; empty for every other drafter.
-        baseline, draft_alone: Whether the target and the draft model also run alone.
-        seed: Seed of every random draw. On one machine it repeats the text, with two exceptions under
-            rejection: with ``auto``, measured times decide which numbers a token is drawn with, and a pair
-            that learns (``service.hosting``) takes other numbers after every run.
+        baseline: Whether the target also runs alone.
+        draft_alone: Whether the draft model also runs alone.
+        seed: Seed of all random draws. On the same machine, the same settings give the same text, with two
+            exceptions under the rejection rule. With ``k`` = ``auto``, draft lengths depend on measured
+            times, and so do the random numbers that each token gets. A pair whose n-gram table learns
+            (``service.hosting``) uses different random numbers after every run.
     """
 
     prompt: str
@@ -105,16 +108,20 @@ class Token:
 
     Attributes:
         id: Token id in the target's vocabulary.
-        q, p: Its probability under the draft and the target as the rule used them: after
-            temperature, top-k and top-p; under greedy 1 or 0. None if a watched server does not report it.
-        raw_q, raw_p: Under greedy, the probabilities at temperature 1, for display.
+        q, p: The token's probabilities under the draft (q) and the target (p), after temperature, top-k and
+            top-p. Under greedy, each is 1 or 0. None if a watched server does not report it.
+        raw_q, raw_p: Under greedy, the same probabilities at temperature 1, for display; otherwise None.
+            ``raw_q`` is also None if no model drafted the token.
         accept_prob: min(1, p/q) under rejection, 1 or 0 under greedy, None under shared noise.
-        u: The uniform draw it was compared with (rejection, compared tokens only).
-        noise: The Gumbel noise g of this token at this position (shared noise only).
+        u: The uniform random number that was compared with p/q; None unless the rule is rejection and the
+            token was compared.
+        noise: The Gumbel noise g of this token at this position; None unless the rule is shared noise.
         status: ``accepted`` or ``discarded``.
-        compared: Whether the token got a verdict: true up to and including the first rejected token.
-        rejected: True for the one token that the target rejected.
-        draft_top, target_top: Top five of both models at this position (temperature 1 under greedy).
+        compared: Whether the target accepted or rejected the token. False for tokens after a rejected one,
+            and for tokens after the end of the text.
+        rejected: Whether the target rejected the token; true for at most one token of a round.
+        draft_top, target_top: The five most probable tokens of each model at this position, at temperature 1
+            under greedy.
     """
 
     id: int
@@ -139,14 +146,18 @@ class Emission:
     Attributes:
         id: Token id.
         status: ``corrected`` after a rejection, else ``bonus``.
-        prob: Its probability under the distribution it was drawn from (the residual after a rejection
-            under the rejection rule, else p); 1 under greedy. None if a watched server does not report it.
-        raw_prob: Under greedy, its probability at temperature 1.
-        noise: Its Gumbel noise (shared noise only).
-        residual_mass: Σ (p − q)+ at the rejection (rejection rule only) = 1 − Σ min(p, q).
-        top: Top five of the distribution it was drawn from (temperature 1 under greedy).
-        gap: Difference between the target's two highest probabilities at temperature 1; a small one
-            explains a divergence from the baseline.
+        prob: The token's probability in the distribution that it was drawn from: under the rejection rule,
+            the residual distribution after a rejection; otherwise p. It is 1 under greedy. None if a watched
+            server does not report it.
+        raw_prob: Under greedy, the token's probability at temperature 1; otherwise None.
+        noise: The token's Gumbel noise; None unless the rule is shared noise.
+        residual_mass: Σ (p − q)+ = 1 − Σ min(p, q) at the rejected token; None unless the rule is rejection
+            and a token was rejected.
+        top: The five most probable tokens of the distribution that the token was drawn from, at temperature 1
+            under greedy.
+        gap: The distance between the target's best two choices: the difference of their probabilities at
+            temperature 1 under greedy, of their log p + g under shared noise, None under rejection. Rounding
+            can flip a small gap, which explains a divergence from the baseline.
     """
 
     id: int
@@ -165,17 +176,18 @@ class Round:
 
     Attributes:
         index: Number of the round in its lane, from 0.
-        position: Length in tokens of prompt and output before the round.
+        position: Number of tokens of the prompt and the output before the round.
         drafted: The draft tokens in order.
-        drafted_by: Kind of the drafter that wrote them; in a combination, the kind that did. Empty if nothing
-            was drafted, unless a watched server does not report whether anything was.
-        draft_steps: Passes of the draft model, head or early exit; 0 for copied tokens.
-        emission: The target's own token; None if an accepted end-of-sequence token ended the run.
+        drafted_by: Name of the drafter kind that proposed the draft tokens; for a combined drafter, the part
+            that proposed them. Empty if nothing was drafted. For a watched server that does not report its
+            draft tokens, always the server's kind.
+        draft_steps: Number of passes that the drafter made; 0 for copied tokens.
+        emission: The target's own token; None if an accepted end-of-sequence token ended the text.
         draft_s, verify_s, other_s: Seconds of drafting, of the target pass, and of the rest of the decode
-            loop (warping, verdict, bookkeeping, transfers), without display. In the baseline's rounds
-            ``verify_s`` is a pass without padding. For a watched server all seconds are ``other_s``.
-        prefill_s: Seconds of prompt processing before the first round, 0 in later rounds.
-        finish: Why the lane ended with this round, None while it goes on.
+            loop (warping, verdict, bookkeeping, transfers), without display. In the baseline's rounds,
+            ``verify_s`` times a pass without padding. For a watched server, all seconds are in ``other_s``.
+        prefill_s: In the first round, the seconds of prompt processing before it; 0 in later rounds.
+        finish: The reason why the lane ended with this round; None if it did not.
     """
 
     index: int
@@ -197,12 +209,12 @@ class Round:
 
     @property
     def compared(self) -> int:
-        """Number of draft tokens that were compared."""
+        """Number of draft tokens that the target accepted or rejected."""
         return sum(token.compared for token in self.drafted)
 
     @property
     def emitted(self) -> list[int]:
-        """Ids that the round added to the text."""
+        """Ids that the round added to the text, in order."""
         kept = [token.id for token in self.drafted if token.status is Status.ACCEPTED]
         return kept + ([self.emission.id] if self.emission else [])
 
@@ -213,25 +225,25 @@ class Round:
 
 
 ROUGH = 0.3
-"""Scatter above which the costs of a calibration are rough."""
+"""A calibration with a ``scatter`` above this value is called rough."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Pass costs, measured once per process on the loaded pair, for the theory and for ``k = auto``.
+    """Pass costs of a pair, measured before its runs. The theory and ``k = auto`` use them.
 
-    No measured figure of a run depends on them.
+    No measured figure of a run depends on these costs.
 
     Attributes:
         step_s: Seconds of one target pass over a single token, without padding.
-        c: Cost ratio of the run's drafter: one draft step ÷ ``step_s``; 0 for drafters that only copy.
-        v: ``v[n - 1]`` is the target pass over n tokens as the engine runs it (padding included)
+        c: Cost ratio of the run's drafter: seconds of one draft step ÷ ``step_s``; 0 for drafters that make
+            no passes.
+        v: Verification costs: ``v[n - 1]`` is the time of a target pass over n tokens, padding included,
             ÷ ``step_s``.
-        row_floor: Rows that a pass over one token is padded to so that verification and single-token
-            decoding give the same bits; None if the self-test found no such row counts and divergences
-            are audited.
-        rows: The same for passes over 1, 2, … tokens; empty if nothing is padded.
-        scatter: Range between the quartiles of repeated passes ÷ their median; above ``ROUGH`` the machine
+        row_floor: Number of rows to which a pass over one token is padded, so that verification and
+            single-token decoding give bitwise equal logits. None if no suitable row counts were found.
+        rows: Number of rows to which passes over 1, 2, … tokens are padded; empty if nothing is padded.
+        scatter: Interquartile range of repeated timings ÷ their median. A high value means that the machine
             was busy.
     """
 
@@ -244,13 +256,13 @@ class Calibration:
 
     @property
     def is_rough(self) -> bool:
-        """True if the passes varied so much that the costs are only estimates."""
+        """True if repeated timings varied too much for exact costs (``scatter`` above ``ROUGH``)."""
         return self.scatter > ROUGH
 
 
 @dataclass(frozen=True)
 class Lane:
-    """The rounds of one decoder."""
+    """The rounds of one lane: speculative, target alone or draft model alone."""
 
     rounds: tuple[Round, ...] = ()
 
@@ -261,19 +273,20 @@ class Lane:
 
     @property
     def finish(self) -> Finish | None:
-        """Why the lane ended; None if it was cut off between rounds."""
+        """The reason why the lane ended; None if it has no rounds or was cut off between rounds."""
         return self.rounds[-1].finish if self.rounds else None
 
 
 @dataclass(frozen=True)
 class Watched:
-    """The server that wrote a run, if it was not this program.
+    """The watched server whose answer a run records.
 
     Attributes:
         engine: Name of the server program.
-        server: The host's name for it; never its address.
-        silent: Values that it does not report, a sentence each.
-        rounds: Whether it reports its rounds; if not, each round is a piece of text.
+        server: The name that the operator gave the server; never its address.
+        silent: Sentences, one for each kind of value that the server does not report.
+        rounds: Whether the server reports its rounds. If not, each ``Round`` of the run stands for one piece
+            of text that arrived.
     """
 
     engine: str
@@ -284,15 +297,15 @@ class Watched:
 
 @dataclass(frozen=True)
 class Run:
-    """One run as it is saved. It can be replayed without a model or a tokenizer.
+    """One run in the form in which it is saved. It can be replayed without a model or a tokenizer.
 
     Attributes:
-        pieces: Bytes of every token that occurs in the run, base64 by token id.
-        specials: Ids among ``pieces`` that are control tokens, shown as chips.
-        totals: The figures of ``figures.Totals`` at the end of the run.
-        arithmetic: Why the models ran in ``precision``, a sentence; empty if unknown.
-        watched: The server that wrote the run, None if this program did. Its ids number the pieces of text
-            in their order; ``UNKNOWN_ID`` stands for tokens without text.
+        pieces: Bytes of every token that occurs in the run, in base64, by token id.
+        specials: Ids among ``pieces`` that are control tokens. The page shows them as labels.
+        totals: The figures at the end of the run, with the fields of ``figures.Totals``.
+        arithmetic: A sentence that explains ``precision``; empty if unknown.
+        watched: The server that wrote the run; None if this program did. In a watched run, ids are not from
+            a vocabulary: they number the pieces of text, and ``UNKNOWN_ID`` stands for tokens without text.
     """
 
     config: RunConfig
@@ -317,5 +330,9 @@ class Run:
 
 
 def dump(value: object) -> str:
-    """Return compact JSON; non-ASCII text stays readable, and NaN and infinity raise ``ValueError``."""
+    """Return ``value`` as compact JSON, with non-ASCII text unescaped.
+
+    Raises:
+        ValueError: A number is NaN or infinite.
+    """
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

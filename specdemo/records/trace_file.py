@@ -1,7 +1,7 @@
-"""Reading of trace files that anybody may have written.
+"""Loading of untrusted trace files.
 
-A run that loads is consistent: exact types, bounded sizes, verdicts that follow from each other, positions
-that add up. Code that plays runs may rely on that. Stored figures are not trusted but computed again.
+Loading checks types, sizes, positions, and the order of accepted and rejected tokens. Code that replays runs
+may rely on these checks. Stored figures are ignored and computed again.
 """
 
 import base64
@@ -41,7 +41,7 @@ MAX_BYTES = 16_000_000
 TOO_LARGE = f"The file is too large; a trace has at most {MAX_BYTES:,} bytes."
 MAX_PIECE_BYTES = 1_024
 MAX_PROMPT_TOKENS = 4 * MAX_PROMPT_CHARS + 1_024
-"""Up to four byte tokens per character, and a chat template."""
+"""At most four byte tokens for each character, and 1,024 tokens for a chat template."""
 MAX_VOCABULARY = 2**18
 MAX_TOP = 5
 MAX_ENTRIES = {
@@ -61,17 +61,18 @@ MAX_ENTRIES = {
     "silent": 8,
 }
 MAX_PROBABILITY = 1.001
-"""A sum of probabilities in floating point may exceed 1 a little."""
+"""Slightly more than 1, because a rounded sum of probabilities may exceed 1."""
 MIN_S = 1e-12
-"""Minimum of a time above 0. No clock is finer, and a smaller one would make rates overflow."""
+"""Minimum number of seconds other than 0. No clock is finer, and smaller values could make rates overflow."""
 MIN_COST = 1e-6
 
 
 def load(data: str | bytes) -> Run:
-    """Check a trace file and return its run, with its figures computed again.
+    """Check the content of a trace file and return its run, with all figures computed again.
 
     Raises:
-        UserError: It is no trace, of a newer version, too large, or damaged; the message names the place.
+        UserError: The data is not a trace, has an unknown version, is too large, or is damaged. For damage,
+            the message names the first wrong value.
     """
     raw = _parse(data)
     try:
@@ -84,7 +85,7 @@ def load(data: str | bytes) -> Run:
 
 
 def _parse(data: str | bytes) -> dict[str, Any]:
-    """Return the JSON object of a trace of a known version."""
+    """Parse the JSON and check that it is a trace of a version that this program reads."""
     if len(data) > MAX_BYTES:
         raise UserError(TOO_LARGE)
     try:
@@ -109,7 +110,7 @@ def _parse(data: str | bytes) -> dict[str, Any]:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object, unless a name occurs twice: readers could see different values."""
+    """Return a JSON object as a dict. Refuse duplicate names, of which programs could read different ones."""
     parts = dict(pairs)
     if len(parts) < len(pairs):
         raise UserError("This trace is damaged: one of its objects has the same name twice.")
@@ -143,16 +144,16 @@ def _seconds(value: Any) -> float:
     return found
 
 
-# Stored totals, whose type is Mapping[str, Any], are not read.
+# Run.totals is the only field of type Mapping[str, Any]. Its stored value is ignored.
 _SPECIAL = {RunConfig: _config, Probability: _probability, Seconds: _seconds, Mapping[str, Any]: lambda _: {}}
 _READ = Rebuilder(MAX_ENTRIES, MAX_PROMPT_CHARS, _SPECIAL).reader(Run)
 
 
 def _check(run: Run) -> None:
-    """Check what types and sizes cannot express.
+    """Check the conditions that types and sizes cannot express.
 
     Raises:
-        MisfitError: The first fault and its place.
+        MisfitError: A condition fails; the error names the first wrong value.
     """
     for name in ("target", "draft"):
         if name not in run.pair:
@@ -193,7 +194,7 @@ def _check_lane(lane: Lane, name: str, run: Run) -> None:
 
 
 def _check_complete(round_: Round) -> None:
-    """Check values that this program always records, and a watched server may leave out."""
+    """Check that the values are present that only a watched server may leave out."""
     if len(round_.drafted) > MAX_K:
         raise MisfitError(f"has {len(round_.drafted)} entries; at most {MAX_K} are allowed", ".drafted")
     for index, token in enumerate(round_.drafted):
@@ -205,7 +206,7 @@ def _check_complete(round_: Round) -> None:
 
 
 def _check_verdicts(round_: Round) -> None:
-    """Check that accepted tokens come first, at most one is rejected, and the emission fits."""
+    """Check that accepted tokens come first, at most one token is rejected, and the emission matches."""
     kept = round_.accepted
     has_rejected = any(token.rejected for token in round_.drafted)
     for index, token in enumerate(round_.drafted):
