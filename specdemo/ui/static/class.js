@@ -330,7 +330,7 @@ function answeredWords({ answered }) {
   return answered === 1 ? "1 answer." : `${answered} answers.`;
 }
 
-const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "The time is over; the target is judging the drafts…" };
+const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "Time is up. The target is checking the drafts…" };
 
 class ClassGames {
   /** `send` posts a message to the class, `fetchGame()` resolves to the game as everybody sees it. */

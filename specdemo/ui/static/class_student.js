@@ -246,7 +246,7 @@ class Drafting {
     const { phase, results, error } = this.game;
     if (phase === "open") return this.form();
     if (phase === "judged") return this.results(results);
-    return element("p", "", phase === "failed" ? error : "The time is over; the target is judging the drafts…");
+    return element("p", "", phase === "failed" ? error : "Time is up. The target is checking the drafts…");
   }
 
   results(results) {
