@@ -353,7 +353,7 @@ def _rule(value: Any) -> Rule:
 
 
 def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a wrapper of ``handler`` that turns a ``UserError`` into a ``gr.Error`` that is shown but not logged."""
+    """Return a wrapper of ``handler`` that shows a ``UserError`` as a ``gr.Error`` without logging it."""
 
     @functools.wraps(handler)
     def shown(*values: Any) -> Any:
