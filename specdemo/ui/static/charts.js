@@ -4,18 +4,18 @@
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 import { ownStatus, share, speedWords } from "./words.js";
 
-/** The charts that follow a run while it plays; their axes are computed here, not by Plotly. */
+/** The charts that follow a run while it plays, with axes from `liveAxes`. */
 export const LIVE = ["acceptance", "speedup"];
 /** The charts with rounds along the x axis. */
 export const BY_ROUND = ["acceptance", "rates", "speedup"];
-/** The charts that change only with a speculative round; the others change with a round of any lane. */
+/** The charts that change with each speculative round, and those that change with each round of any lane. */
 export const CHANGED_BY_ROUND = [...BY_ROUND, "position"];
 export const CHANGED_BY_LANES = ["race", "time"];
 /** The gap between bars as a share of a bar's width; the same value as in Python. */
 export const BAR_GAP = 0.18;
 export const NOT_MEASURED = "Not measured for this run.";
 export const NOTHING_COMPARED = "No draft token has been compared.";
-const ROOM_TOKENS = 16; // the axes of "tokens over time" have room for this many tokens of the target alone from the start
+const ROOM_TOKENS = 16; // from the start, the axes of "race" and "time" have room for this many tokens of the target alone
 const POSITIONS_SHOWN = 6;
 const RACE_KEYS = {
   [SPECULATIVE]: ["seconds", "tokens"],
@@ -23,7 +23,7 @@ const RACE_KEYS = {
   [DRAFT]: ["draft_alone_seconds", "draft_alone_tokens"],
 };
 
-/** The term of `helps.js` that explains each chart, by the name of the chart. */
+/** The help of each chart, in the form of `TERMS` in helps.js, by the name that `data-help` has. */
 export const CHART_TERMS = {
   rounds: {
     title: "Tokens per round",
@@ -91,7 +91,10 @@ export const CHART_TERMS = {
   },
 };
 
-/** The points of a chart. `played` maps each lane to its entries played so far (see `LaneTrace`); `totals`: the current figures. */
+/**
+ * The points of a chart. `played` maps each lane to its entries played so far (see `LaneTrace`); `totals`: the
+ * current figures.
+ */
 export function pointsOf(name, { played, totals, markLift, bins }) {
   const rounds = played[SPECULATIVE] ?? [];
   if (name === "acceptance") return acceptancePoints(rounds, markLift, bins);
@@ -165,7 +168,10 @@ export function positionPoints(totals) {
   return { position: { ...points, text: compared.map((count, place) => `${accepted[place]} of ${count}`) } };
 }
 
-/** The point that a chart's axes include at all times: the end of the rounds that have arrived. So a replay does not move the axes. */
+/**
+ * The point that a chart's axes include at all times: the end of the rounds that have arrived. So a replay does not
+ * move the axes.
+ */
 export function axisReach(name, trace) {
   const latest = (lane) => trace?.entries(lane).at(-1)?.totals;
   if (BY_ROUND.includes(name)) return { x: (trace?.entries(SPECULATIVE).length ?? 0) + 0.5 };

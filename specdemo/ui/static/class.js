@@ -128,7 +128,9 @@ class ClassTab {
     return new URL(`${PATH}/${this.room.code}/${path}`, this.base);
   }
 
-  /** Send a POST request with `content`, or a GET request without it. Rejects with the server's sentence and `status`. */
+  /**
+   * Send a POST request with `content`, or a GET request without it. Rejects with the server's sentence and `status`.
+   */
   async fetch(url, content) {
     const headers = this.room ? { [SECRET]: this.room.secret } : {};
     const request = content ? { method: "POST", body: JSON.stringify(content), headers } : { headers };
@@ -178,7 +180,9 @@ class ClassTab {
     end.textContent = isSure ? "Press again to end it for everybody" : "End the class";
   }
 
-  /** Show that this window has no open class. `elsewhere`: the class moved to another window; a reload moves it back. */
+  /**
+   * Show that this window has no open class. `elsewhere`: the class moved to another window; a reload moves it back.
+   */
   close(words, elsewhere = false) {
     this.room = null;
     if (!elsewhere) forgetInTab(KEY);
@@ -197,7 +201,9 @@ function placeOfPage() {
 }
 
 class ClassQuestions {
-  /** `quiz`: the questions of the quiz, each with `text`, `setup` and `options`. `send` posts a message to the class. */
+  /**
+   * `quiz`: the questions of the quiz, each with `text`, `setup` and `options`. `send` posts a message to the class.
+   */
   constructor(roles, quiz, send) {
     this.roles = roles;
     this.quiz = quiz;

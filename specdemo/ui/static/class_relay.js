@@ -76,7 +76,10 @@ export class Relay {
   }
 }
 
-/** A list with the message of the next events, empty if there are none; `next` is moved past them. An error is sent once. */
+/**
+ * A list with the message of the next events, empty if there are none; `next` is moved past them. An error is sent
+ * once.
+ */
 function nextPart(next, events, error) {
   const from = next.events;
   const part = [];

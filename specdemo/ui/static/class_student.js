@@ -214,7 +214,10 @@ const NAME_KEY = "specdemo-nickname";
 const SEND_BEFORE_END_MS = 300;
 
 class Drafting {
-  /** `send({ game, draft, name })` resolves when the server has accepted the draft; `ownVerdict()` resolves to its verdict. */
+  /**
+   * `send({ game, draft, name })` resolves when the server has accepted the draft; `ownVerdict()` resolves to its
+   * verdict.
+   */
   constructor(root, { send, ownVerdict }) {
     this.root = root;
     this.send = send;

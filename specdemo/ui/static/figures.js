@@ -47,7 +47,10 @@ export class Figures {
     this.clear();
   }
 
-  /** Show the figures of a moment; `totals` is null before the first round, and `ended` is true for a run's final figures. */
+  /**
+   * Show the figures of a moment; `totals` is null before the first round, and `ended` is true for a run's final
+   * figures.
+   */
   show(totals, rule, ended) {
     if (totals === this.shown) return;
     this.shown = totals;
@@ -85,7 +88,10 @@ export class PassBlocks {
     this.most = FULL_ROW;
   }
 
-  /** Show the state of every lane (see `Trace.stateAt`). Each round is one target pass, which is counted at its verdict. */
+  /**
+   * Show the state of every lane (see `Trace.stateAt`). Each round is one target pass, which is counted at its
+   * verdict.
+   */
   show(state) {
     for (const [lane, entry] of this.rows) {
       const settled = state[lane]?.settled ?? 0;

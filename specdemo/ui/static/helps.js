@@ -81,7 +81,10 @@ export function helpOn(term, totals, run) {
 }
 
 export class Helps {
-  /** Make each button of `root` that has a term in `data-help` open its help. Escape or a press elsewhere closes the help. */
+  /**
+   * Make each button of `root` that has a term in `data-help` open its help. Escape or a press elsewhere closes the
+   * help.
+   */
   constructor(root) {
     this.button = null;
     this.totals = null;

@@ -79,7 +79,9 @@ class Lab {
   }
 }
 
-/** The row next to a start button: Stop and the progress while the job runs, and links to save its table afterwards. */
+/**
+ * The row next to a start button: Stop and the progress while the job runs, and buttons to save its table afterwards.
+ */
 class JobBar {
   constructor(node, stop) {
     this.node = node;
@@ -205,7 +207,9 @@ export function cellsOf({ label, speedup, s_theory: theory, alpha, tau, tokens_p
   return [label, times(speedup), times(theory), share(alpha), fixed(tau, 2), fixed(rate, 1), fixed(alone, 1)];
 }
 
-/** A form's fields, which are all texts, as a request; the server refuses a text that is no number where it needs one. */
+/**
+ * A form's fields, which are all texts, as a request; the server refuses a text that is no number where it needs one.
+ */
 export function requestOf(fields) {
   const isNumber = (name, text) => NUMBER_FIELDS.includes(name) && text.trim() && !Number.isNaN(Number(text));
   return Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, isNumber(name, text) ? Number(text) : text]));

@@ -86,7 +86,10 @@ export class TheorySection {
     return this.refresh();
   }
 
-  /** Show the point of the sliders. There is one request at a time; if the sliders move meanwhile, another one follows. */
+  /**
+   * Show the point of the sliders. There is one request at a time; if the sliders move meanwhile, another one
+   * follows.
+   */
   async refresh() {
     for (const [name, slider] of this.sliders) {
       const words = SLIDER_WORDS[name](Number(slider.value));

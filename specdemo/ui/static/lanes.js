@@ -101,7 +101,9 @@ export class LaneView {
     this.flow.show(this.rounds, this.flow.shown, false);
   }
 
-  /** Mark all tokens from position `departure` of the output, the first that differs from the target; null marks none. */
+  /**
+   * Mark all tokens from position `departure` of the output, the first that differs from the target; null marks none.
+   */
   markDeparture(departure) {
     if (departure === this.departure) return;
     this.departure = departure;
