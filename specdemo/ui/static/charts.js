@@ -15,7 +15,8 @@ export const CHANGED_BY_LANES = ["race", "time"];
 export const BAR_GAP = 0.18;
 export const NOT_MEASURED = "Not measured for this run.";
 export const NOTHING_COMPARED = "No draft token has been compared.";
-const ROOM_TOKENS = 16; // from the start, the axes of "race" and "time" have room for this many tokens of the target alone
+// From the start, the axes of "race" and "time" have room for this many tokens of the target alone.
+const ROOM_TOKENS = 16;
 const POSITIONS_SHOWN = 6;
 const RACE_KEYS = {
   [SPECULATIVE]: ["seconds", "tokens"],

@@ -9,7 +9,8 @@ import { saveFile } from "./share.js";
 import { stageOfPage } from "./stage.js";
 
 const PATH = "../specdemo-class";
-const KEY = "specdemo-teacher"; // where this browser tab stores the class and its secret, so that a reload does not end the class
+// The storage key under which this browser tab keeps the class and its secret, so that a reload does not end the class.
+const KEY = "specdemo-teacher";
 const POST_MS = 200;
 const IDLE_POST_MS = 500;
 const TIMEOUT_MS = 10_000;

@@ -83,12 +83,14 @@ class StudentPage {
     else if (message.type === "view") this.show(message);
     else if (message.type === "question") asked.show(message.question);
     else if (message.type === "game") drafting.show(message.game);
-    else if (message.type === "refused") this.disconnected = message.error; // shown while `ClassLine` tries to join again
+    // This sentence is shown while `ClassLine` tries to join again.
+    else if (message.type === "refused") this.disconnected = message.error;
     else if (message.type === "end") this.end();
   }
 
   show(message) {
-    const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null; // questions of the quiz have their own place above
+    // No lesson for the quiz: its questions are shown above.
+    const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null;
     this.roles.lessons.hidden = lesson === null;
     for (const page of this.lessons) page.toggleAttribute("data-current", page.dataset.lesson === lesson);
     this.tab = message.tab;
@@ -140,7 +142,8 @@ class Asked {
     this.root.hidden = !question;
     if (!question) return;
     if (question.number !== number) this.picked = this.given?.question === question.number ? this.given.answer : null;
-    if (question.number !== number || question.phase !== phase) this.rebuild(); // not at each update, which would delete typed text
+    // Do not rebuild at each update, because that would delete typed text.
+    if (question.number !== number || question.phase !== phase) this.rebuild();
     write(this.status, this.statusWords());
     this.counts.replaceChildren(...(question.bars ? [answerBars(question)] : []));
     this.root.dataset.outcome = this.outcome ?? "";
@@ -259,7 +262,8 @@ class Drafting {
     const place = element("div", "");
     const show = (own) => place.replaceChildren(gameResults(results, own));
     show(null);
-    this.ownVerdict().then((own) => own && show(own), () => {}); // if this fails, the results of the class are shown without the own verdict
+    // If this fails, the results of the class are shown without the student's own verdict.
+    this.ownVerdict().then((own) => own && show(own), () => {});
     return place;
   }
 

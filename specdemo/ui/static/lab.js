@@ -171,7 +171,8 @@ class SweepSection {
     for (const [name, value] of Object.entries(settings.limits)) this.form.elements[name].max = value;
     this.form.elements.experiment[0].checked = true;
     this.form.addEventListener("change", () => this.disableVaried());
-    onSubmit(this.form, () => start(this, requestOf(Object.fromEntries(new FormData(this.form))))); // FormData has no disabled fields
+    // FormData leaves out disabled fields.
+    onSubmit(this.form, () => start(this, requestOf(Object.fromEntries(new FormData(this.form)))));
     this.disableVaried();
   }
 

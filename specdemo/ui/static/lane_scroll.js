@@ -125,7 +125,8 @@ export class RoundFlow {
 
   /** Forget where lines start, because they may break elsewhere now. */
   forgetLines() {
-    this.starts = new Map(); // maps the first round of a line to the width in px of its leading space, which hangs at the end of the line above
+    // Maps the first round of a line to the width in px of its leading space, which hangs at the end of the line above.
+    this.starts = new Map();
     this.measured = 0;
   }
 

@@ -37,7 +37,8 @@ export function noteLesson(lesson, question) {
  * address.
  */
 export function keepTabInAddress() {
-  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : currentTab(); // used if the address names no tab
+  // The tab to open if the address names none.
+  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : currentTab();
   const follow = () => {
     const name = tabIn(location.hash) ?? first;
     if (name !== currentTab()) openTab(name);

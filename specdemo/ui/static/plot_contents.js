@@ -6,7 +6,8 @@ import { fitToRoom, magnify } from "./plotly_chart.js";
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 
 const DENSE_PX = { position: 90 }; // the minimum chart width per bar at which bars have labels
-const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } }; // the chart sizes for which Python chose its font sizes
+// The chart sizes for which Python chose its font sizes.
+const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } };
 const LANES = [SPECULATIVE, BASELINE, DRAFT];
 const LINE_ENDS = ["speedup", "s_theory"]; // the figures at the ends of the speedup's lines
 

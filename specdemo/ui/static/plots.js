@@ -12,7 +12,8 @@ const NEAR = "400px";
 const IN_SIGHT = 0.2; // a chart does not follow the run if a smaller share of it is visible
 const TAP_MS = 400;
 const REST_MS = 250; // the minimum time between two drawings by Plotly
-const REST_FACTOR = 12; // a drawing that took t is followed by a rest of 12 t, because the models may need the processor
+// A drawing that took the time t is followed by a rest of 12 t, because the models may need the processor.
+const REST_FACTOR = 12;
 const MAX_REST_MS = 3000;
 // The time without a change after which Plotly draws what a layer shows. It is longer while a run plays, because more
 // changes follow soon.

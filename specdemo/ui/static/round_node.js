@@ -109,7 +109,8 @@ export class RoundNode {
   }
 
   markDeparted(departure) {
-    const { index } = this.entry.round; // the same as the position, because lanes that can differ add one token per round
+    // The index of the round is also the position of its token: lanes that can differ add one token per round.
+    const { index } = this.entry.round;
     this.element.toggleAttribute("data-departed", departure !== null && index >= departure);
     this.element.toggleAttribute("data-departs", departure !== null && index === departure);
   }

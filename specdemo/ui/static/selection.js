@@ -38,7 +38,8 @@ export class Selection {
   }
 
   describe(span, facts) {
-    if (this.microscope.open && innerWidth <= PHONE_PX) return this.tip.hide(); // otherwise the tooltip would cover the microscope
+    // On a phone the tooltip would cover the microscope.
+    if (this.microscope.open && innerWidth <= PHONE_PX) return this.tip.hide();
     const { rule, pieces } = this.stage;
     if (!facts.token) return this.tip.showDiscards(span, facts.entry.round, pieces);
     const openRound = () => this.open(facts.entry.round.index, facts.place ?? "own");

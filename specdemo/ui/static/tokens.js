@@ -65,7 +65,8 @@ export function tokenSpan(id, end, pieces) {
   const span = document.createElement("span");
   span.className = "sd-token";
   fill(span, text, pieces.specials.has(id), end?.broken);
-  if (/^[ \n]* [ \n]*$/.test(text)) span.dataset.blank = blankMarks(text); // the style sheet shows these marks if the token is rejected
+  // The style sheet shows these marks if the token is rejected.
+  if (/^[ \n]* [ \n]*$/.test(text)) span.dataset.blank = blankMarks(text);
   return { span, end: { tail, broken: text ? text.endsWith("\n") : end?.broken } };
 }
 
