@@ -1,4 +1,4 @@
-"""The API endpoint ``generate``, for programs and, as an MCP tool, for language models."""
+"""The API endpoint ``generate`` for programs, which language models can call as an MCP tool."""
 
 import base64
 import inspect
@@ -23,7 +23,7 @@ GENERATE = "generate"
 
 
 class Figures(TypedDict):
-    """A part of ``figures.Totals``."""
+    """The fields of ``figures.Totals`` that ``generate`` returns."""
 
     tokens: int
     passes: int
@@ -40,10 +40,10 @@ class Figures(TypedDict):
 
 
 class Answer(TypedDict):
-    """The answer of ``generate``; during the run, the text so far and an empty ``sentence``.
+    """The answer of ``generate``. During the run ``text`` is the text so far, and ``sentence`` is empty.
 
-    ``totals`` is None before the first round; ``device`` and ``pair`` (target, draft) are empty before the
-    run begins.
+    ``totals`` is None before the first round. ``pair`` maps "target" and "draft" to the models' names.
+    ``device`` and ``pair`` are empty before the run begins.
     """
 
     text: str
@@ -67,7 +67,7 @@ def build_generate(page: gr.Blocks, service: EventSource) -> Stops:
 
 
 def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[Answer]]:
-    """Return the function behind the API endpoint and the tool.
+    """Return the function that the API endpoint and the MCP tool call.
 
     Args:
         service: Runs the jobs.
@@ -91,9 +91,9 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
         """Write a text by speculative decoding, race the target model alone, and return text and speedup.
 
         The text is the target's own with any drafter. In ``totals``: ``speedup`` over the target alone (null
-        before both have 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the acceptance rate of
-        compared draft tokens, ``identical`` whether both wrote the same tokens (null under rejection sampling,
-        where they are two draws).
+        until both have written 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the acceptance
+        rate of compared draft tokens, ``identical`` whether both wrote the same tokens (null under rejection
+        sampling, where the two texts are independent draws).
 
         Args:
             prompt: Text that the target model answers or continues
@@ -130,13 +130,13 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
                 if job.due(event):
                     yield answer.copy()
 
-    # Gradio documents the return value by its annotation, and shows an iterator as "any".
+    # Gradio's API page shows the return annotation as the type of the result, but an iterator only as "any".
     generate.__signature__ = inspect.signature(generate).replace(return_annotation=Answer)
     return generate
 
 
 class AnswerSoFar:
-    """The events of a run folded into an :class:`Answer`."""
+    """An :class:`Answer` that is updated by each event of a run."""
 
     def __init__(self) -> None:
         self._answer = Answer(text="", sentence="", totals=None, device="", pair={})
@@ -177,7 +177,7 @@ def _figures(totals: Mapping[str, Any]) -> Figures:
 
 
 def with_mcp(page: gr.Blocks, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``options`` of ``launch()`` that also serve ``generate``, and nothing else, as an MCP tool."""
+    """Return the ``launch()`` options with an MCP server added, whose only tool is ``generate``."""
     guarded = options["app_kwargs"]["lifespan"]
 
     @asynccontextmanager

@@ -1,7 +1,7 @@
-"""Our components next to Gradio's widgets: constant templates, each with a JavaScript module.
+"""The page's own components: constant HTML templates, each with a JavaScript module.
 
-A component's value is NDJSON or empty. Text of visitors and models never passes through a template: the
-browser parses the lines and writes text nodes only.
+The value of a component that shows events is NDJSON, or empty. Text of visitors and models never passes
+through a template: the browser parses the NDJSON lines and writes text nodes only.
 """
 
 import json
@@ -18,7 +18,7 @@ const dress = () => document.body.classList.toggle("dark", darkly.matches);
 darkly.addEventListener("change", dress);
 dress();
 </script>"""
-"""A script for pages without Gradio that follows the browser's theme; place it first in the body."""
+"""A script for pages without Gradio, first in the body: it sets the browser's light or dark theme."""
 
 
 def component(
@@ -28,11 +28,12 @@ def component(
     settings: dict[str, Any] | None = None,
     label: str = "Events as NDJSON",
 ) -> gr.HTML:
-    """Return the template ``NAME.html``; once on the page it is passed to a function of ``module``.
+    """Return a component with the template ``NAME.html``, which a JavaScript function controls.
 
-    The function gets one object: ``element`` (which contains the template), ``props``, ``watch`` and
-    ``trigger`` (Gradio's value, its changes and events), ``base`` (the address of the static files) and
-    ``settings``. ``label`` describes the value in the API's documentation.
+    Once the template is on the page, the browser calls ``function`` of ``module`` with one object. It has
+    ``element`` (which contains the template); Gradio's ``props`` (with the value), ``watch`` (for changes of
+    the value) and ``trigger`` (for events); ``base`` (the address of the static files); and ``settings``.
+    ``label`` describes the value in the API's documentation.
     """
     passed = json.dumps(settings or {})
     given = f"element, props, watch, trigger, base, settings: {passed}"
@@ -56,5 +57,5 @@ def static_text(name: str) -> str:
 
 
 def inline_json(value: Any) -> str:
-    """Return ``value`` as JSON that is safe inside a script element."""
+    """Return ``value`` as JSON in which no ``<`` can end the script element around it."""
     return json.dumps(value).replace("<", r"\u003c")

@@ -1,4 +1,7 @@
-"""The widgets of a run, their first values, and how an address sets them; the service checks the values."""
+"""The widgets for the settings of a run, their initial values, and the values in an address.
+
+The service checks all values again.
+"""
 
 import functools
 import json
@@ -24,9 +27,9 @@ DEFAULTS = RunConfig(
     prompt="What is deep learning? Answer in two sentences.", mode=Mode.CHAT, max_new_tokens=64
 )
 FIRST_SETTINGS = {"k": AUTO}
-"""Settings at a plain address that differ from ``DEFAULTS``: the best draft length depends on the host."""
+"""Initial settings that differ from ``DEFAULTS``, because the best draft length depends on the hardware."""
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
-"""The settings of a lesson's run unless it names others."""
+"""The settings of a lesson's run, unless the lesson sets other values."""
 
 ABOUT_RULES: dict[str, str] = {
     Rule.GREEDY: "Accepts the target's first choices only; the text is the target's own.",
@@ -40,7 +43,7 @@ _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d{1,4})?", re.ASCII | re.IGNORECASE)
 _SWITCHES = {"true": True, "false": False}
 SAMPLING_TEMPERATURE = 0.8
-"""The temperature that a sampling rule sets if it was 0."""
+"""The temperature that is set if a visitor picks a sampling rule while the temperature is 0."""
 _MODULE = f"import(new URL('{PREFIX}/page.js', document.baseURI))"
 
 
@@ -93,11 +96,12 @@ def build_controls(
     """Add the widgets to the page that is being built.
 
     Args:
-        drafters: The kinds that the home pair can draft with.
-        offered: The pairs to choose from.
+        drafters: The kinds of drafters that the default pair can use.
+        offered: The pairs that a visitor can choose.
 
     Returns:
-        The widgets, the buttons Run and Stop, and the button Recalibrate with the component for its result.
+        The widgets; the button Run; the button Stop; and the button Recalibrate with the component that shows
+        its result.
     """
     with gr.Row(elem_id="ask", equal_height=True):
         prompt = gr.Textbox(
@@ -147,13 +151,13 @@ def build_controls(
                 ABOUT_CALIBRATION, js_on_load=None, apply_default_css=False, elem_classes="sd-choice"
             )
     _keep_summary(controls, summary)
-    # Shift and Enter break the line, as elsewhere.
+    # Enter presses Run; Shift with Enter starts a new line.
     prompt.submit(None, js="() => document.querySelector('#run:enabled')?.click()", **QUIET)
     return controls, run_button, stop_button, (recalibrate_button, costs)
 
 
 def _summary(drafters: Sequence[str]) -> str:
-    """Return the summary of the first settings, as :func:`_keep_summary` writes it later."""
+    """Return a summary of the initial settings, in the form in which :func:`_keep_summary` updates it."""
     label = KINDS[_first(drafters)].label
     return f"{label} · {DEFAULTS.rule} · T {DEFAULTS.temperature:g} · {DEFAULTS.max_new_tokens} tokens"
 
@@ -163,7 +167,7 @@ def _first(drafters: Sequence[str]) -> str:
 
 
 def _keep_summary(controls: Controls, summary: gr.HTML) -> None:
-    """Have a line summarise the settings while they are folded; the browser writes it."""
+    """Have the browser update the line that summarizes the settings while their panel is closed."""
     summarised = [controls.drafter, controls.rule, controls.temperature, controls.max_new_tokens]
     labels = json.dumps({kind.name: kind.label for kind in KINDS.values()})
     line = f"async (...values) => [(await {_MODULE}).tellSettings({labels}, values)]"
@@ -179,7 +183,7 @@ def _settings(
     drafters: Sequence[str],
     offered: OfferedPairs,
 ) -> Controls:
-    """Add the widgets in the folded settings."""
+    """Add the widgets in the settings panel, and return all widgets of a run."""
     drafter = gr.Dropdown(_labelled(drafters), value=_first(drafters), label="Drafter", elem_id="drafter")
     choices = (*drafters_with(*NEEDED_NAMES), SERVER)
     _add_about({name: KINDS[name].about for name in choices}, _first(drafters))
@@ -208,14 +212,14 @@ def _settings(
     draft_alone = gr.Checkbox(
         DEFAULTS.draft_alone,
         label="Run the draft alone",
-        interactive=DEFAULTS.drafter in drafters,  # a kind that needs a draft model
+        interactive=DEFAULTS.drafter in drafters,  # True if there is a draft model
     )
     sampling = temperature, rule, max_new_tokens, seed, top_k, top_p
     return Controls(prompt, mode, drafter, k, auto, *sampling, baseline, draft_alone, pair)
 
 
 def _add_about(sentences: Mapping[str, str], first: str) -> None:
-    """Add a sentence about each choice of a menu; the browser shows the one about the current choice."""
+    """Add a sentence about each choice of a menu; the browser shows only that of the current choice."""
     lines = [
         f'<p data-choice="{name}"{"" if name == first else " hidden"}>{escape(words)}</p>'
         for name, words in sentences.items()
@@ -224,7 +228,7 @@ def _add_about(sentences: Mapping[str, str], first: str) -> None:
 
 
 def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
-    """Add the menu of models, hidden if there is only one pair."""
+    """Add the menu of models; it is hidden if there is only one pair."""
     return gr.Dropdown(
         [(title, name) for name, title in offered.titles.items()] or [offered.home],
         value=offered.home,
@@ -238,9 +242,10 @@ def _pair_choice(offered: OfferedPairs) -> gr.Dropdown:
 
 
 def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: OfferedPairs) -> None:
-    """Have the menu of drafters follow the pair: only the home pair has other drafters than a draft model.
+    """Limit the menu of drafters to those that the chosen pair can use.
 
-    A watched server chooses its own drafter.
+    A pair other than the default has a draft model, but no feature draft and no n-gram table. A watched
+    server chooses its own drafter.
     """
     guests = drafters_with(DRAFT)
 
@@ -262,10 +267,11 @@ def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:
-    """Return the updates of the widgets of ``Controls``, in their order.
+    """Return updates for the widgets of ``Controls``, in their order.
 
     Args:
-        settings: By the names in ``Controls``; other widgets stay as they are.
+        settings: The new values, by the names in ``Controls``, with "auto" as a possible k. Widgets without a
+            new value stay as they are.
     """
     values: dict[str, Any] = {key: gr.update(value=value) for key, value in settings.items()}
     if "k" in settings:
@@ -276,7 +282,13 @@ def widget_values(settings: Mapping[str, Any]) -> list[Any]:
 
 
 def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[str, Any]:
-    """Return the settings in an address, by the fields of ``RunConfig``; other parameters are ignored.
+    """Return the settings in an address, by the names of the fields of ``RunConfig``.
+
+    If only one of temperature and rule is given, the other one is included as ``parse_config`` sets it.
+
+    Args:
+        parameters: The parameters of the address; those that are no settings are ignored.
+        default_prompt: The prompt for the check of the settings if the address has none.
 
     Raises:
         UserError: A value is out of bounds or contradicts another.
@@ -285,13 +297,13 @@ def settings_from(parameters: Mapping[str, str], default_prompt: str) -> dict[st
     if not named:
         return {}
     config = parse_config({"prompt": default_prompt, **named})
-    # A temperature also sets its rule, and a rule its temperature.
+    # A temperature implies a rule, and a rule implies a temperature.
     implied = {"temperature", "rule"} if {"temperature", "rule"} & named.keys() else set()
     return {key: getattr(config, key) for key in named.keys() | implied}
 
 
 def _typed(key: str, text: str) -> Any:
-    """Return a parameter as a number or switch if it is one; other text is for ``parse_config``."""
+    """Return a parameter as a float or bool if it is one, else unchanged for ``parse_config`` to check."""
     if key in _WORDS or text == AUTO:
         return text
     if text in _SWITCHES:
@@ -300,7 +312,7 @@ def _typed(key: str, text: str) -> Any:
 
 
 def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k: gr.Slider) -> None:
-    """Have each of these widgets follow the others on the page that is being built."""
+    """When a visitor changes one of these widgets, change another one that would contradict it."""
     temperature.input(
         with_refusals_shown(rule_for), [temperature, rule], rule, trigger_mode="always_last", **QUIET
     )
@@ -309,10 +321,11 @@ def keep_consistent(temperature: gr.Slider, rule: gr.Radio, auto: gr.Checkbox, k
 
 
 def rule_for(temperature: Any, rule: Any) -> str:
-    """Return the rule that suits a temperature the visitor just set.
+    """Return the rule that fits a temperature that the visitor has just set.
 
     Args:
-        temperature, rule: The values of the widgets, unchecked.
+        temperature: The new value of the widget, unchecked.
+        rule: The current value of the widget, unchecked; it is kept if it fits.
 
     Raises:
         UserError: A value is out of bounds.
@@ -324,7 +337,7 @@ def rule_for(temperature: Any, rule: Any) -> str:
 
 
 def temperature_for(rule: Any, temperature: Any) -> float:
-    """Return the temperature that suits a rule the visitor just picked; see ``rule_for``."""
+    """Return the temperature that fits a rule that the visitor has just picked; see ``rule_for``."""
     current = _temperature(temperature)
     if _rule(rule) is Rule.GREEDY:
         return 0.0
@@ -340,7 +353,7 @@ def _rule(value: Any) -> Rule:
 
 
 def with_refusals_shown(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``handler`` with its ``UserError`` as a ``gr.Error`` that is not logged."""
+    """Return a wrapper of ``handler`` that shows a ``UserError`` as a ``gr.Error`` without logging it."""
 
     @functools.wraps(handler)
     def shown(*values: Any) -> Any:

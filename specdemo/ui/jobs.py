@@ -1,7 +1,7 @@
 """Buttons that start a job, stream its events and end it.
 
-Jobs wait in the service's queue; Gradio's own queue only passes them on. The browser shows how a job ended
-without asking the server, which may be what failed.
+Jobs wait in the service's queue; Gradio's own queue only passes them on. When a job has failed, the browser
+writes the message without asking the server, because the failure may be the server's.
 """
 
 import json
@@ -23,10 +23,10 @@ EXPLAIN = f"""(shown) => {{
     const message = shown === {json.dumps(first_line())} ? {json.dumps(BUSY)} : {json.dumps(CUT)};
     return shown + JSON.stringify({{ type: "error", message }}) + "\\n";
 }}"""
-"""A JavaScript function that returns the text so far, with an ``error`` line at its end if it has none."""
+"""A JavaScript function that takes the text so far and returns it with an ``error`` line as its last line."""
 QUIET: dict[str, Any] = {
     "queue": False,
-    "preprocess": False,  # it fails on values that no widget has, and logs that as a fault
+    "preprocess": False,  # it would fail on values that no widget can have, and log that as a fault
     "show_progress": "hidden",
     "api_visibility": "private",
 }
@@ -40,16 +40,18 @@ def wire(
     stop_button: gr.Button,
     values: str | None = None,
 ) -> None:
-    """Have start buttons start ``endpoint``, which writes into ``shown``, and a stop button end it.
+    """Connect start buttons and a stop button to ``endpoint``, whose events appear in ``shown``.
 
     Args:
         stops: Holds the stop requests.
-        endpoint: Takes the raw values of a button's inputs and the request; its name is the API endpoint's.
-        starts: The start buttons, each with its inputs; the API endpoint has the defaults of the first one's.
+        endpoint: A function of the raw values of a button's inputs and of the request. The API endpoint has
+            the name of this function.
+        starts: The start buttons, each with its inputs. The API endpoint takes its default values from the
+            inputs of the first button.
         shown: The component that shows the events.
-        stop_button: Ends the job.
-        values: A JavaScript function that returns the inputs' values except the last one (the pair), if no
-            widget of Gradio's has them.
+        stop_button: The button that ends the job.
+        values: A JavaScript function that returns the values of all inputs except the last one (the pair).
+            Needed only if the values are not in Gradio's widgets.
     """
     buttons = [*(button for button, _ in starts), stop_button]
 
@@ -63,7 +65,7 @@ def wire(
     for index, (button, inputs) in enumerate(starts):
         pressed = button.click(begin, None, [shown, *buttons], **QUIET)
         running = _queued(pressed, endpoint, inputs, shown, values, "private" if index else "public")
-        # In Gradio 6 ``then`` follows success only.
+        # In Gradio 6, ``then`` runs only after success.
         running.success(None, None, buttons, js=f"() => {at_rest}", **QUIET)
         running.failure(
             None, shown, [shown, *buttons], js=f"(shown) => [({EXPLAIN})(shown), ...{at_rest}]", **QUIET
@@ -79,7 +81,9 @@ def wire_component(
     values: str,
     settle: str,
 ) -> None:
-    """Do the same for a component with buttons of its own: its event ``submit`` starts, ``stop`` ends.
+    """Connect a component that has its own buttons to ``endpoint``.
+
+    The component's event ``submit`` starts the job, and its event ``stop`` ends it.
 
     Args:
         stops, endpoint, inputs, shown, values: As in :func:`wire`.
@@ -104,7 +108,7 @@ def _queued(
     values: str | None,
     visibility: Literal["public", "private"] = "public",
 ) -> Dependency:
-    """Have ``endpoint`` wait for the device once ``pressed`` is done."""
+    """Call ``endpoint``, in the device's concurrency group, once the event ``pressed`` has been handled."""
     return pressed.then(
         endpoint,
         list(inputs),

@@ -1,4 +1,4 @@
-"""The page: its layout, and the connections between its parts."""
+"""The layout of the page, and the events that connect its parts."""
 
 import json
 from collections.abc import Sequence
@@ -45,11 +45,11 @@ HEADER = (
     '<button type="button" class="sd-skip">Skip to the run</button>'
     '<div class="sd-header-tools"></div></header>'
 )
-"""The header; the stage adds its tools and handles the button."""
+"""The header. The stage's JavaScript adds tools to it and handles the button."""
 MAX_THREADS = 100
-"""The maximum number of threads; each visitor who waits for the device or for models occupies one."""
+"""The maximum number of threads. Each visitor who waits for the device or for models occupies one thread."""
 MAX_SESSIONS = 200
-"""The number of sessions that Gradio remembers; each takes a quarter of a megabyte."""
+"""The maximum number of sessions that Gradio remembers; each takes a quarter of a megabyte."""
 
 
 def build_page(
@@ -58,13 +58,13 @@ def build_page(
     offered: OfferedPairs | None = None,
     learns: bool = False,
 ) -> gr.Blocks:
-    """Return the page around one service.
+    """Return the page of one service.
 
     Args:
         service: The service that decodes.
-        drafters: The kinds that the home pair can draft with.
-        offered: The pairs to choose from.
-        learns: Whether the home pair learns while it serves; the lab shows it.
+        drafters: The kinds of drafters that the default pair can use.
+        offered: The pairs that a visitor can choose; by default only the pair that the package ships.
+        learns: Whether the default pair learns while it serves. If so, the lab shows what it has learned.
     """
     offered = offered or OfferedPairs()
     run_stops = Stops()
@@ -106,11 +106,11 @@ def build_page(
 def launch_options(
     more_routes: Sequence[Route] = (), allowed: Sequence[str] = (), listening: str = ""
 ) -> dict[str, Any]:
-    """Return the options of ``launch()`` that the page needs, except host and port.
+    """Return the options for ``page.launch()``, except host and port.
 
     Args:
-        more_routes: Further routes, such as those of classes.
-        allowed: Further names of the page; their pages may call it.
+        more_routes: Additional routes, such as those of classes.
+        allowed: Additional host names of the page. Pages of sites with these names may also call it.
         listening: The host name that the server listens on.
     """
     pass_all_requests_to_the_guard()
@@ -152,7 +152,7 @@ def _wire_address(
 
 
 def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
-    """Have a lesson's settings, in the form of an address, fill the widgets and press Run."""
+    """When a lesson starts a run, fill the widgets with its settings (the query of a link) and press Run."""
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))
@@ -164,7 +164,7 @@ def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
 
 
 def _wire_class_link(lessons: gr.HTML, controls: Controls) -> None:
-    """Have the lessons' button copy a link with the widgets' values, which only Gradio has."""
+    """Pass the widgets' values, which only Gradio has, to the lessons' button that copies a class link."""
     module = f"new URL('{PREFIX}/lessons.js', document.baseURI)"
     names = json.dumps(Controls._fields)
     lessons.copy(

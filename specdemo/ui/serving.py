@@ -1,7 +1,7 @@
 """Serve the page until a signal ends the program or its device is lost.
 
-After SIGTERM the current run may finish and others are refused. A process cannot recover a lost device; a
-supervisor starts the next process.
+After SIGTERM the current run has time to finish, and other runs are refused. A process cannot recover a lost
+device, so it ends, and a supervisor starts a new one.
 """
 
 import gc
@@ -19,39 +19,42 @@ from specdemo.service.service import EventSource
 from specdemo.ui.http.gradio_internals import listening_sockets
 
 FINISH_S = 20.0
-"""Seconds that the current run may still take; supervisors kill after 30 to 90 s."""
+"""Seconds that the current run may still take. Supervisors kill a process 30 to 90 s after SIGTERM."""
 LAST_WORDS_S = 1.0
 """Seconds for the last events to reach the browsers."""
 LOST_DEVICE = 75
-"""The exit status for a lost device (EX_TEMPFAIL: trying again may help)."""
+"""The exit status after a lost device: EX_TEMPFAIL, which means that another start may succeed."""
 POLL_S = 0.1
 SENT_AHEAD = 2**18
-"""The bytes of a connection's send buffer; Linux doubles them. Without a limit it grows to megabytes: half a
-minute of a run that nobody reads but that looks as if it were read."""
+"""The size of a connection's send buffer in bytes; Linux doubles it.
+
+Without a limit the buffer grows to megabytes. It then takes in half a minute of a run that nobody reads, and
+the server believes that somebody does."""
 
 
 class _Terminated(BaseException):
-    """The process was asked to end."""
+    """SIGTERM asked the process to end."""
 
 
 def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[str, Any]) -> int:
-    """Launch the page, wait for the program's end, and close the page; call it on the main thread.
+    """Launch the page, wait until the program must end, and close the page; call this on the main thread.
 
     Args:
         page: The page.
-        service: The page's service, closed unless Ctrl-C was pressed.
-        options: Options of ``page.launch()``.
+        service: The page's service, which is closed before the page. The current run has ``FINISH_S`` seconds
+            to finish, or no time after Ctrl-C.
+        options: The options for ``page.launch()``.
 
     Returns:
-        The exit status. The caller ends the process without waiting for its threads, which may be loading
-        models or hang on a lost device.
+        The exit status: 0 after SIGTERM, ``LOST_DEVICE`` after a lost device. The caller must end the process
+        without waiting for its threads, because they may be loading models or hang on a lost device.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C was pressed; the page is closed.
+        KeyboardInterrupt: Ctrl-C was pressed. The service and the page are closed already.
         UserError: The page cannot listen at its address.
     """
     signal.signal(signal.SIGTERM, _terminate)
-    # A shell makes the programs that it starts in the background ignore Ctrl-C.
+    # Restore Ctrl-C: a shell makes the programs that it starts in the background ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     status = 0
     try:
@@ -60,7 +63,7 @@ def serve_until_ended(page: gr.Blocks, service: EventSource, options: Mapping[st
         except OSError as error:
             raise UserError(f"The page cannot be served: {error}") from error
         send_little_ahead(page)
-        gc.freeze()  # each garbage collection would search the imports' objects for 0.3 s
+        gc.freeze()  # otherwise each garbage collection takes 0.3 s to search the imported modules' objects
         print(f"Open {page.local_url} in a browser; Ctrl-C ends the page.", flush=True)
         while not service.lost:
             time.sleep(POLL_S)
@@ -85,6 +88,6 @@ def _terminate(_signal: int, _frame: FrameType | None) -> None:
 
 
 def send_little_ahead(page: gr.Blocks) -> None:
-    """Limit the unsent bytes of each connection of a launched page, to notice soon that nobody reads them."""
-    for listener in listening_sockets(page):  # accepted connections inherit it
+    """Limit the unsent bytes of each connection to a launched page, to notice an absent reader soon."""
+    for listener in listening_sockets(page):  # accepted connections inherit the option
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_AHEAD)

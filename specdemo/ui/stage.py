@@ -1,4 +1,4 @@
-"""The stage, which shows runs: its component, and the routes of the page's files and of Plotly (no CDN)."""
+"""The stage, the component that shows runs; and the routes of the page's files, including Plotly (no CDN)."""
 
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,22 @@ from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
 ARRIVAL = "arrival"
-"""The recording that plays at a plain address: a run of the page's first prompt."""
+"""The recording that plays if the address names nothing else: a run of the page's initial prompt."""
 STAGE_SHEETS = ("base", "stage", "lanes")
-"""The style sheets that the stage needs wherever it is mounted."""
+"""The style sheets that every page with a stage needs."""
 STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab", "class")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
-"""Module addresses carry no version, so a browser must ask for updates; a 304 costs nothing."""
+"""File addresses have no version, so browsers must ask for changes each time; a 304 reply costs nothing."""
 
 
 def build_stage() -> gr.HTML:
-    """Return the component; its value is the NDJSON of a run."""
+    """Return the stage's component; its value is the NDJSON of a run."""
     return component("stage", "stage.js", "mount", settings())
 
 
 def head() -> str:
-    """Return the page's part of the document's head: the palette as CSS variables, and the style sheets."""
+    """Return HTML for the document's head: the palette as CSS variables, and links to the style sheets."""
     sheets = [f'<link rel="stylesheet" href="{PREFIX}/{name}.css">' for name in STYLE_SHEETS]
     return "".join([f"<style>{css_variables()}</style>", *sheets])
 
@@ -40,13 +40,13 @@ def routes() -> list[BaseRoute]:
     """Return the routes of the page's files."""
     return [
         Route(f"/{PREFIX}/plotly.min.js", _plotly),
-        # Not a Mount: it looks in the wrong place behind a proxy that removes its folder from the path.
+        # Not a Mount: behind a proxy that removes its own folder from the path, it looks in the wrong place.
         Route(f"/{PREFIX}/{{name:path}}", _static),
     ]
 
 
 def settings() -> dict[str, Any]:
-    """Return the settings of the stage's JavaScript, wherever it is mounted."""
+    """Return the settings for the stage's JavaScript; they are the same on every page with a stage."""
     kinds = {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()}
     return {"figures": skeletons(), "markLift": MARK_LIFT, "drafters": kinds, "arrival": ARRIVAL}
 

@@ -1,6 +1,6 @@
-"""From a job's events to the updates of the page: append-only NDJSON, stop requests, readers who left.
+"""The stream of a job's events to the page, as NDJSON; also stop requests, and the end of unread jobs.
 
-The text only ever grows, so that Gradio's diff sends just the new lines.
+The NDJSON text only ever grows, so that Gradio, which sends differences, sends just the new lines.
 """
 
 import math
@@ -21,28 +21,29 @@ from specdemo.ui.http.gradio_internals import unread_messages
 from specdemo.ui.http.visitors import caller_gone, visitor_of
 
 FEW, MIN_GAP_S, USUAL_GAP_S = 4, 1 / 6, 1 / 2
-"""The shortest time between two updates: of at most ``FEW`` events, and of more.
+"""The minimum time between two updates: ``MIN_GAP_S`` if at most ``FEW`` events wait, else ``USUAL_GAP_S``.
 
-The browser may share the decoder's cores and reads the whole text again at each update: 15 updates a second
-cost the decoder a tenth of its speed. The browser plays fast rounds more slowly than they arrive."""
+The browser may run on the cores that decode, and it reads the whole text again at each update: 15 updates per
+second slowed the decoder by a tenth. Fewer updates do no harm, because the browser plays fast rounds more
+slowly than they arrive."""
 UNREAD_S = 10.0
-"""Seconds without a reader after which a job ends, whether it has begun or not."""
+"""A job ends after this many seconds in which nobody fetched its updates, even if it still waits to begin."""
 FRESH = 2
-"""Messages that a reader may not have had the time to fetch: the latest update and a heartbeat."""
+"""The number of unread messages that is normal even with a reader: the latest update and a heartbeat."""
 UNREAD = f"Nobody read the updates for {UNREAD_S:g} s, so the job was ended; read them as they arrive."
 MAX_REQUESTS = 10_000
-"""The maximum number of sessions with a stop request, for each kind of job; far more than can have a job."""
+"""The maximum number of stop requests per kind of job; far more than there can be jobs."""
 WAITING = {"type": "progress", "text": "Waiting for the models", "fraction": 0.0}
 
 
 class PageJob:
-    """One job of a visitor: its stop request, and when an update is due.
+    """One job of a visitor: whether it must stop, and when the page is due an update.
 
     Args:
         visitor: The visitor whose share the job counts towards.
-        stop: Returns True once the job is to end.
-        unread: Returns the number of updates that wait to be fetched.
-        clock: Returns seconds.
+        stop: A function that returns True once the job must end.
+        unread: A function that returns the number of updates that the visitor has not fetched yet.
+        clock: A function that returns the time in seconds.
     """
 
     def __init__(
@@ -62,10 +63,11 @@ class PageJob:
         self._read = clock()
 
     def due(self, event: Event) -> bool:
-        """Count one more event; return whether an update is due now.
+        """Count one more event and return whether the page is due an update now.
 
         Raises:
-            UserError: Nobody has read the updates for ``UNREAD_S``. Gradio itself would store ever more.
+            UserError: Nobody has fetched the updates for ``UNREAD_S`` seconds. Without this limit Gradio
+                would store more and more of them.
         """
         self._waiting += 1
         gap = MIN_GAP_S if self._waiting <= FEW else USUAL_GAP_S
@@ -73,7 +75,7 @@ class PageJob:
         if event["type"] in FREQUENT and now - self._updated < gap:
             return False
         unread = self._unread()
-        if unread <= max(self._last_unread, FRESH):  # although the last update added one
+        if unread <= max(self._last_unread, FRESH):  # the reader fetched at least as many as were added
             self._read = now
         self._last_unread = unread
         if now - self._read > UNREAD_S:
@@ -85,38 +87,39 @@ class PageJob:
 class Stops:
     """The stop requests for one kind of job, one for each session.
 
-    A request exists from the press of the button, so that a waiting job can be stopped too, to the end of the
-    job, or until the browser tab is closed. The page's events call the methods on their threads.
+    A stop request is created when the visitor presses the start button, so that a job can be stopped while it
+    waits. It is deleted when the job ends or the browser tab is closed. Gradio calls the methods on several
+    threads.
     """
 
     def __init__(self) -> None:
         self._events: dict[str, threading.Event] = {}
 
     def begin(self, session: str) -> None:
-        """Give the session a new stop request, for the job that it is about to start."""
+        """Create a new stop request for the job that the session is about to start."""
         if len(self._events) >= MAX_REQUESTS:
             self._events.pop(next(iter(self._events)))
         self._events[session] = threading.Event()
 
     def stop(self, session: str) -> None:
-        """End this session's job, if there is one."""
+        """Ask the session's job to end, if there is one."""
         if event := self._events.get(session):
             event.set()
 
     def leave(self, session: str) -> None:
-        """End this session's job, and forget it."""
+        """Ask the session's job to end, and forget its stop request."""
         self.stop(session)
         self._events.pop(session, None)
 
     @contextmanager
     def job(self, request: gr.Request) -> Iterator[PageJob]:
-        """Yield the job for a request; call it on the thread of Gradio's event.
+        """Yield the job of a request; call this on the thread that handles the Gradio event.
 
         Raises:
-            gr.Error: In place of a ``UserError``.
+            gr.Error: The body of the ``with`` statement raised a ``UserError``.
         """
         session = session_of(request)
-        asked = self._events.setdefault(session, threading.Event())  # the API presses no button
+        asked = self._events.setdefault(session, threading.Event())  # an API call presses no button
         gone = caller_gone(request)
         try:
             yield PageJob(visitor_of(request), lambda: asked.is_set() or gone(), unread_messages())
@@ -124,27 +127,27 @@ class Stops:
             # The component already shows the sentence; visible=False prevents a second copy.
             raise gr.Error(str(error), visible=False, print_exception=bool(error.__cause__)) from error
         finally:
-            if self._events.get(session) is asked:  # not that of a newer job
+            if self._events.get(session) is asked:  # otherwise a newer job owns the request
                 self._events.pop(session)
 
 
 def session_of(request: gr.Request) -> str:
-    """Return the session of a request; empty if Gradio gives none."""
+    """Return the name of a request's session, or an empty string if it has none."""
     return request.session_hash or ""
 
 
 def ndjson(events: Events, job: PageJob) -> Generator[str, None, None]:
-    """Yield a job's events as text that grows by whole lines, none of them lost.
+    """Yield the events of a job as one text that grows by whole lines; no event is lost.
 
-    A ``progress`` event that repeats the one before adds no line, but the text is yielded again: only then
-    does Gradio notice that a visitor has left.
+    A ``progress`` event that equals the event before adds no line. The same text is still yielded again,
+    because Gradio notices that a visitor has left only when it gets a value.
 
     Args:
-        events: The job's events; always closed.
+        events: The job's events; this function always closes them.
         job: Decides when an update is due.
 
     Raises:
-        UserError: The job was refused or failed, after an ``error`` line with the sentence.
+        UserError: The job was refused or failed. An ``error`` line with the same sentence is yielded first.
     """
     text, sent, last = first_line(), "", None
     try:
@@ -163,7 +166,7 @@ def ndjson(events: Events, job: PageJob) -> Generator[str, None, None]:
 
 
 def first_line() -> str:
-    """Return the text shown from the press of the button to the service's first event."""
+    """Return the text that is shown after the button is pressed, until the service's first event arrives."""
     return _line(WAITING)
 
 

@@ -1,6 +1,8 @@
-"""The routes of classes: the teacher's page posts what it shows, students' pages read it, answer and draft.
+"""The routes of classes, for the teacher's page and the students' pages.
 
-Students need no Gradio session, no queue position and no thread of the server.
+The teacher's page posts what it shows. Students' pages read that, and post answers and drafts.
+
+A student takes no Gradio session, no queue position and no thread of the server.
 """
 
 import csv
@@ -35,20 +37,20 @@ from specdemo.ui.http.posts import checked_beside, json_reply, object_in, posted
 PREFIX = "specdemo-class"
 SECRET = "x-class-secret"
 MAX_TEACHER_BYTES = 1_000_000
-"""The size of one post of the teacher's page, which sends a long run in parts."""
+"""The maximum size of one post of the teacher's page, which sends a long run in several posts."""
 MAX_TEACHER_VALUES = 60_000
-"""JSON values in one post; a part of a run has half as many."""
+"""The maximum number of JSON values in one post; the largest part of a run has half as many."""
 MAX_STUDENT_BYTES = 4_000
 MAX_ADDRESS_CHARS = 300
 NO_ADDRESS = "address must be the page's address, as the browser shows it."
 PART = 2**16
-"""The number of bytes handed to a connection at once."""
+"""The maximum number of bytes that are passed to a connection at once."""
 SHEETS = (*stage.STAGE_SHEETS, "learn", "class", "class-student")
 _STREAM_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def class_routes(rooms: Rooms) -> list[Route]:
-    """Return the routes to the classes of one server; paths with a code are about that class."""
+    """Return the routes to the classes of one server; a class code in a path names the class."""
     at = f"/{PREFIX}/{{code}}"
     endpoints: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("POST", f"/{PREFIX}", _open),
@@ -68,7 +70,7 @@ def class_routes(rooms: Rooms) -> list[Route]:
 
 
 def judge_with(service: EventSource, address: str, code: str) -> Judge:
-    """Return a judge for the games of a class, which counts as one visitor from its teacher's address."""
+    """Return the judge of a class's games. Its jobs count as one visitor's, at the teacher's address."""
     visitor = Visitor(address, f"class {code}")
 
     def results(request: Mapping[str, Any], stop: Stop) -> Mapping[str, Any]:
@@ -82,10 +84,11 @@ def judge_with(service: EventSource, address: str, code: str) -> Judge:
 
 @cache
 def student_page(root: str) -> str:
-    """Return the students' page: the stage without Gradio, the lessons and the class's questions.
+    """Return the students' page as HTML: the stage, the lessons and the class's questions, without Gradio.
 
     Args:
-        root: The relative path to the live page, such as ``../``: a proxy may serve both under any path.
+        root: The path from the students' page to the live page, such as ``../``. It is relative because a
+            proxy may serve both pages under any path.
     """
     files = f"{root}{STATIC}"
     return Template(static_text("class-student.html")).substitute(
@@ -104,13 +107,13 @@ async def _open(rooms: Rooms, request: Request) -> Response:
     base = _base(await _content(request, MAX_STUDENT_BYTES))
     room = rooms.open(_address(request))
     link = f"{base}{PREFIX}/{room.code}"
-    # segno picks the highest error correction that fits the size: the last row must be able to read it.
+    # segno picks the highest error correction that fits the size, so that the last row can read the code.
     qr = segno.make(link, micro=False).svg_data_uri(border=2, scale=8)
     return json_reply({"code": room.code, "secret": room.secret, "link": link, "qr": qr})
 
 
 async def _join(rooms: Rooms, request: Request) -> Response:
-    """Add a student, unless the token shows that they joined before."""
+    """Add a student, unless the posted token shows that this student has joined before."""
     room, student, _ = await _posted_by_student(rooms, request)
     if not room.students.knows(student):
         student = rooms.join(room, _address(request))
@@ -130,7 +133,7 @@ async def _draft(rooms: Rooms, request: Request) -> Response:
 
 
 async def _own(rooms: Rooms, request: Request) -> Response:
-    """Reply with the verdict on a student's own draft."""
+    """Reply with the verdict on a student's own draft, or with null if there is no game."""
     room, student = _read_by_student(rooms, request)
     game = room.games.current
     return json_reply(game.verdict_of(student) if game else None)
@@ -142,7 +145,7 @@ async def _teach(rooms: Rooms, request: Request) -> Response:
 
 
 async def _game(rooms: Rooms, request: Request) -> Response:
-    """Reply to the teacher's page with what everybody sees of the current game."""
+    """Reply with what everybody may see of the current game, or with null; for the teacher's page."""
     game = _of_teacher(rooms, request).games.current
     return json_reply(game.for_students() if game else None)
 
@@ -160,12 +163,12 @@ async def _end(rooms: Rooms, request: Request) -> Response:
 
 
 async def _events(rooms: Rooms, request: Request) -> Response:
-    """Reply with server-sent events: the messages after the last one that the page has seen."""
+    """Reply with a stream of server-sent events: the class's messages that the page does not have yet."""
     room, student = _read_by_student(rooms, request)
     after = _after(request)
 
     async def lines() -> AsyncIterator[bytes]:
-        yield b'data: {"type":"here"}\n\n'  # The page must know at once that streams get through.
+        yield b'data: {"type":"here"}\n\n'  # The page waits for this event to learn that streams get through.
         try:
             async for new in room.stream(student, after):
                 for part in _parts(b"".join(frame.event for frame in new) or b": here\n\n"):
@@ -177,7 +180,7 @@ async def _events(rooms: Rooms, request: Request) -> Response:
 
 
 async def _news(rooms: Rooms, request: Request) -> Response:
-    """Reply with the messages after the last one that the page has seen, as NDJSON."""
+    """Reply once with the class's messages that the page does not have yet, as NDJSON."""
     room, student = _read_by_student(rooms, request)
     new = await room.poll(student, _after(request))
 
@@ -191,7 +194,7 @@ async def _news(rooms: Rooms, request: Request) -> Response:
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
-    """Yield small parts, so that a connection that nobody reads holds hardly more than one."""
+    """Yield small parts: a connection that nobody reads then holds little more than one part in memory."""
     return (data[start : start + PART] for start in range(0, len(data), PART))
 
 
@@ -201,7 +204,7 @@ def _page(request: Request) -> Response:
 
 
 def _table(summary: Mapping[str, Any]) -> str:
-    """Return the questions of a lesson summary as CSV, one line per answer."""
+    """Return the questions of a lesson summary as CSV, with one line per possible answer."""
     lines = io.StringIO()
     rows = csv.writer(lines)
     rows.writerow(["question", "text", "answer", "students", "right"])
@@ -214,7 +217,7 @@ def _table(summary: Mapping[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the text so that no spreadsheet runs it as a formula."""
+    """Return ``text`` in a form that no spreadsheet runs as a formula."""
     return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t")) else text
 
 
@@ -223,7 +226,7 @@ def _find(rooms: Rooms, request: Request, token: str) -> Room:
 
 
 def _of_teacher(rooms: Rooms, request: Request) -> Room:
-    """Return the class; raise ``UserError`` unless its teacher's page asks."""
+    """Return the class; raise ``UserError`` unless the request has the secret of its teacher."""
     secret = request.headers.get(SECRET, "")
     room = _find(rooms, request, secret)
     room.require_teacher(secret)
@@ -231,7 +234,7 @@ def _of_teacher(rooms: Rooms, request: Request) -> Room:
 
 
 def _read_by_student(rooms: Rooms, request: Request) -> tuple[Room, str]:
-    """Return the class and the student who reads it, whose token is in the address."""
+    """Return the class and the student's token, which a read request has in its address."""
     student = request.query_params.get("student", "")
     room = _find(rooms, request, student)
     room.students.require_known(student)
@@ -239,7 +242,7 @@ def _read_by_student(rooms: Rooms, request: Request) -> tuple[Room, str]:
 
 
 async def _posted_by_student(rooms: Rooms, request: Request) -> tuple[Room, str, dict[str, Any]]:
-    """Return the class, the student's token, which is in the body, and the rest of the body."""
+    """Return the class, the student's token (from the posted body) and the rest of the body."""
     content = await _content(request, MAX_STUDENT_BYTES)
     token = content.pop("student", "")
     student = token if isinstance(token, str) else ""
@@ -260,7 +263,7 @@ def _after(request: Request) -> int:
 
 
 def _base(raw: Mapping[str, Any]) -> str:
-    """Return the page's address as the teacher's browser has it, with a slash at the end."""
+    """Return the address of the live page, as posted by the teacher's browser, with a slash at the end."""
     address = raw.get("address")
     if not isinstance(address, str) or len(address) > MAX_ADDRESS_CHARS:
         raise UserError(NO_ADDRESS)

@@ -1,6 +1,7 @@
-"""The private parts of Gradio that the page needs; no other module uses any.
+"""The private parts of Gradio that the page needs; no other module uses a private part.
 
-Check them after an update of Gradio: each names its purpose and the public feature that would replace it.
+Check this module after each update of Gradio. Each part says why it is needed, and which public feature of
+Gradio would make it unnecessary.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -8,56 +9,68 @@ from typing import Any
 
 import gradio as gr
 
-# A function of the page; for annotations, because Gradio exports its type nowhere.
+# The type of a function on the page, for annotations; Gradio does not export it.
 from gradio.block_function import BlockFunction as BlockFunction
 from gradio.context import LocalContext
 
-# The result of a component's event; for annotations as well.
+# The type that a component's event returns, for annotations; Gradio does not export it.
 from gradio.events import Dependency as Dependency
 from gradio.utils import get_function_description
 
-# Whether Gradio would fetch a posted value as a file before calling a function; an option would do.
+# Returns whether Gradio would treat a posted value as a file and fetch it before it calls a function.
+# Unnecessary if an option of Gradio turned that off.
 from gradio_client.utils import is_file_obj as is_file_obj
 from starlette.types import Scope
 from uvicorn.config import HTTP_PROTOCOLS, WS_PROTOCOLS
 
 
 def page_of(scope: Scope) -> gr.Blocks:
-    """Return the page that a request's app serves; our own app would have it as an attribute."""
+    """Return the page of the app that handles a request.
+
+    Unnecessary if the page were mounted on an app of our own, which could store it as an attribute.
+    """
     return scope["app"].get_blocks()
 
 
 def functions(page: gr.Blocks) -> Mapping[int, BlockFunction]:
-    """Return the functions of the page, by the numbers that the browser uses.
+    """Return the functions of the page, by the numbers that the browser uses for them.
 
-    They serve to check requests before Gradio fails on them; validation by Gradio itself would do.
+    They are needed to check requests on which Gradio would fail. Unnecessary if Gradio checked requests
+    itself.
     """
     return page.fns
 
 
 def page_names(page: gr.Blocks) -> Mapping[str, Any]:
-    """Return the pages of the program by name: Gradio fails on unknown ones; a 404 would do."""
+    """Return the pages of the program, by name.
+
+    Gradio fails on the name of an unknown page. Unnecessary if Gradio replied with status 404.
+    """
     return page.config["page"]
 
 
 def public_endpoints(page: gr.Blocks) -> Mapping[str, Any]:
-    """Return the content of Gradio's route ``info`` by endpoint; a documented method would do."""
+    """Return the description of each public endpoint, by name, as Gradio's route ``info`` serves it.
+
+    Unnecessary if Gradio documented a method for it.
+    """
     return page.get_api_info()["named_endpoints"]
 
 
 def is_pending(page: gr.Blocks, event: str) -> bool:
-    """Return whether the queue has an event or its answer, which it forgets after delivery.
+    """Return whether an event is in the queue, or its answer waits to be fetched.
 
-    Gradio never answers a request for another one; a 404 would do.
+    The queue forgets an event once its answer is delivered. Gradio never answers a request for an event that
+    it does not have. Unnecessary if Gradio replied with status 404.
     """
     return any(event in events for events in page._queue.pending_event_ids_session.values())
 
 
 def idle_sessions(page: gr.Blocks) -> set[str]:
-    """Return the sessions that have data in the queue but no running event.
+    """Return the sessions that have data in the queue but no waiting or running event.
 
-    Call it on the event loop. With ``forget_session`` it limits the data of sessions that never fetch it; a
-    time limit in Gradio would do.
+    Call this on the event loop. It serves to forget the data of sessions that never fetch it, with
+    :func:`forget_session`. Unnecessary if Gradio had a time limit for such data.
     """
     queue = page._queue
     kept = {*queue.pending_messages_per_session, *queue.pending_event_ids_session}
@@ -65,7 +78,7 @@ def idle_sessions(page: gr.Blocks) -> set[str]:
 
 
 def forget_session(page: gr.Blocks, session: str) -> None:
-    """Drop a session's messages and the last values of its page, a whole run each."""
+    """Delete a session's messages and the last values of its page; either may contain a whole run."""
     page._queue.pending_messages_per_session.pop(session, None)
     page._queue.pending_event_ids_session.pop(session, None)
     page.state_holder.session_data.pop(session, None)
@@ -73,18 +86,19 @@ def forget_session(page: gr.Blocks, session: str) -> None:
 
 
 def current_event() -> str | None:
-    """Return the id of the event that this thread handles, or None.
+    """Return the id of the event that this thread handles, or None if it handles none.
 
-    Gradio gives an event without a session this id as its session; no session in ``gr.Request`` would do.
+    If an event has no session, Gradio uses this id as the name of its session. Unnecessary if ``gr.Request``
+    had no session then.
     """
     return LocalContext.event_id.get(None)
 
 
 def unread_messages() -> Callable[[], int]:
-    """Return a function that counts the unfetched messages of the current event.
+    """Return a function that counts the unfetched messages of the current event's session.
 
-    Call it on the thread that handles the event. A callback when a reader leaves, or a limit on unfetched
-    messages, would do.
+    Outside an event the count is always 0. Call this on the thread that handles the event. Unnecessary if
+    Gradio had a callback for readers who leave, or a limit of unfetched messages.
     """
     page, event_id = LocalContext.blocks.get(None), current_event()
     event = page and event_id and page._queue.event_ids_to_events.get(event_id)
@@ -94,22 +108,26 @@ def unread_messages() -> Callable[[], int]:
 
 
 def listening_sockets(page: gr.Blocks) -> Sequence[Any]:
-    """Return the sockets that a launched page listens on; options for the web server would do."""
+    """Return the sockets that a launched page listens on.
+
+    Unnecessary if ``launch()`` had options for the web server's sockets.
+    """
     return [listener for server in page.server.servers for listener in server.sockets]
 
 
 def describe_values(
     page: gr.Blocks, endpoint: Callable[..., Any], added: Mapping[str, Any], result: str
 ) -> None:
-    """Have the API page show the descriptions of arguments in the docstring of a ``gr.api`` endpoint.
+    """Show the descriptions of arguments, from the docstring of a ``gr.api`` endpoint, on the API page.
 
-    Gradio uses them for tools only; ``gr.api`` doing the same would do.
+    Gradio uses these descriptions for MCP tools only. Unnecessary if ``gr.api`` used them for the API page as
+    well.
 
     Args:
         page: The page with the endpoint.
         endpoint: The function; its first argument is the request, which is not shown.
         added: The dependency that ``gr.api`` returned.
-        result: A word for the return value.
+        result: The label of the return value.
     """
     _request, *descriptions = get_function_description(endpoint)[1].values()
     for block, label in zip(added["inputs"] + added["outputs"], [*descriptions, result], strict=True):
@@ -123,10 +141,15 @@ def serves_tools(page: gr.Blocks) -> bool:
 
 
 def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]) -> None:
-    """Serve one endpoint of a page launched with MCP as a tool, with results converted by ``written``.
+    """Make one endpoint the only MCP tool of a page that was launched with an MCP server.
 
-    Gradio makes every public endpoint a tool and writes results as Python literals; a choice of tools, and
-    JSON results, would do. Call it before the first request.
+    Call this before the first request. Gradio makes every public endpoint a tool, and writes results as
+    Python literals. Unnecessary if Gradio let an app choose its tools and wrote results as JSON.
+
+    Args:
+        page: The launched page.
+        endpoint: The name of the endpoint.
+        written: A function that converts a result to text.
     """
     server: Any = page.mcp_server_obj
     server.tool_to_endpoint = {
@@ -138,10 +161,10 @@ def serve_one_tool(page: gr.Blocks, endpoint: str, written: Callable[[Any], str]
 
 
 def pass_all_requests_to_the_guard() -> None:
-    """Have uvicorn, which Gradio starts with its defaults, parse requests with h11 and without WebSockets.
+    """Make uvicorn, the web server that Gradio starts, parse requests with h11 and refuse WebSockets.
 
-    httptools and the WebSocket libraries answer some odd requests themselves, past the guard. Options of
-    ``launch()`` would do.
+    httptools and the WebSocket libraries answer some unusual requests themselves, so that the guard does not
+    see them. Unnecessary if ``launch()`` had options for this.
     """
     HTTP_PROTOCOLS["auto"] = HTTP_PROTOCOLS["h11"]
     WS_PROTOCOLS["auto"] = WS_PROTOCOLS["none"]

@@ -1,6 +1,6 @@
-"""Checks of requests to Gradio's own addresses, before Gradio sees them.
+"""Checks of requests to Gradio's own addresses, before Gradio gets them.
 
-Gradio answers unexpected requests with a failure inside the server; these checks refuse each in a sentence.
+An invalid request would make Gradio fail inside the server; these checks refuse it with a sentence.
 """
 
 import re
@@ -38,7 +38,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def check_query(page: gr.Blocks, path: str, query: Mapping[str, str]) -> None:
-    """Refuse a request for something that does not exist.
+    """Refuse a GET request for a page, session or event that does not exist.
 
     Args:
         page: The page.
@@ -46,7 +46,7 @@ def check_query(page: gr.Blocks, path: str, query: Mapping[str, str]) -> None:
         query: The parameters of the address.
 
     Raises:
-        UserError: It is refused.
+        UserError: The request is refused.
     """
     if path == "/" and query.get("page", "") not in page_names(page):
         raise RefusedError(404, "This program has one page only; leave “page” out of the address.")
@@ -60,7 +60,7 @@ def check_query(page: gr.Blocks, path: str, query: Mapping[str, str]) -> None:
 
 
 def check_body(page: gr.Blocks, path: str, body: bytes) -> None:
-    """Refuse a body that Gradio could not answer, before anything runs.
+    """Refuse a POST request whose body Gradio could not handle.
 
     Args:
         page: The page.
@@ -68,7 +68,7 @@ def check_body(page: gr.Blocks, path: str, body: bytes) -> None:
         body: The whole body.
 
     Raises:
-        UserError: It is refused.
+        UserError: The request is refused.
     """
     sent, asked = object_in(body), path.removeprefix(f"{API}/")
     if named := _ENDPOINT.fullmatch(asked):
@@ -111,7 +111,7 @@ def _check_parameters(name: str, has_default: Mapping[str, bool], sent: dict[str
 
 @lru_cache(maxsize=1)
 def _public_endpoints(page: gr.Blocks) -> dict[str, dict[str, bool]]:
-    """Return the parameters of each endpoint, and whether each has a default."""
+    """Return, by endpoint, a dict from each parameter to True if the parameter has a default value."""
     return {
         name.removeprefix("/"): {
             str(parameter["parameter_name"]): bool(parameter["parameter_has_default"])
@@ -122,7 +122,7 @@ def _public_endpoints(page: gr.Blocks) -> dict[str, dict[str, bool]]:
 
 
 def _check_direct(page: gr.Blocks, name: str, sent: dict[str, Any]) -> None:
-    """Check a call that skips the queue and names its function by number, as only the page does."""
+    """Check a call that skips the queue and names its function by number; only the page makes such calls."""
     _check_types(sent)
     if sent.get("session_hash") is not None:
         _check_session(sent["session_hash"])
@@ -133,7 +133,7 @@ def _check_direct(page: gr.Blocks, name: str, sent: dict[str, Any]) -> None:
 
 
 def _check_event(fn: BlockFunction, sent: dict[str, Any]) -> None:
-    """Refuse an event of the page without the values that its function needs."""
+    """Refuse an event that lacks the values which its function needs."""
     _check_count(sent, len(fn.inputs))
     if fn.collects_event_data and not isinstance(sent.get("event_data"), dict):
         raise UserError("event_data must be an object: this function answers an event of the page.")

@@ -1,7 +1,7 @@
-"""The guard in front of the web server: allowed routes, limits of bodies, and the headers of every reply.
+"""The guard in front of the app: allowed routes, limits of request bodies, and the headers of every reply.
 
-Gradio also serves uploads, files, a proxy and editors, which this page never needs; only the routes below are
-open. Every refusal is one sentence, as JSON. Streams pass through untouched.
+Gradio also serves uploads, files, a proxy and editors. This page does not need them, so only the routes below
+are open. Every refusal is one sentence in JSON. Replies that are streams are not changed.
 """
 
 import asyncio
@@ -33,8 +33,10 @@ from specdemo.ui.http.visitors import forget_idle_sessions
 
 RawHeaders = list[tuple[bytes, bytes]]
 MAX_BODY = 200_000
-"""The size of a request to Gradio in bytes. The longest prompt takes 96,000 of them, with each character
-escaped; a long game adds 20,000."""
+"""The maximum size of a request to Gradio in bytes.
+
+The longest prompt takes 96,000 bytes if every character is escaped. A long game of the tab "Play" adds
+20,000 bytes."""
 
 SENTENCES = {
     404: "There is nothing at this address.",
@@ -49,7 +51,10 @@ OTHERWISE = "The request was refused; reload the page and try again."
 BODY_S = 20.0
 MAX_PATH_CHARS = 500
 MAX_QUERY_CHARS = 60_000
-"""A link may hold the longest prompt, percent-encoded; Gradio reads no address of 65,536 characters."""
+"""The maximum length of a query.
+
+A link may contain the longest prompt, percent-encoded. Gradio cannot read an address of 65,536
+characters."""
 PLAYER = f"/{stage.PREFIX}/player.html"
 _OWN = "|".join((stage.PREFIX, own_routes.TRACES, own_routes.LAB, class_routes.PREFIX, own_routes.HEALTH))
 _FETCHED = re.compile(
@@ -61,12 +66,14 @@ _POSTED_TO_US = re.compile(
     rf"/{own_routes.TRACES}|/{own_routes.LAB}/run|/{class_routes.PREFIX}(/[^/]+/(join|answer|draft|teach|end))?"
 )
 _MCP = re.compile(rf"{API}/mcp(/|/http/?|/schema/?)?")
-"""Without the older transport over two addresses, which hides the request that a job belongs to."""
+"""The paths of the MCP server.
+
+MCP's older transport with two addresses is not allowed, because it hides which request a job belongs to."""
 _MCP_METHODS = ("GET", "POST", "DELETE", "OPTIONS")
 _NAMES_THE_HOST = re.compile(r"/|/config/?")
-"""Replies that contain the host name from the request; no cache may keep them."""
+"""The paths whose replies contain the host name of the request; no cache may store these replies."""
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\\]|(^|/)\.\.?(/|$)")
-"""Control characters, backslashes and steps up the folders, which no address of this page contains."""
+"""Control characters, backslashes, and the path parts ``.`` and ``..``; no address of the page has them."""
 
 COMMON_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -77,11 +84,11 @@ COMMON_HEADERS = {
     ),
 }
 SPACES = ("https://huggingface.co", "https://*.hf.space")
-"""The hosts that may show the page in a frame when it runs as a Space."""
+"""The hosts that may show the page in a frame if it runs as a Space."""
 _GRADIOS = b"x-gradio-"
-"""Headers between Gradio's other services, which the page does not use."""
+"""The start of the names of headers that other services of Gradio use; the page uses none of them."""
 _FIRST_ONLY = {b"x-forwarded-host", b"x-forwarded-proto"}
-"""Headers that proxies in a row turn into a list; the first value is the visitor's."""
+"""Headers that become a list if a request passes several proxies; the first value is the visitor's."""
 UNKNOWN_NAME = (
     "This page has no such host name; use its own, or have its host allow this one with --allow-host."
 )
@@ -94,12 +101,12 @@ def lifespan(
 ) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Return a ``lifespan`` for FastAPI that puts the guard around the app and forgets idle sessions.
 
-    A ``middleware`` option would put it inside Gradio's own middleware, which answers some requests itself.
-    So the guard goes around Starlette's ``middleware_stack``. ``gr.mount_gradio_app`` on an app of ours would
-    avoid that, but a ZeroGPU Space prepares its GPU in ``launch()``.
+    The option ``middleware`` would put the guard inside Gradio's own middleware, which answers some requests
+    itself. So the guard is put around Starlette's ``middleware_stack``. ``gr.mount_gradio_app`` on our own
+    app would be simpler, but a ZeroGPU Space prepares its GPU in ``launch()``.
 
     Args:
-        allowed: Further names of the page; their pages may call it.
+        allowed: Additional host names of the page. Pages of sites with these names may also call it.
         listening: The host name that the server listens on.
     """
 
@@ -120,7 +127,7 @@ def framers() -> tuple[str, ...]:
 
 
 def content_policy(framed_by: Iterable[str] = ()) -> str:
-    """Return the content-security policy; Gradio needs inline scripts and ``eval`` for its templates."""
+    """Return the content-security policy. Gradio's templates need inline scripts and ``eval``."""
     return "; ".join(
         [
             "default-src 'self'",
@@ -144,7 +151,7 @@ class Guard:
     Args:
         app: Gradio's app, which has the page as ``get_blocks()``.
         framed_by: Other hosts that may show the page in a frame.
-        hosts: The page's names, and the sites whose pages may call it.
+        hosts: The page's host names, and the other sites whose pages may call it.
     """
 
     def __init__(self, app: ASGIApp, framed_by: Iterable[str] = (), hosts: Hosts | None = None):
@@ -178,10 +185,13 @@ class Guard:
 
 
 def admitted_headers(raw: RawHeaders, hosts: Hosts) -> RawHeaders:
-    """Return the headers for the app: Gradio builds addresses from them and fails on odd ones.
+    """Check the headers of a request and return those that the app gets.
+
+    Gradio builds addresses from some headers and fails on unusual values, so these are removed.
 
     Raises:
-        RefusedError: The request names a foreign host, or comes from a page of one.
+        RefusedError: The request asks for a host name that is not the page's (421), or comes from a page of
+            another site (403).
     """
     kept = [_first(name, value) for name, value in raw if not name.startswith(_GRADIOS)]
     kept = [one for one in kept if one[0] != b"x-forwarded-proto" or one[1] in (b"http", b"https")]
@@ -200,16 +210,16 @@ def _first(name: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 
 def _without_root(root: str, path: str) -> str:
-    """Return ``path`` without the folder of a proxy, if the proxy left it in the path."""
+    """Return ``path`` without ``root``, the folder of a proxy, if the proxy has not removed it."""
     root = root.rstrip("/")
     return path[len(root) :] if root and path.startswith(f"{root}/") else path
 
 
 async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
-    """Return the app's source of the request's body.
+    """Check a request and return the ``receive`` from which the app reads its body.
 
     Raises:
-        UserError: The app does not get the request.
+        UserError: The request is refused.
     """
     page = page_of(scope)
     if len(path) > MAX_PATH_CHARS or _UNSAFE.search(path):
@@ -239,7 +249,7 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
 
 
 async def _checked(scope: Scope, receive: Receive, check: Callable[[bytes], object]) -> Receive:
-    """Read and check the body; return a ``receive`` for the app that begins with it."""
+    """Read and check the body; return a ``receive`` that gives the app the same body again."""
     body = await posted(Request(scope, receive), MAX_BODY, SENTENCES[413], BODY_S)
     await checked_beside(body, check)
     kept: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -251,7 +261,10 @@ async def _checked(scope: Scope, receive: Receive, check: Callable[[bytes], obje
 
 
 def _is_preflight(scope: Scope) -> bool:
-    """Return whether a browser asks if another page may send a request (CORS); Gradio answers that."""
+    """Return True for a CORS preflight, which asks if a page of another site may send a request.
+
+    Gradio replies to it.
+    """
     headers = Headers(scope=scope)
     return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
@@ -261,7 +274,7 @@ def _refused(status: int) -> RefusedError:
 
 
 class _Reply:
-    """One reply on its way out, with our headers; a refusal becomes one sentence."""
+    """One reply to a client: adds our headers, and turns an error reply into one sentence."""
 
     def __init__(self, send: Send, headers: dict[str, str], path: str):
         self._send = send
@@ -274,7 +287,7 @@ class _Reply:
         self._error_body = bytearray()
 
     async def send(self, message: Message) -> None:
-        """Pass the app's message on; hold an error reply until it is complete and can become one sentence."""
+        """Pass on a message of the app; hold an error reply until it is complete, to restate it."""
         if message["type"] == "http.response.start":
             if message["status"] >= 400 and not _MCP.fullmatch(self._path):
                 self._error = message
@@ -289,7 +302,7 @@ class _Reply:
                 await self._restate(self._error["status"])
 
     async def refuse(self, status: int, sentence: str) -> None:
-        """Refuse with a sentence."""
+        """Refuse the request with a status and a sentence."""
         reply = Response(
             dump({"error": sentence}), status, {"Cache-Control": "no-store"}, media_type="application/json"
         )
@@ -298,10 +311,13 @@ class _Reply:
         await self._send({"type": "http.response.body", "body": reply.body})
 
     async def fail(self, error: Exception) -> None:
-        """Reply that the app raised, unless it had replied; end an event stream that it had begun.
+        """Finish the reply after the app raised ``error``.
+
+        If no reply has begun, refuse with status 500. If an event stream has begun, end it. If the reply is
+        complete, do nothing.
 
         Raises:
-            Exception: ``error``, if half a file was sent; the server then cuts the connection.
+            Exception: ``error``, if another reply is incomplete; the server then closes the connection.
         """
         expected = isinstance(error.__cause__ or error, HTTPException)
         if not expected:
@@ -326,12 +342,12 @@ class _Reply:
     async def _restate(self, status: int) -> None:
         sentence = _sentence_in(bytes(self._error_body))
         if self._path.startswith(f"{API}/run/") and status == 500:
-            status = 400  # Gradio's status for whatever a function raises about its values
+            status = 400  # Gradio sends 500 even if a function refuses its values
         await self.refuse(status, sentence or SENTENCES.get(status, OTHERWISE))
 
 
 def _sentence_in(body: bytes) -> str | None:
-    """Return the sentence of an error reply, if it has one."""
+    """Return the sentence in the body of an error reply, or None if it has none."""
     try:
         reply = json.loads(body)
     except ValueError:

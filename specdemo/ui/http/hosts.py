@@ -1,7 +1,8 @@
-"""The names that the page answers to, and the sites whose pages may call it.
+"""The host names that the page answers to, and the other sites whose pages may call it.
 
-They protect lured browsers: DNS rebinding shows in ``Host``, another site's page in ``Origin``. Starlette's
-``TrustedHostMiddleware`` supports neither IP addresses, nor forwarded names, nor origins.
+These checks protect visitors whose browser shows a malicious page. The header ``Host`` reveals DNS rebinding;
+``Origin`` reveals a request from another site's page. Starlette's ``TrustedHostMiddleware`` does not support
+IP addresses, forwarded names or origins.
 """
 
 import ipaddress
@@ -24,22 +25,22 @@ _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[\w.-]{1,253})(:\d{1,5})?", re.ASCII 
 
 @dataclass(frozen=True)
 class Hosts:
-    """Names in lower case; ``*.x`` stands for all below x, ``*`` for any.
+    """Host names in lower case; ``*.x`` stands for every subdomain of x, ``*`` for any name.
 
     Attributes:
-        names: The page's names; it also answers to any IP address.
-        callers: The other sites whose pages may call it.
+        names: The names of the page, which also answers to any IP address.
+        callers: The names of other sites whose pages may call this page.
     """
 
     names: frozenset[str] = frozenset()
     callers: frozenset[str] = frozenset()
 
     def answers_to(self, name: str) -> bool:
-        """Return whether the page answers to this name, or IP address, which DNS rebinding cannot fake."""
+        """Return whether the page answers to a name; True for any IP address, since DNS cannot rebind it."""
         return _is_address(name) or _among(name, self.names)
 
     def admits(self, origin: str, asked: Collection[str]) -> bool:
-        """Return whether a page of this origin may call this page by these names."""
+        """Return whether a page of ``origin`` may call this page, which it calls by the names ``asked``."""
         scheme, _, host = origin.partition("://")
         name = name_in(host) if scheme in ("http", "https") else None
         if name is None:
@@ -49,14 +50,15 @@ class Hosts:
 
 
 def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str = "") -> Hosts:
-    """Return the names of the page: this machine's, a Space's, those of a proxy.
+    """Return the names of the page: those of this machine, of a Space, of a proxy, and those in ``allowed``.
 
-    A proxy that shows the page under a path checks the names itself, unless the host lists them.
+    If a proxy shows the page under a path and ``allowed`` is empty, the page answers to any name: the proxy
+    is expected to check it.
 
     Args:
-        allowed: Further names that the host lists.
-        root_path: The path or address under which a proxy shows the page.
-        listening: The host name that the server listens on; Gradio calls itself by it.
+        allowed: Additional names, which the option ``--allow-host`` lists.
+        root_path: The path or full address under which a proxy shows the page; empty without a proxy.
+        listening: The host name that the server listens on; Gradio calls its own server by this name.
     """
     own = socket.gethostname().lower()
     callers = set(allowed)
@@ -74,7 +76,7 @@ def hosts_for(allowed: Iterable[str] = (), root_path: str = "", listening: str =
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Return names that are separated by commas.
+    """Return the host names in a text that separates them by commas.
 
     Raises:
         UserError: One of them is not a host name.
@@ -89,7 +91,10 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def name_in(host: str) -> str | None:
-    """Return the name before the port, in lower case, or None if it is not one that a browser would send."""
+    """Return the name in a ``Host`` header, in lower case and without the port.
+
+    None if no browser would send this header.
+    """
     if not _HOST.fullmatch(host):
         return None
     try:
@@ -113,7 +118,7 @@ def _is_address(name: str) -> bool:
 
 
 def require_networks(addresses: str) -> None:
-    """Check the proxies to trust: addresses or networks, separated by commas.
+    """Check a list of trusted proxies: IP addresses or networks, separated by commas.
 
     Raises:
         UserError: One is neither an address nor a network.

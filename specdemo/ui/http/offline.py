@@ -1,6 +1,7 @@
-"""The page that replays a run without server or network: one HTML file with the stage, its style and modules.
+"""The page that replays a run without server or network: one HTML file with the stage, styles and modules.
 
-The run is NDJSON in a script element that no browser executes; the live page inserts it and saves the file.
+The run is NDJSON in a script element, which browsers do not execute. The live page inserts the run and saves
+the file.
 """
 
 import re
@@ -64,7 +65,8 @@ def player_page(events: str = "") -> str:
     """Return the page as HTML.
 
     Args:
-        events: The NDJSON of a run, as ``replay_lines`` returns it; the live page can insert it later.
+        events: The NDJSON of a run, as ``replay_lines`` returns it. If it is empty, the live page inserts a
+            run later.
     """
     return _PAGE.substitute(
         policy=POLICY,
@@ -80,9 +82,10 @@ def player_page(events: str = "") -> str:
 
 
 def module_urls(folder: Path, entry: str) -> dict[str, str]:
-    """Return the data URLs of a module and of all modules that it imports, by file name.
+    """Return the data URLs of a module and of its direct and indirect imports, by file name.
 
-    A module with a data URL cannot import by a relative address, so an import map maps these names.
+    A module with a data URL cannot import from a relative address. So the modules import each other by file
+    name, and the page has an import map from these names to the URLs.
     """
     urls: dict[str, str] = {}
     needed = [entry]
@@ -97,5 +100,8 @@ def module_urls(folder: Path, entry: str) -> dict[str, str]:
 
 
 def _inline(script: str) -> str:
-    """Return JavaScript that is safe inside a script element; strings and patterns allow these escapes."""
+    """Return JavaScript that is safe inside a script element.
+
+    The replaced text occurs only in strings and regular expressions, where the escapes mean the same.
+    """
     return re.sub(r"</(?=script)", r"<\\/", script, flags=re.IGNORECASE).replace("<!--", r"<\x21--")

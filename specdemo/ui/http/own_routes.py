@@ -1,6 +1,6 @@
 """The page's own routes next to Gradio's: health, recorded runs, trace files, the lab's quick answers.
 
-They need no model and no queue, and store nothing about any visitor.
+They use no model and no queue, and store nothing about visitors.
 """
 
 import asyncio
@@ -27,13 +27,13 @@ from specdemo.ui.http.offline import player_page
 from specdemo.ui.http.posts import Arriving, RefusedError, json_reply, posted, require_few_values
 
 HEALTH, TRACES, LAB = "health", "specdemo-traces", "specdemo-lab"
-"""The first parts of the addresses."""
+"""The first part of the path of each group of routes."""
 MAX_CONVERSIONS = 2
-"""Trace files converted at the same time; each takes a core and at worst some hundred megabytes."""
+"""The maximum number of trace files converted at once; each takes a core and up to some hundred megabytes."""
 MAX_UPLOADS = 8
-"""Trace files held at the same time, from their last byte to the reply."""
+"""The maximum number of complete trace files in memory: those that have arrived and have no reply yet."""
 MAX_VALUES = 1_000_000
-"""JSON values of a trace file; the longest run has two thirds of it."""
+"""The maximum number of JSON values in a trace file; the longest run has two thirds of it."""
 HEALTH_SENTENCES = {
     State.LOADING: "The models are loading; try again in a minute.",
     State.FAILED: "The models could not be loaded; the next request tries again.",
@@ -48,7 +48,7 @@ _arriving = Arriving(MAX_UPLOADS * trace_file.MAX_BYTES)
 
 
 def own_routes() -> list[Route]:
-    """Return the routes of recorded runs and of the lab; mount them before the stage's own."""
+    """Return the routes of recorded runs and of the lab; put them before the routes of the stage."""
     return [
         Route(f"/{TRACES}", _listed),
         Route(f"/{TRACES}", _convert, methods=["POST"]),
@@ -60,7 +60,7 @@ def own_routes() -> list[Route]:
 
 
 def health_route(service: Service) -> Route:
-    """Return the route that replies 200 if a run could begin now, else 503."""
+    """Return the route that replies with status 200 if a run could begin now, else with 503."""
 
     def health(_request: Request) -> Response:
         state = service.state
@@ -72,17 +72,17 @@ def health_route(service: Service) -> Route:
 
 
 def learned_route(learner: Learner) -> Route:
-    """Return the route to what ``learner`` has learned."""
+    """Return the route that replies with what ``learner`` has learned."""
     return Route(
         f"/{LAB}/learned", lambda _request: json_reply(learned_answer(learner.visits, learner.contexts))
     )
 
 
 async def _of_posted_run(request: Request, answer: Callable[[Run], Response]) -> Response:
-    """Return the reply that ``answer`` builds, on a worker thread, from the run in a posted trace file.
+    """Load the run in a posted trace file and return ``answer(run)``, both on a worker thread.
 
     Raises:
-        UserError: The file is refused.
+        UserError: The file is too large or no valid trace, or too many files are being sent.
     """
     body = await posted(request, trace_file.MAX_BYTES, trace_file.TOO_LARGE, arriving=_arriving)
     if _uploads.locked():
@@ -133,7 +133,7 @@ async def _run(request: Request) -> Response:
 
 
 def _values(query: QueryParams) -> dict[str, Any]:
-    """Return the parameters, numbers as numbers."""
+    """Return the parameters of an address; a text that is a number becomes a float."""
     values: dict[str, Any] = {}
     for key, text in query.items():
         try:

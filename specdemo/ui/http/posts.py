@@ -1,4 +1,4 @@
-"""Reading posted bodies within limits, and refusing requests: one sentence as JSON, with its status."""
+"""Functions to read posted bodies within limits, and to refuse a request with a sentence and a status."""
 
 import asyncio
 import json
@@ -20,18 +20,18 @@ from specdemo.ui.http.gradio_internals import is_file_obj
 
 T = TypeVar("T")
 READING_S = 60.0
-"""Seconds that a body may take to arrive."""
+"""The number of seconds that a body may take to arrive."""
 SMALL_BYTES = 2**15
-"""The size of a body that is parsed in less time than another thread takes to begin."""
+"""The maximum size of a body that is parsed at once; passing it to another thread would take longer."""
 MAX_DEPTH = 32
-"""The maximum depth of lists and objects in a request; the page needs four."""
+"""The maximum number of nested lists and objects in a request; the page needs four."""
 MAX_VALUES = 15_000
-"""The maximum number of JSON values in a request; the commas of a prompt, at most 8,000, count as well."""
+"""The maximum number of JSON values in a request; commas in a prompt (at most 8,000) count as well."""
 _CLASS_STATUS = {NoClassError: 404, OtherWindowError: 409, UnknownRunError: 409, TooOftenError: 429}
 
 
 class RefusedError(UserError):
-    """A request that is refused with this status."""
+    """The refusal of a request, with an HTTP status and a sentence."""
 
     def __init__(self, status: int, sentence: str):
         super().__init__(sentence)
@@ -57,14 +57,14 @@ async def _hang_up(_request: Request, _error: Exception) -> Response:
 
 
 ERROR_HANDLERS: dict[Any, Any] = {UserError: _refuse, ClientDisconnect: _hang_up}
-"""Starlette's ``exception_handlers`` for the page's own routes: an endpoint raises what refuses a request."""
+"""Starlette's ``exception_handlers`` for the page's own routes, which refuse a request by an exception."""
 
 
 class Arriving:
-    """The bodies that are on their way to some routes, limited in total bytes.
+    """The partly received bodies of requests to some routes, with a limit on their total size.
 
-    Their number is not limited: clients that send nothing more must not keep others out. If there are too
-    many bytes, the largest body is given up.
+    Their number is not limited, so that clients that stop sending do not keep others out. If the total size
+    exceeds the limit, the request with the largest body is refused.
     """
 
     def __init__(self, max_bytes: int):
@@ -72,7 +72,7 @@ class Arriving:
         self._sizes: dict[asyncio.Timeout, int] = {}
 
     def set_size(self, deadline: asyncio.Timeout, size: int) -> None:
-        """Set the bytes that have arrived of the body with this deadline."""
+        """Set the number of bytes that have arrived of the body with this deadline."""
         self._sizes[deadline] = size
         if sum(self._sizes.values()) > self._max_bytes:
             largest = max(self._sizes, key=lambda one: self._sizes[one])
@@ -80,7 +80,7 @@ class Arriving:
             largest.reschedule(0)  # expires at once
 
     def forget(self, deadline: asyncio.Timeout) -> None:
-        """Forget a body that has arrived, or never will."""
+        """Forget a body that has arrived completely or been given up."""
         self._sizes.pop(deadline, None)
 
 
@@ -96,14 +96,14 @@ async def posted(
     Args:
         request: The request.
         max_bytes: The maximum size of the body.
-        too_large: The sentence that refuses a larger one.
-        within_s: Seconds that it may take to arrive; ``READING_S`` by default.
-        arriving: The other bodies that it is limited with.
+        too_large: The sentence that refuses a larger body.
+        within_s: The number of seconds that the body may take to arrive; ``READING_S`` by default.
+        arriving: The bodies that share a limit with this one; by default it shares none.
 
     Raises:
-        RefusedError: 413: it has more than ``max_bytes``; no more of it was read. 408: it did not arrive in
-            time, or had to make room for others.
-        ClientDisconnect: The client has gone.
+        RefusedError: With status 413, the body has more than ``max_bytes``; the rest is not read. With status
+            408, it did not arrive in time, or was the largest when ``arriving`` exceeded its limit.
+        ClientDisconnect: The client closed the connection.
     """
     body, arriving = bytearray(), arriving or Arriving(max_bytes)
     if int(request.headers.get("content-length", 0)) > max_bytes:
@@ -124,7 +124,7 @@ async def posted(
 
 
 async def checked_beside(body: bytes, check: Callable[[bytes], T]) -> T:
-    """Return ``check(body)``, called on a worker thread if the body is large: nobody else waits for it."""
+    """Return ``check(body)``. A large body is checked on a worker thread, so that no other request waits."""
     return check(body) if len(body) <= SMALL_BYTES else await run_in_threadpool(check, body)
 
 
@@ -132,7 +132,8 @@ def object_in(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
     """Return the JSON object that was posted.
 
     Raises:
-        UserError: The body is no object, or contains what no request may.
+        UserError: The body is not a JSON object, or has too many values, deep nesting, a file or an infinite
+            number.
     """
     require_few_values(body, max_values)
     try:
@@ -146,10 +147,10 @@ def object_in(body: bytes, max_values: int = MAX_VALUES) -> dict[str, Any]:
 
 
 def require_few_values(body: bytes, max_values: int) -> None:
-    """Raise ``UserError`` if a JSON body has more values, counted by the marks in front of them.
+    """Raise ``UserError`` if a JSON body has more than ``max_values`` values.
 
-    They are counted before anything is parsed: a million empty lists take three megabytes, and a second in
-    which Python does nothing else.
+    The values are estimated before parsing, by the number of brackets, braces and commas. A million empty
+    lists take only three megabytes, but parsing them would stop all of Python for a second.
     """
     if sum(map(body.count, (b"[", b"{", b","))) > max_values:
         raise UserError(f"The request has too many values; at most {max_values:,} are allowed.")
@@ -165,7 +166,7 @@ def _check_values(sent: dict[str, Any]) -> None:
     for _ in range(MAX_DEPTH):
         if any(isinstance(value, float) and not math.isfinite(value) for value in level):
             raise UserError("The request has a number that is too large.")
-        # Gradio's newer test is part of this older one, and fails where "meta" is no object.
+        # This test of Gradio covers its newer one, which would fail if "meta" is not an object.
         if any(map(is_file_obj, level)):
             raise UserError("The request names a file; this page accepts none.")
         holders = [value for value in level if isinstance(value, list | dict)]

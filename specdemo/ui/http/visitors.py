@@ -1,7 +1,7 @@
-"""The visitor behind a request: the session of a page or script, and its address.
+"""The visitor who sent a request: the session of a page or script, and the network address.
 
-MCP tool calls reach the queue through a request of this server to itself; :class:`Loopback` keeps the address
-of their caller.
+To run an MCP tool call, the server sends a request to itself. :class:`Loopback` gives this second request the
+address of the tool call's sender.
 """
 
 import asyncio
@@ -20,31 +20,36 @@ from specdemo.service.shares import Visitor
 from specdemo.ui.http.gradio_internals import current_event, forget_session, idle_sessions
 
 TRUSTED = "FORWARDED_ALLOW_IPS"
-"""The web server's environment variable for the proxies whose forwarded addresses it trusts."""
+"""The environment variable with the proxies that the web server trusts to forward a visitor's address."""
 KEPT_S = 60.0
-"""Seconds that a session's last answer is kept after its last job."""
+"""Gradio's data of a session is kept for this many seconds after its last job."""
 LOOK_S = 10.0
-"""Seconds between two searches for sessions that are kept too long."""
+"""The number of seconds between two searches for sessions to forget."""
 _HEADER = "x-specdemo-caller"
 _LOOPED = "specdemo.looped"
-"""A key in the scope of a request of this server to itself: the event that is set when its caller's request
-ends, or None if that had ended before."""
+"""A key in the scope of a request that this server sent to itself.
+
+The value is a ``threading.Event`` that is set when the tool call ends, or None if it has ended already."""
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """Return the visitor whose share a job counts towards; without a session if the request had none."""
+    """Return the visitor whose share of the queue a job counts towards.
+
+    ``session`` is None if the request came without one.
+    """
     client = request.client
     session = request.session_hash
-    # Gradio names a request without a session by its event; all callers of tools share one session.
+    # If a request has no session, Gradio names one after the event. All callers of tools share one session.
     looped = request.request is not None and _LOOPED in request.request.scope
     made_up = session == current_event() or looped
     return Visitor(client.host if client else "", None if made_up else session)
 
 
 def caller_gone(request: gr.Request) -> Callable[[], bool]:
-    """Return a function that returns whether the tool call behind a request is over.
+    """Return a function that returns whether the tool call that caused a request has ended.
 
-    Gradio makes tool calls through its own client, which does not notice that their caller has gone.
+    The function always returns False if no tool call caused the request. It is needed because Gradio makes
+    tool calls through its own client, which does not notice when the caller disconnects.
     """
     scope = request.request.scope if request.request is not None else {}
     if _LOOPED not in scope:
@@ -54,9 +59,10 @@ def caller_gone(request: gr.Request) -> Callable[[], bool]:
 
 
 class Loopback:
-    """ASGI middleware that assigns a request of this server to itself to the request that caused it.
+    """ASGI middleware that links each request of this server to itself with the tool call that caused it.
 
-    Gradio copies the headers of a tool call to the request that it makes for it; one of them names the call.
+    Gradio copies the headers of a tool call to the request that it makes for the call. So this middleware
+    adds a header that names the call, and recognizes it in the second request.
     """
 
     def __init__(self, app: ASGIApp):
@@ -90,9 +96,9 @@ class Loopback:
 
 
 async def forget_idle_sessions(page: gr.Blocks) -> None:
-    """Forget sessions ``KEPT_S`` after their last job; never return.
+    """Forget each session ``KEPT_S`` seconds after its last job; never return.
 
-    Gradio keeps a run for each of the last 2,000 sessions, and some data of every session forever.
+    Gradio would keep one run for each of the last 2,000 sessions, and some data of every session forever.
     """
     idle_since: dict[str, float] = {}
     while True:

@@ -1,21 +1,22 @@
-// The six charts: the points of each by the uid of its traces, and its help. `{}` leaves a trace of Python's skeleton
-// blank. No DOM, no Plotly.
+// The data points and the help of each of the six charts. The points are given by the uid of the chart's traces; `{}`
+// leaves a trace of Python's skeleton empty. This module uses neither the DOM nor Plotly.
 
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 import { ownStatus, share, speedWords } from "./words.js";
 
-/** The charts that follow a run on axes of their own. */
+/** The charts that follow a run while it plays, with axes from `liveAxes`. */
 export const LIVE = ["acceptance", "speedup"];
 /** The charts with rounds along the x axis. */
 export const BY_ROUND = ["acceptance", "rates", "speedup"];
-/** The charts that change with each speculative round, and with each round of any lane. */
+/** The charts that change with each speculative round, and those that change with each round of any lane. */
 export const CHANGED_BY_ROUND = [...BY_ROUND, "position"];
 export const CHANGED_BY_LANES = ["race", "time"];
-/** The empty share of a bar's width, as in Python. */
+/** The gap between bars as a share of a bar's width; the same value as in Python. */
 export const BAR_GAP = 0.18;
 export const NOT_MEASURED = "Not measured for this run.";
 export const NOTHING_COMPARED = "No draft token has been compared.";
-const ROOM_TOKENS = 16; // the race has room for this many tokens of the target alone from the start
+// From the start, the axes of "race" and "time" have room for this many tokens of the target alone.
+const ROOM_TOKENS = 16;
 const POSITIONS_SHOWN = 6;
 const RACE_KEYS = {
   [SPECULATIVE]: ["seconds", "tokens"],
@@ -23,7 +24,7 @@ const RACE_KEYS = {
   [DRAFT]: ["draft_alone_seconds", "draft_alone_tokens"],
 };
 
-/** The help of each chart, by the name in `data-help`; see `helps.js`. */
+/** The help of each chart, in the form of `TERMS` in helps.js, by the name that `data-help` has. */
 export const CHART_TERMS = {
   rounds: {
     title: "Tokens per round",
@@ -91,7 +92,10 @@ export const CHART_TERMS = {
   },
 };
 
-/** The points of a chart; `played`: lane -> its entries played so far (see `LaneTrace`), `totals`: the current figures. */
+/**
+ * The points of a chart. `played` maps each lane to its entries played so far (see `LaneTrace`); `totals`: the
+ * current figures.
+ */
 export function pointsOf(name, { played, totals, markLift, bins }) {
   const rounds = played[SPECULATIVE] ?? [];
   if (name === "acceptance") return acceptancePoints(rounds, markLift, bins);
@@ -102,7 +106,7 @@ export function pointsOf(name, { played, totals, markLift, bins }) {
   return timePoints(totals, BASELINE in played);
 }
 
-/** One bar per round, or the mean of each `bin` rounds; `bins` as `liveAxes` returns them. */
+/** One bar per round, or per `bin` rounds with their mean; the third argument is `bins` of `liveAxes`. */
 export function acceptancePoints(entries, markLift, { bin, last, marked }) {
   const rounds = entries.map(({ round }) => round);
   const accepted = rounds.map(({ drafted }) => drafted.filter(({ status }) => status === "accepted").length);
@@ -119,7 +123,7 @@ export function acceptancePoints(entries, markLift, { bin, last, marked }) {
   return { accepted: bars(accepted), discarded: bars(discarded), corrected: marks("corrected"), bonus: marks("bonus") };
 }
 
-/** The lines end at the current figures, which may come from a later step of the target alone. */
+/** The points of the speedup lines. The last point has the current figures, which may be newer than the last round. */
 export function speedupPoints(entries, totals) {
   const line = (name) => {
     const points = figurePoints(entries, name);
@@ -144,7 +148,7 @@ function racePoints(played) {
   return points;
 }
 
-/** Upper bar: the speculative lane. Lower bar: the target alone. */
+/** The parts of two bars: the upper one is the speculative lane, the lower one the target alone. */
 export function timePoints(totals, hasBaseline) {
   if (!totals) return {};
   const alone = hasBaseline ? secondsWords(totals.baseline_seconds) : "not run";
@@ -165,7 +169,10 @@ export function positionPoints(totals) {
   return { position: { ...points, text: compared.map((count, place) => `${accepted[place]} of ${count}`) } };
 }
 
-/** The point that a chart's axes always include: the end of what has arrived, so that they hold still during a replay. */
+/**
+ * The point that a chart's axes include at all times: the end of the rounds that have arrived. So a replay does not
+ * move the axes.
+ */
 export function axisReach(name, trace) {
   const latest = (lane) => trace?.entries(lane).at(-1)?.totals;
   if (BY_ROUND.includes(name)) return { x: (trace?.entries(SPECULATIVE).length ?? 0) + 0.5 };

@@ -9,7 +9,8 @@ import { saveFile } from "./share.js";
 import { stageOfPage } from "./stage.js";
 
 const PATH = "../specdemo-class";
-const KEY = "specdemo-teacher"; // the class survives a reload; its secret stays in this browser tab
+// The storage key under which this browser tab keeps the class and its secret, so that a reload does not end the class.
+const KEY = "specdemo-teacher";
 const POST_MS = 200;
 const IDLE_POST_MS = 500;
 const TIMEOUT_MS = 10_000;
@@ -29,9 +30,9 @@ class ClassTab {
     this.root = root;
     this.base = base;
     this.roles = rolesOf(root);
-    this.window = `${Date.now()} ${Math.random()}`; // the class follows one window of the teacher
-    this.numbers = 0; // of the messages sent
-    // The way back to the class code, whatever the projector shows.
+    this.window = `${Date.now()} ${Math.random()}`; // an id: the class follows only one window of the teacher
+    this.numbers = 0; // the number of messages sent
+    // This button leads back to the class code from any tab.
     this.chip = button("sd-button sd-class-chip", "", () => openTab("class"));
     this.chip.title = "Class code and number of students";
     this.questions = new ClassQuestions(this.roles, quiz, (message) => this.send(message));
@@ -68,7 +69,7 @@ class ClassTab {
     roles.link.textContent = room.link;
     roles.local.hidden = !LOCAL_HOSTS.includes(new URL(room.link).hostname);
     this.relay = null;
-    this.waiting = []; // the teacher's messages that the server does not have yet
+    this.waiting = []; // messages of the teacher that have not reached the server yet
     this.isFirst = true;
     this.postedAt = 0;
     this.showClass({ students: 0, question: null, game: null });
@@ -82,7 +83,7 @@ class ClassTab {
     this.schedule(0);
   }
 
-  /** Post after that delay, but at most once per `POST_MS`. */
+  /** Post after `delay`, but at most once per `POST_MS`. */
   schedule(delay) {
     if (!this.room) return;
     clearTimeout(this.timer);
@@ -103,7 +104,7 @@ class ClassTab {
     const content = { window: this.window, first: this.isFirst, messages };
     const reply = await this.fetch(this.at("teach"), content).catch((error) => ({ error }));
     this.isPosting = false;
-    if (this.room !== room) return; // it has ended meanwhile
+    if (this.room !== room) return; // the class has ended in the meantime
     const isMoving = stage.player.playing || (stage.live && !stage.trace.closed);
     this.schedule(this.waiting.length || isMoving ? POST_MS : IDLE_POST_MS);
     if (reply.error) return this.failed(reply.error, message);
@@ -112,7 +113,7 @@ class ClassTab {
     this.showClass(reply);
   }
 
-  // Only refusals are handled here: after a network failure or with a busy server the next post tries again.
+  // Handles refusals only. After a network failure, or if the server is busy, the next post tries again.
   failed(error, message) {
     if (error.status === NOT_FOUND) this.close("The class is over: the server was restarted or did not hear from this page for too long.");
     else if (error.status === CONFLICT && error.message.startsWith("Another window")) this.close(error.message, true);
@@ -128,7 +129,9 @@ class ClassTab {
     return new URL(`${PATH}/${this.room.code}/${path}`, this.base);
   }
 
-  /** Post `content`, or get without it; rejects with the server's sentence and `status`. */
+  /**
+   * Send a POST request with `content`, or a GET request without it. Rejects with the server's sentence and `status`.
+   */
   async fetch(url, content) {
     const headers = this.room ? { [SECRET]: this.room.secret } : {};
     const request = content ? { method: "POST", body: JSON.stringify(content), headers } : { headers };
@@ -178,7 +181,9 @@ class ClassTab {
     end.textContent = isSure ? "Press again to end it for everybody" : "End the class";
   }
 
-  /** No class is open in this window any more; with `elsewhere` it is in another one, and a reload takes it back. */
+  /**
+   * Show that this window has no open class. `elsewhere`: the class moved to another window; a reload moves it back.
+   */
   close(words, elsewhere = false) {
     this.room = null;
     if (!elsewhere) forgetInTab(KEY);
@@ -191,13 +196,15 @@ class ClassTab {
   }
 }
 
-/** The open tab and lesson of the page. */
+/** The tab and the lesson that are open on the page. */
 function placeOfPage() {
   return { tab: currentTab() ?? null, lesson: document.querySelector(".sd-learn")?.dataset.at ?? null };
 }
 
 class ClassQuestions {
-  /** `quiz` has the questions of the quiz (`text`, `setup`, `options`); `send` posts a message to the class. */
+  /**
+   * `quiz`: the questions of the quiz, each with `text`, `setup` and `options`. `send` posts a message to the class.
+   */
   constructor(roles, quiz, send) {
     this.roles = roles;
     this.quiz = quiz;
@@ -236,22 +243,22 @@ class ClassQuestions {
     this.send({ type: "ask", text: text.value, kind: kind.value, options: choices, hidden: hidden.checked });
   }
 
-  /** Index of the current question in the quiz; -1 if it is another one. */
+  /** The index of the current question in the quiz; -1 if it is not a question of the quiz. */
   get quizIndex() {
     const { text, options } = this.question;
     return this.quiz.findIndex((one) => textOf(one) === text && one.options.join("\n") === options.join("\n"));
   }
 
-  /** The quiz has measured the answer to one of its questions. */
+  /** Take the answer that the quiz has measured for one of its questions. */
   measured({ index, verdict }) {
     if (this.question && index === this.quizIndex) this.send({ type: "reveal", right: verdict.option, why: verdict.why });
   }
 
-  /** Show `question` as the server counts it; null: there is none. */
+  /** Show `question`, with the server's count of answers; null if there is no question. */
   show(question) {
     this.question = question;
     const shown = JSON.stringify(question);
-    if (shown === this.shown) return; // the buttons stay in place
+    if (shown === this.shown) return; // nothing has changed; do not replace the buttons
     const isSamePhase = question && JSON.parse(this.shown)?.phase === question.phase;
     this.shown = shown;
     const { asked, "ask-form": form } = this.roles;
@@ -279,7 +286,7 @@ class ClassQuestions {
     return button("sd-button", words, () => this.send(message));
   }
 
-  // A question of the quiz is measured there; for another one the teacher enters the result.
+  // A question of the quiz is measured in the quiz. For any other question the teacher enters the result.
   waysToReveal() {
     const index = this.quizIndex;
     if (index >= 0) return [button("sd-button sd-class-main", "Measure in the quiz", () => openQuestion(index))];
@@ -296,7 +303,7 @@ class ClassQuestions {
     return [field, reveal];
   }
 
-  /** Show the lesson on one page; `fetchTable()` resolves to its CSV. */
+  /** Show a summary of the lesson; `fetchTable()` resolves to its questions as CSV. */
   showSummary({ students, questions, games }, fetchTable) {
     const asked = questions.length === 1 ? "1 question" : `${questions.length} questions`;
     const parts = [
@@ -330,10 +337,10 @@ function answeredWords({ answered }) {
   return answered === 1 ? "1 answer." : `${answered} answers.`;
 }
 
-const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "The time is over; the target is judging the drafts…" };
+const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "Time is up. The target is checking the drafts…" };
 
 class ClassGames {
-  /** `send` posts a message to the class, `fetchGame()` resolves to the game as everybody sees it. */
+  /** `send` posts a message to the class; `fetchGame()` resolves to the game in the form that students get. */
   constructor({ "game-form": form, game }, send, fetchGame) {
     this.form = form;
     this.root = game;
@@ -346,7 +353,7 @@ class ClassGames {
     });
   }
 
-  /** Show `game` as the server counts it; null: there is none. */
+  /** Show `game`, with the server's count of drafts; null if there is no game. */
   async show(game) {
     this.root.hidden = !game;
     this.form.hidden = Boolean(game);
@@ -354,8 +361,8 @@ class ClassGames {
     if (phase !== this.shown) {
       this.shown = phase;
       const content = game && (await this.fetchGame().catch(() => null));
-      if (this.shown !== phase) return; // the next phase has begun meanwhile
-      if (game && !content) this.shown = ""; // the next post tries again
+      if (this.shown !== phase) return; // another phase has begun in the meantime
+      if (game && !content) this.shown = ""; // so that the next post tries again
       else if (game) this.rebuild(content);
     }
     if (game && this.count) this.count.textContent = game.count === 1 ? "1 draft" : `${game.count} drafts`;

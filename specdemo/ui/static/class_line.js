@@ -3,13 +3,13 @@
 import { recallInTab, rememberInTab } from "./dom.js";
 
 const KEY = "specdemo-class";
-const SILENT_MS = 6000; // a stream that has not begun by then is held back by a proxy
+const SILENT_MS = 6000; // if a stream has not begun after this time, a proxy holds it back
 const RETRY_MS = 2000;
 const POLL_GAP_MS = 300;
 const OVER = 404;
 
 export class ClassLine {
-  /** `onMessage` gets every message once and in order; `onState` whether there is a connection. */
+  /** `onMessage` gets every message once and in order; `onState` gets true or false for a connection. */
   constructor(address, { onMessage, onState }) {
     this.address = address.href;
     this.onMessage = onMessage;
@@ -19,7 +19,7 @@ export class ClassLine {
     this.isPolling = false;
   }
 
-  /** Join and receive messages, with retries; rejects if there is no such class. */
+  /** Join the class and receive its messages, with retries. Rejects if there is no such class. */
   async open() {
     try {
       await this.join();
@@ -30,12 +30,12 @@ export class ClassLine {
     }
   }
 
-  /** Post to the path `answer` or `draft`; rejects with the server's sentence. */
+  /** Post an answer or a draft; `path` is "answer" or "draft". Rejects with the server's sentence. */
   async send(path, content) {
     await this.post(path, { student: this.token, ...content });
   }
 
-  /** The verdict on the student's own draft; null without one. */
+  /** Resolves to the verdict on the student's own draft, or to null if there is none. */
   async ownVerdict() {
     return jsonOf(await fetch(`${this.address}/own?student=${encodeURIComponent(this.token)}`));
   }
@@ -67,7 +67,7 @@ export class ClassLine {
       clearTimeout(silent);
       source.close();
     };
-    // Some proxies deliver a stream only when it has ended: the page polls from now on.
+    // Some proxies deliver a stream only when it has ended. In that case the page polls from now on.
     const silent = setTimeout(() => {
       close();
       this.isPolling = true;
@@ -98,7 +98,7 @@ export class ClassLine {
     }
   }
 
-  // Joins again first: the server may have forgotten this student, and its reply says if the class is over.
+  // Joins again before receiving: the server may have forgotten this student, and it replies if the class has ended.
   retry() {
     this.onState(false);
     const attempt = async () => {
@@ -110,7 +110,7 @@ export class ClassLine {
         else this.retry();
       }
     };
-    setTimeout(attempt, RETRY_MS * (0.5 + Math.random())); // spreads the retries of a class
+    setTimeout(attempt, RETRY_MS * (0.5 + Math.random())); // random, so that not all students of a class retry at once
   }
 
   take(message) {

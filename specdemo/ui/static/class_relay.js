@@ -1,20 +1,20 @@
-// The teacher's view of a run: the teacher's page sends it, a student's page follows it.
+// The teacher's run and view of it: `Relay` sends them from the teacher's page, `TeachersView` shows them to students.
 
 import { commandOf } from "./player.js";
 
-const SYNC_MS = 2000; // maximum time between two views while the run plays
-const MAX_DRIFT_S = 0.3; // of real time
-const MAX_CHARACTERS = 300_000; // of the events in one message; the server accepts a million bytes
+const SYNC_MS = 2000; // while the run plays, a view is sent at least this often
+const MAX_DRIFT_S = 0.3; // in real time, between the teacher's clock and the students'
+const MAX_CHARACTERS = 300_000; // the maximum length of the events in one message; the server accepts a million bytes
 const NOTHING = { trace: null, run: 0, events: 0, error: null, view: null, at: 0 };
 
 export class Relay {
-  /** `place()` returns the page's `{ tab, lesson }`, `now()` milliseconds. */
+  /** `place()` returns the open `{ tab, lesson }` of the page; `now()` returns the time in milliseconds. */
   constructor(stage, place, now = () => performance.now()) {
     this.stage = stage;
     this.place = place;
     this.now = now;
     this.runs = 0;
-    this.refused = null; // a trace that the server does not accept
+    this.refused = null; // the trace that the server has refused, if any
     this.restart();
   }
 
@@ -24,13 +24,16 @@ export class Relay {
     this.runs += 1;
   }
 
-  /** Show the class no run until the next one. */
+  /** Do not send the current run, which the server has refused; the class sees no run until the next one. */
   giveUp() {
     this.refused = this.stage.trace;
     this.restart();
   }
 
-  /** `{ messages, taken }`: what is new since the last `taken()`, a long run in parts. */
+  /**
+   * Return `{ messages, taken }`: the messages with all that is new; call `taken()` once they have been accepted. The
+   * events of a long run come in parts, one part per call.
+   */
   news() {
     const { stage, sent } = this;
     const messages = [];
@@ -58,7 +61,7 @@ export class Relay {
     return { time: player.time, playing: player.playing, pace: String(transport.pace), round, ...this.place() };
   }
 
-  /** Whether the students' clocks show something else by now. */
+  /** True if students no longer see this view: it has changed, or their clocks have drifted from it. */
   isNews(view) {
     const { view: known, at } = this.sent;
     if (!known) return true;
@@ -73,7 +76,10 @@ export class Relay {
   }
 }
 
-/** The message with the next events, if there are any; moves `next` past them. A failure counts as an event, once. */
+/**
+ * A list with the message of the next events, empty if there are none; `next` is moved past them. An error is sent
+ * once.
+ */
 function nextPart(next, events, error) {
   const from = next.events;
   const part = [];
@@ -88,12 +94,12 @@ function nextPart(next, events, error) {
   return part.length ? [{ type: "events", run: next.run, from, events: part }] : [];
 }
 
-const MAX_FOLLOW_DRIFT_S = 0.7; // of real time; less is the network's delay
+const MAX_FOLLOW_DRIFT_S = 0.7; // in real time; a smaller drift is only the delay of the network
 const NO_DRIFT_S = 1e-6;
 const CONTROLS = ".sd-replay, .sd-microscope, .sd-live, .sd-text, .sd-plots";
 
 export class TeachersView {
-  /** `onLeave` is called when the student uses a control of the run. */
+  /** `onLeave` is called when the student uses a control of the run and so stops following the teacher. */
   constructor(stage, onLeave) {
     this.stage = stage;
     this.onLeave = onLeave;
@@ -116,7 +122,7 @@ export class TeachersView {
     this.onLeave();
   }
 
-  /** Another run begins, and everybody follows it. */
+  /** Follow the teacher again, because another run begins. */
   begin() {
     this.follows = true;
     this.latest = null;
@@ -136,7 +142,7 @@ export class TeachersView {
     const { player, selection, transport, trace } = this.stage;
     if (String(transport.pace) !== pace) transport.setPace(pace);
     const shown = selection.microscope.open ? selection.index : null;
-    const isWriting = document.activeElement?.closest(".sd-asked"); // the page must not move now
+    const isWriting = document.activeElement?.closest(".sd-asked"); // do not scroll the page while the student types
     if (round !== shown && !isWriting) {
       if (round === null) selection.clear();
       else selection.open(round);

@@ -1,4 +1,4 @@
-// Results on the teacher's and the students' pages: answers as words and bars, and the verdicts of a game.
+// The results that the teacher's and the students' pages show: answers as words and bars, and the verdicts of a game.
 
 import { element } from "./dom.js";
 import { acceptedCount, readingOrder, verdictSpan } from "./play_board.js";
@@ -8,13 +8,13 @@ import { share } from "./words.js";
 
 const MAX_BEST = 12;
 
-/** The typed number, with a point or a comma; null if it is not a number. */
+/** The number that was typed, with a decimal point or comma; null if it is not a number. */
 export function numberIn(typed) {
   const text = typed.trim().replace(",", ".");
   return text !== "" && Number.isFinite(Number(text)) ? Number(text) : null;
 }
 
-/** An answer in words: the option with its letter, or the number. */
+/** An answer in words: an option with its letter, or a number. */
 export function answerWords({ kind, options }, answer) {
   return kind === "choice" ? `${LETTERS[answer]}, “${options[answer]}”` : String(answer);
 }
@@ -25,7 +25,7 @@ export function resultWords(question) {
   return right === null ? "No verdict." : `Measured: ${answerWords(question, right)}. ${count} of ${answered} were right.`;
 }
 
-/** A bar per answer; the right one is marked once it is revealed. */
+/** One bar per answer. Once the result is revealed, the right answer is marked. */
 export function answerBars({ bars, kind, phase, right }) {
   const longest = Math.max(1, ...bars.map(({ count }) => count));
   const rows = bars.map(({ label, count }, index) => {
@@ -40,7 +40,7 @@ export function answerBars({ bars, kind, phase, right }) {
   return list;
 }
 
-/** The results of a game; `own` is the verdict on the student's own draft, null without one. */
+/** The results of a game. `own` is the verdict on the student's own draft, or null if there is none. */
 export function gameResults(results, own) {
   const pieces = new Pieces();
   pieces.add({ ...results.pieces, ...own?.pieces }, results.specials);

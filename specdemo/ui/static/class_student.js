@@ -10,7 +10,7 @@ import { mountFollowing } from "./stage.js";
 const TAB_WORDS = { play: "Play", proof: "Is it the same?", lab: "Lab", class: "Class" };
 const LOST = "Connection lost; trying again…";
 
-/** `home` is the address of the live page, `base` that of its files. */
+/** `home` is the address of the live page, and `base` the address of its static files. */
 export function mountStudent({ root, base, home, settings }) {
   const stage = mountFollowing({ root: root.querySelector(".sd"), base, settings });
   const page = new StudentPage(root, home, stage);
@@ -19,7 +19,7 @@ export function mountStudent({ root, base, home, settings }) {
   else page.askForCode("");
 }
 
-/** The class code in the path of an address; null without one. */
+/** The class code in the path of an address, or null if there is none. */
 function codeIn(path) {
   const code = path.match(/\/specdemo-class\/([^/]+)$/)?.[1];
   return code ? decodeURIComponent(code).trim().toUpperCase() : null;
@@ -83,12 +83,14 @@ class StudentPage {
     else if (message.type === "view") this.show(message);
     else if (message.type === "question") asked.show(message.question);
     else if (message.type === "game") drafting.show(message.game);
-    else if (message.type === "refused") this.disconnected = message.error; // shown while the line tries again
+    // This sentence is shown while `ClassLine` tries to join again.
+    else if (message.type === "refused") this.disconnected = message.error;
     else if (message.type === "end") this.end();
   }
 
   show(message) {
-    const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null; // a quiz question is asked above
+    // No lesson for the quiz: its questions are shown above.
+    const lesson = message.tab === "learn" && message.lesson !== "quiz" ? message.lesson : null;
     this.roles.lessons.hidden = lesson === null;
     for (const page of this.lessons) page.toggleAttribute("data-current", page.dataset.lesson === lesson);
     this.tab = message.tab;
@@ -124,23 +126,24 @@ function stateWords(follows, tab) {
 const ROUNDING = 1e-9;
 
 class Asked {
-  /** `send({ question, answer })` resolves once the server has the answer. */
+  /** `send({ question, answer })` resolves when the server has accepted the answer. */
   constructor(root, send) {
     this.root = root;
     this.send = send;
     this.question = null;
     this.picked = null;
-    this.given = null; // `{ question, answer }` from before a reload
+    this.given = null; // the `{ question, answer }` that was given before a reload, or null
   }
 
-  /** Show `question` as the server sends it; null: there is none. */
+  /** Show the `question` that the server sent; null if there is none. */
   show(question) {
     const { number, phase } = this.question ?? {};
     this.question = question;
     this.root.hidden = !question;
     if (!question) return;
     if (question.number !== number) this.picked = this.given?.question === question.number ? this.given.answer : null;
-    if (question.number !== number || question.phase !== phase) this.rebuild(); // otherwise typed text stays
+    // Do not rebuild at each update, because that would delete typed text.
+    if (question.number !== number || question.phase !== phase) this.rebuild();
     write(this.status, this.statusWords());
     this.counts.replaceChildren(...(question.bars ? [answerBars(question)] : []));
     this.root.dataset.outcome = this.outcome ?? "";
@@ -190,7 +193,7 @@ class Asked {
     const { number } = this.question;
     try {
       await this.send({ question: number, answer });
-      if (this.question?.number !== number) return; // another question is open already
+      if (this.question?.number !== number) return; // the teacher has asked another question in the meantime
       this.picked = answer;
       this.show(this.question);
     } catch (error) {
@@ -214,7 +217,10 @@ const NAME_KEY = "specdemo-nickname";
 const SEND_BEFORE_END_MS = 300;
 
 class Drafting {
-  /** `send({ game, draft, name })` resolves once the server has the draft, `ownVerdict()` to the verdict on it. */
+  /**
+   * `send({ game, draft, name })` resolves when the server has accepted the draft; `ownVerdict()` resolves to its
+   * verdict.
+   */
   constructor(root, { send, ownVerdict }) {
     this.root = root;
     this.send = send;
@@ -223,12 +229,15 @@ class Drafting {
     this.known = {};
   }
 
-  /** Remember the server's `drafted` (`{ game, draft }`) and `writing` (`{ game, left }`, in seconds), both maybe null. */
+  /**
+   * Remember what the server knows of this student: `drafted`, the sent `{ game, draft }`, and `writing`, the open game and
+   * the seconds `left` in it (`{ game, left }`). Either may be null.
+   */
   recall({ drafted, writing }) {
     this.known = { drafted, writing, at: performance.now() };
   }
 
-  /** Show `game` as the server sends it; null: there is none. */
+  /** Show the `game` that the server sent; null if there is none. */
   show(game) {
     const before = this.game;
     this.game = game;
@@ -246,14 +255,15 @@ class Drafting {
     const { phase, results, error } = this.game;
     if (phase === "open") return this.form();
     if (phase === "judged") return this.results(results);
-    return element("p", "", phase === "failed" ? error : "The time is over; the target is judging the drafts…");
+    return element("p", "", phase === "failed" ? error : "Time is up. The target is checking the drafts…");
   }
 
   results(results) {
     const place = element("div", "");
     const show = (own) => place.replaceChildren(gameResults(results, own));
     show(null);
-    this.ownVerdict().then((own) => own && show(own), () => {}); // without it, the results of the class stay
+    // If this fails, the results of the class are shown without the student's own verdict.
+    this.ownVerdict().then((own) => own && show(own), () => {});
     return place;
   }
 
@@ -304,7 +314,7 @@ class Drafting {
     const draft = /\s$/.test(text) ? written.trimStart() : ` ${written.trim()}`;
     try {
       await this.send({ game: number, draft, name });
-      if (this.game?.number !== number || this.game.phase !== "open") return; // the time is over meanwhile
+      if (this.game?.number !== number || this.game.phase !== "open") return; // the time has ended in the meantime
       this.sent = written;
       rememberInTab(NAME_KEY, name);
       write(status, "Sent. You can change it until the time is over.");

@@ -1,9 +1,9 @@
-// Helpers for every part of the page: elements, forms, and browser storage. Text always becomes a text node.
+// Helpers for all parts of the page: elements, forms and browser storage. Text is always written as a text node.
 
-/** Up to this width the style sheets lay the page out for a phone. */
+/** The maximum width at which the style sheets use the layout for phones. */
 export const PHONE_PX = 900;
 
-/** An element with a class and, if given, children or text. */
+/** Return a new element with a class and with children, which may be texts. */
 export function element(tag, className, ...children) {
   const made = document.createElement(tag);
   if (className) made.className = className;
@@ -11,7 +11,7 @@ export function element(tag, className, ...children) {
   return made;
 }
 
-/** A button that calls `act` when it is pressed. */
+/** Return a new button that calls `act` when it is pressed. */
 export function button(className, words, act) {
   const made = element("button", className, words);
   made.type = "button";
@@ -19,7 +19,7 @@ export function button(className, words, act) {
   return made;
 }
 
-/** An empty progress bar; its `value` goes from 0 to 1. */
+/** Return a new progress bar; its `value` goes from 0 to 1. */
 export function progressBar(label) {
   const bar = element("progress", "sd-progress-bar");
   bar.value = 0;
@@ -27,7 +27,7 @@ export function progressBar(label) {
   return bar;
 }
 
-/** Call `act` when the form is submitted, and send nothing. */
+/** Call `act` when the form is submitted; the browser itself sends nothing. */
 export function onSubmit(form, act) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -35,12 +35,12 @@ export function onSubmit(form, act) {
   });
 }
 
-/** The elements with `data-role`, by role. */
+/** Return the elements under `root` that have the attribute `data-role`, by its value. */
 export function rolesOf(root) {
   return Object.fromEntries([...root.querySelectorAll("[data-role]")].map((node) => [node.dataset.role, node]));
 }
 
-/** Replace all children of `root`; a focus inside `root` moves to the first new one. */
+/** Replace all children of `root`. If the focus was inside `root`, it moves to the first new child. */
 export function replaceParts(root, first, ...others) {
   const hadFocus = root.contains(document.activeElement);
   root.replaceChildren(first, ...others);
@@ -49,12 +49,12 @@ export function replaceParts(root, first, ...others) {
   first.focus({ preventScroll: true });
 }
 
-/** Set the text of `node`; the same text again would cost a layout and be read out twice. */
+/** Set the text of `node` if it differs: setting it again would cost a layout, and screen readers would repeat it. */
 export function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
 }
 
-// Storage may be denied, as in private windows; the page works without it.
+// Browsers may deny storage, for example in private windows. The page works without it.
 
 export function recall(key) {
   return tried(() => localStorage.getItem(key));

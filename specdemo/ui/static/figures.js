@@ -1,4 +1,4 @@
-// Headline figures and target passes, formatted as the server computed them.
+// The headline figures and the counts of target passes. The server computes them; this module only formats them.
 
 import { write } from "./dom.js";
 import { isSlower, share, times } from "./words.js";
@@ -37,7 +37,7 @@ const LABELS = {
     return ended ? "no token differs" : "no token differs so far";
   },
 };
-const FULL_ROW = 40; // more pass blocks than this get narrower
+const FULL_ROW = 40; // if a lane has more pass blocks than this, all blocks get narrower
 
 export class Figures {
   constructor(root) {
@@ -47,7 +47,10 @@ export class Figures {
     this.clear();
   }
 
-  /** Show the figures of a moment, null before the first round; `ended`: they are the run's last. */
+  /**
+   * Show the figures of a moment; `totals` is null before the first round, and `ended` is true for a run's final
+   * figures.
+   */
   show(totals, rule, ended) {
     if (totals === this.shown) return;
     this.shown = totals;
@@ -75,7 +78,7 @@ export class Figures {
   }
 }
 
-/** The number of target passes of each lane, as blocks of one size in all lanes. */
+/** The number of target passes of each lane, shown as blocks; a block has the same size in all lanes. */
 export class PassBlocks {
   constructor(root) {
     this.rows = new Map();
@@ -85,7 +88,10 @@ export class PassBlocks {
     this.most = FULL_ROW;
   }
 
-  /** Take the state of every lane, see `Trace.stateAt`; a round is a pass, counted at its verdict. */
+  /**
+   * Show the state of every lane (see `Trace.stateAt`). Each round is one target pass, which is counted at its
+   * verdict.
+   */
   show(state) {
     for (const [lane, entry] of this.rows) {
       const settled = state[lane]?.settled ?? 0;
@@ -97,12 +103,12 @@ export class PassBlocks {
     const most = Math.max(FULL_ROW, ...[...this.rows.values()].map(({ shown }) => shown));
     if (most === this.most) return;
     this.most = most;
-    // Set on each row: on their common parent it would restyle all of it.
+    // Set the property on each row. On their common parent it would make the browser restyle all content of the parent.
     for (const { row } of this.rows.values()) row.style.setProperty("--most-passes", most);
   }
 }
 
-// Setting the same value again would cost a style pass.
+// Does nothing if the value is the same, because setting it would make the browser restyle.
 function setData(node, name, value) {
   if (node.dataset[name] !== String(value)) node.dataset[name] = String(value);
 }

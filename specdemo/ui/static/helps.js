@@ -9,8 +9,8 @@ const EDGE_PX = 8;
 const COSTS_SHOWN = 6;
 
 /**
- * Term -> title, sentence, formula, terms that explain it further, and `numbers({ totals, config, calibration })`:
- * the figures of a run in words, or why there are none.
+ * Maps each term to its title, sentence and formula, to related terms (`more`), and to a function
+ * `numbers({ totals, config, calibration })`. The function returns the figures of a run in words, or why there are none.
  */
 const TERMS = {
   ...CHART_TERMS,
@@ -81,7 +81,10 @@ export function helpOn(term, totals, run) {
 }
 
 export class Helps {
-  /** Buttons of `root` with a term in `data-help` open its help; Escape or a press elsewhere closes it. */
+  /**
+   * Make each button of `root` that has a term in `data-help` open its help. Escape or a press elsewhere closes the
+   * help.
+   */
   constructor(root) {
     this.button = null;
     this.totals = null;
@@ -91,12 +94,12 @@ export class Helps {
     this.panel.setAttribute("role", "note");
     root.addEventListener("click", (event) => this.press(event.target));
     for (const kind of ["pointerdown", "focusin"]) document.addEventListener(kind, (event) => this.leave(event.target));
-    // Before all other listeners: one press of Escape closes one thing.
+    // Called before all other listeners, so that one press of Escape closes only the help.
     document.addEventListener("keydown", (event) => this.escape(event), true);
     for (const moved of ["scroll", "resize"]) window.addEventListener(moved, () => this.close());
   }
 
-  /** Take the current figures (null before the first round) and their run. */
+  /** Set the current figures (null before the first round) and the run that they belong to. */
   show(totals, run) {
     if (totals === this.totals && run === this.run) return;
     this.totals = totals;
@@ -121,7 +124,7 @@ export class Helps {
     this.fill();
   }
 
-  /** Show another term in the same place. */
+  /** Show another term in the open help. */
   turnTo(term) {
     this.term = term;
     this.fill();
@@ -148,7 +151,7 @@ export class Helps {
     this.place();
   }
 
-  // Below the button if it fits, else above; always within the window.
+  // Places the help below the button if it fits there, else above; always within the window.
   place() {
     const { panel } = this;
     const from = this.button.getBoundingClientRect();

@@ -1,4 +1,5 @@
-// The lab: one job at a time, whose events go to the section that started it. All figures come from the server.
+// The lab. It runs one job at a time, and passes the job's events to the section that started it. The server computes
+// all figures.
 
 import { button, element, onSubmit, progressBar, rolesOf } from "./dom.js";
 import { LearnedSection, OracleSection, RunOnStage, TheorySection } from "./lab_theory.js";
@@ -42,14 +43,14 @@ class Lab {
     ];
   }
 
-  /** The values of the endpoint's inputs, for Gradio to send; null for one that the request does not set. */
+  /** The values of the endpoint's inputs, which Gradio sends; null for an input that the request does not set. */
   values() {
     return this.inputs.map((name) => this.request[name] ?? null);
   }
 
   start(section, request) {
     if (this.section) return;
-    this.feed(); // the rest of the job before
+    this.feed(); // take the last events of the previous job first
     this.section = section;
     this.request = request;
     this.lines.renew();
@@ -58,12 +59,12 @@ class Lab {
     this.trigger("submit");
   }
 
-  /** Pass new events to the section of the current job; those after its end are ignored. */
+  /** Pass new events to the section of the current job; events after the job's end are ignored. */
   feed() {
     for (const event of this.lines.read(this.value()).events) this.section?.take(event);
   }
 
-  /** The job has ended, for whatever reason. */
+  /** End the current job, whether it succeeded, failed or was stopped. */
   settle() {
     setTimeout(() => {
       this.feed();
@@ -78,7 +79,9 @@ class Lab {
   }
 }
 
-/** The row of a job: Stop and the progress after its start button, and the table as files at its end. */
+/**
+ * The row next to a start button: Stop and the progress while the job runs, and buttons to save its table afterwards.
+ */
 class JobBar {
   constructor(node, stop) {
     this.node = node;
@@ -127,7 +130,7 @@ class JobBar {
     }
   }
 
-  /** Nothing more will come. */
+  /** Show that the job has ended. */
   settle() {
     if (this.node.dataset.state === "failed") return this.show("failed");
     this.show("over");
@@ -152,7 +155,7 @@ export function pointsDone(done, expected) {
   return done ? `${done} of ${expected} points` : `Measuring the first of ${expected} points`;
 }
 
-/** Measured sweeps: a form, and a chart and a table that grow by each point. */
+/** The section of sweeps: a form, and a chart and a table that grow with each measured point. */
 class SweepSection {
   constructor(node, { base, settings, start, stop }) {
     this.roles = rolesOf(node);
@@ -168,11 +171,12 @@ class SweepSection {
     for (const [name, value] of Object.entries(settings.limits)) this.form.elements[name].max = value;
     this.form.elements.experiment[0].checked = true;
     this.form.addEventListener("change", () => this.disableVaried());
-    onSubmit(this.form, () => start(this, requestOf(Object.fromEntries(new FormData(this.form))))); // without disabled fields
+    // FormData leaves out disabled fields.
+    onSubmit(this.form, () => start(this, requestOf(Object.fromEntries(new FormData(this.form)))));
     this.disableVaried();
   }
 
-  // The sweep sets what it varies.
+  // Disables the field of the setting that the chosen sweep varies.
   disableVaried() {
     const varied = VARIES[this.form.elements.experiment.value] ?? [];
     for (const field of this.form.querySelectorAll(".sd-lab-settings [name]")) field.disabled = varied.includes(field.name);
@@ -204,13 +208,15 @@ export function cellsOf({ label, speedup, s_theory: theory, alpha, tau, tokens_p
   return [label, times(speedup), times(theory), share(alpha), fixed(tau, 2), fixed(rate, 1), fixed(alone, 1)];
 }
 
-/** A form's fields, all texts, as a request; the server refuses what is not a number. */
+/**
+ * A form's fields, which are all texts, as a request; the server refuses a text that is no number where it needs one.
+ */
 export function requestOf(fields) {
   const isNumber = (name, text) => NUMBER_FIELDS.includes(name) && text.trim() && !Number.isNaN(Number(text));
   return Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, isNumber(name, text) ? Number(text) : text]));
 }
 
-/** The eight conditions, each with a button and both its sides. */
+/** The section of the eight conditions, each with a button and its two sides: one that helps and one that hurts. */
 class ConditionsSection {
   constructor(node, { base, settings, start, stop }) {
     this.roles = rolesOf(node);

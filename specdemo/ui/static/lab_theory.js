@@ -1,4 +1,4 @@
-// The lab's sections without a job: the theory, the best draft lengths of the last run, and what the page has learned.
+// The sections of the lab that need no job: the theory, the best draft lengths of the last run, and what was learned.
 
 import { rolesOf } from "./dom.js";
 import { Chart, pageTheme } from "./plotly_chart.js";
@@ -14,14 +14,14 @@ const SLIDER_WORDS = {
   growth: (value) => `+${Number((100 * value).toFixed(1))}%`,
 };
 
-/** The finished run on the page's stage, and the server's answer about it: asked once per run. */
+/** The finished run on the page's stage, with the server's answer about it, which is requested once per run. */
 export class RunOnStage {
   constructor(base) {
     this.url = new URL(`${PATH}/run`, base);
     this.trace = null;
   }
 
-  /** Return `{ point, oracle }`, or null without a finished run; throws the server's sentence. */
+  /** Resolves to `{ point, oracle }`, or to null if there is no finished run. Rejects with the server's sentence. */
   async look() {
     const trace = stageOfPage()?.trace;
     if (!trace?.end) return null;
@@ -55,15 +55,15 @@ export class TheorySection {
     for (const slider of this.sliders.values()) slider.addEventListener("input", () => this.refresh());
     this.roles["take-run"].addEventListener("click", () => this.take());
     new MutationObserver(() => this.theme !== pageTheme() && this.refresh()).observe(document.body, { attributeFilter: ["class"] });
-    whenSeen(node, () => this.look()); // there may be another run each time
+    whenSeen(node, () => this.look()); // look each time, because the run may be another one
   }
 
   async look() {
-    await this.mark().catch(() => {}); // the button reports errors
+    await this.mark().catch(() => {}); // errors are shown only when the button is pressed
     return this.refresh();
   }
 
-  /** Mark the last run; returns whether there is one. */
+  /** Mark the last run on the surface. Resolves to true if there is one. */
   async mark() {
     this.point = (await this.run.look())?.point ?? null;
     if (this.point) this.tell(runWords(this.point));
@@ -86,7 +86,10 @@ export class TheorySection {
     return this.refresh();
   }
 
-  /** Show the point of the sliders, with one request at a time; the latest point is always requested. */
+  /**
+   * Show the point of the sliders. There is one request at a time; if the sliders move meanwhile, another one
+   * follows.
+   */
   async refresh() {
     for (const [name, slider] of this.sliders) {
       const words = SLIDER_WORDS[name](Number(slider.value));
@@ -130,21 +133,21 @@ export class TheorySection {
   }
 }
 
-/** The sliders' values for the point of a run, each within its slider's `[min, max]` in `reach`. */
+/** The sliders' values for the point of a run, each limited to the `[min, max]` of its slider, given in `reach`. */
 export function slidersOf({ alpha, k, c, growth }, reach) {
   const values = { alpha, k: Math.round(k), c, growth };
   const within = ([name, value]) => [name, Math.min(Math.max(value, reach[name][0]), reach[name][1])];
   return Object.fromEntries(Object.entries(values).map(within));
 }
 
-/** A run and its theory in one sentence. */
+/** A sentence that compares a run's measured speedup with the theory. */
 export function runWords({ alpha, k, c, speedup, s_theory: theory }) {
   const measured = speedup === null ? "" : `${times(speedup)} measured, `;
   const settings = `α ${share(alpha)}, k ${Number(k.toFixed(1))}, c ${Number(c.toFixed(3))}`;
   return `The last run (${settings}): speedup ${measured}${times(theory)} in theory.`;
 }
 
-/** The last run, had each draft ended where it paid most. */
+/** The section that shows the last run with the best length of each draft, known in hindsight. */
 export class OracleSection {
   constructor(node, base, run) {
     this.roles = rolesOf(node);
@@ -169,7 +172,7 @@ export class OracleSection {
   }
 }
 
-/** What a page that learns has learned; hidden on other pages. */
+/** The section that shows what the pair has learned; hidden if the pair does not learn. */
 export class LearnedSection {
   constructor(node, base, learns) {
     node.hidden = !learns;

@@ -1,15 +1,15 @@
-// Which rounds of a lane are in the page, and where the lanes are scrolled to.
+// The scroll position of the lanes, and the choice of the rounds that are in the page.
 
 const NEAR_END_PX = 48;
 
 /**
- * All lanes scroll together: at the end of the text while it grows, else where the visitor scrolled one of them. They
- * are aligned by token, not by pixel, because the start of a long text may not be in the page.
+ * Scrolls all lanes together: to the end of the text while it grows, else to the place to which the visitor scrolled one
+ * of them. Lanes are aligned by token, not by pixel, because the start of a long text may not be in the page.
  */
 export class LaneScroll {
   constructor(views) {
     this.views = views;
-    this.placed = new Map(); // box -> where this class scrolled it to
+    this.placed = new Map(); // maps each box to the position to which this class scrolled it
     const sizes = new ResizeObserver(() => this.reflow());
     for (const view of views) {
       const { box } = view;
@@ -25,7 +25,7 @@ export class LaneScroll {
     for (const view of this.views) view.following = following;
   }
 
-  /** Keep the end in sight. It costs a layout, so all lanes change first. */
+  /** Keep the end in sight. This costs a layout, so call it after all lanes have changed. */
   follow() {
     if (!this.following) return;
     const seen = this.views.filter(({ box }) => box.clientHeight);
@@ -43,15 +43,15 @@ export class LaneScroll {
     if (leader) this.align(leader, Math.min(bottomOf(leader), leader.topOf(position)), seen);
   }
 
-  /** Lines may break elsewhere: for another width or font size, or for more or fewer visible tokens. */
+  /** Align the lanes again after lines may have changed: another width or font size, or tokens shown or hidden. */
   reflow() {
     for (const view of this.views) view.reflow();
     this.follow();
     if (!this.following) for (const view of this.views) this.wholeRows(view);
   }
 
-  // Each other lane shows the leader's topmost token on the same row, or the end of its text if it lacks that token.
-  // All reads come before all writes.
+  // Every other lane shows the leader's topmost token on the same row, or, without that token, the end of its text.
+  // All layout reads come before all writes.
   align(leader, top, seen) {
     const anchor = leader.firstTokenFrom(top);
     const tops = seen.map((view) => {
@@ -80,7 +80,7 @@ export class LaneScroll {
     this.align(view, box.scrollTop, this.views.filter((each) => each.box.clientHeight));
   }
 
-  // So that no line is cut.
+  // Sets a box to a whole number of rows, so that no line is cut.
   wholeRows({ box, row }) {
     const rest = box.scrollTop % row;
     const atEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 1;
@@ -98,9 +98,9 @@ const REST_MS = 250;
 const EDGE_PX = 1;
 
 /**
- * The rounds of a lane that are in the page: all at rest, the last few hundred tokens while the text moves. Browsers lay
- * a whole text out again when it grows, which makes long ones too slow. The cut is at the start of a line, so that no
- * visible line changes.
+ * The rounds of a lane that are in the page: all rounds at rest, but only the last few hundred tokens while the text
+ * moves. When a text grows, browsers lay all of it out again, which is too slow for long texts. The part in the page
+ * begins at the start of a line, so that no visible line changes.
  */
 export class RoundFlow {
   constructor(box) {
@@ -117,19 +117,20 @@ export class RoundFlow {
     this.forgetLines();
   }
 
-  /** Set the prompt before the first round. */
+  /** Set the element of the prompt, which comes before the first round. */
   setHead(head) {
     this.head = head;
     this.box.prepend(head);
   }
 
-  /** Lines may break elsewhere. */
+  /** Forget where lines start, because they may break elsewhere now. */
   forgetLines() {
-    this.starts = new Map(); // first round of a line -> width in px of the space that hangs on the line before
+    // Maps the first round of a line to the width in px of its leading space, which hangs at the end of the line above.
+    this.starts = new Map();
     this.measured = 0;
   }
 
-  /** Have the rounds before `wanted` in the page; while `moving`, only the last that can be seen. */
+  /** Put the rounds before index `wanted` into the page; while `moving`, only the last rounds, which can be seen. */
   show(nodes, wanted, moving) {
     this.nodes = nodes;
     if (moving && wanted > this.first) this.cut(this.frontFor(wanted));
@@ -141,7 +142,7 @@ export class RoundFlow {
     if (this.first || this.measured < this.steady) this.timer = setTimeout(() => this.rest(), REST_MS);
   }
 
-  /** Show all of the text, and measure where its lines begin for the next time it moves. */
+  /** Put all of the text into the page, and measure where its lines begin; this is needed when the text moves again. */
   rest() {
     const fromEnd = this.box.scrollHeight - this.box.scrollTop;
     this.cut(0);
@@ -149,7 +150,7 @@ export class RoundFlow {
     this.measure();
   }
 
-  /** The first round for the page: a known line start far enough before `wanted`. */
+  /** The index of the first round to have in the page: a known start of a line, far enough before `wanted`. */
   frontFor(wanted) {
     const perRound = tokensPerRound(this.nodes, wanted);
     const span = Math.ceil(WINDOW_TOKENS / perRound);
@@ -177,7 +178,7 @@ export class RoundFlow {
     if (front > 0) this.nodes[front].element.style.marginLeft = `${-this.starts.get(front)}px`;
   }
 
-  /** The number of rounds that will not move; discarded tokens before the others may still shrink. */
+  /** The number of rounds that will not move; in later rounds, discarded tokens may still shrink to a tick. */
   get steady() {
     let count = this.shown;
     while (count > 0 && !this.nodes[count - 1].element.hasAttribute("data-folded")) count -= 1;
@@ -195,7 +196,7 @@ export class RoundFlow {
   }
 }
 
-/** The width of a token's space that hangs on the line before; null if the token does not start a line. */
+/** The width of a token's leading space, which hangs at the end of the line above; null if the token starts no line. */
 function hangingSpace(token, edge) {
   const rects = token?.getClientRects() ?? [];
   if (!rects.length) return null;

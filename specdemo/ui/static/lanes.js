@@ -1,4 +1,4 @@
-// The text of one decoder at any moment of a trace: each round is built once, then shown, hidden and changed.
+// The text of one lane at any moment of a trace. Each round is built once; later it is only shown, hidden or changed.
 
 import { element } from "./dom.js";
 import { RoundFlow } from "./lane_scroll.js";
@@ -6,8 +6,8 @@ import { sharesProcessor } from "./player.js";
 import { RoundNode, Sweep } from "./round_node.js";
 import { fill } from "./tokens.js";
 
-const KEPT_OPEN = 2; // number of latest rounds that show their discarded tokens in full
-const MIN_ANIMATED_MS = 250; // a shorter round is over before its animation
+const KEPT_OPEN = 2; // the number of latest rounds whose discarded tokens are shown in full
+const MIN_ANIMATED_MS = 250; // a shorter round would end before its animation
 
 export class LaneView {
   constructor(article, pieces) {
@@ -15,7 +15,7 @@ export class LaneView {
     this.box = article.querySelector(".sd-text");
     this.flow = new RoundFlow(this.box);
     this.sweep = new Sweep();
-    this.following = true; // set by LaneScroll
+    this.following = true; // LaneScroll changes it
     this.spare = 0;
     this.clear(pieces);
   }
@@ -25,7 +25,7 @@ export class LaneView {
     this.sweep.clear();
     this.flow.clear();
     this.rounds = []; // every RoundNode built so far
-    this.settled = 0; // number of rounds with their verdict
+    this.settled = 0; // the number of rounds that show their verdict
     this.pending = null; // the round that waits for its verdict
     this.departure = null;
     this.selected = null;
@@ -40,7 +40,7 @@ export class LaneView {
     this.flow.setHead(prompt);
   }
 
-  /** Draw the lane as it is in `state` (see `LaneTrace.stateAt`) at the clock of `player`. */
+  /** Draw the lane in the state of `LaneTrace.stateAt`, at the time of `player`. */
   show(entries, { settled, proposed, verifying }, player) {
     const wanted = settled + (proposed || verifying ? 1 : 0);
     const firstChanged = Math.min(this.settled, settled);
@@ -56,7 +56,7 @@ export class LaneView {
     this.settled = settled;
   }
 
-  /** Show the current target pass as a bar over its tokens. Not part of `show` because it reads a layout. */
+  /** Show the current target pass as a bar over its tokens. It is not part of `show`, because it reads the layout. */
   showPass(player) {
     this.sweep.show(this.verifying ? this.pending : null, this.box, player);
   }
@@ -77,7 +77,7 @@ export class LaneView {
     }
   }
 
-  /** The end of the text after round `index`, see `RoundNode`. */
+  /** The `end` of the text after round `index` (see `tokenSpan`). */
   endOf(index) {
     const node = this.rounds[index];
     return node ? { end: node.end, start: node.start + node.kept.length } : { end: undefined, start: 0 };
@@ -88,7 +88,7 @@ export class LaneView {
     return this.endOf(this.settled - 1).start;
   }
 
-  /** Lines may break elsewhere. */
+  /** Adapt to line breaks that may have changed. */
   reflow() {
     this.rowKnown = null;
     this.sweep.clear();
@@ -101,7 +101,9 @@ export class LaneView {
     this.flow.show(this.rounds, this.flow.shown, false);
   }
 
-  /** Mark the tokens from output position `departure` on, where the lane differs from the target; null: nowhere. */
+  /**
+   * Mark all tokens from position `departure` of the output, the first that differs from the target; null marks none.
+   */
   markDeparture(departure) {
     if (departure === this.departure) return;
     this.departure = departure;
@@ -119,12 +121,12 @@ export class LaneView {
     scrollToShow(this.box, node.element);
   }
 
-  /** The facts of a span, see `RoundNode.factsOf`. */
+  /** The result of `RoundNode.factsOf` for a span of any round. */
   factsOf(span) {
     return this.nodeOf(span)?.factsOf(span) ?? null;
   }
 
-  /** Show or hide the discarded tokens of a tick. */
+  /** Show or hide the discarded tokens that a tick stands for. */
   toggleTick(tick) {
     this.nodeOf(tick).element.toggleAttribute("data-opened");
   }
@@ -133,25 +135,25 @@ export class LaneView {
     return this.rounds.find(({ element: round }) => round === span.parentElement);
   }
 
-  /** Height of a row in px. */
+  /** The height of a row in px. */
   get row() {
     this.rowKnown ??= parseFloat(getComputedStyle(this.box).lineHeight);
     return this.rowKnown;
   }
 
-  /** Height of the text in px, without the space below it. */
+  /** The height of the text in px, without the space below it. */
   get height() {
     return this.box.scrollHeight - this.spare;
   }
 
-  /** Set the space below the text, so that it scrolls as far as a longer one. */
+  /** Set the space below the text, so that the lane scrolls as far as a lane with a longer text. */
   setSpare(px) {
     if (px === this.spare) return;
     this.spare = px;
     this.box.style.paddingBottom = `${px}px`;
   }
 
-  /** `{ position, top }` of the first token at `top` px or below, or null. */
+  /** The `{ position, top }` of the first token that is at `top` px or below; null if there is none. */
   firstTokenFrom(top) {
     let [low, high] = [this.flow.first, this.settled];
     while (low < high) {
@@ -176,7 +178,7 @@ export class LaneView {
   }
 }
 
-/** Whether a round lasts long enough for its animation. */
+/** True if a round lasts long enough for its animation. */
 function isUnhurried({ from, to }, player) {
   return player.playing && !sharesProcessor() && ((to - from) * 1000) / player.rate >= MIN_ANIMATED_MS;
 }
@@ -186,7 +188,7 @@ function topIn(box, inner) {
   return inner.getBoundingClientRect().top - box.getBoundingClientRect().top + box.scrollTop;
 }
 
-/** Scroll only `box`, by whole rows, so that `inner` is visible. */
+/** Scroll `box`, and nothing else, by whole rows until `inner` is visible. */
 export function scrollToShow(box, inner) {
   const row = parseFloat(getComputedStyle(box).lineHeight);
   const from = topIn(box, inner);

@@ -1,4 +1,4 @@
-// The lessons: one at a time, each with buttons that show a recording or start a run. quiz.js has the quiz after them.
+// The lessons. One is shown at a time, with buttons that play a recording or start a run. The quiz is in quiz.js.
 
 import { button, element, recall, remember } from "./dom.js";
 import { noteLesson } from "./page.js";
@@ -40,7 +40,7 @@ class Lessons {
     this.go(lessonIn(location.search, this.names), false);
   }
 
-  /** Show a Stop button while a run can be stopped; `stop` is the page's own. */
+  /** Show the lessons' Stop button while a run can be stopped; `stop` is the Stop button of the page. */
   followRuns(stop) {
     const end = this.root.querySelector("[data-role=end-run]");
     const show = () => {
@@ -96,7 +96,7 @@ class Lessons {
   }
 }
 
-// A lesson has a topic; a button may narrow it.
+// Each lesson has a topic; a button of the lesson may limit it further.
 function topicOf(node) {
   const { topic } = node.closest("[data-lesson]").dataset;
   return { ...JSON.parse(topic), ...JSON.parse(node.dataset.topic ?? "{}") };
@@ -106,14 +106,14 @@ function recallNames(key) {
   return (recall(key) ?? "").split(",").filter(Boolean);
 }
 
-/** The index of the lesson in an address; 0 if it names none of these. */
+/** The index of the lesson that an address names; 0 if the address names none of `names`. */
 export function lessonIn(search, names) {
   return Math.max(0, names.indexOf(new URLSearchParams(search).get("lesson")));
 }
 
 /**
- * Lesson -> number of steps of its task, and `step(moment)`: the step that a moment of the stage completes, if any.
- * A moment is what `Stage.tell` dispatches.
+ * Maps each lesson to the number of steps of its task and to `step(moment)`, which returns the step that a moment
+ * completes, if any. `Stage.tell` dispatches the moments.
  */
 const TASKS = {
   1: { steps: 1, step: ({ recording, focus, ended }) => recording === "five" && focus === "baseline" && ended },
@@ -128,14 +128,14 @@ function isLucky({ status, accept_prob: chance }) {
   return status === "accepted" && chance < 1;
 }
 
-/** The tasks that are done; `done` names the lessons of those done on earlier visits. */
+/** The completed tasks; `done` has the names of the lessons whose tasks were completed on earlier visits. */
 export class Tasks {
   constructor(done) {
     this.done = new Set(done);
-    this.taken = new Map(); // lesson -> completed steps
+    this.taken = new Map(); // maps each lesson to its completed steps
   }
 
-  /** Take a moment of the stage during `lesson`; returns whether it completes the task. */
+  /** Take a moment of the stage during `lesson`; returns true if it completes the task of the lesson. */
   take(lesson, moment) {
     const task = TASKS[lesson];
     const step = task?.step(moment);
@@ -148,7 +148,7 @@ export class Tasks {
   }
 }
 
-/** Copy a link to the current lesson with the prompt and settings of the page's widgets, for a whole class. */
+/** Copy a link for a class: to the current lesson, with the prompt and settings in the page's widgets. */
 export async function copyClassLink(names, values) {
   const lesson = document.querySelector(".sd-learn").dataset.at;
   const question = lesson === QUIZ ? document.querySelector(".sd-quiz").dataset.at : null;
@@ -164,7 +164,7 @@ export async function copyClassLink(names, values) {
   }
 }
 
-/** The settings in the widgets of these names; an empty number box has none. */
+/** The settings in the widgets with these names; an empty number box sets nothing. */
 export function settingsOf(names, values) {
   const held = names.map((name, index) => [name, values[index]]).filter(([, value]) => value !== null);
   const { auto, ...settings } = Object.fromEntries(held);

@@ -1,5 +1,5 @@
-// A canvas over a Plotly chart, in the same coordinates. It follows a run at a fraction of Plotly's cost: it covers the
-// axes and everything between them; Plotly draws title and legend.
+// A canvas over a Plotly chart, in the same coordinates, which follows a run at a fraction of Plotly's cost. It covers
+// the axes and everything between them; Plotly draws the title and the legend.
 
 import { BAR_GAP } from "./charts.js";
 import { ticksOf } from "./plot_contents.js";
@@ -7,25 +7,25 @@ import { ticksOf } from "./plot_contents.js";
 const DRAW = { acceptance: drawBars, speedup: drawLines };
 const COLOURS = ["ink", "muted", "line", "surface", "accent", "accepted", "discarded", "corrected", "bonus"];
 const OVERHANG = 7; // pixels by which marks may extend beyond the axes
-// Where Plotly writes, in pixels for letters of height `em`.
+// The positions of Plotly's texts, in pixels; `em` is the height of the letters.
 const LABEL_GAP = (em) => 0.2 * em + 1;
 const X_LABEL = (em) => 1.2 * em + 1;
 const X_TITLE = (em) => 2.23 * em + 2.6;
 const Y_TITLE_GAP = (em) => 0.27 * em + 3.8;
 const MIDDLE_EM = 0.35;
 const TITLE_EM = 0.7;
-const LEAD_RADIUS = 6.5; // half of Python's LEAD_SIZE
+const LEAD_RADIUS = 6.5; // half of LEAD_SIZE in Python
 const LINE = 4;
 const HATCH_PX = 6;
 const TRIANGLE = [[-2.9, -5.8], [5.8, 0], [-2.9, 5.8]];
 const CROSS = [[2, -6], [2, -2], [6, -2], [6, 2], [2, 2], [2, 6], [-2, 6], [-2, 2], [-6, 2], [-6, -2], [-2, -2], [-2, -6]];
 
 /**
- * The layer of one chart node. The canvas reports what it shows: `data-rounds` played, `data-bars` or `data-points`
- * drawn, and `data-last`, the last value.
+ * The layer of one chart node. Attributes of the canvas report what it shows: `data-rounds`, the number of rounds played;
+ * `data-bars` or `data-points`, the number drawn; and `data-last`, the last value.
  */
 export class LiveLayer {
-  /** `scene()` returns what to draw, as `PlotContents.scene` does, or null for nothing. */
+  /** `scene()` returns what to draw, in the form of `PlotContents.scene`; null if there is nothing to draw. */
   constructor(node, scene) {
     this.node = node;
     this.name = node.dataset.plot;
@@ -36,7 +36,9 @@ export class LiveLayer {
     node.append(this.canvas);
   }
 
-  /** Take another size or theme from Plotly's `layout`. Until Plotly follows, the layer draws the title as well. */
+  /**
+   * Take another size or theme from Plotly's `layout`. Until Plotly has drawn it too, the layer also draws the title.
+   */
   dress(layout) {
     this.layout = layout;
     this.em = layout.font.size;
@@ -51,17 +53,17 @@ export class LiveLayer {
     this.look = [layout.width, layout.margin.t, this.em, this.colours.surface].join();
   }
 
-  /** Whether Plotly's title and legend are missing, or of another size or theme. */
+  /** True if Plotly has not drawn its title and legend yet in the current size and theme. */
   get isAlone() {
     return this.look !== this.lookOfPlotly;
   }
 
-  /** Draw with the next frame. */
+  /** Draw in the next animation frame. */
   request() {
     this.frame ??= requestAnimationFrame(() => this.draw());
   }
 
-  /** Plotly has drawn the chart; `same` if it shows what the layer would. */
+  /** Call after Plotly has drawn the chart. `same`: Plotly shows what the layer would show, so the layer is hidden. */
   settle(same) {
     this.lookOfPlotly = this.look;
     if (!same) return this.request();
@@ -102,7 +104,7 @@ export class LiveLayer {
     pen.clearRect(0, 0, layout.width, layout.height);
     pen.fillStyle = colours.surface;
     if (this.isAlone) pen.fillRect(0, 0, layout.width, layout.height);
-    // The legend is right above the axes; only labels next to them reach higher.
+    // The legend is right above the axes. Only the labels beside the axes extend higher.
     pen.fillRect(0, plot.top, layout.width, layout.height - plot.top);
     pen.fillRect(0, plot.top - OVERHANG, plot.left, OVERHANG);
     if (this.isAlone) this.writeTitle(pen);
@@ -158,8 +160,9 @@ export class LiveLayer {
   }
 }
 
-// Each of these draws in a `plot`, which has `x(value)` and `y(value)` in pixels and its edges, as Plotly would, and
-// returns what the canvas reports.
+// Each of these functions draws into a `plot` what Plotly would draw, and returns what the canvas reports. `plot` has
+// its
+// edges in pixels, and the functions `x(value)` and `y(value)`, which convert to pixels.
 
 function drawBars(pen, plot, { accepted, discarded, corrected, bonus }, colours) {
   const { x = [], y: kept = [] } = accepted;
@@ -221,7 +224,7 @@ function drawMarks(pen, plot, { x = [], y = [] }, colour, outline) {
   pen.fill();
 }
 
-// Plotly's "/" pattern.
+// The fill pattern that Plotly calls "/".
 function hatching(pen, { discarded, surface }, scale) {
   const size = Math.round(HATCH_PX * scale);
   const tile = document.createElement("canvas");

@@ -1,4 +1,4 @@
-// The microscope: every draft token of a round with q, p, the random number, both models' top five, and the verdict.
+// The microscope: every draft token of a round with q, p, the random number, both models' top five, and the verdict. Sentences are in words.js.
 
 import { element } from "./dom.js";
 import { fillLabel } from "./tokens.js";
@@ -20,7 +20,7 @@ export class Microscope {
     return !this.panel.hidden;
   }
 
-  /** Show a round; `place` is the draft token to mark, "own" for the target's, or undefined. */
+  /** Show a round. `place` is the index of the draft token to mark, "own" for the target's own token, or undefined. */
   show(entry, rule, pieces, place) {
     const { round } = entry;
     const by = round.emission?.prob === null ? "" : `Rule: ${RULE_NAMES[rule]}; `;
@@ -87,7 +87,7 @@ function figureList(figures) {
   return list;
 }
 
-/** The acceptance probability as a filled bar, the random number as a line across it. */
+/** A bar filled up to the acceptance probability, with a line at the random number. */
 function coinBar(token) {
   const bar = element("div", "sd-coin", element("i"));
   bar.setAttribute("role", "img");
@@ -101,7 +101,7 @@ function coinBar(token) {
   return bar;
 }
 
-/** Up to five alternatives, each on a bar from 0 to 1; nothing if none is reported. */
+/** A model's five most likely tokens at most, each with a bar from 0 to 1; empty if the run reports none. */
 function topBars(heading, symbol, top, chosen, pieces) {
   if (!top.length) return [];
   const rows = top.map(([id, probability]) => {

@@ -1,24 +1,27 @@
-// Events as NDJSON, one JSON object per line: every tab's component has them as its value.
+// Readers of events as NDJSON, one JSON object per line. A tab's component has the events of a job as its value.
 
 /** Parse the events of a whole text. */
 export function parseEvents(text) {
   return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
 }
 
-/** Reader of a component's value, which only grows during a job: it returns each event once. */
+/** A reader that returns each event once from a component's value, which only grows during a job. */
 export class GrowingLines {
   constructor() {
     this.value = "";
-    this.length = 0; // of the lines read so far
+    this.length = 0; // the length of the complete lines read so far
     this.stale = false;
   }
 
-  /** A job begins: read the next other value from its first line. */
+  /** Call when a job begins: the next value that differs is read from its first line. */
   renew() {
     this.stale = true;
   }
 
-  /** Return `{ anew, events }`: the events of new complete lines, and whether `value` belongs to another job. */
+  /**
+   * Return `{ anew, events }`: the events of the new complete lines; `anew` is true if `value` is that of another
+   * job.
+   */
   read(value) {
     if (value === this.value) return { anew: false, events: [] };
     const anew = this.stale || !this.value || !value.startsWith(this.value);

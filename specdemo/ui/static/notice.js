@@ -1,4 +1,4 @@
-// What the page says about a run: the notice above the lanes, and what a screen reader reads.
+// The messages about a run: the notice above the lanes, and the sentences for screen readers.
 
 import { progressBar, write } from "./dom.js";
 import { tabOpener } from "./page.js";
@@ -20,7 +20,7 @@ export class Notice {
 
   begin() {
     this.isWaiting = false;
-    this.error = null; // a sentence
+    this.error = null; // the sentence of a failed run, or null
   }
 
   wait({ text, fraction }) {
@@ -34,18 +34,18 @@ export class Notice {
     this.roles.error.textContent = message;
   }
 
-  /** The run has started. */
+  /** Show the notices that come with the start of a run. */
   open(run) {
     const { hint, arithmetic } = this.roles;
     this.isWaiting = false;
     hint.textContent = named(settingWords(run));
-    // What a watched server does not report, or why the models compute in their precision.
+    // Either what a watched server does not report, or the reason for the precision of the models.
     const words = run.watched ? run.watched.silent.join(" ") : (run.arithmetic ?? "");
     arithmetic.textContent = named(words);
     arithmetic.hidden = !words;
   }
 
-  /** The state of the stage: idle, waiting, playing, ended or error. */
+  /** Return the state of the stage: idle, waiting, playing, ended or error. */
   state(hasBegun, hasEnded) {
     if (this.error !== null) return "error";
     if (hasEnded) return "ended";
@@ -57,7 +57,7 @@ export class Notice {
     for (const role of ROLES) this.roles[role].hidden = role !== shown;
   }
 
-  /** Show the result of the run, or of the lane in `focus` alone. */
+  /** Show the result of the run, or only that of the lane in `focus`. */
   close({ sentence, badge, totals }, focus) {
     const { roles } = this;
     const { baseline_tokens: alone } = totals;
@@ -66,12 +66,12 @@ export class Notice {
     roles.badge.dataset.kind = badge?.kind ?? "";
     const words = badge?.text ?? "";
     if (roles.badge.textContent === words) return;
-    // Only the test of distributions can show that two samples have the same one.
+    // A run cannot show that two distributions are the same. The badge links to the test that can.
     roles.badge.replaceChildren(badge?.kind === "distribution" ? tabOpener("proof", words) : words);
   }
 }
 
-/** A live region for screen readers: the latest sentence, at most one in two seconds. */
+/** A live region for screen readers. It gets the latest sentence, at most one every two seconds. */
 export class Speaker {
   constructor(node) {
     this.node = node;
@@ -79,7 +79,7 @@ export class Speaker {
     this.timer = null;
   }
 
-  /** Say the sentence after the gap; the latest replaces those that wait. */
+  /** Say the sentence when two seconds have passed since the last one. It replaces a sentence that still waits. */
   say(words) {
     this.next = words;
     const wait = this.last + GAP_MS - Date.now();
@@ -87,7 +87,7 @@ export class Speaker {
     else this.timer ??= setTimeout(() => this.sayNow(this.next), wait);
   }
 
-  /** Say the sentence now, in place of one that waits. */
+  /** Say the sentence now; it replaces a sentence that still waits. */
   sayNow(words) {
     this.cancel();
     this.last = Date.now();

@@ -1,13 +1,13 @@
-// The page around the stage: its tabs and lessons in the address, and the settings menu.
+// The page around the stage: the tab and lesson in its address, and the settings panel.
 
 import { button } from "./dom.js";
 
 const BUTTON_ID = /^tab-(\w+)-button$/;
 const IN_ADDRESS = /^#tab=(\w+)$/;
 const PANEL = "#more";
-const LINE = "#summary"; // Gradio replaces its content with every change
+const LINE = "#summary"; // the line that opens the settings; Gradio replaces its content with every change
 
-/** A button that opens a tab of the page; the words alone on a page without tabs. */
+/** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
 export function tabOpener(name, words) {
   return buttonOf(name) ? button("sd-opener", words, () => openTab(name)) : words;
 }
@@ -16,14 +16,14 @@ export function openTab(name) {
   buttonOf(name)?.click();
 }
 
-/** Open a question of the quiz, from 0. */
+/** Open the question of the quiz with this index (from 0). */
 export function openQuestion(index) {
   openTab("learn");
   noteLesson("quiz", index + 1);
   document.dispatchEvent(new CustomEvent("sd-question", { detail: { index } }));
 }
 
-/** Put a lesson, and a question of the quiz, into the address, so that it is always a link to what is shown. */
+/** Put the lesson and the question of the quiz that are shown into the address, so that the address links to them. */
 export function noteLesson(lesson, question) {
   const url = new URL(location.href);
   url.searchParams.set("lesson", lesson);
@@ -32,9 +32,13 @@ export function noteLesson(lesson, question) {
   history.replaceState(history.state, "", url);
 }
 
-/** Open the tab that the address names, now and after Back or Forward; put each opened tab into the address. */
+/**
+ * Open the tab that the address names, now and after Back or Forward; also put each newly opened tab into the
+ * address.
+ */
 export function keepTabInAddress() {
-  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : currentTab(); // if the address names none
+  // The tab to open if the address names none.
+  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : currentTab();
   const follow = () => {
     const name = tabIn(location.hash) ?? first;
     if (name !== currentTab()) openTab(name);
@@ -47,12 +51,13 @@ export function keepTabInAddress() {
   });
 }
 
-/** The tab in an address's fragment, or null. */
+/** The tab that the fragment of an address names, or null if it names none. */
 export function tabIn(hash) {
   return hash.match(IN_ADDRESS)?.[1] ?? null;
 }
 
-// A lesson in the address opens its own tab.
+// Returns the address of a tab. A lesson in an address opens the tab "Learn", so the other tabs have no lesson in
+// theirs.
 function addressOf(name) {
   const url = new URL(location.href);
   if (name !== "learn") for (const part of ["lesson", "question"]) url.searchParams.delete(part);
@@ -60,7 +65,7 @@ function addressOf(name) {
   return url;
 }
 
-/** The open tab; undefined on a page without tabs. */
+/** The name of the open tab; undefined on a page without tabs. */
 export function currentTab() {
   return document.querySelector("[role=tab][aria-selected=true]")?.id.match(BUTTON_ID)?.[1];
 }
@@ -79,7 +84,7 @@ export function settingsLine(labels, [drafter, rule, temperature, tokens]) {
   return `${labels[drafter] ?? drafter} · ${rule} · T ${temperature} · ${tokens} tokens`;
 }
 
-/** Open the settings panel from its line; close it by a press elsewhere or Escape. */
+/** Make the summary line open the settings panel, and a press elsewhere or Escape close it. */
 export function mountSettings() {
   const line = document.querySelector(LINE);
   const opener = () => document.querySelector(`${PANEL} > button`);

@@ -1,4 +1,4 @@
-// The tab "Play": visitors write the drafts, the server's target verifies them turn by turn.
+// The tab "Play", in which visitors write the drafts and the server's target model verifies them turn by turn.
 
 import { element, onSubmit, rolesOf } from "./dom.js";
 import { GrowingLines } from "./ndjson.js";
@@ -18,7 +18,7 @@ export function mountPlay({ element: host, props, watch, settings }) {
   watch("value", () => mounted.feed(props.value ?? ""));
 }
 
-/** The request of the current turn; called by Gradio when it sends it. */
+/** The inputs of the endpoint for the current turn; Gradio calls this when it sends the request. */
 export function askedTurn() {
   return mounted.game.request();
 }
@@ -77,7 +77,7 @@ class Play {
     this.say(WELCOME[this.game.players - 1]);
   }
 
-  /** The number of turns, moved into its bounds. */
+  /** The chosen number of turns, limited to the allowed range. */
   turns() {
     const { most } = this.roles;
     const wanted = Math.round(Number(most.value)) || Number(most.defaultValue);
@@ -85,7 +85,7 @@ class Play {
     return Number(most.value);
   }
 
-  /** Change the number of turns, which may end or resume the game. */
+  /** Apply a changed number of turns, which may end or resume the game. */
   changeTurns() {
     const { game } = this;
     const wasOver = game.over;
@@ -101,7 +101,9 @@ class Play {
     this.roles.turn.textContent = game.over ? end : `Turn ${game.number} of ${game.most}`;
   }
 
-  /** Ask for the next draft, starting with `drafts` of a turn that came back, or show the end of the game. */
+  /**
+   * Ask for the next draft, or show the end of the game. `drafts` of a turn that was not verified fill the box again.
+   */
   ask(drafts) {
     const { roles, root, game } = this;
     this.returned = drafts;
@@ -115,7 +117,7 @@ class Play {
     this.say(`${sentence} ${finish ? "The text has ended. " : ""}`, closing);
   }
 
-  /** Empty the box for the player whose draft is next. */
+  /** Empty the box, and ask the player whose draft is next. */
   prompt() {
     const { roles, game } = this;
     const isAlone = game.players === 1;
@@ -125,7 +127,7 @@ class Play {
     this.box.open(this.returned[game.player] ?? "");
   }
 
-  /** Nothing but Stop can be used while the target verifies; the box keeps the focus. */
+  /** Disable all controls except Stop while the target verifies; the box keeps the focus. */
   freeze(isFrozen) {
     const { roles } = this;
     roles.draft.readOnly = isFrozen;
@@ -145,7 +147,7 @@ class Play {
     this.say("Player 1's draft is hidden. Player 2, write yours for the same place.");
   }
 
-  /** Send the turn through Gradio's own button, which is disabled while the server works. */
+  /** Send the turn with a press of Gradio's hidden button, which is disabled while the server works. */
   send() {
     this.root.dataset.state = "judging";
     this.freeze(true);
@@ -169,7 +171,7 @@ class Play {
     sender.click();
   }
 
-  /** Take the new lines of the growing value; those after the end of a turn are ignored. */
+  /** Take the new events of the growing value; events after the end of a turn are ignored. */
   feed(value) {
     for (const event of this.lines.read(value).events) if (this.isJudging) this.take(event);
   }
@@ -183,7 +185,7 @@ class Play {
     }
   }
 
-  /** The server is free again: the turn is over, or it was stopped or failed and can be sent again. */
+  /** End the turn when the server is free again. If the turn was stopped or failed, it can be sent again. */
   settle() {
     const { board, failure, game, roles } = this;
     roles.draft.value = "";
@@ -199,7 +201,7 @@ class Play {
     (game.over ? roles.again : roles.draft).focus();
   }
 
-  /** Show a notice in place of the last notice or error, and the game's closing words in bold. */
+  /** Show a notice, with the game's closing words in bold; it replaces the last notice or error. */
   say(words, closing = "") {
     const { notice, error } = this.roles;
     error.hidden = true;
@@ -215,20 +217,20 @@ class Play {
 
 const PLAYERS = ["one", "two"];
 
-/** The state of a game: drafts, turns and scores. The server computes all figures. */
+/** The state of a game: its drafts, turns and scores. The server computes all figures. */
 class Game {
-  /** `players` is 1 or 2; the game is over after `most` turns, or when the text ends. */
+  /** `players` is 1 or 2. The game ends after `most` turns, or when the target ends the text. */
   constructor(opening, players, most) {
-    this.opening = opening.replace(/ +$/, ""); // the next word brings its own space
+    this.opening = opening.replace(/ +$/, ""); // drafts begin with their own space
     this.players = players;
     this.most = most;
     this.text = this.opening;
-    this.turns = []; // { judged: [event of each drafter], end: the `turn` event }
-    this.drafts = []; // of the current turn
+    this.turns = []; // the turns so far, each as { judged: [event of each drafter], end: the `turn` event }
+    this.drafts = []; // the drafts of the current turn
     this.judged = [];
   }
 
-  /** The player who drafts next: 0, 1, or null while the target verifies and when the game is over. */
+  /** The player who drafts next, 0 or 1; null while the target verifies and after the end of the game. */
   get player() {
     return this.over || this.drafts.length === this.players ? null : this.drafts.length;
   }
@@ -242,7 +244,7 @@ class Game {
     return this.turns.length + (this.over ? 0 : 1);
   }
 
-  /** Take the next player's draft; return whether the turn can be verified. */
+  /** Take the next player's draft; return true if the turn now has all drafts and can be verified. */
   hand(draft) {
     this.drafts.push(draft);
     return this.drafts.length === this.players;
@@ -256,7 +258,7 @@ class Game {
     return [this.opening, first, second, end?.written ?? [], scores];
   }
 
-  /** Take an event of the current turn; return whether it completes the turn. */
+  /** Take an event of the current turn; return true if it completes the turn. */
   take(event) {
     if (event.type === "judged") this.judged.push(event);
     if (event.type !== "turn") return false;

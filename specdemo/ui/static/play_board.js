@@ -1,16 +1,16 @@
-// A game of Play on the page: the draft box, the text so far, the drafts of every turn, and the scores.
+// The view of a game of the tab "Play": the draft box, the text so far, the drafts of every turn, and the scores.
 
 import { element } from "./dom.js";
 import { fill, Pieces, tokenSpan } from "./tokens.js";
 import { percent, share } from "./words.js";
 
 export const MODEL = "model";
-const BORDERS_PX = 2; // not included in scrollHeight
-// Characters that attach to the word before them, and ends of a text that attach to the next word.
+const BORDERS_PX = 2; // the height of both borders, which scrollHeight does not include
+// Characters that need no space before them, and ends of a text that need no space after them.
 const ATTACHES = /^[\s.,;:!?…%)\]}’”']/u;
 const HOLDS = /[\s([{“‘/-]$/u;
 
-/** The tokens of a round in reading order: accepted, rejected, the target's own, discarded. */
+/** The tokens of a round in the order shown: accepted, rejected, the target's own, discarded. */
 export function readingOrder({ drafted, emission }) {
   const compared = drafted.filter(({ status, rejected }) => status === "accepted" || rejected).length;
   return [...drafted.slice(0, compared), ...(emission ? [emission] : []), ...drafted.slice(compared)];
@@ -20,7 +20,7 @@ export function acceptedCount({ drafted }) {
   return drafted.filter(({ status }) => status === "accepted").length;
 }
 
-/** `tokenSpan` in the colour of the token's verdict. */
+/** The result of `tokenSpan`, with the span in the color of the token's verdict. */
 export function verdictSpan(token, end, pieces) {
   const made = tokenSpan(token.id, end, pieces);
   made.span.dataset.status = token.status;
@@ -30,7 +30,7 @@ export function verdictSpan(token, end, pieces) {
 
 /** The text so far, the drafts of every turn, and the scores. */
 export class Board {
-  /** `pending` is the element of the current draft at the end of the text. */
+  /** `pending` is the element for the current draft, at the end of the text. */
   constructor({ text, past, turns, scores }, pending) {
     this.text = text;
     this.past = past;
@@ -42,7 +42,7 @@ export class Board {
   /** Show a game before its first turn. */
   begin(game) {
     this.pieces = new Pieces();
-    this.ending = undefined; // of the text, see `tokenSpan`
+    this.ending = undefined; // the `end` of the text so far, see `tokenSpan`
     this.turns.replaceChildren();
     this.past.hidden = true;
     const opening = element("span", "sd-prompt");
@@ -100,17 +100,17 @@ export class Board {
   }
 }
 
-/** Whether `draft` starts with a new word after `text`, which needs a space. */
+/** True if `draft` starts with a new word after `text`, so that a space is needed between them. */
 export function wantsSpace(text, draft) {
   return !HOLDS.test(text) && !ATTACHES.test(draft);
 }
 
-/** `draft` as it follows `text`, with a space in front if it wants one and `space` is on. */
+/** `draft` as it continues `text`: with a space in front if `wantsSpace` is true and `space` is on. */
 export function joined(text, draft, space) {
   return space && wantsSpace(text, draft) ? ` ${draft}` : draft;
 }
 
-/** Whether a draft has nothing that could be judged. */
+/** True if a draft contains nothing that the target could verify. */
 export function isEmpty(draft) {
   return !draft.replaceAll(" ", "");
 }
@@ -140,13 +140,13 @@ export class DraftBox {
     return joined(this.before, this.draft.value, this.spaced);
   }
 
-  /** Continue another text. */
+  /** Set the text that the draft continues. */
   follow(text) {
     this.before = text;
     this.preview();
   }
 
-  /** Start with `draft` in the box and a space in front. */
+  /** Open the box with `draft` in it; a space in front of the draft is on. */
   open(draft) {
     this.draft.value = draft;
     delete this.pending.dataset.verifying;
@@ -181,7 +181,7 @@ export class DraftBox {
     } else if (event.key === "Backspace" && !this.draft.value) this.setSpaced(false);
   }
 
-  /** Show a single draft while the target verifies it; hide one of two. */
+  /** Show the draft of a single player while the target verifies it; with two players hide it. */
   showVerifying(players) {
     if (players === 1) this.pending.dataset.verifying = "true";
     else {

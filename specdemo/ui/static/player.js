@@ -1,34 +1,37 @@
-// Playing a run: the clock, its controls, and the keys of the page.
+// The replay of a run: its clock, the controls of the clock, and the keys of the page.
 
 import { button, element, recall, remember } from "./dom.js";
 
-const MAX_FRAME_S = 0.1; // a tab that was hidden resumes where it was instead of jumping
-const LIVE_FRAME_MS = 100; // while the models run
-const SHARED_FRAME_MS = 250; // while they run on the processor that draws
+const MAX_FRAME_S = 0.1; // longer gaps are cut, so that a tab that was hidden resumes where it was
+const LIVE_FRAME_MS = 100; // the time between two drawings while models run
+const SHARED_FRAME_MS = 250; // the same while they run on the processor that also draws the page
 const NEARLY_S = 1e-9;
 const SLOW_TOKENS_PER_S = 10;
-/** The length of a shorter run at the pace "fit". */
+/** The length in seconds to which the pace "fit" slows down a shorter run. */
 export const FIT_S = 15;
-const USUAL_SLOWNESS = 4; // for a run of unknown length
+const USUAL_SLOWNESS = 4; // the slowness at "fit" if the length of the run is not known yet
 const LOOPBACK = /^(localhost|127(\.\d+){3}|\[::1\])$/;
 
 let modelsRun = false;
 
-/** Note whether models run now. */
+/** Record whether models run now. */
 export function setModelsRun(value) {
   modelsRun = value;
 }
 
-/** Whether models run on the processor that draws: then the page draws seldom and nothing moves in between. */
+/** True if models run now on the processor that draws the page. Then the page draws rarely and has no animations. */
 export function sharesProcessor() {
   return modelsRun && LOOPBACK.test(location.hostname);
 }
 
-/** The clock: plays, pauses, seeks and steps through a trace, never past what has arrived. No DOM. */
+/**
+ * The clock. It plays, pauses, seeks and steps through a trace, up to the end of what has arrived. Does not use the
+ * DOM.
+ */
 export class Player {
   /**
-   * `onTime(time)` is called after every change of the clock, `onState()` after play, pause, stall or end. `frames` is
-   * the source of time and animation frames.
+   * `onTime(time)` is called after every change of the clock, and `onState()` when it plays, pauses, stalls or ends.
+   * `frames` provides the time and animation frames.
    */
   constructor({ trace, pace, onTime, onState, frames = browserFrames() }) {
     this.trace = trace;
@@ -42,7 +45,10 @@ export class Player {
     this.last = 0;
   }
 
-  /** Run seconds per real second. `pace` is this number, "fit" for a run in about `FIT_S`, or "tokens" for a fixed rate. */
+  /**
+   * Seconds of the run per real second. `pace` is this number, "fit" (about `FIT_S` per run) or "tokens" (a fixed
+   * rate).
+   */
   get rate() {
     if (this.pace === "fit") return 1 / this.slowness;
     if (this.pace !== "tokens") return this.pace;
@@ -50,7 +56,7 @@ export class Player {
     return perSecond ? SLOW_TOKENS_PER_S / perSecond : 1;
   }
 
-  /** How much slower a run is shown at "fit": from its expected length, and once from its true one. */
+  /** The factor by which "fit" slows down a run. It is set by the expected length, and once more by the true length. */
   get slowness() {
     const { trace } = this;
     const seconds = trace.expectedSeconds();
@@ -65,7 +71,7 @@ export class Player {
     return this.trace.closed && this.time >= this.trace.frontier() - NEARLY_S;
   }
 
-  /** Whether the clock waits for rounds. */
+  /** True if the clock plays but waits for rounds to arrive. */
   get stalled() {
     return this.playing && !this.trace.closed && this.time >= this.trace.frontier() - NEARLY_S;
   }
@@ -89,7 +95,7 @@ export class Player {
     else this.play();
   }
 
-  /** Go on after rounds, or the end, have arrived. */
+  /** Continue after more rounds, or the end, have arrived. */
   wake() {
     if (this.frame || !this.playing) return;
     this.last = this.frames.now();
@@ -107,7 +113,7 @@ export class Player {
     this.seek(this.trace.frontier());
   }
 
-  /** Pause at the next (`direction` 1) or previous (-1) of `stops`. */
+  /** Move to the next (`direction` 1) or previous (-1) time in `stops`, and pause there. */
   step(stops, direction) {
     this.pause();
     const ahead = (stop) => stop > this.time + NEARLY_S;
@@ -145,14 +151,14 @@ export class Player {
   }
 }
 
-// Both waits have the same handle, so that `cancel` ends either.
+// Waiting by timer and by animation frame use one handle, so that `cancel` ends either.
 function browserFrames() {
   return {
     now: () => performance.now(),
     request: (callback) => ({ animation: requestAnimationFrame(callback) }),
     after: (delay, callback) => {
       const handle = {};
-      // A hidden tab has no animation frames: its run waits until it is visible.
+      // A hidden tab gets no animation frames, so its run waits until the tab is visible.
       const seen = () => (document.hidden ? (handle.animation = requestAnimationFrame(callback)) : callback());
       handle.timer = setTimeout(seen, delay);
       return handle;
@@ -171,10 +177,10 @@ const PACE_WORDS = {
   0.25: "shown at 1/4 of real speed",
   1: "shown at real speed",
 };
-const NAMED_PACES = ["fit", "tokens"]; // the others are fractions of real speed
+const NAMED_PACES = ["fit", "tokens"]; // all other paces are fractions of real speed
 const CONTROLS = ["to-start", "round-back", "phase-back", "play", "phase-on", "round-on", "to-end", "scrub"];
 
-/** The controls of the clock: buttons, scrub bar, pace. */
+/** The controls of the clock: its buttons, the scrub bar and the choice of a pace. */
 export class Transport {
   constructor(stage) {
     this.stage = stage;
@@ -207,7 +213,7 @@ export class Transport {
     }
   }
 
-  /** Set the pace to the value of a pace button, without storing it. */
+  /** Set the pace to the value of a pace button; the browser does not store it. */
   setPace(value) {
     this.takePace(this.paces.find((radio) => radio.value === value));
     this.stage.player.pace = this.pace;
@@ -265,7 +271,7 @@ const WRITTEN_IN = `textarea, select, input${PLAIN_INPUTS}, [contenteditable]:no
 const PRESSED = "button, summary, a[href], input[type=checkbox], input[type=radio]:not(:checked), [role=button], [role=tab], [role=option]";
 const WALKED = "input[type=range]:not([data-role=scrub]), input[type=radio], [role=slider], [role=tab], [role=listbox], .sd-text, .sd-cards";
 
-/** The command of a key press; undefined if there is none, or if the focused element uses the key. */
+/** The command of a key press; undefined if the key has none or the focused element uses the key itself. */
 export function commandOf({ key, shiftKey, ctrlKey, altKey, metaKey, target }) {
   if (ctrlKey || altKey || metaKey) return undefined;
   const command = (shiftKey ? SHIFTED : COMMANDS)[key];
@@ -274,7 +280,7 @@ export function commandOf({ key, shiftKey, ctrlKey, altKey, metaKey, target }) {
   return users.some((places) => places && target.closest?.(places)) ? undefined : command;
 }
 
-/** Keys of the whole page: the run plays, pauses and steps wherever the focus is. */
+/** The keys of the whole page, which make the run play, pause and step wherever the focus is. */
 export class PageKeys {
   constructor(stage) {
     this.stage = stage;
@@ -285,14 +291,14 @@ export class PageKeys {
   key(event) {
     const { root, trace } = this.stage;
     const command = event.defaultPrevented ? undefined : commandOf(event);
-    const isSeen = root.getClientRects().length > 0; // some tabs hide the stage
+    const isSeen = root.getClientRects().length > 0; // false if the open tab hides the stage
     if (!command || !isSeen || (command !== "help" && !trace.start)) return;
     event.preventDefault();
     if (command === "help") this.showList();
     else this.obey(command);
   }
 
-  // With an open microscope a step opens the next round.
+  // While the microscope is open, a step by round opens the neighboring round in it.
   obey(command) {
     const { roles, selection } = this.stage;
     if (STEPS[command] && selection.microscope.open) selection.openNeighbour(STEPS[command]);

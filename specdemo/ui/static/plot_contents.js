@@ -1,41 +1,42 @@
-// The figures of the six charts at a moment: Python's skeletons, fitted to their size and filled with the rounds played
-// so far. No drawing.
+// The contents of the six charts at a moment: Python's skeletons, fitted to the size of the chart and filled with the
+// rounds played so far. This module draws nothing.
 
 import { axisReach, BY_ROUND, CHANGED_BY_LANES, CHANGED_BY_ROUND, LIVE, pointsOf } from "./charts.js";
 import { fitToRoom, magnify } from "./plotly_chart.js";
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
 
-const DENSE_PX = { position: 90 }; // minimum chart width per bar for labels on bars
-const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } }; // the sizes of Python's fonts
+const DENSE_PX = { position: 90 }; // the minimum chart width per bar at which bars have labels
+// The chart sizes for which Python chose its font sizes.
+const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } };
 const LANES = [SPECULATIVE, BASELINE, DRAFT];
 const LINE_ENDS = ["speedup", "s_theory"]; // the figures at the ends of the speedup's lines
 
 /** The maximum number of bars; more rounds share bars. */
 export const MAX_BARS = 50;
-const FIRST_REACHES = [12, 24, MAX_BARS]; // in rounds, while a run goes on
-const EDGE = 0.5; // the place of a round extends half a round to either side
+const FIRST_REACHES = [12, 24, MAX_BARS]; // the lengths of the x axis in rounds while a run goes on
+const EDGE = 0.5; // a round takes up half a unit of the x axis on either side
 const MIN_DRAFT = 4;
-const MARK_ROOM = 0.9; // tokens above the highest bar, for the mark of the target's own token
+const MARK_ROOM = 0.9; // the space above the highest bar in tokens, for the mark of the target's own token
 const MIN_SPEEDUP = 1.5;
 const SPEEDUP_STEP = 0.5;
-const HEADROOM = 1.04; // so that the highest point of a line is not cut
-const MARK_PITCH = 9; // pixels per round below which marks would overlap
-const LABEL_EM = { x: 3.2, y: 1.3 }; // length of an axis per label
+const HEADROOM = 1.04; // a factor for the y axis, so that the highest point of a line is not cut
+const MARK_PITCH = 9; // with fewer pixels per round, marks would overlap
+const LABEL_EM = { x: 3.2, y: 1.3 }; // the minimum length of an axis per label, in units of the letter height
 const STEPS = [0.5, ...[1, 10, 100, 1000].flatMap((power) => [1, 2, 5].map((step) => step * power))];
 
 export class PlotContents {
-  /** `figures` by theme and name, and `markLift`, come from the server. */
+  /** The server sends both arguments; `figures` has the skeletons by theme and name. */
   constructor(figures, markLift) {
     this.figures = figures;
     this.markLift = markLift;
-    this.fitted = new Map(); // the theme's figures at their sizes, not filled
-    this.axes = new Map(); // of the live charts, from `liveAxes`; the same object until they change
+    this.fitted = new Map(); // the skeletons in the current theme and size, not filled yet
+    this.axes = new Map(); // the axes of the live charts, from `liveAxes`; each stays the same object until it changes
     this.run = 0;
     this.selected = null;
     this.begin(null);
   }
 
-  /** A new run, of which nothing has been played. */
+  /** Begin with a new run, of which nothing has been played. */
   begin(trace) {
     this.trace = trace;
     this.run += 1;
@@ -44,7 +45,7 @@ export class PlotContents {
     this.follow();
   }
 
-  /** Take what has been played so far; returns the charts that change. */
+  /** Take the state of what has been played so far; returns the names of the charts that change. */
   take(state, totals) {
     const settled = (lane, at) => at[lane]?.settled ?? 0;
     const moved = LANES.filter((lane) => settled(lane, state) !== settled(lane, this.state));
@@ -59,14 +60,14 @@ export class PlotContents {
     ];
   }
 
-  /** Mark a round (from 0), or none with null; returns the charts that change. */
+  /** Mark the round with this index (from 0), or none if it is null; returns the names of the charts that change. */
   select(index) {
     if (index === this.selected) return [];
     this.selected = index;
     return BY_ROUND;
   }
 
-  /** Lay a chart out for a theme and a size; returns its layout. */
+  /** Fit a chart to a theme and a size; returns its layout. */
   fit(name, theme, room) {
     const figure = structuredClone(this.figures[theme][name]);
     fitToRoom(figure.layout, figure.narrow, room);
@@ -76,7 +77,7 @@ export class PlotContents {
     return figure.layout;
   }
 
-  /** The current figure of a chart: `data` and `layout` for Plotly. */
+  /** The current figure of a chart for Plotly, as `{ data, layout }`. */
   figure(name) {
     const { data, layout, dense } = structuredClone(this.fitted.get(name));
     if (LIVE.includes(name)) setAxes(layout, this.axes.get(name));
@@ -91,7 +92,7 @@ export class PlotContents {
     return { data, layout };
   }
 
-  /** What the layer of a live chart draws now, on these axes. */
+  /** The current contents of a live chart, which its `LiveLayer` draws on `axes`. */
   scene(name, axes) {
     const note = this.fitted.get(name).layout.annotations?.find(isNamed("no-baseline"));
     return {
@@ -103,7 +104,7 @@ export class PlotContents {
     };
   }
 
-  // Fits the axes to what has arrived; returns the charts whose axes have changed.
+  // Fits the axes to the rounds that have arrived; returns the names of the charts whose axes have changed.
   follow() {
     const arrived = this.trace && `${this.run} ${this.trace.arrived.length} ${this.trace.closed}`;
     if (arrived === this.arrived) return [];
@@ -136,7 +137,7 @@ export class PlotContents {
     return pointsOf(name, { played, totals: this.totals, markLift: this.markLift, bins: this.axes.get(name)?.bins });
   }
 
-  // The range that marks the selected round, once it has been played.
+  // The x range that marks the selected round, if that has been played.
   band() {
     if (this.selected === null || this.selected >= (this.state[SPECULATIVE]?.settled ?? 0)) return null;
     return [this.selected + EDGE, this.selected + 1 + EDGE];
@@ -148,9 +149,10 @@ export class PlotContents {
 }
 
 /**
- * The axes of "acceptance" or "speedup" for all rounds that have arrived: `x` and `y` with `range` and label distance
- * `dtick`, the title of `x`, and `bins`: rounds per bar (`bin`), the `last` round of the axis, and whether rounds are
- * `marked`. `room`: `width`, `height` and `em` of the plot, in pixels. Plotly and the layer draw on the same axes.
+ * The axes of "acceptance" or "speedup" for all rounds that have arrived. `x` and `y` have a `range` and the distance of
+ * labels, `dtick`; `x` also has a title. `bins` has the number of rounds per bar (`bin`), the `last` round of the axis, and
+ * `marked`, true if rounds have marks. `room` is the `width`, `height` and letter height `em` of the plot, in pixels.
+ * Plotly and the layer draw on the same axes.
  */
 export function liveAxes(name, trace, room) {
   const entries = trace?.entries(SPECULATIVE) ?? [];
@@ -173,7 +175,7 @@ export function liveAxes(name, trace, room) {
   };
 }
 
-/** Every multiple of the axis' step in its range. */
+/** All multiples of `dtick` in the range of an axis. */
 export function ticksOf({ range: [from, to], dtick }) {
   const ticks = [];
   for (let i = Math.ceil(from / dtick); i * dtick <= to; i += 1) ticks.push(i * dtick);

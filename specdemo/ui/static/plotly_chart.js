@@ -1,11 +1,11 @@
-// Plotly as all charts use it: loaded once, with our buttons, theme and size; and a chart on a node of its own.
+// The use of Plotly by all charts: it is loaded once, and gets our buttons, theme and sizes. Also a single chart.
 
 import { named } from "./tokens.js";
 
-/** Below this width charts take Python's `narrow` layout. */
+/** The width below which a chart uses Python's `narrow` layout. */
 const NARROW_PX = 480;
 const MAX_MAGNIFIED = 1.6;
-// Plotly's default buttons include one that sends the chart to a server.
+// Not Plotly's default buttons, because one of them sends the chart to a server.
 const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
 
 let onItsWay = null;
@@ -23,26 +23,27 @@ export function loadPlotly(base) {
   return onItsWay;
 }
 
-/** Draw a figure into `node`, or what has changed since. */
+/** Draw a figure into `node`; if `node` has a figure already, only the changes are drawn. */
 export async function drawFigure(plotly, node, { data, layout }) {
   await plotly.react(node, data, layout, PLOTLY_CONFIG);
-  // Plotly shifts axis titles for labels that it sometimes measures wrongly; our titles have room.
+  // Plotly moves axis titles out of the way of labels, whose size it sometimes measures wrongly. Our titles need no
+  // move.
   for (const title of node.querySelectorAll("[class^=g-y][class$=title]")) title.removeAttribute("transform");
 }
 
-/** The page's theme, the key of its figures. */
+/** The current theme of the page, as the key of the figures for that theme. */
 export function pageTheme() {
   return document.body.classList.contains("dark") ? "dark" : "light";
 }
 
-/** Set a layout's size; `narrow` holds Python's changes for a narrow chart. */
+/** Set the size of a layout; `narrow` has the changes that Python provides for a narrow chart. */
 export function fitToRoom(layout, narrow, { width, height }) {
   Object.assign(layout, { width, height });
   if (width < NARROW_PX) for (const part of Object.keys(narrow)) Object.assign(layout[part], narrow[part]);
-  if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // a finger scrolls the page
+  if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false; // otherwise a finger could not scroll the page
 }
 
-/** Enlarge the fonts and margins of a figure that is larger than its `design` (`width`, `height`). */
+/** Enlarge the fonts and margins of a figure that is larger than the size for which it was designed. */
 export function magnify(figure, design) {
   const { width, height } = figure.layout;
   const by = Math.min(MAX_MAGNIFIED, width / design.width, height / design.height);
@@ -58,7 +59,7 @@ function enlarge(part, by) {
   }
 }
 
-/** A chart of Python's figures on its own node; nothing is loaded before the first `show`. */
+/** A chart on its own node, with figures made by Python. Plotly is not loaded before the first `show`. */
 export class Chart {
   constructor(node, base) {
     this.node = node;
@@ -71,19 +72,19 @@ export class Chart {
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
   }
 
-  /** Show Python's `figures` by theme; `fill({ data, layout }, narrow)` may complete a copy. The zoom stays. */
+  /** Show `figures`, by theme. `fill({ data, layout }, narrow)` may complete a copy of the figure. The zoom is kept. */
   show(figures, fill = () => {}) {
     this.figures = figures;
     this.fill = fill;
     return this.draw();
   }
 
-  /** Reset the zoom with the next figure. */
+  /** Reset the zoom when the next figure is shown. */
   renew() {
     this.subject += 1;
   }
 
-  // During one drawing, at most one more waits: of the latest figure.
+  // While a drawing is in progress, at most one more waits, which will draw the latest figure.
   async draw() {
     if (!this.figures || !this.room?.width) return;
     this.stale = true;
@@ -107,7 +108,7 @@ export class Chart {
 
   async drawOnce(plotly) {
     const figure = this.figures[pageTheme()];
-    if (!figure) return; // made for the other theme; another follows
+    if (!figure) return; // these figures are only for the other theme; others will follow
     const { data, layout, narrow } = structuredClone(figure);
     layout.uirevision = this.subject;
     fitToRoom(layout, narrow, this.room);
@@ -117,7 +118,7 @@ export class Chart {
   }
 }
 
-/** Text for Plotly: markup is taken literally, and line breaks and tabs are visible. */
+/** Text for Plotly, in which markup is escaped, and line breaks and tabs are visible. */
 export function plotText(text, longest = Infinity) {
   const plain = named(text.replace(/\r\n|\r/g, "\n")).replace(/\n/g, "⏎").replace(/\t/g, "⇥");
   const letters = [...plain];

@@ -1,5 +1,6 @@
-// The six charts on the page and when each is drawn. Only charts in sight are drawn; two of them follow the run by a
-// canvas layer, and Plotly draws those when nothing changes.
+// The six charts on the page, and the choice of the times at which each is drawn. Only charts in sight are drawn. Two
+// of
+// them follow the run on a canvas layer; Plotly draws these two when nothing has changed for a while.
 
 import { BY_ROUND, LIVE } from "./charts.js";
 import { LiveLayer } from "./live_layer.js";
@@ -8,17 +9,19 @@ import { sharesProcessor } from "./player.js";
 import { drawFigure, loadPlotly, pageTheme } from "./plotly_chart.js";
 
 const NEAR = "400px";
-const IN_SIGHT = 0.2; // a chart with a smaller visible share need not follow the run
+const IN_SIGHT = 0.2; // a chart does not follow the run if a smaller share of it is visible
 const TAP_MS = 400;
-const REST_MS = 250; // minimum time between two drawings
-const REST_FACTOR = 12; // a redrawing of t is followed by a rest of 12 t: the models may need the processor
+const REST_MS = 250; // the minimum time between two drawings by Plotly
+// A drawing that took the time t is followed by a rest of 12 t, because the models may need the processor.
+const REST_FACTOR = 12;
 const MAX_REST_MS = 3000;
-// Time without a change before Plotly draws what a layer shows; while a run plays, more changes follow soon.
+// The time without a change after which Plotly draws what a layer shows. It is longer while a run plays, because more
+// changes follow soon.
 const QUIET_MS = 300;
 const QUIET_PLAYING_MS = 1000;
 
 export class Plots {
-  /** The `[data-plot]` nodes under `root`; `onSelect(index)` gets the round that was clicked. */
+  /** Draws into the `[data-plot]` nodes under `root`. `onSelect(index)` is called with the index of a clicked round. */
   constructor(root, { base, figures, markLift }, onSelect) {
     const nodes = [...root.querySelectorAll("[data-plot]")];
     this.root = root;
@@ -30,10 +33,10 @@ export class Plots {
     this.stale = new Set();
     this.changedAt = new Map();
     this.inSight = new Set();
-    this.touched = new Set(); // charts with any visible part: drawn once, so that none stays empty
+    this.touched = new Set(); // charts that are visible at least in part; they are drawn once, so that none stays empty
     this.sizes = new Map();
-    this.drawnOf = new Map(); // the run that Plotly has drawn
-    this.zoomable = new Map(); // the axes that Plotly has drawn, which a visitor may have zoomed
+    this.drawnOf = new Map(); // maps each chart to the run that Plotly has drawn
+    this.zoomable = new Map(); // maps each chart to the axes that Plotly has drawn; a visitor may have zoomed them
     this.layers = new Map(LIVE.map((name) => [name, new LiveLayer(this.nodes.get(name), () => this.scene(name))]));
     this.isDrawing = false;
     this.drawnAt = -REST_MS;
@@ -43,18 +46,18 @@ export class Plots {
     this.observe();
   }
 
-  /** A new run: empty charts, default zoom. */
+  /** Begin with a new run: the charts become empty, and their zoom is reset. */
   setTrace(trace) {
     this.contents.begin(trace);
     this.outdate([...this.nodes.keys()]);
   }
 
-  /** Show what has been played: `Trace.stateAt` and `Trace.totalsAt` of the moment. */
+  /** Show what has been played; the arguments are `Trace.stateAt` and `Trace.totalsAt` of the moment. */
   show(state, totals) {
     this.outdate(this.contents.take(state, totals));
   }
 
-  /** Mark a round (from 0) in the charts by round; null: none. */
+  /** Mark the round with this index (from 0) in the charts that have rounds along the x axis; null marks none. */
   select(index) {
     this.outdate(this.contents.select(index));
   }
@@ -69,7 +72,7 @@ export class Plots {
     this.plan();
   }
 
-  /** The models have started or ended; while they share this processor, Plotly's drawings of an earlier run are hidden. */
+  /** Call when models start or stop. While they use this processor, Plotly's drawings of an earlier run are hidden. */
   wake() {
     if (!sharesProcessor()) return this.plan();
     for (const [name, node] of this.nodes) {
@@ -87,7 +90,7 @@ export class Plots {
       },
       { rootMargin: NEAR },
     );
-    // Plotly follows only the window, not a page that lays its charts out in other columns.
+    // Needed because Plotly notices a new size of the window, but not a new number of columns on the page.
     const size = new ResizeObserver((changes) => {
       const seen = changes.filter(({ contentRect }) => contentRect.width);
       for (const { target, contentRect } of seen) this.sizes.set(target.dataset.plot, contentRect);
@@ -123,7 +126,7 @@ export class Plots {
     this.refit([...this.sizes.keys()]);
   }
 
-  // For another size or theme; a part of the chart may be invisible until it is redrawn.
+  // Fits charts to another size or theme. Part of a chart may be hidden until it is redrawn.
   refit(names) {
     for (const name of names) {
       const layout = this.contents.fit(name, this.theme, this.sizes.get(name));
@@ -139,7 +142,9 @@ export class Plots {
     return [...this.stale].filter((name) => seen(name) && this.sizes.has(name));
   }
 
-  /** The earliest time for Plotly to draw a chart: at once without a layer, or after a change of size or theme. */
+  /**
+   * The earliest time at which Plotly may draw a chart; 0 if the chart has no layer or has changed its size or theme.
+   */
   notBefore(name) {
     const layer = this.layers.get(name);
     if (!layer || layer.isAlone) return 0;
@@ -154,7 +159,9 @@ export class Plots {
     this.timer = setTimeout(() => this.drawDue(), Math.max(0, from - performance.now()));
   }
 
-  // One chart per task, then a rest. A first drawing takes much longer, but only once: it does not count.
+  // Draws one chart per task, then rests. The first drawing of a chart does not count for the rest: it takes much
+  // longer,
+  // but happens only once.
   async drawDue() {
     this.isDrawing = true;
     const ready = this.due().filter((name) => this.notBefore(name) <= performance.now());
@@ -194,14 +201,17 @@ export class Plots {
     return this.nodes.get(name).classList.contains("js-plotly-plot");
   }
 
-  // A tap arrives twice, as touch and as mouse; a double click resets the zoom.
+  // Selects a round once for two quick clicks: a tap arrives both as touch and as mouse, and a double click resets
+  // the zoom.
   click(index) {
     const isFirst = performance.now() - this.clickedAt > TAP_MS;
     this.clickedAt = performance.now();
     if (isFirst) this.onSelect(index);
   }
 
-  // What the layer of a chart draws; null while it is out of sight. A visitor's zoom holds until the axes change.
+  // Returns what the layer of a chart draws, or null while the chart is out of sight. A visitor's zoom is kept until
+  // the
+  // axes change.
   scene(name) {
     if (!this.touched.has(name)) return null;
     const axes = this.contents.axes.get(name);

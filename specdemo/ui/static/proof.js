@@ -9,7 +9,7 @@ import { percent, timeLeft, times } from "./words.js";
 const MIN_P = 1e-99;
 const LABEL_LETTERS = 28;
 const LABEL_LETTERS_NARROW = 18;
-// Two samples are never equal; at best their distribution is the same.
+// Two samples are never equal; they can only have the same distribution.
 const ALIKE = { same: "distribution", missed: "distribution" };
 
 /** Called once by the Gradio component. */
@@ -34,7 +34,7 @@ class ProofView {
   feed(value) {
     const { anew, events } = this.lines.read(value);
     if (anew) this.begin();
-    // Of samples that arrive together only the last is drawn.
+    // If several samples arrive together, only the last one is drawn.
     const latest = events.findLast(({ type }) => type === "sample");
     for (const event of events) if (event.type !== "sample" || event === latest) this.take(event);
   }
@@ -76,7 +76,7 @@ class ProofView {
     this.roles.samples.hidden = audited;
     this.progress({ text: startWords(start), fraction: 0 });
     if (!audited) this.showFigures({ drawn: 0, draws: start.draws });
-    this.root.scrollIntoView({ block: "nearest" }); // on a phone it is far below the button
+    this.root.scrollIntoView({ block: "nearest" }); // on a phone the results are far below the button
   }
 
   row({ row, sentence }) {
@@ -153,14 +153,16 @@ function auditRow(row) {
   return element("tr", "", prompt, tokens, verdict, element("td", "", times(row.speedup)));
 }
 
-/** The result of one prompt: whether the texts are the `same`, and `words` with the first difference. */
+/**
+ * The result of one prompt, as `{ same, words }`: `same` is true for equal texts; `words` name the first difference.
+ */
 export function rowWords({ identical, divergence, gap }) {
   if (identical) return { same: true, words: "identical" };
   const close = gap === null ? "" : `; the target's top two tokens are ${percent(gap)} apart`;
   return { same: false, words: `differ at token ${divergence + 1}${close}` };
 }
 
-/** The current test in a sentence. */
+/** A sentence that describes the test that has started. */
 export function startWords({ proof, prompts, temperature, max_new_tokens: tokens, draws, prompt, top_k: topK }) {
   if (proof === "distribution") {
     return `Drawing ${tokens} tokens after “${prompt}”, ${thousands(draws)} times each way (temperature ${temperature}, top-${topK})`;
@@ -177,8 +179,9 @@ export function probability(value) {
 }
 
 /**
- * The positions on the scale of distances, 0 to 1: the `mean` and the `high` end of chance alone, and the `mark` of the
- * samples. The scale extends a little beyond both; null before the first samples.
+ * Positions on the scale of distances, from 0 to 1: the `mean` and the `high` end of the distances that chance alone
+ * causes, and the `mark` of the samples' distance. The scale extends a little beyond all of them. Null before the first
+ * samples.
  */
 export function bandOf({ total_variation: mark, noise_mean: mean, noise_high: high }) {
   if (mark === undefined) return null;
@@ -186,7 +189,7 @@ export function bandOf({ total_variation: mark, noise_mean: mean, noise_high: hi
   return { mark: mark / reach, mean: mean / reach, high: high / reach };
 }
 
-/** The figures of the two samples, by their roles on the page. */
+/** The figures that compare the two samples, in words, by their roles on the page. */
 export function figureWords(event, { rule, significance }) {
   const byRule = rule === "accept-everything" ? " under this rule" : "";
   const { drawn, draws, seconds, passes } = event;
@@ -205,7 +208,7 @@ export function figureWords(event, { rule, significance }) {
   };
 }
 
-/** Fill in the bars of the most frequent continuations, and one pair for all others. */
+/** Fill in a pair of bars for each of the most frequent continuations, and one pair for all others together. */
 export function fillBars({ data, layout }, { texts, others }, longest) {
   const [kinds, ...counts] = others;
   const rows = [...texts];

@@ -1,4 +1,4 @@
-// The quiz: predict, then run. A run's events say which option is right.
+// The quiz: visitors predict an answer, then run it. The events of the run show which option is right.
 
 import { element, recall, remember, rolesOf } from "./dom.js";
 import { GrowingLines } from "./ndjson.js";
@@ -8,7 +8,7 @@ import { QuestionCard, ResultCard, scoreWords, verdictWords } from "./quiz_cards
 const KEY = "specdemo-quiz";
 const parts = {};
 
-/** Called once by the Gradio component that asks; its value is the question's number. */
+/** Called once by the Gradio component of the questions; its value is the number of the current question. */
 export function mountQuestions({ element: host, props, settings }) {
   const choose = (number) => {
     props.value = number;
@@ -16,18 +16,18 @@ export function mountQuestions({ element: host, props, settings }) {
   join({ asking: host.querySelector(".sd-quiz"), questions: settings.questions, choose });
 }
 
-/** Called once by the Gradio component that shows results; its value is the events of a run. */
+/** Called once by the Gradio component of the results; its value has the events of a run. */
 export function mountResults({ element: host, props, watch }) {
   join({ telling: host.querySelector(".sd-quiz-results"), follow: (feed) => watch("value", () => feed(props.value ?? "")) });
 }
 
-// Either component may be mounted first.
+// Starts the quiz when both components are mounted; either one may be first.
 function join(part) {
   Object.assign(parts, part);
   if (parts.asking && parts.telling) new Quiz(parts);
 }
 
-/** The question in an address, from 0, or null. */
+/** The index (from 0) of the question that an address names, or null if it names none. */
 export function questionIn(search, count) {
   const named = Number(new URLSearchParams(search).get("question"));
   return Number.isInteger(named) && named >= 1 && named <= count ? named - 1 : null;
@@ -39,9 +39,9 @@ class Quiz {
     this.choose = choose;
     this.root = asking;
     this.roles = { ...rolesOf(asking), ...rolesOf(telling) };
-    this.answers = restored(recall(KEY), questions); // by the questions' names
+    this.answers = restored(recall(KEY), questions); // the answers by the names of their questions
     this.lines = new GrowingLines();
-    this.running = null; // the index of the question that is measured
+    this.running = null; // the index of the question that is being measured, or null
     this.events = [];
     this.asked = questions.map((question, index) => this.questionCard(question, index));
     this.measured = questions.map((question, index) => this.resultCard(question, index));
@@ -81,7 +81,7 @@ class Quiz {
     return card;
   }
 
-  // Run needs a prediction. Gradio disables Stop when a run ends, for whatever reason.
+  // A run needs a prediction. Its end, for any reason, is known because Gradio then disables Stop.
   wireButtons(column) {
     const run = (event) => {
       if (!event.target.closest("#quiz-run")) return;
@@ -110,7 +110,7 @@ class Quiz {
     if (byVisitor) noteLesson("quiz", index + 1);
   }
 
-  // Run can be pressed without a prediction, and then asks for one.
+  // The button Run can be pressed without a prediction; it then asks for one.
   showReady() {
     this.tell("");
     this.button.toggleAttribute("data-unready", this.asked[this.current].picked === null);
@@ -133,7 +133,7 @@ class Quiz {
     if (!verdict && !error) this.measured[index].showStopped();
   }
 
-  /** Take the component's value; events after the end of a run are ignored. */
+  /** Take the value of the component of the results; events after the end of a run are ignored. */
   feed(value) {
     const { events } = this.lines.read(value);
     if (this.running === null || !events.length) return;
@@ -164,7 +164,7 @@ class Quiz {
     this.lock(index);
   }
 
-  // A prediction is final once its run has started.
+  // Locks a prediction, because its run has started.
   lock(index) {
     this.asked[index].lock(this.running === index || Boolean(this.answerTo(this.questions[index])));
   }
@@ -198,13 +198,15 @@ export function resultOf(events) {
   return result;
 }
 
-/** The stored answers `{ picked, place, sides, verdict }` by the questions' names, without those that do not fit. */
+/**
+ * The stored answers `{ picked, place, sides, verdict }` by the names of their questions; invalid ones are left out.
+ */
 export function restored(text, questions) {
   let kept = {};
   try {
     kept = JSON.parse(text ?? "{}") ?? {};
   } catch {
-    // not stored by this page
+    // the text is not JSON, so this page has not stored it
   }
   const found = questions.map(({ name, options }) => [name, kept[name], options.length]);
   return new Map(found.filter(([, answer, count]) => fits(answer, count)).map(([name, answer]) => [name, answer]));

@@ -1,4 +1,4 @@
-// A question of the quiz and its result on the page, and both in words.
+// The views of a question of the quiz and of its result, and the words for both.
 
 import { button, element, progressBar } from "./dom.js";
 
@@ -6,13 +6,13 @@ export const LETTERS = "ABCDEF";
 const HEADS = { right: "As you predicted.", wrong: "Not as you predicted.", close: "No verdict." };
 const SIGNS = { right: "✓", wrong: "✗", close: "≈" };
 
-/** The outcome of a prediction: right, wrong or close. */
+/** The outcome of a prediction: "right", "wrong", or "close" if the figures are too close to decide. */
 export function judge({ picked, verdict }) {
   if (verdict.option === null) return "close";
   return verdict.option === picked ? "right" : "wrong";
 }
 
-/** `{ kind, head, words }`: the outcome of a prediction, and what was measured. */
+/** The outcome of a prediction (`kind`), a heading (`head`) and `words` about the measurement. */
 export function verdictWords(answer, options) {
   const kind = judge(answer);
   const { option } = answer.verdict;
@@ -21,7 +21,7 @@ export function verdictWords(answer, options) {
   return { kind, head: HEADS[kind], words };
 }
 
-/** The score of the answers so far to `count` questions. */
+/** The score so far, in words, in a quiz of `count` questions. */
 export function scoreWords(answers, count) {
   const outcomes = answers.map(judge);
   if (!outcomes.length) return "No answers yet";
@@ -32,7 +32,7 @@ export function scoreWords(answers, count) {
 }
 
 export class QuestionCard {
-  /** `picked` is the option (from 0) of an earlier prediction, or null. */
+  /** `picked` is the index of the option that was predicted earlier, or null. */
   constructor({ text, setup, options }, number, picked, { onOpen, onPick }) {
     this.number = number;
     this.picked = picked;
@@ -62,7 +62,7 @@ export class QuestionCard {
     else this.dot.removeAttribute("aria-current");
   }
 
-  /** Mark the measured option and the outcome, if there is an answer. */
+  /** Mark the measured option and the outcome of the prediction, if there is an answer. */
   show(answer) {
     const labels = this.choice.querySelectorAll("label");
     labels.forEach((label, place) => label.toggleAttribute("data-measured", answer?.verdict.option === place));
@@ -72,7 +72,7 @@ export class QuestionCard {
     this.dot.setAttribute("aria-label", `Question ${this.number}${outcome ? `: ${HEADS[outcome]}` : ""}`);
   }
 
-  /** Whether the prediction can no longer be changed. */
+  /** Lock or unlock the prediction; a locked one cannot be changed. */
   lock(locked) {
     this.choice.disabled = locked;
   }
@@ -84,7 +84,7 @@ export class QuestionCard {
 }
 
 export class ResultCard {
-  /** `onNext` opens the next question; null for the last. */
+  /** `onNext` opens the next question; it is null for the last question. */
   constructor({ options }, number, onNext) {
     this.options = options;
     this.number = number;
@@ -97,7 +97,7 @@ export class ResultCard {
     this.node.toggleAttribute("data-current", current);
   }
 
-  /** Show a run without a verdict yet (see `resultOf`). */
+  /** Show a run that has no verdict yet; the argument is a result of `resultOf`. */
   showProgress({ progress, error, sides }) {
     if (error) return this.node.replaceChildren(element("p", "sd-quiz-error", error));
     const bar = progressBar("Progress");
@@ -126,7 +126,7 @@ export class ResultCard {
   }
 }
 
-/** The figures of both sides; the longer bar of each row is full. */
+/** A table of the figures of both sides. In each row, the bar of the larger figure has the full length. */
 function tableOf(sides) {
   const head = element("tr", "", element("td", ""), ...sides.map(({ label }) => headCell("col", label)));
   const rows = sides[0].figures.map(({ label }, row) => {

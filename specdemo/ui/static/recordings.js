@@ -1,17 +1,20 @@
-// Runs that were made earlier: shipped recordings, trace files, and the last run, which this browser stored.
+// Finished runs: shipped recordings, trace files, and the last run, which this browser has stored.
 
 import { button, element, forget, recall, remember } from "./dom.js";
 import { linkTo } from "./share.js";
 
 const PATH = "../specdemo-traces";
-// The server's limit. It closes the connection on more, and a browser could not show why.
+// The server's limit, checked here because the server closes the connection on a larger file, and a browser could not
+// show the reason.
 const MOST_BYTES = 16_000_000;
 const LAST_RUN_KEY = "specdemo-last-run";
 const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
 const ARRIVAL_WORDS = "Recorded earlier. Press Run for your own.";
 const REUSE_WORDS = "Use its prompt and settings";
 
-/** The shipped recordings: name, title, about, device, pair and figures of each; none without a server. */
+/**
+ * The shipped recordings, each with its name, title, about, device, pair and figures; an empty list without a server.
+ */
 export async function listRecordings(base) {
   const response = await fetch(new URL(PATH, base));
   return response.ok ? response.json() : [];
@@ -34,7 +37,7 @@ async function eventsFrom(response) {
   throw new Error(error ?? `The server did not send the run (status ${response.status}); try again.`);
 }
 
-/** The recording that a visitor without a link or an earlier run sees: a run of the prompt in the widgets. */
+/** The recording shown to a visitor who has no link and no earlier run. It is a run of the prompt in the widgets. */
 export class Arrival {
   constructor(stage, name) {
     this.stage = stage;
@@ -42,7 +45,7 @@ export class Arrival {
     this.notes = ["hint", "closing"].map((role) => [stage.roles[role], element("span", "sd-kept", ARRIVAL_WORDS)]);
   }
 
-  /** Play it, unless the visitor is faster; with reduced motion it waits at its start. */
+  /** Play the recording, unless the visitor has started another run. With reduced motion it waits at its start. */
   async show() {
     const { stage, name } = this;
     if (!(await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name))) return;
@@ -73,9 +76,9 @@ export class Reuse {
   }
 }
 
-/** Store the events of a finished run in place of the last one's. */
+/** Store the events of a finished run; they replace those of the run before. */
 export function keepRun(events) {
-  forget(LAST_RUN_KEY); // even if this run cannot be stored
+  forget(LAST_RUN_KEY); // also if the new run is too long to be stored
   const text = events.map((event) => JSON.stringify(event)).join("\n");
   if (text.length <= MAX_RUN_CHARACTERS) remember(LAST_RUN_KEY, text);
 }
@@ -88,7 +91,7 @@ export class LastRun {
     this.note.title = "Stored in this browser only";
   }
 
-  /** Show the stored run at its end; returns whether there is one. */
+  /** Show the end of the stored run; returns true if there is one. */
   show() {
     const text = recall(LAST_RUN_KEY);
     if (!text) return false;
@@ -97,7 +100,7 @@ export class LastRun {
       stage.load(text, null);
       stage.player.seekEnd();
     } catch {
-      this.drop(); // of another version of the page, or damaged
+      this.drop(); // it is damaged, or another version of the page has stored it
       return false;
     }
     stage.root.dataset.kept = "true";

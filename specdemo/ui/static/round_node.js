@@ -1,4 +1,4 @@
-// One round in a lane: its draft, the target pass over it, the verdict, and what stays of it.
+// One round in a lane: its draft, the target pass over it, the verdict, and the tokens that it adds to the text.
 
 import { element } from "./dom.js";
 import { sharesProcessor } from "./player.js";
@@ -7,7 +7,7 @@ import { ownStatus } from "./words.js";
 
 /** The tokens of one round in reading order: accepted, rejected, the target's own, discarded. */
 export class RoundNode {
-  /** `end` of the text before (see `tokenSpan`), `start`: the number of its tokens. */
+  /** `end` (see `tokenSpan`) and `start`, a number of tokens, are those of the text before the round. */
   constructor(entry, pieces, { end, start }) {
     const { round } = entry;
     this.entry = entry;
@@ -24,7 +24,7 @@ export class RoundNode {
     }
     this.emission = round.emission ? this.ownSpan(pieces) : null;
     this.visible = visibleCount(round.drafted, pieces.specials);
-    this.endsText = pieces.specials.has(round.emission?.id); // nothing is shown after it
+    this.endsText = pieces.specials.has(round.emission?.id); // the token that ends the text; nothing is shown after it
     this.upright = round.drafted.filter((token) => token.status === "accepted" || token.rejected).length;
     const own = this.emission ? [this.emission] : [];
     /** The spans that the round added to the text. */
@@ -43,7 +43,10 @@ export class RoundNode {
     return span;
   }
 
-  /** Show the draft so far, each token in a slot and without a verdict; a round without a draft has one slot. */
+  /**
+   * Show the first `proposed` draft tokens, without verdicts. Each token has a slot; a round without a draft has one
+   * slot.
+   */
   pend(proposed, verifying) {
     this.isSettled = false;
     this.fold(false);
@@ -66,7 +69,7 @@ export class RoundNode {
 
   /** Show every token with its verdict. */
   settle() {
-    if (this.isSettled) return; // scrubbing settles many rounds per frame
+    if (this.isSettled) return; // return early: scrubbing calls this for many rounds per frame
     this.isSettled = true;
     const shown = this.endsText ? Math.min(this.visible, this.upright) : this.visible;
     this.entry.round.drafted.forEach((token, place) => {
@@ -80,13 +83,13 @@ export class RoundNode {
     for (const slot of this.slots.splice(0)) slot.remove();
   }
 
-  /** Mark the latest verdict; `moving` animates it. */
+  /** Mark the round as the one with the latest verdict, or not; `moving` animates the verdict. */
   markLatest(latest, moving) {
     if (!latest) this.element.removeAttribute("data-latest");
     else if (!this.element.hasAttribute("data-latest")) this.element.dataset.latest = moving ? "moving" : "still";
   }
 
-  /** Shrink the discarded tokens to a tick, or show them. */
+  /** Shrink the discarded tokens to a tick if `folded` is true, else show them in full. */
   fold(folded) {
     if (folded === this.element.hasAttribute("data-folded")) return;
     this.element.toggleAttribute("data-folded", folded);
@@ -106,12 +109,16 @@ export class RoundNode {
   }
 
   markDeparted(departure) {
-    const { index } = this.entry.round; // lanes that can differ emit one token per round
+    // The index of the round is also the position of its token: lanes that can differ add one token per round.
+    const { index } = this.entry.round;
     this.element.toggleAttribute("data-departed", departure !== null && index >= departure);
     this.element.toggleAttribute("data-departs", departure !== null && index === departure);
   }
 
-  /** `{ entry, token, place }` of a span of this round; `token` and `place` are null for the tick. */
+  /**
+   * The `{ entry, token, place }` of a span: its round, its token and the index of the token in the draft. For the target's
+   * own token `place` is null; for the tick, `token` is null as well.
+   */
   factsOf(span) {
     const { entry } = this;
     if (span === this.tick) return { entry, token: null, place: null };
@@ -121,7 +128,10 @@ export class RoundNode {
   }
 }
 
-/** The number of visible draft tokens: without those drafted after the end of the text and never compared. */
+/**
+ * The number of visible draft tokens. Tokens drafted after the end of the text, which are not compared, are
+ * invisible.
+ */
 function visibleCount(drafted, specials) {
   const end = drafted.findIndex(({ id }) => specials.has(id));
   const vain = drafted.findIndex(({ status, compared }, place) => place > end && status === "discarded" && !compared);
@@ -129,7 +139,7 @@ function visibleCount(drafted, specials) {
 }
 
 const MIN_SWEEP_MS = 60; // a shorter pass would only flicker
-const MAX_DRIFT_MS = 90; // from the clock
+const MAX_DRIFT_MS = 90; // the maximum difference between the animation and the clock
 const LABEL_PX = 84;
 
 /** The target pass over a round: a bar that moves over all of its tokens while the pass lasts. */
@@ -138,7 +148,10 @@ export class Sweep {
     this.node = null;
   }
 
-  /** Show the pass over a `RoundNode` at the clock of `player`, none for null. Its start costs a layout. */
+  /**
+   * Show the pass over a `RoundNode` at the time of `player`; a null node shows none. The start of a pass costs a
+   * layout.
+   */
   show(node, box, player) {
     const length = node && (1000 * node.entry.round.verify_s) / player.rate;
     if (!node || length < MIN_SWEEP_MS) return this.clear();
@@ -152,7 +165,7 @@ export class Sweep {
     for (const strip of this.strips) strip.remove();
   }
 
-  // A strip for each line of the round, positioned in the round, so that it moves with the text.
+  // Adds one strip per line of the round. A strip is positioned inside the round, so that it moves with the text.
   begin(node, box) {
     this.clear();
     this.node = node;

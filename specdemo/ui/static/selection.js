@@ -1,4 +1,4 @@
-// Pointing at tokens and selecting rounds: tooltip, strip, charts and microscope show the same one.
+// Pointing at tokens and selecting a round. The tooltip, strip, charts and microscope all show the selected round.
 
 import { button, element, PHONE_PX } from "./dom.js";
 import { scrollToShow } from "./lanes.js";
@@ -38,7 +38,8 @@ export class Selection {
   }
 
   describe(span, facts) {
-    if (this.microscope.open && innerWidth <= PHONE_PX) return this.tip.hide(); // it would cover the microscope
+    // On a phone the tooltip would cover the microscope.
+    if (this.microscope.open && innerWidth <= PHONE_PX) return this.tip.hide();
     const { rule, pieces } = this.stage;
     if (!facts.token) return this.tip.showDiscards(span, facts.entry.round, pieces);
     const openRound = () => this.open(facts.entry.round.index, facts.place ?? "own");
@@ -51,14 +52,14 @@ export class Selection {
     else this.tip.showWords(roundWords(this.entries[index].round), event);
   }
 
-  /** Select a token's round; an open microscope shows it. */
+  /** Select the round of a token. If the microscope is open, it shows this round. */
   choose({ entry, place }) {
     if (entry.lane !== SPECULATIVE) return;
     if (this.microscope.open) this.open(entry.round.index, place ?? "own");
     else this.select(entry.round.index);
   }
 
-  /** Select a round, and play up to it if needed; returns its entry, or null. */
+  /** Select a round, and play up to it if it has not been played; returns its entry, or null if there is none. */
   select(index) {
     const entry = this.entries[index];
     if (!entry) return null;
@@ -69,7 +70,7 @@ export class Selection {
     return entry;
   }
 
-  /** Open a round in the microscope, at the token of `place` if it is given. */
+  /** Open a round in the microscope. If `place` is given, the token with this index in the draft is marked. */
   open(index, place) {
     const entry = this.select(index);
     if (!entry) return;
@@ -77,7 +78,7 @@ export class Selection {
     if (place === undefined) this.inspector.clear();
     root.setAttribute("data-inspecting", "");
     this.microscope.show(entry, rule, pieces, place);
-    lanes[SPECULATIVE].select(index); // again, since the lane is lower now
+    lanes[SPECULATIVE].select(index); // scroll again, because the open microscope has made the lane lower
     roles.microscope.scrollIntoView({ block: "nearest" });
     this.stage.tell();
   }
@@ -116,13 +117,13 @@ const TICK = ".sd-tick";
 const SPOTS = `.sd-token, ${TICK}`;
 
 /**
- * Pointing at tokens: the pointer or arrow keys show the tooltip, a click or Enter pins it and selects the round. At a
- * tick, a click or Enter shows its discarded tokens in the text.
+ * Pointing at tokens. The pointer or the arrow keys show the tooltip; a click or Enter pins it and selects the round. At
+ * a tick, a click or Enter shows the discarded tokens in the text.
  */
 class TokenInspector {
   /**
-   * `views`: lane views by name. `describe(span, facts)` shows the tooltip, `choose(facts)` selects the token's round,
-   * `unfold(view, tick)` shows or hides the tokens of a tick.
+   * `views` are the lane views by name. `describe(span, facts)` shows the tooltip, `choose(facts)` selects the token's
+   * round, and `unfold(view, tick)` shows or hides the discarded tokens of a tick.
    */
   constructor(views, tip, { describe, choose, unfold }) {
     this.tip = tip;
@@ -166,7 +167,7 @@ class TokenInspector {
     this.unfold(view, span);
   }
 
-  // Choose first: it plays up to the verdict of a pending token.
+  // Call `choose` first: if the verdict of the token is pending, it plays up to the verdict.
   pin(view, span) {
     this.tip.hide();
     const facts = view.factsOf(span);
@@ -175,7 +176,7 @@ class TokenInspector {
     this.tip.pin();
   }
 
-  // Arrow keys scroll as well, which must not close the tooltip.
+  // Closes the tooltip, except if an arrow key caused the scrolling.
   scrolled(box) {
     if (box.contains(this.current) && box.scrollTop !== this.walkedTo) this.leave();
   }
@@ -215,7 +216,7 @@ class Tip {
     this.pinned = false;
   }
 
-  /** Show next to `span` the verdict of a token, given its `facts` (`{ entry, token, place }`). */
+  /** Show the verdict of a token next to its `span`. The `facts` are those of `RoundNode.factsOf`. */
   showToken(span, facts, rule, pieces, onOpen) {
     const { round } = facts.entry;
     const pending = span.dataset.status === "pending";
@@ -271,7 +272,7 @@ class Tip {
     this.node.hidden = true;
   }
 
-  // Below the token if it fits, else above; always within the stage.
+  // Places the tooltip below the token if it fits there, else above; always within the stage.
   placeBy(rect) {
     const { node } = this;
     node.hidden = false;

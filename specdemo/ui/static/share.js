@@ -1,4 +1,4 @@
-// Sharing a run: its trace file, a page that replays it offline, a picture, a link.
+// Ways to share a run: as a trace file, as a page that replays it offline, as a picture, or as a link.
 
 import { element } from "./dom.js";
 
@@ -6,17 +6,17 @@ const IMAGE_WIDTH = 1240;
 const EVENTS_TAG = /(<script type="application\/x-ndjson" id="specdemo-events">)[^]*?(<\/script>)/;
 const LINKED = ["prompt", "mode", "drafter", "k", "temperature", "rule", "max_new_tokens", "seed", "top_k", "top_p", "baseline", "draft_alone", "pair"];
 
-/** Events as text for a script element. */
+/** Events as NDJSON that is safe inside a script element. */
 function eventsForPage(events) {
   return events.map((event) => JSON.stringify(event).replaceAll("<", "\\u003c")).join("\n");
 }
 
-/** The offline page with these events in it; `template` has none. */
+/** The offline page with these events; `template` is the page without events. */
 export function offlinePage(template, events) {
   return template.replace(EVENTS_TAG, (_, open, close) => `${open}\n${eventsForPage(events)}\n${close}`);
 }
 
-/** The address of a recording, or of a run's settings and models. */
+/** A link to a recording, or, without one, to the page with a run's settings and models. */
 export function linkTo(address, { config, pair }, recording) {
   const url = bareAddress(address);
   if (recording) url.searchParams.set("trace", recording);
@@ -24,7 +24,7 @@ export function linkTo(address, { config, pair }, recording) {
   return url.href;
 }
 
-/** The address of a lesson or a question of the quiz, with settings for the widgets and a recording to play, if any. */
+/** A link to a lesson or a question of the quiz, with settings for the widgets and, if there is one, a recording. */
 export function classLink(address, { lesson, question }, config, recording) {
   const url = bareAddress(address);
   url.searchParams.set("lesson", lesson);
@@ -34,7 +34,7 @@ export function classLink(address, { lesson, question }, config, recording) {
   return url.href;
 }
 
-// The address of the page with nothing but the theme.
+// Returns the address of the page without any parameter except the theme.
 function bareAddress(address) {
   const url = new URL(address);
   url.hash = "";
@@ -48,14 +48,14 @@ function addSettings(url, config) {
   for (const key of LINKED) if (config[key] !== undefined) url.searchParams.set(key, String(config[key]));
 }
 
-/** A file name for a run: the first words of its prompt and its time. */
+/** A file name for a run, without an extension: the first words of the prompt and the time of the run. */
 export function fileStem({ config, started_at: startedAt }) {
   const words = config.prompt.toLowerCase().match(/[a-z0-9]+/g) ?? [];
   const day = startedAt.replace(/[^0-9]/g, "").slice(0, 14);
   return ["specdemo", ...words.slice(0, 4), day].join("-");
 }
 
-/** Save `content` as a file. */
+/** Have the browser save `content` as a file. */
 export function saveFile(name, type, content) {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([content], { type }));
@@ -64,7 +64,7 @@ export function saveFile(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** The lanes with their full texts, figures and live charts of `root` as a PNG blob, above a caption. */
+/** A PNG blob with the contents of `root` (lanes with their full texts, figures, live charts) and a caption below. */
 export async function pictureOf(root, caption) {
   const copy = root.cloneNode(true);
   copy.append(element("p", "sd-caption", caption));
@@ -72,7 +72,7 @@ export async function pictureOf(root, caption) {
   copy.style.width = `${IMAGE_WIDTH}px`;
   for (const radio of copy.querySelectorAll("input[type=radio]")) {
     radio.toggleAttribute("checked", radio.checked);
-    radio.removeAttribute("name"); // in one group with the page's radios it would clear their choice
+    radio.removeAttribute("name"); // in one group with the radio buttons of the page, the copy would clear their choice
   }
   const originals = root.querySelectorAll("canvas");
   copy.querySelectorAll("canvas").forEach((canvas, index) => {
@@ -90,7 +90,7 @@ export async function pictureOf(root, caption) {
   return drawMarkup(new XMLSerializer().serializeToString(holder), IMAGE_WIDTH, height);
 }
 
-// The stage's rules from all style sheets: a picture cannot load any.
+// Returns the rules of the stage from all style sheets, because a picture cannot load style sheets.
 function stageRules() {
   const rules = [];
   for (const sheet of document.styleSheets) {

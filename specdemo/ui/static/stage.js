@@ -1,5 +1,5 @@
-// The stage: receives the events of a run, keeps the clock, and has every view draw the current moment.
-// All figures come with the events; the browser computes none.
+// The stage receives the events of a run, keeps the clock, and makes every view draw the current moment.
+// All figures come with the events; the browser does not compute any.
 
 import { PHONE_PX, rolesOf } from "./dom.js";
 import { Figures, PassBlocks } from "./figures.js";
@@ -20,7 +20,7 @@ import { learnDrafters, roundWords } from "./words.js";
 
 let mounted = null;
 
-/** The page's stage; null before it is mounted. */
+/** The stage of the page; null before it is mounted. */
 export function stageOfPage() {
   return mounted;
 }
@@ -38,28 +38,28 @@ export function mount({ element, props, watch, base, settings }) {
   welcome(stage, Boolean(props.value));
 }
 
-/** Show what the address names, else the last run of this browser, else a recording. */
+/** Show the run that the address names, else the last run of this browser, else a recording. */
 async function welcome(stage, isRunning) {
   const asked = new URL(location.href).searchParams;
-  const isPlain = [...asked.keys()].every((name) => name.startsWith("__")); // Gradio's own parameters
+  const isPlain = [...asked.keys()].every((name) => name.startsWith("__")); // parameters of Gradio begin with "__"
   if (asked.has("prompt")) stage.roles.hint.textContent = "Your link has set prompt and settings. Press Run.";
   const hasShown = isRunning || !isPlain || stage.lastRun.show();
   const offered = await stage.toolbar.offerRecordings(asked.get("trace"));
-  const isIdle = stage.root.dataset.state === "idle"; // the visitor may have started a run
+  const isIdle = stage.root.dataset.state === "idle"; // false if the visitor has started a run in the meantime
   if (!hasShown && isIdle && offered.includes(stage.arrival.name)) await stage.arrival.show();
 }
 
-/** Called once by a page that contains its run. */
+/** Called once by an offline page, which contains its run. */
 export function mountOffline({ root, text, settings }) {
   const stage = new Stage(root, { base: document.baseURI, ...settings });
   root.dataset.offline = "true";
   if (text.trim()) stage.load(text, null);
 }
 
-/** Called once by a student's page, whose stage shows the runs of a teacher's page; returns the stage. */
+/** Called once by a student's page; returns the stage, which shows the runs of the teacher's page. */
 export function mountFollowing({ root, base, settings }) {
   const stage = new Stage(root, { base, ...settings });
-  root.dataset.offline = "true"; // no widgets, and no runs of this browser
+  root.dataset.offline = "true"; // this page has no widgets, and stores no runs
   stage.roles.hint.textContent = "Your teacher has not shown a run yet.";
   return stage;
 }
@@ -102,14 +102,14 @@ class Stage {
     return this.trace.start.run.config.rule;
   }
 
-  /** Take the component's value, which grows during a run. */
+  /** Take the new value of the component; the value grows during a run. */
   feed(value) {
     const { anew, events } = this.lines.read(value);
     if (anew) {
       this.begin();
       this.live = true;
       this.comeIntoView();
-    } else if (!this.live) return; // a recording has replaced this run
+    } else if (!this.live) return; // a recording has replaced the run on the stage
     this.takeMore(events);
   }
 
@@ -117,42 +117,46 @@ class Stage {
   takeMore(events) {
     for (const event of events) this.take(event);
     this.player.wake();
-    if (!this.player.playing || this.trace.closed) this.redraw(); // otherwise the clock draws soon
+    if (!this.player.playing || this.trace.closed) this.redraw(); // otherwise the clock causes a drawing soon
     this.showState();
   }
 
-  /** Begin a run that was made elsewhere; `recording` is the name of a shipped one, or null. */
+  /**
+   * Begin a run whose events do not come from the component. `recording` is the name of a shipped recording, or null.
+   */
   beginOf(recording) {
     this.begin();
     this.recording = recording;
     if (recording) this.root.dataset.recording = recording;
   }
 
-  // On a phone the stage is below the button that started the run.
+  // Scrolls to the stage on a phone, where it is below the button that started the run.
   comeIntoView() {
     if (innerWidth > PHONE_PX || !this.root.offsetParent) return;
     const smooth = matchMedia("(prefers-reduced-motion: no-preference)").matches;
     this.root.scrollIntoView({ behavior: smooth ? "smooth" : "auto", block: "start" });
   }
 
-  /** Play a finished run from its events. */
+  /** Play a finished run, given its events as NDJSON. */
   load(text, recording) {
     this.beginOf(recording);
     for (const event of parseEvents(text)) this.take(event);
-    // The first recording has the prompt of the widgets; an offline page has no widgets.
+    // Offer to reuse the settings, except for the first recording, whose prompt is in the widgets already, and on an
+    // offline page, which has no widgets.
     if (recording !== this.arrival.name && !this.root.dataset.offline && this.trace.start) this.reuse.offer(this.trace.start.run);
     this.player.play();
   }
 
   /**
-   * Show a recording as a lesson describes it: `topic` (see `Topic`), `pace` as a button's value, `hold` waits at the
-   * start, `round` opens that round (from 0), `departure` goes to the first token at which the draft alone differs.
+   * Show a recording in the way that a lesson needs: with a `topic` (see `Topic`) and a `pace` (the value of a pace
+   * button). `hold` pauses it at its start, `round` opens the round with this index (from 0), and `departure` goes to the
+   * first token at which the draft model alone differs from the target.
    */
   async present({ recording, pace, hold, round, departure }, topic) {
     this.topic.expect(topic);
     if (!(await this.toolbar.playRecording(recording))) return;
     if (pace) this.transport.setPace(pace);
-    if (hold) this.player.pause(); // before the first frame, so at the start
+    if (hold) this.player.pause(); // no frame has been drawn yet, so this pauses at the start
     if (round !== undefined) this.selection.open(round);
     if (departure) this.showDeparture();
   }
@@ -173,7 +177,7 @@ class Stage {
     for (const note of [this.lastRun, this.arrival, this.reuse]) note.leave();
     delete this.root.dataset.recording;
     this.topic.begin();
-    this.spoken = 0; // number of rounds at the latest sentence
+    this.spoken = 0; // the number of rounds when the latest sentence was spoken
     this.notice.begin();
     this.trace = new Trace();
     this.pieces = new Pieces();
@@ -252,7 +256,7 @@ class Stage {
     for (const name of this.trace.lanes.keys()) this.lanes[name].showPass(this.player);
   }
 
-  /** Lay the lanes out again: lines may break elsewhere. */
+  /** Lay the lanes out again, because lines may break elsewhere now. */
   reflow() {
     this.scroll.reflow();
   }
@@ -263,7 +267,7 @@ class Stage {
     }
   }
 
-  /** Show what plays, waits or has ended, in the notice and the controls. */
+  /** Show in the notice and the controls whether the run plays, waits or has ended. */
   showState() {
     const { player, trace, root, notice } = this;
     const state = notice.state(Boolean(trace.start), Boolean(trace.end) && player.atEnd);
@@ -281,7 +285,7 @@ class Stage {
     this.tell();
   }
 
-  /** Dispatch the moment that is shown, for the lessons and the class. */
+  /** Dispatch an event with the moment that is shown; lessons and classes listen to it. */
   tell({ departure = false } = {}) {
     const { recording, trace, player, selection, root } = this;
     const round = selection?.microscope.open ? trace.entries(SPECULATIVE)[selection.index].round : null;
@@ -290,7 +294,7 @@ class Stage {
     root.dispatchEvent(new CustomEvent("sd-moment", { bubbles: true, detail }));
   }
 
-  // One sentence per round for screen readers.
+  // Gives screen readers one sentence per round.
   speak(settled) {
     if (settled === this.spoken) return;
     this.spoken = settled;
@@ -298,20 +302,23 @@ class Stage {
   }
 }
 
-/** The parts of the stage that a lesson needs; the others are hidden while its recording or run is shown. */
+/** The parts of the stage that a lesson needs. The other parts are hidden while the lesson's run is shown. */
 class Topic {
   constructor(root) {
     this.root = root;
     this.next = {};
-    this.current = {}; // of the run that is shown
+    this.current = {}; // the topic of the run that is shown
   }
 
-  /** Set the topic of the next run: one lane in `focus`, headline `figures`, and the one chart in `charts` or "none". */
+  /**
+   * Set the topic of the next run. `focus` is the only lane to show, `figures` are the headline figures to show, and
+   * `charts` is the only chart to show, or "none".
+   */
   expect(topic) {
     this.next = topic;
   }
 
-  /** Another run is shown: apply the next topic, or show everything. */
+  /** Begin with another run: apply the topic that was set for it, or show everything. */
   begin() {
     const { focus, figures, charts } = (this.current = this.next);
     this.next = {};

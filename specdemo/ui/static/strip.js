@@ -1,13 +1,13 @@
-// The round strip on a canvas: one column per round, as high as its draft, filled up to the accepted tokens.
+// The round strip on a canvas. Each round is a column as high as its draft, and filled up to its accepted tokens.
 
 import { ownStatus, roundWords } from "./words.js";
 
 const MAX_COLUMN = 18;
-const MIN_TOP = 4; // the minimum draft length of the scale, so that the first columns do not fill the strip
-const MARK_ROOM = 9; // above a column, for the mark of the target's own token
+const MIN_TOP = 4; // the minimum height of the scale in tokens, so that the first columns do not fill the strip
+const MARK_ROOM = 9; // the space above a column in pixels, for the mark of the target's own token
 
 export class RoundStrip {
-  /** `onOpen(index)` is called for a click or a key, `onHover(index or null, event)` for the pointer. */
+  /** `onOpen(index)` is called after a click or a key, and `onHover(index or null, event)` when the pointer moves. */
   constructor(node, { onOpen, onHover }) {
     this.node = node;
     this.canvas = node.querySelector("canvas");
@@ -25,7 +25,7 @@ export class RoundStrip {
     new MutationObserver(() => this.draw()).observe(document.body, { attributeFilter: ["class"] });
   }
 
-  /** Show all known speculative rounds, of which `settled` have been played. */
+  /** Show all speculative rounds that have arrived, of which the first `settled` have been played. */
   show(entries, settled) {
     if (entries === this.entries && settled === this.settled && entries.length === this.known) return;
     this.entries = entries;
@@ -39,7 +39,7 @@ export class RoundStrip {
     this.later();
   }
 
-  // Stored, because reading it would cost a layout in every frame.
+  // Stores the size, because reading it in every frame would cost a layout each time.
   resize({ width, height }) {
     this.width = width;
     this.height = height;
@@ -58,7 +58,7 @@ export class RoundStrip {
     const last = this.entries.length - 1;
     const from = this.selected ?? Math.max(0, this.settled - 1);
     const moves = { ArrowLeft: from - 1, ArrowRight: from + 1, Home: 0, End: last, Enter: from };
-    // The first arrow key opens the round at the clock.
+    // If no round is selected, an arrow key opens the last round that was played.
     if (this.selected === null && event.key.startsWith("Arrow")) moves[event.key] = from;
     if (!(event.key in moves) || last < 0) return;
     event.preventDefault();
@@ -91,7 +91,7 @@ export class RoundStrip {
     this.describe();
   }
 
-  // One picture twice, cut at the clock: played rounds opaque, later ones faded.
+  // Draws the same picture twice, cut at the current time: opaque for played rounds, and faded for later ones.
   compose(width, height, scale) {
     const pen = sizedPen(this.canvas, width, height, scale);
     const played = Math.min(width, this.settled * this.step);
@@ -150,7 +150,7 @@ function drawColumn(pen, round, { x, width, height, unit, colours }) {
   pen.fillStyle = colours.accepted;
   pen.fillRect(x, height - kept, inner, kept);
   if (whole > kept) {
-    // Discarded tokens are hollow, so that they differ without colour.
+    // Discarded tokens are hollow, so that one can tell them apart without seeing colors.
     pen.strokeStyle = colours.discarded;
     pen.lineWidth = 1;
     if (inner > 3) pen.strokeRect(x + 0.5, height - whole + 0.5, inner - 1, whole - kept - 1);
@@ -164,7 +164,7 @@ function lightColumn(pen, x, y, width, height, colour) {
   pen.fillRect(x, y, width, height);
 }
 
-// The marks of the tokens: a triangle for corrected, a plus for bonus.
+// Draws the mark of the target's own token: a triangle for a corrected token, a plus for a bonus token.
 function drawMark(pen, status, x, y, size, colours) {
   pen.fillStyle = colours[status];
   pen.beginPath();

@@ -1,4 +1,4 @@
-// Token bytes as text in the DOM. Text of models and visitors becomes text nodes, never markup.
+// Token bytes as text in the DOM. Text of models and visitors only becomes text nodes, never markup.
 
 const UTF8 = new TextDecoder("utf-8", { ignoreBOM: true });
 const NO_BYTES = new Uint8Array(0);
@@ -19,7 +19,10 @@ export class Pieces {
     for (const id of specials) this.specials.add(id);
   }
 
-  /** Return the text completed by this token after the unfinished bytes `tail`, and the bytes still unfinished. */
+  /**
+   * Append a token to the unfinished bytes `tail`; return the text that is now complete, and the new unfinished
+   * bytes.
+   */
   decode(id, tail = NO_BYTES) {
     const own = this.bytes.get(id) ?? NO_BYTES;
     const bytes = new Uint8Array(tail.length + own.length);
@@ -30,7 +33,7 @@ export class Pieces {
   }
 }
 
-/** Show a single token in `element`: spaces visible, bytes of an unfinished character as numbers. */
+/** Show a single token in `element`. Spaces are visible; the bytes of an incomplete character are shown as numbers. */
 export function fillLabel(element, id, pieces) {
   element.replaceChildren();
   const { text, tail } = pieces.decode(id);
@@ -53,19 +56,23 @@ function openBytes(bytes) {
   return 0;
 }
 
-/** Return the span of a token and the `end` of the text with it; `end` of the text before, undefined at its start. */
+/**
+ * Return `{ span, end }`: the span of a token, and the end of the text after it. The argument `end` is that of the text
+ * before, undefined at the start. An end is `{ tail, broken }`: unfinished bytes, and true after a line break.
+ */
 export function tokenSpan(id, end, pieces) {
   const { text, tail } = pieces.decode(id, end?.tail);
   const span = document.createElement("span");
   span.className = "sd-token";
   fill(span, text, pieces.specials.has(id), end?.broken);
-  if (/^[ \n]* [ \n]*$/.test(text)) span.dataset.blank = blankMarks(text); // shown if it is rejected
+  // The style sheet shows these marks if the token is rejected.
+  if (/^[ \n]* [ \n]*$/.test(text)) span.dataset.blank = blankMarks(text);
   return { span, end: { tail, broken: text ? text.endsWith("\n") : end?.broken } };
 }
 
 /**
- * Put text into a span, with small chips for invisible characters. Consecutive line breaks start one new line, or none
- * if the text before ends with one (`broken`).
+ * Put text into a span, with small chips for invisible characters. Consecutive line breaks start only one new line, or
+ * none if the text before the span ends with a line break (`broken`).
  */
 export function fill(span, text, special, broken = false) {
   if (special) return span.append(chip(text, text));
@@ -80,7 +87,7 @@ export function fill(span, text, special, broken = false) {
   if (!text) span.dataset.partial = "true";
 }
 
-/** Text with the names of invisible characters, except line breaks and tabs, for places without chips. */
+/** Text for places that cannot have chips: invisible characters, except line breaks and tabs, are replaced by names. */
 export function named(text) {
   return text.split(UNSEEN).map((part) => (UNSEEN.test(part) && !/[\n\t]/.test(part) ? codePoint(part) : part)).join("");
 }
@@ -89,7 +96,7 @@ function codePoint(mark) {
   return `U+${mark.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
 }
 
-// CSS draws a chip's mark from an attribute, so that copied text has only what the model wrote.
+// CSS draws the mark of a chip from an attribute, so that copied text contains only what the model wrote.
 function chip(mark, text = "") {
   const element = document.createElement("span");
   element.className = "sd-chip";
@@ -98,8 +105,8 @@ function chip(mark, text = "") {
   return element;
 }
 
-// Each break has its own span, so that those of discarded tokens need not break the line. Copied text has all of them;
-// the page starts one line, since empty lines would cost rows.
+// Each line break has its own span, so that CSS can hide the breaks of discarded tokens. Copied text contains all line
+// breaks; the page shows them as one, because empty lines would take up rows.
 function lineBreaks(count, atStart) {
   const mark = chip("↵".repeat(count));
   mark.classList.add("sd-return");

@@ -1,4 +1,4 @@
-// The tools of the stage: open a recording or a trace file, save and share the run, and the projector switch.
+// The toolbar of the stage: opens recordings and trace files, saves and shares the run, and has the projector switch.
 
 import { element, recall, remember } from "./dom.js";
 import { fetchRecording, listRecordings, openTrace } from "./recordings.js";
@@ -24,7 +24,7 @@ export class Toolbar {
     for (const role of SAVERS) this.roles[role].disabled = !runs;
   }
 
-  /** Fill the menu of recordings and play the `wanted` one; returns the names of all. */
+  /** Fill the menu of recordings, and play the recording `wanted` if there is one; resolves to the names of all. */
   async offerRecordings(wanted) {
     if (wanted) await this.playRecording(wanted);
     const recordings = await listRecordings(this.base).catch(() => []);
@@ -39,17 +39,17 @@ export class Toolbar {
     return names;
   }
 
-  /** Play a shipped recording in place of the current run; returns whether it is shown. */
+  /** Play a shipped recording in place of the current run; resolves to true once it is shown, else to false. */
   playRecording(name) {
     return this.playInstead(() => fetchRecording(this.base, name), name);
   }
 
   playInstead(fetchText, recording) {
-    document.querySelector("#stop:enabled")?.click(); // nobody would see the rest of that run
+    document.querySelector("#stop:enabled")?.click(); // stop the current run, because nobody would see the rest of it
     return this.play(fetchText, recording);
   }
 
-  /** Play a finished run once it has arrived, unless another has begun or been chosen in the meantime. */
+  /** Play a finished run once it has arrived, unless another run has begun or has been chosen in the meantime. */
   async play(fetchText, recording) {
     const { stage } = this;
     const { trace } = stage;
@@ -105,7 +105,7 @@ export class Toolbar {
     saveFile(`${fileStem(trace.start.run)}.html`, "text/html", offlinePage(await response.text(), trace.events));
   }
 
-  /** Copy a picture of the run, or save it if the browser refuses; returns what was done. */
+  /** Copy a picture of the run, or save it if the browser cannot copy; resolves to a sentence about what was done. */
   async copyImage(run) {
     const picture = await pictureOf(this.stage.root, `${named(settingWords(run))} ${run.started_at.slice(0, 10)}.`);
     try {
@@ -122,7 +122,8 @@ export class Toolbar {
     this.roles.told.textContent = words;
   }
 
-  // Larger and without the settings, for a classroom; the rest of the page follows a class of the body.
+  // The projector switch is for classrooms: it sets a class of the body, by which CSS enlarges the page and hides the
+  // settings.
   wireProjector() {
     const { projector } = this.roles;
     projector.checked = recall(PROJECTOR_KEY) === "on";

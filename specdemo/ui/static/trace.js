@@ -1,5 +1,6 @@
-// A run in the browser: its events, and the time of each round on its lane's clock. The server computes all figures
-// (`totals` of every round). No DOM.
+// A run in the browser: its events, and the time of each round on the clock of its lane. The server computes all
+// figures
+// (the `totals` of every round). This module does not use the DOM.
 
 export const SPECULATIVE = "speculative";
 export const BASELINE = "baseline";
@@ -7,9 +8,9 @@ export const DRAFT = "draft";
 const COMPARISONS = new Set(["speedup", "speedup_end_to_end", "identical", "divergence", "divergence_gap", "draft_alone_departs"]);
 
 /**
- * The rounds of a lane in order, as entries `{ lane, round, totals, from, draftEnd, verifyEnd, to, allEnded }`: the
- * round, the figures after it, its phases in seconds since the start of the run (with prefill), and the time at which
- * this round and all that arrived before it have ended.
+ * The rounds of a lane in order, as entries `{ lane, round, totals, from, draftEnd, verifyEnd, to, allEnded }`. `totals`
+ * are the figures after the round. The times are in seconds since the start of the run, prefill included; `allEnded` is
+ * the time at which this round and all rounds that arrived before it, in any lane, have ended.
  */
 class LaneTrace {
   constructor() {
@@ -41,7 +42,10 @@ class LaneTrace {
     return low;
   }
 
-  /** `{ settled, proposed, verifying }`: rounds ended, draft tokens of the next one, and whether the target verifies them. */
+  /**
+   * The state of the lane at `time`: the number of rounds that have ended (`settled`), the number of draft tokens of the
+   * next round so far (`proposed`), and true if the target is verifying that round (`verifying`).
+   */
   stateAt(time) {
     const settled = this.settledBy(time);
     const next = this.entries[settled];
@@ -61,12 +65,12 @@ export class Trace {
     this.end = null;
     this.closed = false;
     this.events = [];
-    this.moment = ""; // of `momentTotals`: the rounds ended in each lane, and the end event
+    this.moment = ""; // the rounds that have ended in each lane, for which `momentTotals` was composed
     this.momentEnd = null;
     this.momentTotals = null;
   }
 
-  /** Take an event of the run; progress and error events do not belong to it. */
+  /** Take an event of the run; do not call this for progress and error events. */
   take(event) {
     this.events.push(event);
     if (event.type === "start") {
@@ -88,15 +92,15 @@ export class Trace {
     return this.lanes.get(lane)?.entries ?? [];
   }
 
-  /** Lane name -> state (see `LaneTrace.stateAt`). */
+  /** The state of each lane at `time`, by the name of the lane (see `LaneTrace.stateAt`). */
   stateAt(time) {
     return Object.fromEntries([...this.lanes].map(([name, lane]) => [name, lane.stateAt(time)]));
   }
 
   /**
-   * The figures at `time`; null before the first verdict. A lane's own figures come with its latest ended round, the
-   * comparisons with the latest round by which all earlier arrivals have ended: none includes a round that is not shown
-   * yet.
+   * The figures at `time`; null before the first verdict. The figures of one lane are those of its latest round that has
+   * ended. Figures that compare lanes are those of the latest round that has ended together with all rounds that arrived
+   * before it. So no figure includes a round that is not shown yet.
    */
   totalsAt(time) {
     const settled = [...this.lanes.values()].map((lane) => lane.settledBy(time));
@@ -118,7 +122,7 @@ export class Trace {
     return totals;
   }
 
-  /** The latest arrival that has ended by `time`, with all before it. */
+  /** The latest round that has ended by `time` together with all rounds that arrived before it. */
   commonAt(time) {
     let [low, high] = [0, this.arrived.length];
     while (low < high) {
@@ -129,7 +133,7 @@ export class Trace {
     return this.arrived[low - 1];
   }
 
-  /** The phase of the engine at `time`: "draft", "verify", "verdict" or null. */
+  /** The phase of the speculative lane at `time`: "draft", "verify", "verdict", or null if it is in none. */
   phaseAt(time) {
     const lane = this.lanes.get(SPECULATIVE);
     if (!lane) return null;
@@ -137,11 +141,11 @@ export class Trace {
     const next = lane.entries[settled];
     if (!next || time < next.from) return settled && !lane.done ? "verdict" : null;
     if (verifying || !next.round.drafted.length) return "verify";
-    // After a verdict, until the draft model's first step ends.
+    // The verdict of the last round is shown until the first draft token of the next round is complete.
     return proposed || !settled ? "draft" : "verdict";
   }
 
-  /** The time up to which all lanes are known: a lane that still runs limits the others. */
+  /** The time up to which the state of every lane is known; a lane that still runs may limit it. */
   frontier() {
     const lanes = [...this.lanes.values()];
     const open = this.closed ? [] : lanes.filter((lane) => !lane.done);
@@ -156,19 +160,19 @@ export class Trace {
     return calibration ? config.max_new_tokens * calibration.step_s : null;
   }
 
-  /** The stops of a step by phase: draft complete, verification complete, verdict. */
+  /** The times at which a step by phase stops: draft complete, verification complete, verdict. */
   phaseStops() {
     return this.entries(SPECULATIVE).flatMap(({ round, draftEnd, verifyEnd, to }) =>
       round.drafted.length ? [draftEnd, verifyEnd, to] : [to],
     );
   }
 
-  /** The stops of a step by round. */
+  /** The times at which a step by round stops. */
   roundStops() {
     return this.entries(SPECULATIVE).map(({ to }) => to);
   }
 
-  /** The trace file of this run, as Python writes it. */
+  /** The contents of the trace file of this run, the same as Python writes. */
   file() {
     const lanes = {};
     for (const [name, lane] of this.lanes) lanes[name] = { rounds: lane.entries.map(({ round }) => round) };
@@ -179,7 +183,8 @@ export class Trace {
   }
 }
 
-// The totals that have the figure `name` at a moment and nothing later.
+// Returns the totals from which to take the figure `name`: `sent` are the latest of each lane, `common` those for
+// comparisons.
 function sourceOf(name, sent, common) {
   if (COMPARISONS.has(name)) return common;
   if (name.startsWith("baseline_")) return sent[BASELINE];

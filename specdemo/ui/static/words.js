@@ -1,4 +1,4 @@
-// What happened to a token, a round or a run, in words and figures. No DOM.
+// Words and figures for what happened to a token, a round or a run. This module does not use the DOM.
 
 export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
 const RULE_SENTENCES = {
@@ -6,19 +6,22 @@ const RULE_SENTENCES = {
   rejection: "Rejection sampling: a draft token is accepted with probability min(1, p/q).",
   "shared-noise": "Shared noise: a draft token is accepted if the target, with the same noise, picks it too.",
 };
-const SERVER = "server"; // the drafter of runs of watched servers, in Python's table
+const SERVER = "server"; // the name in Python's table for the drafter of a watched server
 const UNKNOWN_TOKEN = "The server does not report which token it was.";
-const MIN_FRACTION = 0.05; // below it the time left cannot be estimated
+const MIN_FRACTION = 0.05; // with a smaller fraction done, the time left cannot be estimated
 const COARSE_S = 20; // longer waits are rounded to five seconds
 
 let drafters = {};
 
-/** Set Python's table of drafters, once, before anything is shown: `{ name: { who, source } }`. */
+/**
+ * Set the table of drafters, `{ name: { who, source } }`, which comes from Python. Call once, before anything is
+ * shown.
+ */
 export function learnDrafters(table) {
   drafters = table;
 }
 
-/** The source of a copied draft, as a clause; undefined for a drafter that computes probabilities. */
+/** A clause about where a drafter copies its tokens from; undefined for a drafter that computes probabilities. */
 function sourceOf(drafter) {
   return drafters[drafter]?.source || undefined;
 }
@@ -49,17 +52,17 @@ export function times(value) {
   return value === null || value === undefined ? "–" : `${value.toFixed(2)}×`;
 }
 
-/** Whether a speedup reads as less than 1.00×. */
+/** True if a speedup is less than 1.00× when rounded to two decimals. */
 export function isSlower(speedup) {
   return speedup !== null && Number(speedup.toFixed(2)) < 1;
 }
 
-/** A speedup as a comparison. */
+/** A speedup in words, compared with the target alone. */
 export function speedWords(speedup) {
   return isSlower(speedup) ? `slower: ${times(speedup)} the speed of the target alone` : `${times(speedup)} the speed`;
 }
 
-/** ", about 12 s left" for a job `elapsed` seconds after its start; "" while that is unknown. */
+/** The time left, such as ", about 12 s left", of a job that began `elapsed` seconds ago; "" while it is unknown. */
 export function timeLeft(fraction, elapsed) {
   if (fraction < MIN_FRACTION || fraction >= 1) return "";
   const seconds = (elapsed * (1 - fraction)) / fraction;
@@ -67,7 +70,7 @@ export function timeLeft(fraction, elapsed) {
   return `, about ${shown} s left`;
 }
 
-/** Whether the draft was copied and has no probabilities of its own. */
+/** True if the draft was copied, so that it has no probabilities of its own. */
 export function isCopied(round) {
   return sourceOf(round.drafted_by) !== undefined;
 }
@@ -76,22 +79,22 @@ function isWatched(round) {
   return round.drafted_by === SERVER && round.drafted.length > 0;
 }
 
-/** Whether only the text of a round is known. */
+/** True if only the text of a round is known, as with some watched servers. */
 function isPiece(round) {
   return round.drafted_by === SERVER && !round.drafted.length;
 }
 
-/** The status a reader sees: the one rejected token has its own name. */
+/** The status of a draft token as the page names it; the one rejected token has the name "rejected". */
 export function statusName(token) {
   return token.rejected ? "rejected" : token.status;
 }
 
-/** The status shown for the target's own token; "" if nothing was drafted. */
+/** The status of the target's own token as the page names it; "" if nothing was drafted. */
 export function ownStatus(round) {
   return round.drafted.length ? round.emission.status : "";
 }
 
-/** Why a draft token was accepted or discarded, under the run's rule. */
+/** The reason why a draft token was accepted or discarded, under the rule of the run. */
 export function verdictWords(token, round, rule) {
   if (isWatched(round)) return watchedVerdict(token);
   if (!token.compared) {
@@ -136,7 +139,7 @@ function watchedOdds(p) {
   return p === null ? "" : ` Target probability ${percent(p)}.`;
 }
 
-/** How the target chose its own token of a round. */
+/** An explanation of how the target chose its own token of a round. */
 export function emissionWords(emission, round, rule) {
   const count = round.drafted.length;
   if (emission.prob === null) return watchedEmission(emission, round) + watchedOdds(emission.raw_prob);
@@ -176,7 +179,9 @@ export function roundWords(round) {
   return `Round ${round.index + 1}: ${accepted} of ${round.drafted.length} accepted${added}.`;
 }
 
-/** The probabilities of a draft token as rows `[name, figure, meaning]`; under greedy those at temperature 1. */
+/**
+ * The probabilities of a draft token as rows `[name, figure, meaning]`; under the greedy rule those at temperature 1.
+ */
 export function tokenFigures(token, round, rule) {
   if (isWatched(round)) return token.raw_p === null ? [] : [["p", percent(token.raw_p), "target probability at temperature 1"]];
   const greedy = rule === "greedy";
@@ -196,10 +201,10 @@ export function tokenFigures(token, round, rule) {
   return figures;
 }
 
-/** How long the parts of a round took. */
+/** The times that the parts of a round took, in words. */
 export function timeWords({ draft_s: draft, verify_s: verify, other_s: rest }) {
   const time = (seconds) => `${(1000 * seconds).toFixed(1)} ms`;
-  if (!draft && !verify) return `${time(rest)} in all`; // a watched server reports no more
+  if (!draft && !verify) return `${time(rest)} in all`; // a watched server reports only the total
   return `draft ${time(draft)}, target pass ${time(verify)}, rest ${time(rest)}`;
 }
 

@@ -1,4 +1,4 @@
-"""The tab "Class", which opens a room for students; ``class.js`` and ``http/class_routes.py`` do the rest."""
+"""The tab "Class". Most of its code is in ``static/class.js`` and ``http/class_routes.py``."""
 
 from specdemo.ui.component import component
 from specdemo.ui.tabs.quiz import shown_questions

@@ -1,4 +1,4 @@
-"""The tab "Lab", whose component has its own buttons and fields, and the API endpoint ``measure``."""
+"""The tab "Lab", a component with its own buttons and fields; and the API endpoint ``measure``."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -25,7 +25,7 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
     Args:
         service: Runs the jobs.
         pair: The page's menu of models.
-        learns: Whether the home pair learns.
+        learns: Whether the default pair learns while it serves.
 
     Returns:
         The stop requests of this tab's jobs.
@@ -45,7 +45,7 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
 
 
 def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
-    """Return the settings of the tab's JavaScript; ``inputs`` names a request's values, in order."""
+    """Return the settings of the tab's JavaScript; ``inputs`` names the endpoint's inputs, in order."""
     return {
         "learns": learns,
         "inputs": inputs,
@@ -61,7 +61,7 @@ def settings(inputs: list[str], learns: bool) -> dict[str, Any]:
 
 
 def _inputs() -> dict[str, gr.components.Component]:
-    """Return the endpoint's hidden inputs by their names in ``parse_lab``."""
+    """Return the endpoint's hidden inputs, with the names that ``parse_lab`` expects as keys."""
     hidden: dict[str, Any] = {"visible": False}
     return {
         "experiment": gr.Dropdown(
@@ -78,7 +78,7 @@ def _inputs() -> dict[str, gr.components.Component]:
 
 
 def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function behind the tab's buttons and the API endpoint ``measure``."""
+    """Return the function that the tab's buttons and the API endpoint ``measure`` call."""
 
     def measure(
         experiment: str,
@@ -92,13 +92,14 @@ def measure_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterat
         pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
-        """Measure what sets the speedup; yields the experiment's events as growing NDJSON.
+        """Measure how the speedup depends on a setting; yields the experiment's events as growing NDJSON.
 
         ``experiment`` is a sweep (draft-length, temperature, category, drafter, draft-quality, draft-cost),
         contrasts (all eight conditions), the name of one condition, or throughput. ``k`` and ``temperature``
-        apply to all points of a sweep unless it varies them. Each point answers ``prompts`` shipped prompts,
-        or your own ``prompt``, which ``mode`` raw continues and chat answers. ``max_new_tokens`` and ``seed``
-        apply to each run. ``pair`` names the models, if there are several.
+        apply to all points of a sweep, except to a sweep that varies the setting itself. Each point decodes
+        ``prompts`` shipped prompts, or your own ``prompt``: ``mode`` raw continues it, chat answers it.
+        ``max_new_tokens`` and ``seed`` apply to each run. ``pair`` is the name of the models, if there are
+        several.
         """
         run = {"k": k, "temperature": temperature, "max_new_tokens": max_new_tokens, "seed": seed}
         settings = {"experiment": experiment, "prompts": prompts, "prompt": prompt, "mode": mode, **run}

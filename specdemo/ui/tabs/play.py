@@ -1,6 +1,6 @@
 """The tab "Play", in which visitors write the drafts, and the API endpoint ``play``.
 
-The browser stores the game: each turn is one request with the results of the turns before.
+The browser stores the game. Each turn is one request, which contains the results of all earlier turns.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ VALUES = f"""async () => {{
 
 
 class Opening(NamedTuple):
-    """The start of a text for a game."""
+    """A text for a game to start with."""
 
     label: str
     text: str
@@ -54,7 +54,7 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
         "mostDraftChars": MAX_DRAFT_CHARS,
     }
     board = component("play", "play.js", "mountPlay", settings)
-    # The component has its own buttons, which press these.
+    # The component has its own visible buttons; their JavaScript presses these hidden ones.
     send = gr.Button("Send", visible="hidden", elem_id="play-send")
     stop = gr.Button("Stop", interactive=False, visible="hidden", elem_id="play-stop")
     inputs = [
@@ -70,7 +70,7 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
 
 
 def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function of a turn and of the API endpoint ``play``."""
+    """Return the function that each turn and the API endpoint ``play`` call."""
 
     def play(
         text: str,
@@ -81,13 +81,15 @@ def play_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[
         pair: str,
         request: gr.Request,
     ) -> Iterator[str]:
-        """Have the target verify your drafts and one of the draft model; yields events as growing NDJSON.
+        """Verify your drafts and one of the draft model with the target; yields events as growing NDJSON.
 
-        ``draft`` continues ``text`` and the tokens ``written`` since, exactly as given: start it with a space
-        if it starts with a new word. Tokens that are the target's first choice are accepted, the first other
-        token is corrected, and the rest is discarded. A ``judged`` event has each drafter's round and score;
-        the last event, ``turn``, has the text and the ids to pass as ``written`` next. Pass the ``score`` of
-        each ``judged`` event as ``scores[player]``. ``pair`` names the models, if there are several.
+        ``draft`` (and ``second_draft`` of a second player) continues ``text`` plus the tokens ``written`` in
+        earlier turns. Nothing is inserted in between, so begin the draft with a space if it begins a new
+        word. Draft tokens are accepted as long as they are the target's first choice; the next one is
+        corrected, and the rest is discarded. There is one ``judged`` event per drafter, with its round and
+        score. The last event, ``turn``, has the text so far and the token ids. In the next turn, pass these
+        ids as ``written`` and the ``score`` of each ``judged`` event as ``scores[player]``. ``pair`` is the
+        name of the models, if there are several.
         """
         drafts = {"draft": draft, "second_draft": second_draft}
         raw = {"text": text, **drafts, "written": written, "scores": scores}

@@ -103,7 +103,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
 
 
 def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function behind the three buttons and the API endpoint ``prove``."""
+    """Return the function that the three buttons and the API endpoint ``prove`` call."""
 
     def prove(
         proof: str,
@@ -117,11 +117,12 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
     ) -> Iterator[str]:
         """Check that speculative output is the target's own; yields the events as growing NDJSON.
 
-        ``proof`` "greedy" or "shared-noise" compares the texts of so many shipped ``prompts`` token by token,
-        the latter at ``temperature``. "distribution" compares two samples of ``draws`` short continuations of
-        ``prompt``; ``rule`` draws the speculative one: "true-rule", or "accept-everything" or "no-residual",
-        which are wrong on purpose. Other settings are ignored. ``pair`` names the models, if there are
-        several.
+        ``proof`` is "greedy", "shared-noise" or "distribution". "greedy" and "shared-noise" decode
+        ``prompts`` (a number) shipped prompts with and without drafts, and compare the texts token by token;
+        "shared-noise" samples at ``temperature``. "distribution" compares two samples of ``draws`` short
+        continuations of ``prompt``, one with and one without drafts. ``rule`` is the verification rule of the
+        first: "true-rule", or one of the deliberately wrong "accept-everything" and "no-residual". A proof
+        ignores the settings that it does not need. ``pair`` is the name of the models, if there are several.
         """
         sampling = {"temperature": temperature, "draws": draws, "rule": rule}
         settings = {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}

@@ -1,4 +1,4 @@
-"""The quiz of the tab "Learn": its questions, two buttons and results, and the API endpoint ``quiz``."""
+"""The quiz of the tab "Learn" (questions, two buttons, results), and the API endpoint ``quiz``."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from specdemo.ui.streams import Stops, ndjson
 
 
 def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
-    """Add the quiz and the events of its buttons to the page that is being built.
+    """Add the quiz and its events to the page that is being built.
 
     Args:
         service: Runs the jobs.
@@ -27,7 +27,7 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
     with gr.Column(elem_id="quiz"):
         settings = {"questions": shown_questions()}
         label = "Question number, from 1"
-        # The browser sets its value: the current question.
+        # The value of this component is the number of the current question; the browser sets it.
         asked = component("quiz-questions", "quiz.js", "mountQuestions", settings, label)
         with gr.Row(elem_id="quiz-buttons"):
             run = gr.Button("Run it", variant="primary", scale=0, min_width=130, elem_id="quiz-run")
@@ -38,7 +38,7 @@ def build_quiz(service: EventSource, pair: gr.Dropdown) -> Stops:
 
 
 def shown_questions() -> list[dict[str, Any]]:
-    """Return the questions without their answers, which the browser gets from a run."""
+    """Return what the browser shows of each question; it learns the answer only by a run."""
     return [
         {
             "name": question.name,
@@ -51,13 +51,14 @@ def shown_questions() -> list[dict[str, Any]]:
 
 
 def quiz_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function behind the button "Run it" and the API endpoint ``quiz``."""
+    """Return the function that the button "Run it" and the API endpoint ``quiz`` call."""
 
     def quiz(question: int, pair: str, request: gr.Request) -> Iterator[str]:
         """Measure the answer to a question of the quiz; yields the events as growing NDJSON.
 
-        ``question`` is its number, from 1. The last event, ``verdict``, has the ``option``, from 0, that the
-        figures support, or null if they are too close. ``pair`` names the models, if there are several.
+        ``question`` is the number of the question, from 1. The last event, ``verdict``, has the ``option``
+        (from 0) that the measured figures support, or null if they are too close. ``pair`` is the name of the
+        models, if there are several.
         """
         with stops.job(request) as job:
             raw = {"question": question}

@@ -1,4 +1,4 @@
-"""The buttons Run and Recalibrate; the first one is the API endpoint ``run`` as well."""
+"""The functions of the buttons Run and Recalibrate; the one of Run is also the API endpoint ``run``."""
 
 from collections.abc import Callable, Iterator
 from html import escape
@@ -16,7 +16,7 @@ from specdemo.ui.streams import Stops, ndjson
 
 
 def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[str]]:
-    """Return the function behind the Run button and the API endpoint ``run``."""
+    """Return the function that the button Run and the API endpoint ``run`` call."""
 
     def run(
         prompt: str,
@@ -37,9 +37,9 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
     ) -> Iterator[str]:
         """Decode a prompt with and without drafts; yields the run's events as growing NDJSON.
 
-        ``auto`` lets the decoder choose each draft's length and ignores ``k``. ``baseline`` races the target
-        alone, ``draft_alone`` also runs the draft model alone. ``pair`` names the models, if there are
-        several.
+        If ``auto`` is true, the decoder chooses the length of each draft and ignores ``k``. ``baseline`` also
+        runs the target alone, for comparison, and ``draft_alone`` the draft model alone. ``pair`` is the name
+        of the models, if there are several.
         """
         with stops.job(request) as job:
             settings = {
@@ -64,7 +64,7 @@ def run_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator[s
 def wire_recalibration(
     service: EventSource, button: gr.Button, shown: gr.HTML, pair_choice: gr.Dropdown
 ) -> None:
-    """Have ``button`` measure the pass costs of the chosen pair again and show them in ``shown``."""
+    """Make ``button`` measure the pass costs of the chosen pair again and show the result in ``shown``."""
 
     def recalibrate(pair: str, request: gr.Request) -> Iterator[str]:
         try:
