@@ -86,7 +86,7 @@ class Game:
         if raw.get("game") != self.number:
             raise UserError("Another game is on; write for that one.")
         if self.phase is not Phase.OPEN:
-            raise UserError("The time is over; wait for the result.")
+            raise UserError("Time is up; wait for the result.")
         if student not in self.drafts and len(self.drafts) >= MAX_CLASS_DRAFTS:
             raise UserError(f"This game has {MAX_CLASS_DRAFTS} drafts already; wait for the result.")
         self.drafts[student] = Draft(parse_draft(raw.get("draft")), nickname(raw.get("name")))

@@ -55,7 +55,7 @@ def test_every_student_gets_the_verdict_on_their_latest_draft(short):
     assert [sum(token["status"] == "accepted" for token in one["drafted"]) for one in own] == [4, 1, 8]
     assert games.current.verdict_of("d") is None
     assert [summary["count"] for summary in games.summary()] == [3]
-    with pytest.raises(UserError, match="time is over"):
+    with pytest.raises(UserError, match="Time is up"):
         games.take("d", draft())
 
 

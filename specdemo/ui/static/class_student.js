@@ -317,7 +317,7 @@ class Drafting {
       if (this.game?.number !== number || this.game.phase !== "open") return; // the time has ended in the meantime
       this.sent = written;
       rememberInTab(NAME_KEY, name);
-      write(status, "Sent. You can change it until the time is over.");
+      write(status, "Sent. You can change it until time is up.");
     } catch (error) {
       write(status, error.message);
     }
