@@ -87,7 +87,7 @@ def settings_parser() -> argparse.ArgumentParser:
     add("--n-gram", help="folder of a table of n-grams of the target")
     add("--device", help="cpu, cuda, cuda:1 (default: CUDA if available)")
     add("--precision", default=AUTO_PRECISION, choices=PRECISIONS, help="default: %(default)s")
-    add("--recalibrate", action="store_true", help="measure pass costs again until they are steady")
+    add("--recalibrate", action="store_true", help="repeat the measurement of pass costs while it is rough")
     waiting = "maximum number of waiting jobs (default: %(default)s)"
     add("--max-waiting", type=int, default=Bounds.max_waiting, help=waiting)
     seconds = "maximum seconds of one job on the device (default: %(default)s)"

@@ -119,7 +119,7 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     add("--n-gram", metavar="DIR", help="folder of a table of n-grams of the target")
     add("--device", **DEVICE)
     add("--precision", default="auto", metavar="P", help=precision)
-    add("--recalibrate", action="store_true", help="measure pass costs again until they are steady")
+    add("--recalibrate", action="store_true", help="repeat the measurement of pass costs while it is rough")
 
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu)(:\d{1,3})?")

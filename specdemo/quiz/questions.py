@@ -322,8 +322,8 @@ QUESTIONS = (
             ),
             Option(
                 "Under both",
-                "Shared noise makes both texts identical. That rejection sampling did too is luck: its two "
-                "texts are independent samples of one distribution.",
+                "Shared noise makes both texts identical. Under rejection sampling they are equal only by luck: "
+                "the two texts are independent samples of one distribution.",
             ),
             Option(
                 "Only under shared noise",

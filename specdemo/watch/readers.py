@@ -79,7 +79,7 @@ class Reader:
     """Reader for the stream of any server with OpenAI's API. Each event counts as one round.
 
     Args:
-        name: The host's name for the server, for error messages.
+        name: The server's name in error messages, as given in ``--watch NAME=URL``.
     """
 
     title: ClassVar = "a server with OpenAI's API"

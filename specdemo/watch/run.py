@@ -208,7 +208,7 @@ class WatchedRun:
 
 
 def facts_of(server: Server) -> dict[str, Any]:
-    """Return the facts that ``bench`` records with its measurements, like ``measuring.environment``.
+    """Return the conditions of a measurement of this server; ``measuring.environment`` does so for pairs.
 
     Raises:
         UserError: The server cannot be reached.

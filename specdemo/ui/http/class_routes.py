@@ -194,7 +194,7 @@ async def _news(rooms: Rooms, request: Request) -> Response:
 
 
 def _parts(data: bytes) -> Iterator[bytes]:
-    """Yield small parts: a connection that nobody reads then holds little more than one part in memory."""
+    """Split data into small parts. If a student stops reading, little more than one part waits in memory."""
     return (data[start : start + PART] for start in range(0, len(data), PART))
 
 
