@@ -322,7 +322,7 @@ QUESTIONS = (
             ),
             Option(
                 "Under both",
-                "Shared noise makes both texts identical. Under rejection sampling they are equal only by luck: "
+                "Shared noise makes both texts identical. Under rejection sampling they are equal by luck: "
                 "the two texts are independent samples of one distribution.",
             ),
             Option(

@@ -11,6 +11,7 @@ from scipy.stats import chisquare
 
 from specdemo.drafters.draft_model import DraftModelDrafter
 from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
+from specdemo.engine.drafter import Drafter
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import speculate
 from specdemo.records.trace import Calibration, Round, RunConfig
@@ -46,11 +47,14 @@ def expected(config: RunConfig) -> dict[tuple[int, ...], float]:
 
 
 def sample(
-    config: RunConfig, length: Callable[[], DraftLength] = lambda: None, samples: int = SAMPLES
+    config: RunConfig,
+    length: Callable[[], DraftLength] = lambda: None,
+    samples: int = SAMPLES,
+    drafter: Drafter | None = None,
 ) -> tuple[Counter, list[Round]]:
     """Return the counts of continuations over many seeds, and all rounds."""
-    target, drafter = (TableRuntime(table) for table in tables())
-    drafter = DraftModelDrafter(drafter)
+    target, draft = (TableRuntime(table) for table in tables())
+    drafter = drafter or DraftModelDrafter(draft)
     counts: Counter = Counter()
     rounds: list[Round] = []
     for seed in range(samples):

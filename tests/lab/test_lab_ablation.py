@@ -89,7 +89,7 @@ def test_text_is_the_targets_under_every_ablation(models, ablation, rule):
 def test_output_has_the_targets_distribution_under_an_ablation(ablation):
     config = config_for(Rule.REJECTION, k=3, max_new_tokens=4, temperature=0.9)
     drafter = DraftModelDrafter(AblatedRuntime(TableRuntime(tables()[1]), ablation))
-    counts, rounds = sample(config, drafter)
+    counts, rounds = sample(config, drafter=drafter)
     assert 0.2 < acceptance(rounds) < 0.95
     assert p_value(counts, expected(config)) > FAILURE
 

@@ -92,15 +92,15 @@ def test_a_training_killed_at_any_stage_resumes_to_the_same_weights(
         (["--steps", "2", "--layers", "9"], "has 2 layers; choose --layers from 1 to 2"),
         (
             ["--steps", "2", "--target", "/nowhere"],
-            "--target takes a hub id or a folder, and /nowhere is no folder",
+            "--target takes a hub id or a folder, and /nowhere is not a folder",
         ),
         (["--steps", "2", "--out", "/proc/nowhere"], "/proc/nowhere"),
-        (["--steps", "2", "--start", "/nowhere"], "--start takes a folder, and /nowhere is none"),
-        (["--kind", "n-gram", "--text", "nowhere"], "--text takes a folder, and nowhere is none"),
+        (["--steps", "2", "--start", "/nowhere"], "--start takes a folder, and /nowhere is not one"),
+        (["--kind", "n-gram", "--text", "nowhere"], "--text takes a folder, and nowhere is not one"),
         (["--kind", "n-gram", "--start", "/nowhere"], "--start does not support tables of n-grams"),
         (
             ["--start", "/nowhere", "--layers", "1"],
-            "keeps its head and depth when training continues; leave out --layers",
+            "--start keeps the draft's head and depth; leave out --layers",
         ),
     ],
 )
