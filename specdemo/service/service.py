@@ -144,10 +144,10 @@ class Service:
         models, tokens, outcome = None, 0, "refused"
         try:
             # 1. Refuse a bad request at once, without waiting.
+            if isinstance(pair, str) and pair in self._offered.watched and kind is not JobKind.RUN:
+                raise UserError(RUNS_ONLY)
             request = checked(kind, raw)
             name = self._offered.named(pair)
-            if name in self._offered.watched and kind is not JobKind.RUN:
-                raise UserError(RUNS_ONLY)
             with self._queue.place(kind, visitor, name) as place:
                 # 2. Wait for the models.
                 models = yield from self._lender.borrow(name, lambda: place.refused is not None or stop())
