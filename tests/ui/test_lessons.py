@@ -140,7 +140,7 @@ def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
     for part in (".sd-figure", ".sd-live", ".sd-rounds", ".sd-legend", ".sd-plots", "[data-role=hint]"):
         assert page.locator(f"{part}:visible").count() == 0, part
     assert not page.locator("[data-lane=speculative]").is_visible()
-    assert page.inner_text("[data-role=pace-text]") == "shown at 10 tokens a second"
+    assert page.inner_text("[data-role=pace-text]") == "shown at 10 tokens/s"
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
     written = "".join(text for text, *_ in tokens(page, "baseline"))
