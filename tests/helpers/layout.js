@@ -23,8 +23,10 @@
             if (style.position === 'fixed') break;
             if (style.overflow === 'visible') continue;
             const box = at.getBoundingClientRect();
-            [left, top] = [Math.max(left, box.left), Math.max(top, box.top)];
-            [right, bottom] = [Math.min(right, box.right), Math.min(bottom, box.bottom)];
+            // What overflows is cut within the border.
+            const border = name => parseFloat(style[`border${name}Width`]);
+            [left, top] = [Math.max(left, box.left + border('Left')), Math.max(top, box.top + border('Top'))];
+            [right, bottom] = [Math.min(right, box.right - border('Right')), Math.min(bottom, box.bottom - border('Bottom'))];
         }
         return { left, top, right, bottom };
     };
