@@ -4,11 +4,12 @@ import json
 import math
 from collections.abc import Container
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import torch
 from huggingface_hub import save_torch_state_dict
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -25,7 +26,7 @@ SCALE = ".scale"
 
 
 def save_weights(state: dict[str, Tensor], folder: Path) -> None:
-    """Write ``state`` to ``folder`` and remove weights that are already there.
+    """Write ``state`` to ``folder`` in place of the weights there; a full disk leaves those unchanged.
 
     Matrices are stored in int8 with one scale per row, integer tensors in int32, all other tensors in bf16.
 
@@ -34,14 +35,18 @@ def save_weights(state: dict[str, Tensor], folder: Path) -> None:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("model*.safetensors*"):
-            old.unlink()
         stored: dict[str, Tensor] = {}
         for name, tensor in state.items():
             stored |= _stored(name, tensor.detach().cpu())
-        save_torch_state_dict(stored, folder, max_shard_size=MAX_SHARD)
-    except OSError as error:
-        raise UserError(f"Cannot write {folder}: {error.strerror or error}; choose another place.") from error
+        with TemporaryDirectory(dir=folder, prefix=".weights-") as scratch:
+            save_torch_state_dict(stored, scratch, max_shard_size=MAX_SHARD)
+            for old in folder.glob("model*.safetensors*"):
+                old.unlink()
+            for new in Path(scratch).iterdir():
+                new.rename(folder / new.name)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"Cannot write {folder}: {reason}; choose another place.") from error
 
 
 def load_weights(folder: Path) -> dict[str, Tensor]:

@@ -2,11 +2,15 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
 from specdemo.cli import main as cli
+from specdemo.models import draft_files
+from specdemo.models.draft_files import load_weights, save_weights
 from specdemo.records.limits import UserError
 from specdemo.training import stages
 from specdemo.training.labelled_text import save_atomically
@@ -62,3 +66,17 @@ def test_an_error_of_torchs_writer_is_reported_as_a_full_disk(tmp_path, monkeypa
     monkeypatch.setattr(torch, "save", failing)
     with pytest.raises(UserError, match=r"Cannot use .*text: file write failed; free some space and run"):
         save_atomically({}, tmp_path / "text")
+
+
+def test_a_full_disk_keeps_the_weights_of_an_earlier_training(tmp_path, monkeypatch):
+    save_weights({"norm": torch.ones(4)}, tmp_path)
+
+    def failing(state, folder, **options):
+        (Path(folder) / "model-00001-of-00002.safetensors").write_bytes(b"cut")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(draft_files, "save_torch_state_dict", failing)
+    with pytest.raises(UserError, match=r"Cannot write .*No space left on device"):
+        save_weights({"norm": torch.zeros(4)}, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    assert torch.equal(load_weights(tmp_path)["norm"], torch.ones(4, dtype=torch.bfloat16))

@@ -1,6 +1,7 @@
-"""A run that an interrupt of the app cuts off."""
+"""The app in a process of its own: interrupted, and without room for files."""
 
 import os
+import resource
 import signal
 import uuid
 
@@ -29,3 +30,14 @@ def test_a_client_of_a_run_that_is_cut_off_gets_the_reason(tmp_path):
         visitor.http.close()
     assert interrupted
     assert RESTARTING in shown
+
+
+@pytest.mark.slow
+def test_runs_are_served_when_no_file_can_be_written(tmp_path):
+    with serving(tmp_path / "app.log") as (url, process):
+        resource.prlimit(process, resource.RLIMIT_FSIZE, (0, 0))
+        visitor, session = HttpVisitor(url), uuid.uuid4().hex
+        number = visitor.join("run", ENDPOINTS["run"].good, session)
+        ended = visitor.outcomes(session, 1)[number]
+        visitor.http.close()
+    assert ended["success"] and '"type":"end"' in str(ended["output"]).replace(" ", "")
