@@ -101,7 +101,7 @@ def settings_parser() -> argparse.ArgumentParser:
     add("--mcp", action="store_true", help="also be an MCP server")
     watch = "servers that visitors may watch, separated by commas"
     add("--watch", default="", metavar="NAME=URL", help=watch)
-    alone = "servers of the same names and models without drafts, for the race"
+    alone = "for each watched server, one of the same name and model that runs without drafts"
     add("--watch-alone", default="", metavar="NAME=URL", help=alone)
     cluster = "run the models on a Ray cluster: auto, or the head's host:6379"
     add("--cluster", metavar="ADDRESS", help=cluster)
@@ -121,7 +121,7 @@ def check_settings(settings: argparse.Namespace) -> None:
     """
     check_models(settings)
     if settings.target and not settings.draft:
-        raise UserError("--target needs --draft: a model of the same family, or none.")
+        raise UserError("--target needs --draft: name a model of the same family, or write --draft none.")
     Bounds(settings.max_waiting, settings.max_seconds)
     parse_names(settings.allow_host)
     parse_servers(settings.watch, settings.watch_alone)

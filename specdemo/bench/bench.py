@@ -133,7 +133,7 @@ def _table_line(item: dict[str, Any]) -> str:
     speed = item["speedup"]
     spread = f"{speed['q1']:.2f}–{speed['q3']:.2f}" if speed else "-"
     compared = item["identical"] + item["differing"]
-    same = "by distribution" if item["rule"] == Rule.REJECTION else f"{item['identical']} of {compared}"
+    same = f"{item['identical']} of {compared}" if Rule(item["rule"]).same_text else "by distribution"
     return (
         f"{item['drafter']:<15}{item['k']:>5}{item['temperature']:>5g}  {item['category']:<12}"
         f"{item['prompts']:>3}"

@@ -1,1 +1,1 @@
-"""The charts of the stage, the style of all charts, and all colors."""
+"""The charts of the Run tab, the style of all charts, and all colors."""

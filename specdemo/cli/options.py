@@ -35,7 +35,7 @@ TARGET: dict[str, Any] = {
 }
 DEVICE: dict[str, Any] = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if available)"}
 SAMPLED_RULE = {
-    "choices": [str(Rule.REJECTION), str(Rule.SHARED_NOISE)],
+    "choices": [str(rule) for rule in Rule if rule is not Rule.GREEDY],
     "help": "verification rule at temperatures above 0",
 }
 

@@ -1,4 +1,4 @@
-"""The three verification rules. Each picks the draft tokens and decides which of them the target accepts."""
+"""The verification rules. Each picks the draft tokens and decides which of them the target accepts."""
 
 from typing import Protocol
 
@@ -53,7 +53,7 @@ class GreedyRule:
 
 
 class _SamplingRule:
-    """The base of both rules with a temperature above 0: temperature, top-k and top-p."""
+    """The base of the rules with a temperature above 0: temperature, top-k and top-p."""
 
     def __init__(self, config: RunConfig):
         self._config = config

@@ -17,7 +17,7 @@ from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.drafter_kinds import FEATURE_DRAFT_HEAD, KINDS, SCRIPTED, Kind
 from specdemo.records.events import race
 from specdemo.records.limits import MAX_K, UserError
-from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, Rule, RunConfig
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Calibration, Mode, Round, RunConfig
 
 
 class Lanes:
@@ -177,7 +177,7 @@ class Lanes:
         its drafts would depend on them, and the rejection rule would not be exact.
         """
         table = self.pair.n_gram
-        if config.rule is Rule.REJECTION and isinstance(table, LearningTable) and table.texts:
+        if not config.rule.same_text and isinstance(table, LearningTable) and table.texts:
             config = replace(config, seed=random.Random(f"{config.seed}/{table.texts}").getrandbits(32))
         return rule_for(config, self.pair.device)
 

@@ -12,7 +12,7 @@ from specdemo.engine.speculate import never
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
 from specdemo.records.limits import UserError
-from specdemo.records.trace import Mode, Rule, RunConfig
+from specdemo.records.trace import Mode, RunConfig
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
     Raises:
         UserError: The rule is rejection, under which the lanes may differ, or a prompt cannot be run.
     """
-    if config.rule is Rule.REJECTION:
+    if not config.rule.same_text:
         raise UserError("Under rejection the lanes are independent samples; audit greedy or shared-noise.")
     for prompt in prompts:
         own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))

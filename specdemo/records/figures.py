@@ -175,7 +175,7 @@ class Tally:
         shape = self.shape()
         alpha = ratio(spec.accepted, spec.compared)
         divergence = departs = None
-        if self._rule is not Rule.REJECTION:
+        if self._rule.same_text:
             divergence = first_difference(spec.ids, base.ids)
             departs = first_difference((base if base.tokens else spec).ids, alone.ids)
         at_divergence = None if divergence is None else base.emissions.get(divergence)
@@ -210,7 +210,7 @@ class Tally:
             s_theory=None if alpha is None or shape is None else theoretical_speedup(alpha, shape),
             s_cost=ratio(spec.tokens, spec.cost),
             break_even_alpha=None if shape is None else break_even_alpha(shape),
-            identical=None if self._rule is Rule.REJECTION or not base.tokens else divergence is None,
+            identical=divergence is None if self._rule.same_text and base.tokens else None,
             divergence=divergence,
             divergence_gap=at_divergence.gap if at_divergence else None,
             draft_alone_tokens=alone.tokens,

@@ -67,7 +67,7 @@ def badge(totals: Totals, rule: Rule) -> Badge | None:
     """Return the badge that is shown next to the closing sentence; None if the run has no baseline."""
     if not totals.baseline_tokens:
         return None
-    if rule is Rule.REJECTION:
+    if not rule.same_text:
         return Badge("distribution", "Sampled: other words, same probabilities.")
     if totals.divergence is None:
         return Badge("same", "Identical to the target alone, token for token.")
@@ -86,7 +86,7 @@ def departure_sentence(totals: Totals, rule: Rule) -> str | None:
     """
     if not totals.draft_alone_tokens:
         return None
-    if rule is Rule.REJECTION:
+    if not rule.same_text:
         return "The draft alone is another sample; the two cannot be compared token by token."
     if totals.draft_alone_departs is not None:
         return f"The draft alone leaves the target's text at token {totals.draft_alone_departs + 1}."

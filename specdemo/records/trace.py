@@ -33,11 +33,42 @@ Seconds = Annotated[float, "0 or more"]
 
 
 class Rule(StrEnum):
-    """The verification rule, by which the target accepts or rejects draft tokens."""
+    """The verification rule, by which the target accepts or rejects draft tokens.
 
-    GREEDY = "greedy"
-    REJECTION = "rejection"
-    SHARED_NOISE = "shared-noise"
+    Attributes:
+        label: The rule's name on the page.
+        about: A sentence for visitors.
+        same_text: Whether the output equals the target's own text. Otherwise only its distribution does.
+    """
+
+    label: str
+    about: str
+    same_text: bool
+
+    def __new__(cls, name: str, label: str, about: str, same_text: bool) -> "Rule":
+        rule = str.__new__(cls, name)
+        rule._value_ = name
+        rule.label, rule.about, rule.same_text = label, about, same_text
+        return rule
+
+    GREEDY = (
+        "greedy",
+        "greedy",
+        "Accepts the target's first choices only; the text is the target's own.",
+        True,
+    )
+    REJECTION = (
+        "rejection",
+        "rejection",
+        "Accepts with probability min(1, p/q): same distribution, another draw.",
+        False,
+    )
+    SHARED_NOISE = (
+        "shared-noise",
+        "shared noise",
+        "Draft and target use the same random noise; the text is identical.",
+        True,
+    )
 
 
 class Mode(StrEnum):

@@ -31,12 +31,6 @@ FIRST_SETTINGS = {"k": AUTO}
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
 """The settings of a lesson's run, unless the lesson sets other values."""
 
-ABOUT_RULES: dict[str, str] = {
-    Rule.GREEDY: "Accepts the target's first choices only; the text is the target's own.",
-    Rule.REJECTION: "Accepts with probability min(1, p/q): same distribution, another draw.",
-    Rule.SHARED_NOISE: "Draft and target use the same random noise; the text is identical.",
-}
-
 ABOUT_CALIBRATION = "Measures pass costs again, for auto k and the theory."
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
@@ -188,12 +182,12 @@ def _settings(
     choices = (*drafters_with(*NEEDED_NAMES), SERVER)
     _add_about({name: KINDS[name].about for name in choices}, _first(drafters))
     rule = gr.Radio(
-        [("greedy", Rule.GREEDY), ("rejection", Rule.REJECTION), ("shared noise", Rule.SHARED_NOISE)],
+        [(rule.label, str(rule)) for rule in Rule],
         value=str(DEFAULTS.rule),
         label="Verification rule",
         elem_id="rule",
     )
-    _add_about(ABOUT_RULES, DEFAULTS.rule)
+    _add_about({rule: rule.about for rule in Rule}, DEFAULTS.rule)
     temperature = gr.Slider(0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature")
     max_new_tokens = gr.Number(
         DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"

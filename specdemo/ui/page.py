@@ -152,7 +152,10 @@ def _wire_address(
 
 
 def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
-    """When a lesson starts a run, fill the widgets with its settings (the query of a link) and press Run."""
+    """When a lesson starts a run, fill the widgets with its settings and press Run.
+
+    The lesson passes the settings as the query string of a link.
+    """
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))

@@ -184,15 +184,17 @@ def test_a_folder_that_cannot_be_rolled_back_is_refused_in_either_role(tmp_path)
         "good": tiny_llama(vocab, 0, torch.float32),
         "mamba": family("MambaConfig", state_size=8, vocab_size=vocab).build(dtype=torch.float32),
         # Has its own list of attentions, which lacks ours.
-        "gptj": family("GPTJConfig", **OLD, rotary_dim=4, vocab_size=vocab).build("eager", torch.float32),
+        "gpt-neo": family("GPTNeoConfig", attention_types=[[["global"], 4]], vocab_size=vocab).build(
+            "eager", torch.float32
+        ),
     }.items():
         model.save_pretrained(tmp_path / name)
         tokenizer.save_pretrained(tmp_path / name)
-    good, mamba, gptj = (str(tmp_path / name) for name in ("good", "mamba", "gptj"))
+    good, mamba, gpt_neo = (str(tmp_path / name) for name in ("good", "mamba", "gpt-neo"))
     for pair, words in (
         ((mamba, good), f"^The target {mamba} keeps a recurrent state"),
         ((good, mamba), f"^The draft {mamba} keeps a recurrent state"),
-        ((good, gptj), f"^{gptj} does not let its attention be replaced; choose"),
+        ((good, gpt_neo), f"^{gpt_neo} does not let its attention be replaced; choose"),
     ):
         with pytest.raises(UserError, match=words):
             load_sources(Sources(*pair, device="cpu", precision="fp32"))

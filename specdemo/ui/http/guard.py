@@ -317,7 +317,8 @@ class _Reply:
         complete, do nothing.
 
         Raises:
-            Exception: ``error``, if another reply is incomplete; the server then closes the connection.
+            Exception: ``error``, if any other reply has begun but is incomplete; the server then closes the
+                connection.
         """
         expected = isinstance(error.__cause__ or error, HTTPException)
         if not expected:

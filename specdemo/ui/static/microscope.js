@@ -1,8 +1,9 @@
-// The microscope: every draft token of a round with q, p, the random number, both models' top five, and the verdict. Sentences are in words.js.
+// The microscope shows each draft token of a round: p, q, the random number, both models' top five and the verdict.
+// Its sentences are in words.js.
 
 import { element } from "./dom.js";
 import { fillLabel } from "./tokens.js";
-import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, RULE_NAMES, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
+import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, ruleName, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
 
 const GREEDY_FIGURES = "p and q are probabilities at temperature 1; greedy takes the most probable token";
 
@@ -23,7 +24,7 @@ export class Microscope {
   /** Show a round. `place` is the index of the draft token to mark, "own" for the target's own token, or undefined. */
   show(entry, rule, pieces, place) {
     const { round } = entry;
-    const by = round.emission?.prob === null ? "" : `Rule: ${RULE_NAMES[rule]}; `;
+    const by = round.emission?.prob === null ? "" : `Rule: ${ruleName(rule)}; `;
     this.title.textContent = `${roundWords(round)} ${by}${timeWords(round)}.`;
     this.title.title = rule === "greedy" ? GREEDY_FIGURES : "";
     const cards = round.drafted.map((token, index) => draftCard(token, index, round, rule, pieces));

@@ -1,10 +1,39 @@
 // Words and figures for what happened to a token, a round or a run. This module does not use the DOM.
 
-export const RULE_NAMES = { greedy: "greedy", rejection: "rejection sampling", "shared-noise": "shared noise" };
-const RULE_SENTENCES = {
-  greedy: "Greedy: a draft token is accepted if it is the target's first choice.",
-  rejection: "Rejection sampling: a draft token is accepted with probability min(1, p/q).",
-  "shared-noise": "Shared noise: a draft token is accepted if the target, with the same noise, picks it too.",
+/**
+ * The words for each verification rule: its name; how it accepts; the verdict on a compared draft token; how the target
+ * chose its own token, and (if that differs) the token after a rejection; the figures of a draft token besides p and q.
+ */
+const RULES = {
+  greedy: {
+    name: "greedy",
+    sentence: "Greedy: a draft token is accepted if it is the target's first choice.",
+    verdict: greedyVerdict,
+    choice: (emission) => `Its first choice, with probability ${percent(emission.raw_prob)}.`,
+    figures: (token) => {
+      const word = !token.compared ? "not compared" : token.rejected ? "no" : "yes";
+      return [["first choice?", word, "whether it is the target's most probable token"]];
+    },
+  },
+  rejection: {
+    name: "rejection sampling",
+    sentence: "Rejection sampling: a draft token is accepted with probability min(1, p/q).",
+    verdict: rejectionVerdict,
+    choice: drawnFromTarget,
+    corrected: (emission) =>
+      `Drawn from the residual distribution (p − q)+. Its mass ${decimal(emission.residual_mass)} was the rejection probability here; this token has ${percent(emission.prob)} of it.`,
+    figures: (token) => [
+      ["min(1, p/q)", token.compared ? decimal(token.accept_prob) : "not compared", "acceptance probability"],
+      ["u", token.u === null ? "not drawn" : decimal(token.u), "random number; accepted if u < min(1, p/q)"],
+    ],
+  },
+  "shared-noise": {
+    name: "shared noise",
+    sentence: "Shared noise: a draft token is accepted if the target, with the same noise, picks it too.",
+    verdict: noiseVerdict,
+    choice: (emission) => `The largest log p + noise; its probability is ${percent(emission.prob)}.`,
+    figures: (token) => [["noise g", decimal(token.noise), "Gumbel noise of this token at this position"]],
+  },
 };
 const SERVER = "server"; // the name in Python's table for the drafter of a watched server
 const UNKNOWN_TOKEN = "The server does not report which token it was.";
@@ -94,6 +123,11 @@ export function ownStatus(round) {
   return round.drafted.length ? round.emission.status : "";
 }
 
+/** The name of a verification rule. */
+export function ruleName(rule) {
+  return RULES[rule].name;
+}
+
 /** The reason why a draft token was accepted or discarded, under the rule of the run. */
 export function verdictWords(token, round, rule) {
   if (isWatched(round)) return watchedVerdict(token);
@@ -102,7 +136,7 @@ export function verdictWords(token, round, rule) {
       ? "Drafted after the rejected token, so discarded without comparison."
       : "The run ended before this token was compared.";
   }
-  return { greedy: greedyVerdict, rejection: rejectionVerdict, "shared-noise": noiseVerdict }[rule](token, round);
+  return RULES[rule].verdict(token, round);
 }
 
 function greedyVerdict(token, round) {
@@ -143,24 +177,18 @@ function watchedOdds(p) {
 export function emissionWords(emission, round, rule) {
   const count = round.drafted.length;
   if (emission.prob === null) return watchedEmission(emission, round) + watchedOdds(emission.raw_prob);
-  if (!count) return `One target pass, one token. ${choiceWords(emission, rule)}`;
-  if (emission.status === "bonus") {
-    return `${allAccepted(count)}; the same pass adds one more. ${choiceWords(emission, rule)}`;
-  }
-  if (rule === "rejection") {
-    return `Drawn from the residual distribution (p − q)+. Its mass ${decimal(emission.residual_mass)} was the rejection probability here; this token has ${percent(emission.prob)} of it.`;
-  }
-  return `The target's token in place of the rejected one. ${choiceWords(emission, rule)}`;
+  const { choice, corrected } = RULES[rule];
+  if (!count) return `One target pass, one token. ${choice(emission)}`;
+  if (emission.status === "bonus") return `${allAccepted(count)}; the same pass adds one more. ${choice(emission)}`;
+  return corrected ? corrected(emission) : `The target's token in place of the rejected one. ${choice(emission)}`;
 }
 
 function allAccepted(count) {
   return count === 1 ? "The draft token was accepted" : `All ${count} draft tokens were accepted`;
 }
 
-function choiceWords(emission, rule) {
-  if (rule === "greedy") return `Its first choice, with probability ${percent(emission.raw_prob)}.`;
-  if (rule === "rejection") return `Drawn from p, with probability ${percent(emission.prob)}.`;
-  return `The largest log p + noise; its probability is ${percent(emission.prob)}.`;
+function drawnFromTarget(emission) {
+  return `Drawn from p, with probability ${percent(emission.prob)}.`;
 }
 
 function watchedEmission(emission, round) {
@@ -188,17 +216,7 @@ export function tokenFigures(token, round, rule) {
   const figures = [];
   if (!isCopied(round)) figures.push(["q", percent(greedy ? token.raw_q : token.q), "draft probability"]);
   figures.push(["p", percent(greedy ? token.raw_p : token.p), "target probability"]);
-  if (rule === "rejection") {
-    const chance = token.compared ? decimal(token.accept_prob) : "not compared";
-    figures.push(["min(1, p/q)", chance, "acceptance probability"]);
-    figures.push(["u", token.u === null ? "not drawn" : decimal(token.u), "random number; accepted if u < min(1, p/q)"]);
-  } else if (greedy) {
-    const word = !token.compared ? "not compared" : token.rejected ? "no" : "yes";
-    figures.push(["first choice?", word, "whether it is the target's most probable token"]);
-  } else {
-    figures.push(["noise g", decimal(token.noise), "Gumbel noise of this token at this position"]);
-  }
-  return figures;
+  return figures.concat(RULES[rule].figures(token));
 }
 
 /** The times that the parts of a round took, in words. */
@@ -214,7 +232,7 @@ export function settingWords(run) {
   if (watched) {
     return `Watching ${watched.server}: ${watched.engine} with ${pair.target}, temperature ${config.temperature}. The server drafts and verifies by its own rules.`;
   }
-  return `${RULE_SENTENCES[config.rule]} k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
+  return `${RULES[config.rule].sentence} k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
 }
 
 /** The models of a run and where they run, in a sentence. */
