@@ -73,8 +73,8 @@ class Rooms:
     def find(self, code: str, address: str, token: str = "") -> Room:
         """Return the class with this code.
 
-        After too many wrong codes, an address is refused for right codes too. Otherwise it could continue to
-        guess.
+        After too many wrong codes, requests from an address are refused even if the code is right. Otherwise
+        it could continue to guess.
 
         Args:
             code: The code, in upper or lower case.

@@ -40,7 +40,7 @@ from specdemo.records.theory import OracleLength, TheorySurface
 def theory_figure(
     theme: str, surface: TheorySurface, chosen: tuple[float, int], run: tuple[float, float] | None = None
 ) -> dict[str, Any]:
-    """Draw the theoretical speedup over α and k in one theme, with the break-even line and the best k.
+    """Draw the theoretical speedup against α and k in one theme, with the break-even line and the best k.
 
     Args:
         surface: From ``theory.theory_surface``.
@@ -255,7 +255,7 @@ def contrast_chart(points: Sequence[ContrastPoint]) -> Themed:
 
 
 def throughput_chart(points: Sequence[ThroughputPoint]) -> Themed:
-    """Draw the theoretical speedup over the batch size, and the verification cost below."""
+    """Draw the theoretical speedup against the batch size, and below it the verification cost."""
 
     def draw(colours: Palette) -> go.Figure:
         rows = [point.rows for point in points]

@@ -137,15 +137,15 @@ CONTRASTS = (
         "creative-task",
         LESS,
         "the task is creative",
-        "A standard letter continues in few ways, an invented story in many. At temperature 1 it takes turns "
-        "that the draft does not predict.",
+        "A standard letter has few continuations, an invented story many. At temperature 1 the story often "
+        "goes where the draft does not expect it.",
         Side("standard letters", STOCK),
         Side("a poem and a story, at temperature 1", INVENTED, change={"temperature": 1.0}),
     ),
     Contrast(
         "different-distribution",
         LESS,
-        "draft and target weigh tokens differently",
+        "draft and target give tokens other probabilities",
         "A sampled token is accepted with probability min(1, p/q), so the overlap of the two distributions "
         "counts. A draft whose scores are divided by 3 has the same favorites but gives them too little "
         "probability.",

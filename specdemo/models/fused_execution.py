@@ -153,7 +153,7 @@ class GraphedExecution(FusedExecution):
         return lent
 
     def prepare(self, cache: LlamaCache, sizes: Iterable[int], taps: Sequence[int]) -> None:
-        """Record a pass for each number of tokens in ``sizes``. Recorded passes score every row."""
+        """Record a pass for each number of tokens in ``sizes``. These passes compute logits for every row."""
         tensors = replace(cache)  # recordings must not refer to ``cache``, or it would never be deleted
         for size in sizes:
             key = (size, size, tuple(taps))

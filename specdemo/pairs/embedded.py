@@ -258,7 +258,7 @@ def _check(path: Path, expected: str) -> None:
 
 
 def _failed(problem: str, reason: str) -> UserError:
-    """Return the error for a failed step. If the disk is full, its message says so instead."""
+    """Return the error for a failed step; the message gives the problem, or says that the disk is full."""
     if FULL not in reason:
         return UserError(f"{problem} ({reason}); try again, or {_supply()}")
     return UserError(

@@ -65,7 +65,8 @@ def load_sources(
         sources: The models and the way they run.
         progress: As for :func:`load_pair`.
         recalibrate: Whether to repeat measurements that are rough, up to ``MAX_CALIBRATIONS`` in all.
-        alone: Calls the measuring function when nothing else computes; by default it calls it at once.
+        alone: Function that calls the measuring function when nothing else computes. By default, the
+            measuring function is called at once.
 
     Raises:
         UserError: As for :func:`load_pair`.

@@ -58,9 +58,9 @@ class Loader:
     checked_on: str | None
 
     def model(self, role: str, files: Files, progress: Progress) -> PreTrainedModel:
-        """Load a model of transformers, and check that its cache can be rolled back.
+        """Load a transformers model, and check that its cache can be rolled back.
 
-        The model is not converted yet, because drafts may be built from its parts first (:meth:`finished`).
+        Drafts may first be built from its parts; :meth:`finished` then converts it to the chosen precision.
 
         Args:
             role: ``target`` or ``draft``.

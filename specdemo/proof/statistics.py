@@ -86,10 +86,10 @@ def merged_cells(left: Sequence[int], right: Sequence[int]) -> list[tuple[int, i
 
 
 def permutation_noise(left: Sequence[int], right: Sequence[int], permutations: int, seed: int) -> Noise:
-    """Split the pooled sample at random ``permutations`` times and measure the distance of each split.
+    """Pool both samples, split them at random ``permutations`` times, and measure the distance of each split.
 
-    Two samples from the same distribution are such a random split, so their distance exceeds ``high`` only
-    about once in a hundred tests.
+    If both samples have the same distribution, their own distance is like that of a random split. It then
+    exceeds the returned ``high`` only about once in a hundred tests.
     """
     pooled = torch.tensor([a + b for a, b in zip(left, right, strict=True)])
     draws = torch.arange(len(pooled)).repeat_interleave(pooled)

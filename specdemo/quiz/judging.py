@@ -71,20 +71,20 @@ def band(value: float | None, edges: Sequence[float], margin: float = MARGIN) ->
 
 
 def five(_alone: Outcome, drafted: Outcome) -> int | None:
-    """Choose by the number of target passes (1, 2, 4 or 5); None if a draft token was rejected."""
+    """Choose the option by the number of target passes (1, 2, 4 or 5); None if a draft token was rejected."""
     if drafted.totals.alpha_compared != 1.0:
         return None
     return {1: 0, 2: 1, 4: 2, 5: 3}.get(drafted.totals.passes)
 
 
 def noise(_plain: Outcome, noisy: Outcome) -> int | None:
-    """Choose by the text of the noisy run (the target's or not) and by its speedup (below or above 1)."""
+    """Choose the option by the text of the noisy run (the target's or not) and by its speedup (below or above 1)."""
     faster = band(noisy.speedup, (1.0,))
     return None if faster is None else (2 if noisy.same(SPECULATIVE) else 0) + (1 - faster)
 
 
 def cost(plain: Outcome, slow: Outcome) -> int | None:
-    """Choose by the change of α (unchanged or fallen) and the ratio of the speedups; None if α rose."""
+    """Choose the option by the change of α (unchanged or fallen) and the ratio of the speedups; None if α rose."""
     shift = _difference(plain.totals.alpha_compared, slow.totals.alpha_compared)
     kept = band(_ratio(plain.speedup, slow.speedup), (LOST,))
     if shift is None or kept is None or shift > STEADY:
@@ -93,13 +93,13 @@ def cost(plain: Outcome, slow: Outcome) -> int | None:
 
 
 def length(short: Outcome, long: Outcome) -> int | None:
-    """Choose by the ratio of the speedups: more than doubled, risen or fallen."""
+    """Choose the option by the ratio of the speedups: more than doubled, risen or fallen."""
     found = band(_ratio(short.speedup, long.speedup), (1.0, 2.0))
     return None if found is None else 2 - found
 
 
 def temperature(likeliest: Outcome, sampled: Outcome) -> int | None:
-    """Choose by the change of α: risen, about the same or fallen."""
+    """Choose the option by the change of α: risen, about the same or fallen."""
     shift = _difference(likeliest.totals.alpha_compared, sampled.totals.alpha_compared)
     if shift is None or abs(abs(shift) - ALPHA_SHIFT) <= ALPHA_MARGIN:
         return None
@@ -109,20 +109,20 @@ def temperature(likeliest: Outcome, sampled: Outcome) -> int | None:
 
 
 def alone(_target: Outcome, draft: Outcome) -> int | None:
-    """Choose by the draft's text (the target's or not) and by its tokens/s (above or below the target's)."""
+    """Choose the option by the draft's text (the target's or not) and its tokens/s (above or below the target's)."""
     totals = draft.totals
     faster = band(_ratio(totals.baseline_tokens_per_s, totals.draft_alone_tokens_per_s), (1.0,))
     return None if faster is None else (0 if draft.same(DRAFT) else 2) + (1 - faster)
 
 
 def chance(rejection: Outcome, shared: Outcome) -> int:
-    """Choose by the rules under which both lanes wrote the same tokens."""
+    """Choose the option by the rules under which both lanes wrote the same tokens."""
     same = rejection.same(SPECULATIVE), shared.same(SPECULATIVE)
     return [(False, False), (True, True), (False, True), (True, False)].index(same)
 
 
 def copies(edited: Outcome, invented: Outcome) -> int | None:
-    """Choose by the ratio of the two values of τ; the margin is small because τ does not depend on timing."""
+    """Choose the option by the ratio of both values of τ; the margin is small because τ does not depend on timing."""
     found = band(_ratio(edited.totals.tau, invented.totals.tau), (0.9, 1.1), margin=0.02)
     return None if found is None else (0, 2, 1)[found]
 

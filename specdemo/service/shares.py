@@ -39,8 +39,8 @@ def refusal(kind: str, visitor: Visitor | None, taken: Iterable[tuple[Visitor | 
         return None
     whose = "page" if visitor.session else "address"
     return (
-        f"One job of a kind and {MAX_EACH} in all may wait or run for each {whose}; wait for one to end, "
-        "or stop it first."
+        f"One job of each kind, and {MAX_EACH} in all, may wait or run for each {whose}; "
+        "wait for one to end, or stop it first."
     )
 
 

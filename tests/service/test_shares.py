@@ -18,7 +18,8 @@ from specdemo.service.shares import MAX_EACH, Visitor
 
 KINDS = ("run", "play", "class", "quiz", "prove", "measure")
 SHARE = (
-    r"^One job of a kind and 3 in all may wait or run for each {}; wait for one to end, or stop it first\.$"
+    r"^One job of each kind, and 3 in all, may wait or run for each {}; "
+    r"wait for one to end, or stop it first\.$"
 )
 RUN = {"prompt": "abc", "mode": "raw", "max_new_tokens": 4}
 

@@ -44,7 +44,7 @@ def functions(page: gr.Blocks) -> Mapping[int, BlockFunction]:
 def page_names(page: gr.Blocks) -> Mapping[str, Any]:
     """Return the pages of the program, by name.
 
-    Gradio fails on the name of an unknown page. Unnecessary if Gradio replied with status 404.
+    Gradio fails on the name of an unknown page. This check could go if Gradio replied with status 404.
     """
     return page.config["page"]
 
@@ -61,7 +61,7 @@ def is_pending(page: gr.Blocks, event: str) -> bool:
     """Return whether an event is in the queue, or its answer waits to be fetched.
 
     The queue forgets an event once its answer is delivered. Gradio never answers a request for an event that
-    it does not have. Unnecessary if Gradio replied with status 404.
+    it does not have. This check could go if Gradio replied with status 404.
     """
     return any(event in events for events in page._queue.pending_event_ids_session.values())
 

@@ -1,4 +1,4 @@
-"""Functions to read posted bodies within limits, and to refuse a request with a sentence and a status."""
+"""Functions that read the bodies of POST requests within limits, and reject a request with a message."""
 
 import asyncio
 import json

@@ -28,7 +28,7 @@ def build_lab(service: EventSource, pair: gr.Dropdown, learns: bool = False) -> 
         learns: Whether the default pair learns while it serves.
 
     Returns:
-        The stop requests of this tab's jobs.
+        The object that holds the stop requests of this tab's jobs.
     """
     stops = Stops()
     inputs = _inputs()

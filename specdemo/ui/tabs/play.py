@@ -45,7 +45,7 @@ def build_play(service: EventSource, pair: gr.Dropdown) -> Stops:
         pair: The page's menu of models.
 
     Returns:
-        The stop requests of this tab's jobs.
+        The object that holds the stop requests of this tab's jobs.
     """
     stops = Stops()
     settings = {
