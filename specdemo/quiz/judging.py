@@ -78,13 +78,13 @@ def five(_alone: Outcome, drafted: Outcome) -> int | None:
 
 
 def noise(_plain: Outcome, noisy: Outcome) -> int | None:
-    """Choose the option by the text of the noisy run (the target's or not) and by its speedup (below or above 1)."""
+    """Choose the option by the noisy text (the target's or not) and its speedup (below or above 1)."""
     faster = band(noisy.speedup, (1.0,))
     return None if faster is None else (2 if noisy.same(SPECULATIVE) else 0) + (1 - faster)
 
 
 def cost(plain: Outcome, slow: Outcome) -> int | None:
-    """Choose the option by the change of α (unchanged or fallen) and the ratio of the speedups; None if α rose."""
+    """Choose the option by α (unchanged or fallen) and the ratio of the speedups; None if α rose."""
     shift = _difference(plain.totals.alpha_compared, slow.totals.alpha_compared)
     kept = band(_ratio(plain.speedup, slow.speedup), (LOST,))
     if shift is None or kept is None or shift > STEADY:
@@ -109,7 +109,7 @@ def temperature(likeliest: Outcome, sampled: Outcome) -> int | None:
 
 
 def alone(_target: Outcome, draft: Outcome) -> int | None:
-    """Choose the option by the draft's text (the target's or not) and its tokens/s (above or below the target's)."""
+    """Choose the option by the draft's text (the target's or not) and its tokens/s (above the target's or below)."""
     totals = draft.totals
     faster = band(_ratio(totals.baseline_tokens_per_s, totals.draft_alone_tokens_per_s), (1.0,))
     return None if faster is None else (0 if draft.same(DRAFT) else 2) + (1 - faster)
@@ -122,7 +122,7 @@ def chance(rejection: Outcome, shared: Outcome) -> int:
 
 
 def copies(edited: Outcome, invented: Outcome) -> int | None:
-    """Choose the option by the ratio of both values of τ; the margin is small because τ does not depend on timing."""
+    """Choose the option by the ratio of both τ. The margin is small: τ does not depend on timing."""
     found = band(_ratio(edited.totals.tau, invented.totals.tau), (0.9, 1.1), margin=0.02)
     return None if found is None else (0, 2, 1)[found]
 
