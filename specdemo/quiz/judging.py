@@ -109,7 +109,7 @@ def temperature(likeliest: Outcome, sampled: Outcome) -> int | None:
 
 
 def alone(_target: Outcome, draft: Outcome) -> int | None:
-    """Choose the option by the draft's text (the target's or not) and its tokens/s (above the target's or below)."""
+    """Choose the option by the draft's text (the target's or not) and its tokens/s (above or below)."""
     totals = draft.totals
     faster = band(_ratio(totals.baseline_tokens_per_s, totals.draft_alone_tokens_per_s), (1.0,))
     return None if faster is None else (0 if draft.same(DRAFT) else 2) + (1 - faster)
