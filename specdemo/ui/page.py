@@ -40,10 +40,13 @@ from specdemo.ui.tabs.quiz import build_quiz
 from specdemo.ui.tabs.run import run_endpoint, wire_recalibration
 
 TITLE = "Speculative decoding, live"
+CLAIM = (
+    "A small model guesses ahead; a large model checks all guesses in one pass. Same text, fewer slow passes."
+)
 HEADER = (
     f'<header class="sd-header"><h1>{TITLE}</h1>'
     '<button type="button" class="sd-skip">Skip to the run</button>'
-    '<div class="sd-header-tools"></div></header>'
+    f'<div class="sd-header-tools"></div><p class="sd-claim">{CLAIM}</p></header>'
 )
 """The header. The stage's JavaScript adds tools to it and handles the button."""
 MAX_THREADS = 100

@@ -20,15 +20,15 @@ const FORMATS = {
 };
 const LABELS = {
   speedup: ({ speedup, baseline_tokens: alone }) => {
-    if (speedup === null) return alone ? "no speedup before 8 tokens per lane" : "speedup over the target alone";
-    return isSlower(speedup) ? "the speed of the target alone: slower" : "the speed of the target alone";
+    if (speedup === null && alone) return "known after 8 tokens";
+    return isSlower(speedup) ? "slower" : "speedup";
   },
   passes: ({ passes }) => (passes === 1 ? "target pass" : "target passes"),
   identical: ({ identical, divergence, tokens, baseline_tokens: alone }, rule, ended) => {
-    if (identical && ended) return tokens === alone ? "identical, token for token" : "identical up to the shorter text's end";
-    if (identical) return "identical so far, token for token";
-    if (identical === false) return `texts differ from token ${divergence + 1} on`;
-    return alone ? "other words, same probabilities" : "same text in both lanes?";
+    if (identical && ended) return tokens === alone ? "same text" : "same up to the shorter end";
+    if (identical) return "same text so far";
+    if (identical === false) return `differs from token ${divergence + 1}`;
+    return alone ? "same probabilities" : "same text?";
   },
   departs: ({ draft_alone_departs: departs, draft_alone_tokens: tokens }, rule, ended) => {
     if (rule === "rejection") return "another sample, not compared token by token";

@@ -2,11 +2,13 @@
 
 import { CHART_TERMS, NOT_MEASURED, NOTHING_COMPARED, sum } from "./charts.js";
 import { button, element } from "./dom.js";
-import { share, speedWords } from "./words.js";
+import { named } from "./tokens.js";
+import { settingWords, share, speedWords } from "./words.js";
 
 const ID = "sd-help";
 const EDGE_PX = 8;
 const COSTS_SHOWN = 6;
+const RUN = "run"; // the term for the settings of the run itself
 
 /**
  * Maps each term to its title, sentence and formula, to related terms (`more`), and to a function
@@ -75,9 +77,22 @@ const TERMS = {
 
 /** `{ title, sentence, formula, numbers, more }` of a term; `totals` is null before the first round. */
 export function helpOn(term, totals, run) {
+  if (term === RUN) return helpOnRun(run);
   const { numbers, ...words } = TERMS[term];
   const known = totals && { totals, config: run.config, calibration: run.calibration };
   return { ...words, numbers: known ? numbers(known) : "No figures yet." };
+}
+
+function helpOnRun(run) {
+  const { config, watched, arithmetic } = run;
+  return {
+    title: "This run",
+    sentence: named(settingWords(run)),
+    // Either what a watched server does not report, or the reason for the precision of the models.
+    formula: named(watched ? watched.silent.join(" ") : (arithmetic ?? "")),
+    numbers: `At most ${config.max_new_tokens} tokens, seed ${config.seed}`,
+    more: [],
+  };
 }
 
 export class Helps {
@@ -104,6 +119,7 @@ export class Helps {
     if (totals === this.totals && run === this.run) return;
     this.totals = totals;
     this.run = run;
+    if (!run && this.term === RUN) this.close();
     if (this.button) this.fill();
   }
 

@@ -2,12 +2,11 @@
 
 import { progressBar, write } from "./dom.js";
 import { tabOpener } from "./page.js";
-import { named } from "./tokens.js";
 import { BASELINE } from "./trace.js";
-import { settingWords } from "./words.js";
 
 const ROLES = ["hint", "progress", "error", "closing"];
 const GAP_MS = 2000;
+const FIRST_ROUND = "The draft model guesses; the target checks all guesses in one pass.";
 
 /** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
 export class Notice {
@@ -15,12 +14,15 @@ export class Notice {
     this.roles = roles;
     this.bar = progressBar("Progress");
     roles.progress.append(this.bar);
+    this.invitation = null; // the hint of an empty stage, while a run's sentences are in its place
     this.begin();
   }
 
   begin() {
     this.isWaiting = false;
     this.error = null; // the sentence of a failed run, or null
+    if (this.invitation) this.roles.hint.textContent = this.invitation;
+    this.invitation = null;
   }
 
   wait({ text, fraction }) {
@@ -35,14 +37,16 @@ export class Notice {
   }
 
   /** Show the notices that come with the start of a run. */
-  open(run) {
-    const { hint, arithmetic } = this.roles;
+  open() {
+    const { hint } = this.roles;
     this.isWaiting = false;
-    hint.textContent = named(settingWords(run));
-    // Either what a watched server does not report, or the reason for the precision of the models.
-    const words = run.watched ? run.watched.silent.join(" ") : (run.arithmetic ?? "");
-    arithmetic.textContent = named(words);
-    arithmetic.hidden = !words;
+    this.invitation = hint.textContent;
+    hint.textContent = FIRST_ROUND;
+  }
+
+  /** Show a sentence about the latest round of the run that plays. */
+  say(words) {
+    write(this.roles.hint, words);
   }
 
   /** Return the state of the stage: idle, waiting, playing, ended or error. */

@@ -1,6 +1,5 @@
 // The six charts on the page, and the choice of the times at which each is drawn. Only charts in sight are drawn. Two
-// of
-// them follow the run on a canvas layer; Plotly draws these two when nothing has changed for a while.
+// of them follow the run on a canvas layer; Plotly draws these two when nothing has changed for a while.
 
 import { BY_ROUND, LIVE } from "./charts.js";
 import { LiveLayer } from "./live_layer.js";
@@ -142,9 +141,7 @@ export class Plots {
     return [...this.stale].filter((name) => seen(name) && this.sizes.has(name));
   }
 
-  /**
-   * The earliest time at which Plotly may draw a chart; 0 if the chart has no layer or has changed its size or theme.
-   */
+  /** The earliest time at which Plotly may draw a chart; 0 if it has no layer or has changed its size or theme. */
   notBefore(name) {
     const layer = this.layers.get(name);
     if (!layer || layer.isAlone) return 0;
@@ -160,8 +157,7 @@ export class Plots {
   }
 
   // Draws one chart per task, then rests. The first drawing of a chart does not count for the rest: it takes much
-  // longer,
-  // but happens only once.
+  // longer, but happens only once.
   async drawDue() {
     this.isDrawing = true;
     const ready = this.due().filter((name) => this.notBefore(name) <= performance.now());
@@ -210,8 +206,7 @@ export class Plots {
   }
 
   // Returns what the layer of a chart draws, or null while the chart is out of sight. A visitor's zoom is kept until
-  // the
-  // axes change.
+  // the axes change.
   scene(name) {
     if (!this.touched.has(name)) return null;
     const axes = this.contents.axes.get(name);

@@ -2,6 +2,8 @@
 
 import { button, element, forget, recall, remember } from "./dom.js";
 import { linkTo } from "./share.js";
+import { named } from "./tokens.js";
+import { runSettings } from "./words.js";
 
 const PATH = "../specdemo-traces";
 // The server's limit, checked here because the server closes the connection on a larger file, and a browser could not
@@ -10,7 +12,6 @@ const MOST_BYTES = 16_000_000;
 const LAST_RUN_KEY = "specdemo-last-run";
 const MAX_RUN_CHARACTERS = 2_000_000; // browsers store about five million characters per page
 const ARRIVAL_WORDS = "Recorded earlier. Press Run for your own.";
-const REUSE_WORDS = "Use its prompt and settings";
 
 /**
  * The shipped recordings, each with its name, title, about, device, pair and figures; an empty list without a server.
@@ -42,37 +43,47 @@ export class Arrival {
   constructor(stage, name) {
     this.stage = stage;
     this.name = name;
-    this.notes = ["hint", "closing"].map((role) => [stage.roles[role], element("span", "sd-kept", ARRIVAL_WORDS)]);
+    this.note = element("span", "sd-kept", ARRIVAL_WORDS);
   }
 
-  /** Play the recording, unless the visitor has started another run. With reduced motion it waits at its start. */
+  /** Play the recording, unless the visitor has started another run. With reduced motion its end is shown at once. */
   async show() {
     const { stage, name } = this;
     if (!(await stage.toolbar.play(() => fetchRecording(stage.toolbar.base, name), name))) return;
-    if (matchMedia("(prefers-reduced-motion: reduce)").matches) stage.player.pause();
-    for (const [place, note] of this.notes) place.prepend(note, " ");
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) stage.player.seekEnd();
+    stage.roles.source.prepend(this.note);
   }
 
   leave() {
-    for (const [, note] of this.notes) note.remove();
+    this.note.remove();
   }
 }
 
-/** A link that puts the prompt and settings of an earlier run into the widgets. */
-export class Reuse {
-  constructor(roles) {
-    this.links = ["hint", "closing"].map((role) => [roles[role], element("a", "sd-reuse", REUSE_WORDS)]);
+/** The line that names the prompt and settings of the run on the stage, with the ways back from it. */
+export class Source {
+  constructor(stage) {
+    this.stage = stage;
+    this.load = element("a", "sd-way", "Load these settings");
+    this.back = button("sd-way", "Back to my run", () => stage.lastRun.show());
+    this.clear = button("sd-way", "Clear", () => stage.clear());
+    stage.roles.source.append(this.load, this.back, this.clear);
   }
 
-  offer(run) {
-    for (const [place, link] of this.links) {
-      link.href = linkTo(location.href, run, null);
-      place.append(" ", link);
+  /** Name a run; null if the stage is empty. */
+  show(run) {
+    const { stage, load, back, clear } = this;
+    const { source, "source-words": words, "source-prompt": prompt, "source-help": help } = stage.roles;
+    // The widgets have the settings of a visitor's own run, and those of the first recording.
+    load.hidden = !run || stage.live || stage.recording === stage.arrival.name;
+    if (!load.hidden) load.href = linkTo(location.href, run, null);
+    back.hidden = stage.live || stage.root.dataset.kept === "true" || !recall(LAST_RUN_KEY);
+    for (const node of [prompt, words, help, clear]) node.hidden = !run;
+    if (run) {
+      prompt.textContent = `“${named(run.config.prompt)}”`;
+      prompt.title = run.config.prompt;
+      words.textContent = runSettings(run);
     }
-  }
-
-  leave() {
-    for (const [, link] of this.links) link.remove();
+    source.hidden = !run && back.hidden;
   }
 }
 
@@ -104,7 +115,8 @@ export class LastRun {
       return false;
     }
     stage.root.dataset.kept = "true";
-    stage.roles.closing.prepend(this.note);
+    stage.source.show(stage.trace.start.run);
+    stage.roles.source.prepend(this.note);
     return true;
   }
 

@@ -11,7 +11,7 @@ import { Notice, Speaker } from "./notice.js";
 import { keepTabInAddress } from "./page.js";
 import { PageKeys, Player, setModelsRun, Transport } from "./player.js";
 import { Plots } from "./plots.js";
-import { Arrival, keepRun, LastRun, Reuse } from "./recordings.js";
+import { Arrival, keepRun, LastRun, Source } from "./recordings.js";
 import { Selection } from "./selection.js";
 import { Pieces } from "./tokens.js";
 import { Toolbar } from "./toolbar.js";
@@ -45,7 +45,7 @@ async function welcome(stage, isRunning) {
   if (asked.has("prompt")) stage.roles.hint.textContent = "Your link has set prompt and settings. Press Run.";
   const hasShown = isRunning || !isPlain || stage.lastRun.show();
   const offered = await stage.toolbar.offerRecordings(asked.get("trace"));
-  const isIdle = stage.root.dataset.state === "idle"; // false if the visitor has started a run in the meantime
+  const isIdle = stage.root.dataset.state === "idle" && !stage.live; // no run has been started in the meantime
   if (!hasShown && isIdle && offered.includes(stage.arrival.name)) await stage.arrival.show();
 }
 
@@ -79,7 +79,7 @@ class Stage {
     this.keys = new PageKeys(this);
     this.lastRun = new LastRun(this);
     this.arrival = new Arrival(this, settings.arrival);
-    this.reuse = new Reuse(this.roles);
+    this.source = new Source(this);
     this.topic = new Topic(root);
     this.lanes = {};
     for (const article of root.querySelectorAll("[data-lane]")) {
@@ -96,6 +96,15 @@ class Stage {
       this.reflow();
     });
     this.begin();
+    this.fillWindow();
+  }
+
+  // Lets the style sheet make the first screen as high as the rest of the window, whatever is above the stage.
+  fillWindow() {
+    const place = () => this.root.style.setProperty("--top", `${this.root.getBoundingClientRect().top + scrollY}px`);
+    new ResizeObserver(place).observe(document.body);
+    addEventListener("resize", place);
+    place();
   }
 
   get rule() {
@@ -105,12 +114,32 @@ class Stage {
   /** Take the new value of the component; the value grows during a run. */
   feed(value) {
     const { anew, events } = this.lines.read(value);
-    if (anew) {
-      this.begin();
-      this.live = true;
-      this.comeIntoView();
-    } else if (!this.live) return; // a recording has replaced the run on the stage
-    this.takeMore(events);
+    if (anew) this.awaitRun();
+    else if (!this.live) return; // a recording has replaced the run on the stage
+    this.takeMore(this.awaited ? this.firstOf(events) : events);
+  }
+
+  // Keeps what is on the stage until the first token of the new run arrives.
+  awaitRun() {
+    this.awaited = [];
+    this.live = true;
+    this.claim = {};
+    this.notice.begin();
+    this.player.pause();
+    this.comeIntoView();
+  }
+
+  // Shows the progress of a run that has no tokens yet. Returns all of its events once a token or the end has arrived.
+  firstOf(events) {
+    for (const event of events) {
+      if (event.type === "progress") this.take(event);
+      else this.awaited.push(event);
+    }
+    const first = this.awaited;
+    if (first.every(({ type }) => type === "start")) return [];
+    this.begin();
+    this.live = true;
+    return first;
   }
 
   /** Take more events of the current run. */
@@ -141,9 +170,6 @@ class Stage {
   load(text, recording) {
     this.beginOf(recording);
     for (const event of parseEvents(text)) this.take(event);
-    // Offer to reuse the settings, except for the first recording, whose prompt is in the widgets already, and on an
-    // offline page, which has no widgets.
-    if (recording !== this.arrival.name && !this.root.dataset.offline && this.trace.start) this.reuse.offer(this.trace.start.run);
     this.player.play();
   }
 
@@ -169,13 +195,22 @@ class Stage {
     this.tell({ departure: true });
   }
 
-  /** Clear the stage for another run. */
+  /** Stop the current run, if there is one, and leave the stage empty. */
+  clear() {
+    this.toolbar.stopRun();
+    this.begin();
+  }
+
+  /** Empty the stage for another run. */
   begin() {
     this.player?.pause();
     this.live = false;
+    this.awaited = null; // the events of a run that has no tokens yet
+    this.claim = {}; // changes when another run takes the stage
     this.recording = null;
-    for (const note of [this.lastRun, this.arrival, this.reuse]) note.leave();
+    for (const note of [this.lastRun, this.arrival]) note.leave();
     delete this.root.dataset.recording;
+    this.source.show(null);
     this.topic.begin();
     this.spoken = 0; // the number of rounds when the latest sentence was spoken
     this.notice.begin();
@@ -219,7 +254,8 @@ class Stage {
       if (runs) view.setPrompt(run.config.prompt, run.config.mode);
     }
     this.root.toggleAttribute("data-three", this.trace.lanes.has(DRAFT));
-    this.notice.open(run);
+    this.notice.open();
+    this.source.show(run);
     this.toolbar.enable(true);
     this.player.play();
   }
@@ -270,10 +306,10 @@ class Stage {
   /** Show in the notice and the controls whether the run plays, waits or has ended. */
   showState() {
     const { player, trace, root, notice } = this;
-    const state = notice.state(Boolean(trace.start), Boolean(trace.end) && player.atEnd);
+    const state = notice.state(Boolean(trace.start) && !this.awaited, Boolean(trace.end) && player.atEnd && !this.awaited);
     root.dataset.state = state;
     root.toggleAttribute("data-running", player.playing);
-    setModelsRun(this.live && !trace.closed);
+    setModelsRun(this.live && (Boolean(this.awaited) || !trace.closed));
     this.plots.wake();
     this.showPasses();
     this.transport.showState();
@@ -294,11 +330,14 @@ class Stage {
     root.dispatchEvent(new CustomEvent("sd-moment", { bubbles: true, detail }));
   }
 
-  // Gives screen readers one sentence per round.
+  // Says one sentence per round, on the page and to screen readers.
   speak(settled) {
     if (settled === this.spoken) return;
     this.spoken = settled;
-    if (settled) this.speaker.say(roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round));
+    if (!settled) return;
+    const words = roundWords(this.trace.entries(SPECULATIVE)[settled - 1].round);
+    this.notice.say(words);
+    this.speaker.say(words);
   }
 }
 

@@ -7,6 +7,7 @@ import { named } from "./tokens.js";
 import { settingWords } from "./words.js";
 
 const PROJECTOR_KEY = "specdemo-projector";
+const TOLD_MS = 4000;
 const SAVERS = ["save-trace", "save-page", "copy-image", "copy-link"];
 
 export class Toolbar {
@@ -16,6 +17,7 @@ export class Toolbar {
     this.roles = stage.roles;
     this.wireRecordings();
     for (const role of SAVERS) this.roles[role].addEventListener("click", () => this.share(role));
+    this.wireMenu();
     this.wireProjector();
     this.enable(false);
   }
@@ -30,7 +32,8 @@ export class Toolbar {
     const recordings = await listRecordings(this.base).catch(() => []);
     const last = this.roles.recordings.lastElementChild;
     for (const { name, title, device } of recordings) {
-      const option = element("option", "", `${title} (${device})`);
+      const option = element("option", "", title);
+      option.title = device;
       option.value = name;
       last.before(option);
     }
@@ -45,16 +48,21 @@ export class Toolbar {
   }
 
   playInstead(fetchText, recording) {
-    document.querySelector("#stop:enabled")?.click(); // stop the current run, because nobody would see the rest of it
+    this.stopRun();
     return this.play(fetchText, recording);
+  }
+
+  /** Stop the current run, because nobody would see the rest of it. */
+  stopRun() {
+    document.querySelector("#stop:enabled")?.click();
   }
 
   /** Play a finished run once it has arrived, unless another run has begun or has been chosen in the meantime. */
   async play(fetchText, recording) {
     const { stage } = this;
-    const { trace } = stage;
+    const { claim } = stage;
     const asked = (this.asked = {});
-    const isOvertaken = () => this.asked !== asked || stage.trace !== trace;
+    const isOvertaken = () => this.asked !== asked || stage.claim !== claim;
     try {
       const text = await fetchText();
       if (isOvertaken()) return false;
@@ -81,6 +89,20 @@ export class Toolbar {
       const [chosen] = file.files;
       if (chosen) this.playInstead(() => openTrace(this.base, chosen), null);
       file.value = "";
+    });
+  }
+
+  // Closes the menu on Escape and after a press elsewhere.
+  wireMenu() {
+    const { "save-menu": menu } = this.roles;
+    document.addEventListener("pointerdown", ({ target }) => {
+      if (!menu.contains(target)) menu.open = false;
+    });
+    menu.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !menu.open) return;
+      menu.open = false;
+      menu.querySelector("summary").focus();
+      event.stopPropagation();
     });
   }
 
@@ -119,13 +141,17 @@ export class Toolbar {
 
   tell(words) {
     this.stage.speaker.sayNow(words);
-    this.roles.told.textContent = words;
+    const { told } = this.roles;
+    told.textContent = words;
+    clearTimeout(this.silence);
+    this.silence = setTimeout(() => (told.textContent = ""), TOLD_MS);
   }
 
-  // The projector switch is for classrooms: it sets a class of the body, by which CSS enlarges the page and hides the
-  // settings.
+  // The projector switch is for classrooms: it sets a class of the body, by which CSS enlarges the page, and hides the
+  // settings and, unless they are wanted, the charts.
   wireProjector() {
-    const { projector } = this.roles;
+    const { projector, "show-charts": charts } = this.roles;
+    charts.addEventListener("change", () => this.stage.root.toggleAttribute("data-charts-shown", charts.checked));
     projector.checked = recall(PROJECTOR_KEY) === "on";
     const apply = () => document.body.classList.toggle("sd-projector", projector.checked);
     projector.addEventListener("change", () => {

@@ -235,6 +235,11 @@ export function settingWords(run) {
   return `${RULES[config.rule].sentence} k = ${config.k}, temperature ${config.temperature}. ${pairWords(run)}`;
 }
 
+/** The settings of a run in short. */
+export function runSettings({ watched, config: { k, rule, temperature } }) {
+  return watched ? `T ${temperature}` : `k ${k} · ${rule} · T ${temperature}`;
+}
+
 /** The models of a run and where they run, in a sentence. */
 export function pairWords({ pair, precision, device, config }) {
   const drafter = (drafters[config.drafter]?.who ?? "{draft}").replace("{draft}", `the ${pair.draft}`);
