@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specdemo.records import limits
-from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
+from specdemo.records.drafter_kinds import DRAFT, EARLY_EXIT, KINDS, NEEDED_NAMES, SERVER, drafters_with
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
@@ -31,6 +31,7 @@ FIRST_SETTINGS = {"k": AUTO}
 PLAIN_SETTINGS = {name: getattr(DEFAULTS, name) for name in SETTINGS}
 """The settings of a lesson's run, unless the lesson sets other values."""
 
+API_LINK = '<a href="?view=api">Use via API</a>'
 ABOUT_CALIBRATION = "Measures pass costs again, for auto k and the theory."
 
 _WORDS = frozenset({"prompt", "mode", "drafter", "rule"})
@@ -144,6 +145,7 @@ def build_controls(
             costs = gr.HTML(
                 ABOUT_CALIBRATION, js_on_load=None, apply_default_css=False, elem_classes="sd-choice"
             )
+            gr.HTML(API_LINK, js_on_load=None, apply_default_css=False, elem_classes="sd-choice")
     _keep_summary(controls, summary)
     # Enter presses Run; Shift with Enter starts a new line.
     prompt.submit(None, js="() => document.querySelector('#run:enabled')?.click()", **QUIET)
@@ -188,7 +190,14 @@ def _settings(
         elem_id="rule",
     )
     _add_about({rule: rule.about for rule in Rule}, DEFAULTS.rule)
-    temperature = gr.Slider(0.0, limits.MAX_TEMPERATURE, 0.0, step=0.1, label="Temperature")
+    temperature = gr.Slider(
+        0.0,
+        limits.MAX_TEMPERATURE,
+        0.0,
+        step=0.1,
+        label="Temperature",
+        info="Changes the rule: 0 is greedy; above 0 it is rejection sampling, or shared noise if chosen.",
+    )
     max_new_tokens = gr.Number(
         DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"
     )
@@ -257,7 +266,10 @@ def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: 
 
 
 def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
-    return [(KINDS[name].label, name) for name in drafters]
+    """Return the choices of the menu: first the plain drafters, then those for experts."""
+    advanced = [name for name in drafters if name == EARLY_EXIT or KINDS[name].otherwise]
+    plain = [(KINDS[name].label, name) for name in drafters if name not in advanced]
+    return plain + [(f"{KINDS[name].label} (advanced)", name) for name in advanced]
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:

@@ -46,9 +46,10 @@ CLAIM = (
 HEADER = (
     f'<header class="sd-header"><h1>{TITLE}</h1>'
     '<button type="button" class="sd-skip">Skip to the run</button>'
-    f'<div class="sd-header-tools"></div><p class="sd-claim">{CLAIM}</p></header>'
+    f'<p class="sd-claim">{CLAIM}</p></header>'
 )
-"""The header. The stage's JavaScript adds tools to it and handles the button."""
+TOOLS = '<div class="sd-header-tools"></div>'
+"""The place of the stage's tools: next to the tabs, and after them in the tab order."""
 MAX_THREADS = 100
 """The maximum number of threads. Each visitor who waits for the device or for models occupies one thread."""
 MAX_SESSIONS = 200
@@ -87,6 +88,7 @@ def build_page(
                 lab_stops = build_lab(service, controls.pair, learns)
             with gr.Tab("Class", id="class", elem_id="tab-class", render_children=True):
                 build_class()
+        gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
         shown = stage.build_stage()
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)
@@ -127,7 +129,7 @@ def launch_options(
             "exception_handlers": ERROR_HANDLERS,
             "lifespan": guard.lifespan(allowed, listening),
         },
-        "footer_links": ["api"],
+        "footer_links": [],
         "max_threads": MAX_THREADS,
         "state_session_capacity": MAX_SESSIONS,
         "run_history": False,

@@ -34,11 +34,12 @@
     const isOpened = node => Boolean(node.closest('#more > div:not(.wrap)'));
     const apart = (one, other) => isOpened(one) !== isOpened(other);
     const faults = [];
+    // The prompt of the run on the stage ends in an ellipsis on purpose; its title has the whole of it.
     const written = [];
     const walker = document.createTreeWalker(ours, NodeFilter.SHOW_TEXT);
     for (let text; (text = walker.nextNode()); ) {
         const parent = text.parentElement;
-        if (!text.data.trim() || !seen(parent) || parent.closest('textarea, select, option, svg, .sd-text, .sd-cards')) continue;
+        if (!text.data.trim() || !seen(parent) || parent.closest('textarea, select, option, svg, .sd-text, .sd-cards, .sd-source-prompt')) continue;
         const style = getComputedStyle(parent);
         const range = document.createRange();
         range.selectNodeContents(text);

@@ -18,7 +18,8 @@ SIZES = {
     "phone": (390, 844),
 }
 IN_ONE_SCREEN = ("1280x720", "1366x768", "projector")
-LIVE = ("[data-plot=acceptance]", "[data-plot=speedup]", ".sd-legend", "[data-role=rounds]", ".sd-transport")
+ALWAYS = (".sd-legend", ".sd-transport")
+LIVE = ("[data-role=rounds]", "[data-plot=speedup]")
 PROJECTOR = """on => {
     const box = document.querySelector('[data-role=projector]');
     if (box.checked !== on) box.click(); }"""
@@ -108,7 +109,10 @@ def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
         page.evaluate("scrollTo(0, 0)")
         found[name] = faults(page)
         if name in IN_ONE_SCREEN and state in STAGE_STATES:
-            found[name] += [f"below the fold: {part}" for part in LIVE if not within(page, part, height)]
+            # On a projector charts are shown on demand, and the microscope covers the second one.
+            live = () if name == "projector" else LIVE[:1] if page.locator(".sd[data-inspecting]").count() else LIVE
+            parts = (*ALWAYS, *live)
+            found[name] += [f"below the fold: {part}" for part in parts if not within(page, part, height)]
         if name in os.environ.get("MATRIX_SHOTS", "").split(","):
             page.screenshot(path=f"/tmp/matrix/{name}-{font}-{state.__name__}-{theme}.png")
     seen = [f"{name}: {fault}" for name, several in found.items() for fault in several]

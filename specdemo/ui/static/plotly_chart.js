@@ -6,7 +6,7 @@ import { named } from "./tokens.js";
 const NARROW_PX = 480;
 const MAX_MAGNIFIED = 1.6;
 // Not Plotly's default buttons, because one of them sends the chart to a server.
-const PLOTLY_CONFIG = { displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]] };
+const PLOTLY_CONFIG = { displayModeBar: false };
 
 let onItsWay = null;
 
