@@ -37,8 +37,8 @@ def charts(
     bars = math.ceil(count / bar_of(known or count))
     # Charts out of sight are not drawn.
     for part, counts in (
-        (".sd-live", {"acceptance": bars, "speedup": count}),
-        (".sd-plots", {"rates": count}),
+        (".sd-live", {"speedup": count}),
+        (".sd-plots", {"acceptance": bars, "rates": count}),
     ):
         page.locator(part).evaluate("node => node.scrollIntoView()")
         page.wait_for_function(PLAYED, arg=counts)

@@ -165,7 +165,7 @@ def test_text_from_right_to_left_turns_nothing_around_it(open_page, service):
     for (_, right), (left, _) in pairwise(boxes):
         assert left >= right - 1
     isolated = "all => all.every(node => getComputedStyle(node).unicodeBidi === 'isolate')"
-    assert page.eval_on_selector_all(".sd-prompt, .sd-hint", isolated)
+    assert page.eval_on_selector_all(".sd-prompt, .sd-hint, .sd-source-prompt", isolated)
 
 
 @pytest.mark.slow
@@ -178,7 +178,7 @@ def test_names_from_a_watched_server_are_only_shown(open_page, service):
     service.replayed = events
     page = open_page()
     run_to_end(page)
-    page.click("[data-role=arithmetic]")
+    page.click("[data-help=run]")
     assert_inert(page)
     assert not page.evaluate(BIDI), "shown as chips"
     assert MARKUP[1] in page.text_content(".sd")

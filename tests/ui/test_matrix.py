@@ -109,14 +109,19 @@ def test_nothing_is_cut_or_covered(open_page, service, state, font, theme):
         page.evaluate("scrollTo(0, 0)")
         found[name] = faults(page)
         if name in IN_ONE_SCREEN and state in STAGE_STATES:
-            # On a projector charts are shown on demand, and the microscope covers the second one.
-            live = () if name == "projector" else LIVE[:1] if page.locator(".sd[data-inspecting]").count() else LIVE
-            parts = (*ALWAYS, *live)
+            parts = [*ALWAYS, *live_charts(page, name)]
             found[name] += [f"below the fold: {part}" for part in parts if not within(page, part, height)]
         if name in os.environ.get("MATRIX_SHOTS", "").split(","):
             page.screenshot(path=f"/tmp/matrix/{name}-{font}-{state.__name__}-{theme}.png")
     seen = [f"{name}: {fault}" for name, several in found.items() for fault in several]
     assert not seen, "\n".join(seen)
+
+
+def live_charts(page: Any, size: str) -> tuple[str, ...]:
+    """Return the charts beside the lanes: on a projector none, with the microscope only the first."""
+    if size == "projector":
+        return ()
+    return LIVE[:1] if page.locator(".sd[data-inspecting]").count() else LIVE
 
 
 def open_tab(page: Any, name: str, seen: str) -> None:

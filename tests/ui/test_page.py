@@ -237,16 +237,20 @@ def test_no_request_leaves_the_machine(open_page, url):
 
 
 @pytest.mark.slow
-def test_the_choice_of_precision_is_explained_below_the_run(open_page, service):
+def test_the_help_of_a_run_explains_its_settings_and_the_choice_of_precision(open_page, service):
     page = open_page()
-    line = page.locator("[data-role=arithmetic]")
-    assert line.is_hidden()
+    opener = page.locator("[data-help=run]")
+    assert opener.is_hidden()
     run_to_end(page)
-    assert line.is_hidden(), "a recording of before says nothing"
+    opener.click()
+    assert "k = 3" in page.inner_text(".sd-help")
+    line = page.locator(".sd-help-formula")
+    assert line.inner_text() == "", "a recording of before says nothing"
     service.replayed = [dict(event) for event in recorded("greedy")]
     hostile = "fp16 was chosen <b>here</b> \u202e."
     service.replayed[0]["run"] = {**service.replayed[0]["run"], "arithmetic": hostile}
     run_to_end(page)
+    opener.click()
     assert line.is_visible() and line.locator("b").count() == 0
     assert line.inner_text().startswith("fp16 was chosen <b>here</b>") and "\u202e" not in line.inner_text()
 

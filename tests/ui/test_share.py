@@ -92,7 +92,8 @@ def test_a_recording_chosen_from_the_menu_plays(open_page, service):
     page = open_page()
     run_to_end(page)
     option = page.locator(f"[data-role=recordings] option[value={RECORDING}]")
-    assert option.text_content() == f"Paris ({recorded('shared_noise')[0]['run']['device']})"
+    assert option.text_content() == "Paris"
+    assert option.get_attribute("title") == recorded("shared_noise")[0]["run"]["device"]
     page.select_option("[data-role=recordings]", RECORDING)
     page.wait_for_selector("[data-lane=draft]")
     press(page, "to-end")
@@ -209,10 +210,10 @@ def copied_link(page: Any) -> str:
 
 def test_a_recording_s_settings_can_be_reused(open_page, service):
     page = open_page(query=f"trace={RECORDING}")
-    page.locator(".sd-reuse:visible").wait_for()
+    page.get_by_role("link", name="Load these settings").wait_for()
     press(page, "to-end")
     page.wait_for_selector(ENDED)
-    page.locator(".sd-closing .sd-reuse").click()
+    page.get_by_role("link", name="Load these settings").click()
     asked = recorded("shared_noise")[0]["run"]["config"]
     page.wait_for_function(
         "text => document.querySelector('#prompt textarea')?.value === text", arg=asked["prompt"]
@@ -220,4 +221,4 @@ def test_a_recording_s_settings_can_be_reused(open_page, service):
     run_to_end(page)
     names = ("prompt", "mode", "k", "rule", "temperature", "seed", "max_new_tokens", "drafter")
     assert {name: service.requests[-1][name] for name in names} == {name: asked[name] for name in names}
-    assert page.locator(".sd-reuse").count() == 0, "that run is one's own"
+    assert page.get_by_role("link", name="Load these settings").count() == 0, "that run is one's own"

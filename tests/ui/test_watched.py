@@ -12,6 +12,13 @@ def speculative(events):
     return [event["round"] for event in events if event["type"] == "round" and event["lane"] == "speculative"]
 
 
+def help_on_the_run(page):
+    page.click("[data-help=run]")
+    words = page.inner_text(".sd-help")
+    page.keyboard.press("Escape")
+    return words
+
+
 def test_a_run_of_llama_cpp_marks_rejected_tokens_and_is_saved_as_a_trace(open_page, service, tmp_path):
     llama = service.replayed = watched_events("llama-models.json", "llama-ngram-text-code")
     page = open_page()
@@ -25,7 +32,7 @@ def test_a_run_of_llama_cpp_marks_rejected_tokens_and_is_saved_as_a_trace(open_p
     page.check("[data-role=show-discards]")
     assert set(page.locator(f"{lane} .sd-token[data-status=discarded]").all_inner_texts()) == {"▢"}
     assert_figures(page, llama[-1]["totals"])
-    unknown = page.inner_text("[data-role=arithmetic]")
+    unknown = help_on_the_run(page)
     assert "rejected tokens (▢)" in unknown and "there is no race" not in unknown
 
     index = next(number for number, one in enumerate(rounds) if any(t["rejected"] for t in one["drafted"]))
@@ -61,7 +68,7 @@ def test_the_targets_own_alternatives_of_vllm_are_shown(open_page, service):
     open_round(page, place, len(rounds))
     assert page.locator("[data-role=microscope-cards] .sd-top").count() > 0
     assert page.locator("[data-role=microscope-cards] h4:has-text('draft')").count() == 0
-    assert "vLLM" in page.inner_text(".sd-notice") or "vLLM" in events[0]["run"]["watched"]["engine"]
+    assert events[0]["run"]["watched"]["engine"] in help_on_the_run(page)
 
 
 def test_a_race_with_a_server_without_drafts_has_its_speedup(open_page, service):
@@ -82,6 +89,6 @@ def test_without_rounds_there_is_text_and_no_figure_of_rounds(open_page, service
     run_to_end(page)
     for figure in ("tau", "alpha_compared", "passes"):
         assert page.inner_text(f"[data-figure={figure}]") == "–"
-    assert "does not report its rounds" in page.inner_text("[data-role=arithmetic]")
+    assert "does not report its rounds" in help_on_the_run(page)
     open_round(page, 0, len(speculative(events)))
     assert page.inner_text("[data-role=microscope-title]").startswith("Piece 1 of the text.")
