@@ -175,4 +175,4 @@ def test_a_run_without_a_baseline_is_labelled(open_page, service):
     assert page.evaluate(NOTES)[-1] == "the target alone did not run"
     assert set(shown["speedup"]["speedup"]["y"]) == {None}
     assert page.inner_text("[data-figure=speedup]") == "–"
-    assert page.inner_text("[data-label=speedup]") == "speedup over the target alone"
+    assert page.inner_text("[data-label=speedup]") == "speedup"
