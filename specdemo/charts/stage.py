@@ -65,7 +65,9 @@ def _acceptance(colours: Palette) -> go.Figure:
     figure = go.Figure(
         [
             _bars("accepted", "%{y:.2~f} accepted", filling(colours.accepted)),
-            _bars("discarded", "%{y:.2~f} discarded", filling(colours.discarded, "/")),
+            _bars("discarded", "%{y:.2~f} rejected or discarded", filling(colours.discarded, "/")).update(
+                name="rejected or discarded"
+            ),
             _marks(Status.CORRECTED, colours.corrected, "triangle-right"),
             _marks(Status.BONUS, colours.bonus, "cross"),
         ]
