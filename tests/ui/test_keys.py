@@ -181,7 +181,7 @@ def test_no_speedup_is_shown_before_both_lanes_have_eight_tokens(played):
     for _ in range(12):
         press(page, "round-on")
         shown = figures(page)
-        early = "before 8 tokens" in page.inner_text("[data-label=speedup]")
+        early = "after 8 tokens" in page.inner_text("[data-label=speedup]")
         assert early == (shown["speedup"] is None)
         seen.add(early)
     assert seen == {True, False}

@@ -174,8 +174,10 @@ def test_a_press_leads_to_the_first_token_that_departs_in_all_lanes(lesson):
     tops = page.evaluate(
         """() => [...document.querySelectorAll(".sd-text")].map(box => {
             const token = box.querySelector("[data-departs] .sd-token");
-            const top = token?.getBoundingClientRect().top - box.getBoundingClientRect().top;
-            return token ? top >= 0 && top < box.clientHeight : null;
+            if (!token) return null;
+            const { top, height } = token.getBoundingClientRect();
+            const middle = top + height / 2 - box.getBoundingClientRect().top;
+            return middle > 0 && middle < box.clientHeight;
         })"""
     )
     assert tops == [None, None, True]
