@@ -26,7 +26,7 @@ OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
 def test_figures_lanes_strip_and_charts_agree_at_every_phase(open_page, service, recording):
     service.replayed = recorded(recording)
     events = rounds(service.replayed)
-    page = open_page(width=1920)  # wide enough for columns of 18 whole pixels
+    page = open_page(width=4000)  # wide enough for columns of 18 whole pixels
     run_to_end(page)
     press(page, "to-start")
     stops, seen = 0, set()

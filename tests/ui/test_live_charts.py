@@ -32,14 +32,14 @@ WATCH = """ends => { window.pace = { worst: 0, shown: [], late: 0 };
             // On a machine that is busy elsewhere two frames may take longer than that.
             if (frame - first > 2 && now - since > 100) window.pace.late += 1;
         }
-        const [{ rounds, bars }, { points }] = layers.map(layer => layer.dataset);
+        const [{ points }, { rounds, bars }] = layers.map(layer => layer.dataset);
         const shown = [rounds, bars, points].map(Number);
         if (window.pace.shown.at(-1)?.[0] !== shown[0]) window.pace.shown.push(shown);
         requestAnimationFrame(look); };
     requestAnimationFrame(look); }"""
 ROUNDS = """() => [...document.querySelectorAll('.sd-live-layer')]
     .map(layer => Number(layer.dataset.rounds))"""
-PIXEL = """() => [...document.querySelector('.sd-live-layer').getContext('2d')
+PIXEL = """() => [...document.querySelector('[data-plot=acceptance] .sd-live-layer').getContext('2d')
     .getImageData(2, 90, 1, 1).data]"""
 TALL = 1500
 """The height of a page with all charts in sight."""
