@@ -35,7 +35,6 @@ class Lessons {
       run(node.dataset.run);
     });
     document.addEventListener("sd-moment", ({ detail }) => this.follow(detail));
-    document.addEventListener("sd-question", () => this.go(this.names.indexOf(QUIZ)));
     this.tickTasks();
     this.go(lessonIn(location.search, this.names), false);
   }
