@@ -18,7 +18,7 @@ SCROLLS = """() => { const screen = document.querySelector('[data-role=join-scre
     return screen.scrollHeight > screen.clientHeight || screen.scrollWidth > screen.clientWidth; }"""
 TEXT_SIZES = """() => Object.fromEntries([...document.querySelectorAll('.sd-class *, .sd-class-chip')]
     .filter(node => node.checkVisibility())
-    .filter(node => [...node.childNodes].some(child => child.nodeType === Node.TEXT_NODE && child.data.trim()))
+    .filter(node => [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim()))
     .map(node => [node.textContent.trim().slice(0, 40), parseFloat(getComputedStyle(node).fontSize)]))"""
 NO_STREAMS = "window.EventSource = class { close() {} }"
 """Simulates a proxy that holds back every stream."""
