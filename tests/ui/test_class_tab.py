@@ -246,6 +246,25 @@ def test_the_projected_page_shows_an_open_question_large(teacher, font):
     assert min(sizes.values()) >= 24, sizes
 
 
+def test_a_class_predicts_the_teachers_run_which_answers_it(teacher, student, service):
+    watching = student()
+    teacher.select_option(".sd-class [data-role=prepared]", "run-survivors")
+    teacher.click("text=Ask the class")
+    totals = service.replayed[-1]["totals"]
+    right = round(sum(totals["accepted_by_position"]) / totals["passes"])
+    watching.click(f".sd-asked-option >> nth={right}")
+    teacher.click("text=Close voting")
+    teacher.click("text=Measure it")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("is measuring the answer now")
+    teacher.wait_for_selector(".sd[data-state=playing]")
+    assert service.requests[-1]["k"] == 4
+    press(teacher, "to-end")
+    expect(watching.locator(".sd-asked-told")).to_contain_text(f"You were right. Measured: {'ABCDE'[right]}")
+    teacher.click("text=Show the answers")
+    expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
+    expect(teacher.locator("[data-role=asked]")).to_contain_text(f"{totals['speedup']:.2f}× the speed")
+
+
 def test_a_failed_measurement_is_said_and_can_be_repeated(teacher, student, service):
     watching = student()
     teacher.select_option(".sd-class [data-role=prepared]", "cost")

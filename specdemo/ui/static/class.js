@@ -4,6 +4,7 @@ import { Relay } from "./class_relay.js";
 import { answerList, gameResults, numberIn, resultWords } from "./class_results.js";
 import { button, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "./dom.js";
 import { currentTab, mountTab, openTab } from "./page.js";
+import { PREDICTIONS } from "./prediction.js";
 import { LETTERS, progressLine, tableOf } from "./quiz_cards.js";
 import { saveFile } from "./share.js";
 import { stageOfPage } from "./stage.js";
@@ -35,7 +36,10 @@ class ClassTab {
     // This button leads back to the class code from any tab.
     this.chip = button("sd-button sd-class-chip", "", () => openTab("class"));
     this.chip.title = "Class code and number of students";
-    const prepared = quiz.map((question, index) => ({ ...question, label: `Quiz ${index + 1}: ${question.text}` }));
+    const prepared = [
+      ...PREDICTIONS.map((question) => ({ ...question, label: `Your run: ${question.text}` })),
+      ...quiz.map((question, index) => ({ ...question, label: `Quiz ${index + 1}: ${question.text}`, isOfQuiz: true })),
+    ];
     this.questions = new ClassQuestions(this.roles, prepared, (message) => this.send(message));
     this.games = new ClassGames(this.roles, (message) => this.send(message), () => this.fetch(this.at("game")));
     this.roles.plan.href = new URL("lesson-plan.html", base).href;
@@ -399,8 +403,8 @@ function questionItem(question) {
   return element("li", "", element("h3", "", question.text), answerList(question), element("p", "", `${answered} ${result}`));
 }
 
-async function measure({ name }) {
-  await mountTab("learn", ".sd-quiz[data-at]");
+async function measure({ name, isOfQuiz }) {
+  if (isOfQuiz) await mountTab("learn", ".sd-quiz[data-at]");
   document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name } }));
 }
 

@@ -177,6 +177,7 @@ class Stage {
     for (const note of [this.lastRun, this.arrival, this.reuse]) note.leave();
     delete this.root.dataset.recording;
     this.topic.begin();
+    this.tour = null; // slows the first rounds of a predicted run and explains them, see prediction.js
     this.spoken = 0; // the number of rounds when the latest sentence was spoken
     this.notice.begin();
     this.trace = new Trace();
@@ -188,6 +189,7 @@ class Stage {
       pace: this.transport.pace,
       onTime: () => this.redraw(),
       onState: () => this.showState(),
+      slowedAt: (time) => this.tour?.slowedAt(time) ?? null,
     });
     this.selection.clear();
     this.toolbar.enable(false);
@@ -247,6 +249,7 @@ class Stage {
     this.plots.show(state, totals);
     this.light(trace.phaseAt(player.time));
     this.transport.showTime();
+    this.tour?.show(player.time);
     this.speak(settled);
     this.scroll.follow();
     this.showPasses();
