@@ -4,6 +4,8 @@ from typing import Any
 
 MOUNTED = "[data-role=scrub][aria-valuetext]"
 """Set by the stage's JavaScript, not by its template."""
+SKIP_PREDICTION = "localStorage.setItem('specdemo-prediction', 'skipped')"
+"""As if an earlier visit had skipped the card that asks for a prediction before the first run."""
 PATIENCE_MS = 60_000
 """The maximum time of any action on a page, for slow or busy machines."""
 
@@ -75,7 +77,7 @@ class Pages:
         if pace is not None:
             page.evaluate("pace => localStorage.setItem('specdemo-pace', pace)", f"{pace:g}")
         if not predicts:
-            page.evaluate("localStorage.setItem('specdemo-prediction', 'skipped')")
+            page.evaluate(SKIP_PREDICTION)
         page.goto(f"{self._url}?__theme={theme}{query and '&'}{query}")
         page.wait_for_selector(MOUNTED, state="attached")
         return page

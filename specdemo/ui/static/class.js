@@ -382,7 +382,7 @@ class ClassQuestions {
     const asked = questions.length === 1 ? "1 question" : `${questions.length} questions`;
     const parts = [
       element("h2", "", "Lesson summary"),
-      element("p", "", `${asked}; at most ${students} students at a time.`),
+      element("p", "", `${asked}; at most ${students === 1 ? "1 student" : `${students} students`} at a time.`),
       element("ol", "", ...questions.map(questionItem)),
     ];
     if (games.length) {
