@@ -61,7 +61,7 @@ const TOURED_ROUNDS = 2;
 const PHASE_S = { prompt: 1, draft: 2.2, verify: 2, verdict: 3 };
 const CAPTIONS = {
   prompt: () => "",
-  draft: ({ drafted: { length } }) => `1. Draft: the draft model guesses ${length === 1 ? "a token" : `${length} tokens`}, one after another.`,
+  draft: ({ drafted: { length } }) => `1. Draft: the draft model writes ${length === 1 ? "a token" : `${length} tokens, one after another`}.`,
   verify: ({ drafted: { length } }) => `2. Verify: the target checks ${length === 1 ? "it" : `all ${length}`} in one pass.`,
   verdict: (round) => `3. Keep or correct. ${roundWords(round)}`,
 };
