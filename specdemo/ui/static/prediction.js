@@ -11,6 +11,7 @@ import { isSlower, roundWords, times } from "./words.js";
 const KEY = "specdemo-prediction"; // set once the card has been answered or skipped
 const OWN_SETTINGS = ["prompt", "k"]; // an address that sets one of these starts with its own run
 const LENGTH = 4; // the draft length k that the questions name
+const BUSY = "Another run is in progress; wait for its end.";
 const SETUP = `The prompt on the tab Run, with drafts of ${LENGTH} tokens.`;
 
 /** The questions of the card, which a class can be asked too. `option(totals)` is the index of the measured option. */
@@ -42,9 +43,11 @@ function roundedOrNull(value) {
 
 /** The predictions, as indices of options, compared with the figures of the run. */
 export function comparisonWords([speed, count], totals) {
+  const { speedup, identical } = totals;
+  const said = PREDICTIONS[0].options[speed].toLowerCase();
   const parts = [`You said ${count} of ${LENGTH}; measured ${survivorWords(totals)}.`];
-  if (totals.speedup !== null) parts.push(`You said ${PREDICTIONS[0].options[speed].toLowerCase()}; measured ${times(totals.speedup)} the speed.`);
-  if (totals.identical) parts.push("Same text.");
+  if (speedup !== null) parts.push(`You said ${said}; measured ${times(speedup)} the speed.`);
+  if (identical) parts.push("Same text.");
   return parts.join(" ");
 }
 
@@ -61,8 +64,8 @@ const TOURED_ROUNDS = 2;
 const PHASE_S = { prompt: 1, draft: 2.2, verify: 2, verdict: 3 };
 const CAPTIONS = {
   prompt: () => "",
-  draft: ({ drafted: { length } }) => `1. Draft: the draft model writes ${length === 1 ? "a token" : `${length} tokens, one after another`}.`,
-  verify: ({ drafted: { length } }) => `2. Verify: the target checks ${length === 1 ? "it" : `all ${length}`} in one pass.`,
+  draft: ({ drafted }) => `1. Draft: the draft model writes ${drafted.length} tokens, one after another.`,
+  verify: ({ drafted }) => `2. Verify: the target checks all ${drafted.length} in one pass.`,
   verdict: (round) => `3. Keep or correct. ${roundWords(round)}`,
 };
 
@@ -114,13 +117,14 @@ class Tour {
 
 /** Called once by the Gradio component. */
 export function mountPrediction({ element: host, trigger, settings }) {
-  new Prediction(host.querySelector(".sd-prediction"), settings.asks, (length) => trigger("submit", { address: `k=${length}` }));
+  const run = (length) => trigger("submit", { address: `k=${length}` });
+  new Prediction(host.querySelector(".sd-prediction"), settings.asks, run);
 }
 
 class Prediction {
   /**
-   * `asks` is false on pages whose models do not draft as the page says. `run(length)` starts a run with this draft length
-   * and the visitor's other settings.
+   * `asks` is false on pages whose models do not draft as the page says. `run(length)` starts a run with this draft
+   * length and the visitor's other settings.
    */
   constructor(root, asks, run) {
     this.roles = rolesOf(root);
@@ -170,7 +174,7 @@ class Prediction {
   /** Measure a question to a class by a run. */
   measure(name) {
     if (!PREDICTIONS.some((question) => question.name === name)) return;
-    if (!document.querySelector("#run:enabled")) return announceMeasured(name, { error: "Another run is in progress; wait for its end." });
+    if (!document.querySelector("#run:enabled")) return announceMeasured(name, { error: BUSY });
     this.isDone = true; // the class has predicted
     announceMeasuring(name, {});
     openTab("run");
@@ -219,10 +223,10 @@ class Prediction {
     const { answers, name, isCompared } = this.current;
     if (isCompared) return; // the end is shown again
     this.current.isCompared = true;
-    const slower = totals.speedup !== null && isSlower(totals.speedup);
-    const length = slower ? 1 : 12;
-    if (answers) this.offer(comparisonWords(answers, totals), `Now make it ${slower ? "faster" : "slower"}: k = ${length}`, () => this.run(length));
-    else this.offer(measuredWords(totals), "Show the answers", () => openTab("class"));
+    if (answers) {
+      const [aim, length] = isSlower(totals.speedup) ? ["faster", 1] : ["slower", 12];
+      this.offer(comparisonWords(answers, totals), `Now make it ${aim}: k = ${length}`, () => this.run(length));
+    } else this.offer(measuredWords(totals), "Show the answers", () => openTab("class"));
     if (!name) return;
     const option = PREDICTIONS.find((question) => question.name === name).option(totals);
     announceMeasured(name, { verdict: { option, why: measuredWords(totals) } });
