@@ -36,6 +36,7 @@ class Phase(StrEnum):
 
     OPEN = "open"
     CLOSED = "closed"
+    MEASURING = "measuring"
     REVEALED = "revealed"
 
 
@@ -54,6 +55,7 @@ class Question:
         right: The index of the right option, or the right number. None before it is revealed, or if the
             question has no right answer.
         why: The explanation of the right answer; may be empty.
+        measured: True if a measurement has given the right answer, False if the teacher has entered it.
     """
 
     number: int
@@ -65,6 +67,7 @@ class Question:
     answers: dict[str, float] = field(default_factory=dict)
     right: float | None = None
     why: str = ""
+    measured: bool = False
 
     def answer(self, student: str, raw: Mapping[str, Any]) -> None:
         """Store a student's answer; it replaces the student's earlier answer.
@@ -80,9 +83,13 @@ class Question:
         self.answers[student] = self._value(raw)
 
     def close(self) -> None:
-        """Accept no more answers."""
-        if self.phase is Phase.OPEN:
+        """Accept no more answers; a measurement in progress has ended without a result."""
+        if self.phase is not Phase.REVEALED:
             self.phase = Phase.CLOSED
+
+    def measure(self) -> None:
+        """Close voting, and show that the answer is being measured."""
+        self.phase = Phase.MEASURING
 
     def reveal(self, raw: Mapping[str, Any]) -> None:
         """Close voting, and show the right answer and its explanation.
@@ -98,6 +105,7 @@ class Question:
             raise UserError(f"why must be text of at most {MAX_TEXT_CHARS} characters.")
         require_readable("explanation", why)
         self.right = None if raw.get("right") is None else self._value({"answer": raw["right"]})
+        self.measured = self.phase is Phase.MEASURING
         self.why, self.phase = why, Phase.REVEALED
 
     def for_students(self) -> dict[str, Any]:
@@ -111,7 +119,7 @@ class Question:
             "tolerance": self._tolerance,
         }
         if self.phase is Phase.REVEALED:
-            shown |= {"right": self.right, "why": self.why, "right_answers": self._right_answers}
+            shown |= self._outcome() | {"why": self.why}
         if self.phase is not Phase.OPEN or not self.hidden:
             shown |= {"bars": self._bars(), "answered": len(self.answers)}
         return shown
@@ -125,8 +133,10 @@ class Question:
 
     def summary(self) -> dict[str, Any]:
         """Return the question with its answers, for the lesson summary."""
-        outcome = {"bars": self._bars(), "right": self.right, "right_answers": self._right_answers}
-        return {**self.for_teacher(), **outcome}
+        return {**self.for_teacher(), "bars": self._bars(), **self._outcome()}
+
+    def _outcome(self) -> dict[str, Any]:
+        return {"right": self.right, "right_answers": self._right_answers, "measured": self.measured}
 
     @property
     def _tolerance(self) -> float:
@@ -207,6 +217,11 @@ class Questions:
     def close(self) -> None:
         """Close voting; raise ``UserError`` if no question is on the page."""
         self._require_current().close()
+        self._show()
+
+    def measure(self) -> None:
+        """Show that the answer is being measured; raise ``UserError`` if no question is on the page."""
+        self._require_current().measure()
         self._show()
 
     def reveal(self, raw: Mapping[str, Any]) -> None:

@@ -83,6 +83,7 @@ class Room:
             "view": lambda message: self.log.put("view", {"type": "view", **parse_view(message)}),
             "ask": self.questions.ask,
             "close": lambda _message: self.questions.close(),
+            "measure": lambda _message: self.questions.measure(),
             "reveal": self.questions.reveal,
             "dismiss": lambda _message: self.questions.dismiss(),
             "play": self.games.start,

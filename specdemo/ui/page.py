@@ -1,7 +1,7 @@
 """The layout of the page, and the events that connect its parts."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -89,11 +89,15 @@ def build_page(
             with gr.Tab("Class", id="class", elem_id="tab-class", render_children=True):
                 build_class()
         gr.HTML(TOOLS, elem_id="tools", js_on_load=None, apply_default_css=False)
+        # A watched server drafts as it likes, so nothing can be predicted about k.
+        asks = offered.home not in offered.watched
+        prediction = component("prediction", "prediction.js", "mountPrediction", {"asks": asks})
         shown = stage.build_stage()
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)
         _wire_address(page, tabs, controls, shown, offered)
-        _wire_lessons(lessons, controls)
+        _wire_starts(lessons, controls, PLAIN_SETTINGS)
+        _wire_starts(prediction, controls, {})
         _wire_class_link(lessons, controls)
         jobs.wire(run_stops, run_endpoint(service, run_stops), [(run_button, controls)], shown, stop_button)
         wire_recalibration(service, *recalibration, controls.pair)
@@ -156,18 +160,20 @@ def _wire_address(
     page.load(load, None, [tabs, *controls, shown], **QUIET)
 
 
-def _wire_lessons(lessons: gr.HTML, controls: Controls) -> None:
-    """When a lesson starts a run, fill the widgets with its settings and press Run.
+def _wire_starts(starter: gr.HTML, controls: Controls, base: Mapping[str, Any]) -> None:
+    """When a component starts a run, fill the widgets with its settings and press Run.
 
-    The lesson passes the settings as the query string of a link.
+    Args:
+        starter: The component. It passes the settings as the query string of a link.
+        controls: The widgets.
+        base: The settings that the component need not name; widgets without a setting keep their values.
     """
 
     def prepare(asked: gr.EventData) -> list[Any]:
         parameters = dict(parse_qsl(str(getattr(asked, "address", ""))))
-        settings = PLAIN_SETTINGS | settings_from(parameters, DEFAULTS.prompt)
-        return widget_values(settings)
+        return widget_values({**base, **settings_from(parameters, DEFAULTS.prompt)})
 
-    prepared = lessons.submit(with_refusals_shown(prepare), None, list(controls), **QUIET)
+    prepared = starter.submit(with_refusals_shown(prepare), None, list(controls), **QUIET)
     prepared.success(None, js="() => document.querySelector('#run').click()")
 
 

@@ -19,7 +19,7 @@ ARRIVAL = "arrival"
 """The recording that plays if the address names nothing else: a run of the page's initial prompt."""
 STAGE_SHEETS = ("base", "stage", "lanes")
 """The style sheets that every page with a stage needs."""
-STYLE_SHEETS = ("page", *STAGE_SHEETS, "learn", "quiz", "play", "proof", "lab", "class")
+STYLE_SHEETS = ("page", *STAGE_SHEETS, "prediction", "learn", "quiz", "play", "proof", "lab", "class")
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
 """File addresses have no version, so browsers must ask for changes each time; a 304 reply costs nothing."""

@@ -90,6 +90,21 @@ def test_the_right_answer_is_shown_only_once_it_is_revealed():
     assert question.for_students()["right_answers"] == 0, "no verdict, nobody is right"
 
 
+def test_a_measurement_closes_voting_and_gives_the_answer_or_ends_without_one():
+    question = choice()
+    question.measure()
+    assert question.for_students()["phase"] == Phase.MEASURING
+    with pytest.raises(UserError, match="closed"):
+        question.answer("one", {"question": 1, "answer": 0})
+    question.close()
+    assert question.for_students()["phase"] == Phase.CLOSED
+    question.reveal({"right": 0})
+    assert question.for_students()["measured"] is False, "the teacher has entered it"
+    question.measure()
+    question.reveal({"right": 0})
+    assert question.for_students()["measured"] is True
+
+
 def test_numbers_within_a_tenth_are_right():
     question = numbers(0.9, 1.1, 1.0, 1.11, 0.89, 2)
     question.reveal({"right": 1.0})

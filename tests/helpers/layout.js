@@ -87,7 +87,7 @@
         const inside = cut(box, node);
         if (inside.right < x || inside.bottom < y || inside.left > x || inside.top > y) continue;
         const hit = document.elementFromPoint(x, y);
-        const own = hit && (node.contains(hit) || hit.contains(node) && hit.matches('label, summary') || [...(node.labels ?? [])].some(label => label.contains(hit)));
+        const own = hit && (node.contains(hit) || hit.closest('label')?.contains(node) || hit.contains(node) && hit.matches('label, summary') || [...(node.labels ?? [])].some(label => label.contains(hit)));
         if (!own && !(hit && apart(hit, node))) faults.push(`covered: ${short(node)} by ${hit ? short(hit) : 'nothing'}`);
     }
     for (const title of ours.querySelectorAll('.ytitle, .y2title')) {

@@ -4,6 +4,8 @@ from typing import Any
 
 MOUNTED = "[data-role=scrub][aria-valuetext]"
 """Set by the stage's JavaScript, not by its template."""
+SKIP_PREDICTION = "localStorage.setItem('specdemo-prediction', 'skipped')"
+"""As if an earlier visit had skipped the card that asks for a prediction before the first run."""
 PATIENCE_MS = 60_000
 """The maximum time of any action on a page, for slow or busy machines."""
 
@@ -62,13 +64,20 @@ class Pages:
         theme: str = "light",
         pace: float | None = 0.25,
         query: str = "",
+        predicts: bool = False,
     ) -> Any:
-        """Open the page at ``?query``, ready; ``pace`` is the choice of an earlier visit, if any."""
+        """Open the page at ``?query``, ready.
+
+        ``pace`` is the choice of an earlier visit, if any. Unless the visitor ``predicts``, an earlier visit
+        has skipped the card before the first run.
+        """
         page = self._visitors.come()
         self._open.append(page)
         page.set_viewport_size({"width": width, "height": height})
         if pace is not None:
             page.evaluate("pace => localStorage.setItem('specdemo-pace', pace)", f"{pace:g}")
+        if not predicts:
+            page.evaluate(SKIP_PREDICTION)
         page.goto(f"{self._url}?__theme={theme}{query and '&'}{query}")
         page.wait_for_selector(MOUNTED, state="attached")
         return page

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from helpers.accessible import assert_accessible
+from helpers.layout import write_in
 from helpers.stand_in import planted
 from helpers.visitor import WIDER, clock, open_round, plain_text, press, run_to_end, scrub, stage_state
 from playwright.sync_api import expect
@@ -13,6 +14,12 @@ from specdemo.quiz.questions import QUESTIONS
 from specdemo.records.trace import SPECULATIVE
 
 COST = next(number for number, question in enumerate(QUESTIONS) if question.name == "cost")
+SCROLLS = """() => { const screen = document.querySelector('[data-role=join-screen]');
+    return screen.scrollHeight > screen.clientHeight || screen.scrollWidth > screen.clientWidth; }"""
+TEXT_SIZES = """() => Object.fromEntries([...document.querySelectorAll('.sd-class *, .sd-class-chip')]
+    .filter(node => node.checkVisibility())
+    .filter(node => [...node.childNodes].some(child => child.nodeType === 3 && child.data.trim()))
+    .map(node => [node.textContent.trim().slice(0, 40), parseFloat(getComputedStyle(node).fontSize)]))"""
 NO_STREAMS = "window.EventSource = class { close() {} }"
 """Simulates a proxy that holds back every stream."""
 
@@ -163,15 +170,15 @@ def test_a_teacher_s_own_question_from_asking_to_the_summary(teacher, student):
     keyboard.focus(".sd-asked-option >> nth=0")
     keyboard.keyboard.press("Space")
     expect(keyboard.locator(".sd-asked-told")).to_contain_text("Your answer: A, “yes”")
-    expect(teacher.locator("[data-role=asked]")).to_contain_text("2 answers")
-    assert teacher.locator("[data-role=asked] .sd-answers").count() == 0  # not before the close
+    expect(teacher.locator("[data-role=asked]")).to_contain_text("2 of 2 have answered")
+    assert teacher.locator("[data-role=asked] .sd-answer-bar").count() == 0  # not before the close
     phone.reload()
     expect(phone.locator(".sd-asked-option[aria-pressed=true]")).to_contain_text("no")
     teacher.click("text=Close voting")
-    expect(phone.locator(".sd-answers b")).to_have_text(["1", "1"])
+    expect(phone.locator(".sd-answer-count")).to_have_text(["1", "1"])
     teacher.click("text=A is right")
     expect(keyboard.locator(".sd-asked-told")).to_contain_text(
-        "You were right. Measured: A, “yes”. 1 of 2 were right."
+        "You were right. Answer: A, “yes”. 1 of 2 were right."
     )
     expect(phone.locator(".sd-asked-told")).to_contain_text("You were wrong.")
     assert not phone.evaluate(WIDER.replace("main *", "body *"), 390)
@@ -200,23 +207,111 @@ def test_a_number_may_be_asked_and_typed(teacher, student):
     teacher.click("text=Close voting")
     teacher.fill("[data-role=asked] input", "1.45")
     teacher.click("text=Show as measured")
-    expect(watching.locator(".sd-asked-told")).to_contain_text("You were right. Measured: 1.45.")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("You were right. Answer: 1.45.")
 
 
 def test_a_question_of_the_quiz_is_answered_by_its_measurement(teacher, student, service):
     service.outcomes = {"cost": (planted(speedup=1.7), planted(speedup=0.9))}
     watching = student()
-    teacher.select_option(".sd-class [data-role=quiz]", str(COST))
+    teacher.select_option(".sd-class [data-role=prepared]", "cost")
     teacher.click("text=Ask the class")
     watching.click(".sd-asked-option >> nth=2")
     expect(watching.locator(".sd-asked-told")).to_contain_text("Your answer: C")
     teacher.click("text=Close voting")
-    teacher.click("text=Measure in the quiz")
+    service.hold_at = 1
+    teacher.click("text=Measure it")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("is measuring the answer now")
+    expect(teacher.locator("[data-role=asked] td b").first).to_have_text("50%")
+    service.go_on()
+    expect(watching.locator(".sd-asked-told")).to_contain_text("You were right. Measured: C")
+    expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
+    assert teacher.locator(".sd-class").is_visible(), "the teacher stays on this tab"
+    assert service.requests == [{"question": COST + 1}]
+
+
+@pytest.mark.parametrize("font", ["Liberation", "DejaVu"])
+def test_the_projected_page_shows_an_open_question_large(teacher, font):
+    ask(teacher, "Is it faster than the target alone?", "yes, a lot\nyes, a little\nno\nit depends")
+    assert write_in(teacher, font)
+    for (width, height), projected, smallest in (((1280, 720), False, 26), ((1920, 1080), True, 40)):
+        teacher.set_viewport_size({"width": width, "height": height})
+        teacher.locator("[data-role=projector]").set_checked(projected)
+        rows = teacher.locator("[data-role=asked] .sd-answers li")
+        expect(rows).to_have_count(4)
+        for row in (*rows.all(), teacher.locator(".sd-class-count")):
+            assert float(row.evaluate("row => parseFloat(getComputedStyle(row).fontSize)")) >= smallest
+            expect(row).to_be_in_viewport(ratio=1)
+        assert [row.inner_text()[0] for row in rows.all()] == ["A", "B", "C", "D"]
+    sizes = teacher.evaluate(TEXT_SIZES)
+    assert min(sizes.values()) >= 24, sizes
+
+
+def test_a_class_predicts_the_teachers_run_which_answers_it(teacher, student, service):
+    watching = student()
+    teacher.select_option(".sd-class [data-role=prepared]", "run-survivors")
+    teacher.click("text=Ask the class")
+    totals = service.replayed[-1]["totals"]
+    right = round(sum(totals["accepted_by_position"]) / totals["passes"])
+    watching.click(f".sd-asked-option >> nth={right}")
+    teacher.click("text=Close voting")
+    teacher.click("text=Measure it")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("is measuring the answer now")
+    teacher.wait_for_selector(".sd[data-state=playing]")
+    assert service.requests[-1]["k"] == 4
+    press(teacher, "to-end")
+    expect(watching.locator(".sd-asked-told")).to_contain_text(f"You were right. Measured: {'ABCDE'[right]}")
+    teacher.click("text=Show the answers")
+    expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
+    expect(teacher.locator("[data-role=asked]")).to_contain_text(f"{totals['speedup']:.2f}× the speed")
+
+
+def test_a_failed_measurement_is_said_and_can_be_repeated(teacher, student, service):
+    watching = student()
+    teacher.select_option(".sd-class [data-role=prepared]", "cost")
+    teacher.click("text=Ask the class")
+    teacher.click("text=Close voting")
+    service.fault = "The GPU is gone."
+    teacher.click("text=Measure it")
+    expect(teacher.locator(".sd-class [data-role=said]")).to_have_text(service.fault)
+    expect(watching.locator(".sd-asked-told")).to_have_text(
+        "Voting is closed (0 answered). Wait for the result."
+    )
+    service.fault = None
+    teacher.click("text=Measure it")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("Measured:")
+
+
+def test_the_quiz_measures_a_class_s_question_after_a_prediction_too(teacher, student, service):
+    watching = student()
+    teacher.select_option(".sd-class [data-role=prepared]", "cost")
+    teacher.click("text=Ask the class")
+    watching.wait_for_selector(".sd-asked-option")
+    go(teacher, "learn")
+    teacher.click(".sd-dot[aria-label^=Quiz]")
+    teacher.click(f".sd-quiz .sd-dot:text-is('{COST + 1}')")
     teacher.check(f"[data-question='{COST + 1}'] input[value='0']")
     teacher.click("#quiz-run")
-    expect(watching.locator(".sd-asked-told")).to_contain_text("You were right.")
-    go(teacher, "class")
-    expect(teacher.locator("[data-role=asked]")).to_contain_text("1 of 1 were right.")
+    expect(watching.locator(".sd-asked-told")).to_contain_text("Measured:")
+
+
+def test_the_join_screen_shows_code_address_and_students(teacher, student):
+    student()
+    code = teacher.text_content(".sd-class-code")
+    press(teacher, "join-open")
+    screen = teacher.locator("[data-role=join-screen]")
+    expect(screen).to_contain_text(code)
+    expect(screen).to_contain_text("1 student is here.")
+    address = teacher.text_content("[data-role=join-address]")
+    assert f"http://{address}/{code}" == teacher.text_content(".sd-class-link")
+    for width, height in ((1280, 720), (1920, 1080)):
+        teacher.set_viewport_size({"width": width, "height": height})
+        box = teacher.locator("[data-role=join-qr]").bounding_box()
+        assert box["height"] >= height / 2
+        assert screen.bounding_box() == {"x": 0, "y": 0, "width": width, "height": height}
+        assert not teacher.evaluate(SCROLLS)
+    assert_accessible(teacher, "[data-role=join-screen]")
+    teacher.keyboard.press("Escape")
+    expect(screen).to_be_hidden()
 
 
 def test_the_class_drafts_and_everybody_sees_the_verdicts(teacher, student):

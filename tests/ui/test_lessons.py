@@ -10,7 +10,8 @@ from urllib.parse import parse_qsl
 import pytest
 from helpers.accessible import assert_accessible
 from helpers.pages import Pages, Visitors
-from helpers.visitor import figures, press, tokens
+from helpers.visitor import clock, figures, press, run_to_end, tokens
+from playwright.sync_api import expect
 
 from specdemo.records import recordings
 from specdemo.records.limits import parse_config
@@ -148,7 +149,7 @@ def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
     tokens_alone = figures(page)["passes"] + figures(page)["passes_saved"]
     sentence = page.inner_text("[data-role=sentence]")
     assert sentence == f"The target alone: {tokens_alone} tokens, {tokens_alone} passes."
-    assert page.locator(".sd-dot[data-done]").all_inner_texts() == ["1"]
+    assert page.locator(".sd-dot[data-done]").count() == 0, "watching is no answer"
 
 
 @pytest.mark.slow
@@ -186,11 +187,48 @@ def test_a_press_leads_to_the_first_token_that_departs_in_all_lanes(lesson):
 @pytest.mark.slow
 def test_finished_lessons_stay_ticked_at_the_next_visit(lesson):
     page = lesson(3)
-    assert page.locator("[data-done]").count() == 0
     show(page, 3)
+    page.click("text=The editor compared it")
+    expect(page.locator("[data-lesson='3'] .sd-answer [role=status]")).to_have_text("✗ No. Look again.")
+    assert page.locator("[data-done]").count() == 0
+    page.click("text=It followed the rejected")
+    expect(page.locator("[data-lesson='3'] .sd-answer [role=status]")).to_have_text("✓ Right.")
     assert page.locator("[data-lesson='3'][data-done]").count() == 1
     page.reload()
     page.wait_for_selector("[data-lesson='3'][data-current][data-done]")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 3, 4])
+def test_a_lesson_is_ticked_by_one_of_its_answers_only(lesson, number):
+    page = lesson(number)
+    answers = page.locator(f"[data-lesson='{number}'] .sd-answer button")
+    ticked = []
+    for nth in range(answers.count()):
+        page.evaluate("localStorage.removeItem('specdemo-tasks')")
+        page.reload()
+        page.wait_for_selector(f"[data-lesson='{number}'][data-current]")
+        answers.nth(nth).click()
+        ticked.append(page.locator(".sd-dot[data-done]").count())
+    assert sorted(ticked) == [0, 0, 1]
+
+
+@pytest.mark.slow
+def test_the_first_lesson_begins_with_its_own_run_and_not_the_visitor_s(lesson):
+    page = lesson(2)
+    page.click("#tab-run-button")
+    run_to_end(page)
+    page.click("#tab-learn-button")
+    page.wait_for_selector("[data-lesson='2'][data-current]")
+    assert page.locator(".sd[data-recording]").count() == 0, "other lessons wait for a button"
+    page.click("[data-go=back]")
+    page.wait_for_selector(".sd[data-recording=five][data-focus=baseline]")
+    assert not page.locator("[data-lane=speculative]").is_visible()
+    assert page.locator(".sd[data-running]").count() == 0 and clock(page) == 0
+    page.click("#tab-run-button")
+    run_to_end(page)
+    page.click("#tab-learn-button")
+    page.wait_for_selector(".sd[data-recording=five][data-focus=baseline]")
 
 
 def test_a_live_run_has_the_lessons_settings_and_no_other(open_page, service):

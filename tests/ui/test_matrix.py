@@ -132,3 +132,69 @@ def open_tab(page: Any, name: str, seen: str) -> None:
 def within(page: Any, part: str, height: int) -> bool:
     box = page.locator(part).bounding_box()
     return bool(box) and box["y"] >= 0 and box["y"] + box["height"] <= height + 0.5
+
+
+def waiting(teacher: Any, student: Any) -> None:
+    """Leave the class as it opens."""
+
+
+def question(teacher: Any, student: Any) -> None:
+    teacher.fill(
+        ".sd-class textarea[name=text]", "What happens to the speedup with drafts that are twice as long?"
+    )
+    teacher.fill(
+        ".sd-class textarea[name=options]", "It rises a lot\nIt rises a little\nIt falls\nIt depends on α"
+    )
+    teacher.click("text=Ask the class")
+    student.click(".sd-asked-option >> nth=2")
+    teacher.wait_for_selector("text=1 of 1 have answered")
+
+
+def result(teacher: Any, student: Any) -> None:
+    question(teacher, student)
+    teacher.click("text=Close voting")
+    teacher.click("text=D is right")
+    student.wait_for_selector("text=You were wrong.")
+    press(teacher, "sum-up")
+
+
+def writing(teacher: Any, student: Any) -> None:
+    teacher.fill(".sd-class-game textarea[name=text]", "Once upon a time there was a")
+    teacher.fill(".sd-class-game input[name=seconds]", "120")
+    teacher.click("text=Start the game")
+    student.wait_for_selector(".sd-game-form textarea")
+    teacher.wait_for_selector("text=Cancel the game")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("font", FONTS)
+@pytest.mark.parametrize("state", (waiting, question, result, writing), ids=lambda state: state.__name__)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nothing_of_a_class_is_cut_or_covered(open_page, patient_page, state, font, theme):
+    if theme == "dark" and state is not question:
+        pytest.skip("what lies where does not depend on colours; one state shows that")
+    teacher = open_page(theme=theme)
+    open_tab(teacher, "class", ".sd-class[data-ready]")
+    press(teacher, "open")
+    teacher.wait_for_selector(".sd-class[data-state=open]")
+    student = patient_page(color_scheme=theme)
+    student.goto(teacher.text_content(".sd-class-link"))
+    student.wait_for_selector(".sd-student[data-state=following]")
+    if not (write_in(teacher, font) and write_in(student, font)):
+        sentence = f"{font} is not installed on this machine"
+        pytest.fail(sentence) if os.environ.get("CI") else pytest.skip(sentence)
+    state(teacher, student)
+    seen = []
+    for name, (width, height) in SIZES.items():
+        teacher.evaluate(PROJECTOR, name == "projector")
+        for who, page in (("teacher", teacher), ("student", student)):
+            page.set_viewport_size({"width": width, "height": height})
+            page.wait_for_timeout(250)
+            page.evaluate(FRAMES)
+            page.evaluate("scrollTo(0, 0)")
+            seen += [f"{who}, {name}: {fault}" for fault in faults(page)]
+            if name in os.environ.get("MATRIX_SHOTS", "").split(","):
+                page.screenshot(path=f"/tmp/matrix/{name}-{font}-class-{who}-{state.__name__}-{theme}.png")
+    press(teacher, "end", "end")
+    teacher.wait_for_selector(".sd-class[data-state=none]")
+    assert not seen, "\n".join(seen)

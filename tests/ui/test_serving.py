@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from helpers.http_visitor import HttpVisitor
+from helpers.pages import SKIP_PREDICTION
 from helpers.visitor import run_to_end, wait_until
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
@@ -201,6 +202,7 @@ def test_after_a_lost_device_a_restarted_app_runs_again(supervisor, tmp_path):
 @pytest.mark.slow
 def test_after_a_lost_device_the_browser_shows_an_error_and_can_reload(supervisor, tmp_path, patient_page):
     page = patient_page()
+    page.add_init_script(SKIP_PREDICTION)
     page.goto(supervisor.url)
     page.wait_for_selector("[data-role=scrub][aria-valuetext]", state="attached")
     (tmp_path / "lost").touch()

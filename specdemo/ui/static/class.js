@@ -1,10 +1,11 @@
 // The tab "Class": opens a class, shows how to join it, shares the stage, and asks questions and starts games.
 
 import { Relay } from "./class_relay.js";
-import { answerBars, gameResults, numberIn, resultWords } from "./class_results.js";
+import { answerList, gameResults, numberIn, resultWords } from "./class_results.js";
 import { button, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "./dom.js";
-import { openQuestion, openTab, currentTab } from "./page.js";
-import { LETTERS } from "./quiz_cards.js";
+import { currentTab, mountTab, openTab } from "./page.js";
+import { PREDICTIONS } from "./prediction.js";
+import { LETTERS, progressLine, tableOf } from "./quiz_cards.js";
 import { saveFile } from "./share.js";
 import { stageOfPage } from "./stage.js";
 
@@ -35,9 +36,14 @@ class ClassTab {
     // This button leads back to the class code from any tab.
     this.chip = button("sd-button sd-class-chip", "", () => openTab("class"));
     this.chip.title = "Class code and number of students";
-    this.questions = new ClassQuestions(this.roles, quiz, (message) => this.send(message));
+    const prepared = [
+      ...PREDICTIONS.map((question) => ({ ...question, label: `Your run: ${question.text}` })),
+      ...quiz.map((question, index) => ({ ...question, label: `Quiz ${index + 1}: ${question.text}`, isOfQuiz: true })),
+    ];
+    this.questions = new ClassQuestions(this.roles, prepared, (message) => this.send(message));
     this.games = new ClassGames(this.roles, (message) => this.send(message), () => this.fetch(this.at("game")));
     this.roles.plan.href = new URL("lesson-plan.html", base).href;
+    this.joinScreen = new JoinScreen(this.roles);
     this.onClick("open", () => this.open());
     this.onClick("copy-link", () => this.copyLink());
     this.onClick("end", () => this.end());
@@ -67,6 +73,7 @@ class ClassTab {
     roles.qr.src = room.qr;
     roles.code.textContent = room.code;
     roles.link.textContent = room.link;
+    this.joinScreen.fill(room);
     roles.local.hidden = !LOCAL_HOSTS.includes(new URL(room.link).hostname);
     this.relay = null;
     this.waiting = []; // messages of the teacher that have not reached the server yet
@@ -142,10 +149,11 @@ class ClassTab {
   }
 
   showClass({ students, question, game }) {
-    write(this.roles.here, students === 1 ? "1 student is here." : `${students} students are here.`);
+    const here = students === 1 ? "1 student is here." : `${students} students are here.`;
+    for (const node of [this.roles.here, this.roles["join-here"]]) write(node, here);
     if (!this.chip.isConnected) document.querySelector(".sd-tools")?.prepend(this.chip);
     write(this.chip, `Class ${this.room.code} · ${students}`);
-    this.questions.show(question);
+    this.questions.show(question, students);
     this.games.show(game).catch((error) => write(this.roles.said, error.message));
   }
 
@@ -189,6 +197,7 @@ class ClassTab {
     if (!elsewhere) forgetInTab(KEY);
     this.root.dataset.state = "none";
     this.chip.remove();
+    this.joinScreen.close();
     this.questions.show(null);
     this.roles.summary.hidden = true;
     this.games.show(null);
@@ -201,30 +210,65 @@ function placeOfPage() {
   return { tab: currentTab() ?? null, lesson: document.querySelector(".sd-learn")?.dataset.at ?? null };
 }
 
+/** How to join the class, over the full screen: the QR code, the address to type, and the code. */
+class JoinScreen {
+  constructor(roles) {
+    this.roles = roles;
+    roles["join-open"].addEventListener("click", () => this.open());
+    roles["join-close"].addEventListener("click", () => this.close());
+    roles["join-screen"].addEventListener("close", () => document.fullscreenElement && document.exitFullscreen());
+    document.addEventListener("fullscreenchange", () => document.fullscreenElement || this.close());
+  }
+
+  fill({ qr, link, code }) {
+    this.roles["join-qr"].src = qr;
+    this.roles["join-code"].textContent = code;
+    this.roles["join-address"].textContent = shortAddress(link);
+  }
+
+  open() {
+    this.roles["join-screen"].showModal();
+    // A browser may refuse, for example within a frame; the screen then fills the window.
+    document.documentElement.requestFullscreen?.().catch(() => {});
+  }
+
+  close() {
+    this.roles["join-screen"].close();
+  }
+}
+
+/** The part of a class's link that a student types to get to the form for the code. */
+export function shortAddress(link) {
+  return link.replace(/^https?:\/\//, "").replace(/\/[^/]*$/, "");
+}
+
 class ClassQuestions {
   /**
-   * `quiz`: the questions of the quiz, each with `text`, `setup` and `options`. `send` posts a message to the class.
+   * `prepared`: questions that this page can measure, each with `name`, `label`, `text`, `setup` and `options`. `send`
+   * posts a message to the class.
    */
-  constructor(roles, quiz, send) {
+  constructor(roles, prepared, send) {
     this.roles = roles;
-    this.quiz = quiz;
+    this.prepared = prepared;
     this.send = send;
     this.shown = "null";
-    for (const [index, { text }] of quiz.entries()) {
-      const option = element("option", "", `Quiz ${index + 1}: ${text}`);
-      option.value = String(index);
-      roles.quiz.append(option);
+    this.measurement = null; // the result so far of the measurement in progress, or the last one; null if there is none
+    for (const { name, label } of prepared) {
+      const option = element("option", "", label);
+      option.value = name;
+      roles.prepared.append(option);
     }
     const { "ask-form": form } = roles;
     this.fields = form.elements;
-    roles.quiz.addEventListener("change", () => this.fill());
+    roles.prepared.addEventListener("change", () => this.fill());
     form.addEventListener("change", () => this.showKind());
     onSubmit(form, () => this.ask());
+    document.addEventListener("sd-measuring", ({ detail }) => this.measuring(detail));
     document.addEventListener("sd-measured", ({ detail }) => this.measured(detail));
   }
 
   fill() {
-    const chosen = this.quiz[this.roles.quiz.value];
+    const chosen = this.prepared.find(({ name }) => name === this.roles.prepared.value);
     if (!chosen) return;
     this.fields.text.value = textOf(chosen);
     this.fields.kind.value = "choice";
@@ -243,53 +287,83 @@ class ClassQuestions {
     this.send({ type: "ask", text: text.value, kind: kind.value, options: choices, hidden: hidden.checked });
   }
 
-  /** The index of the current question in the quiz; -1 if it is not a question of the quiz. */
-  get quizIndex() {
+  /** The prepared question that is being asked; undefined if the teacher has written the current one. */
+  get preparedQuestion() {
     const { text, options } = this.question;
-    return this.quiz.findIndex((one) => textOf(one) === text && one.options.join("\n") === options.join("\n"));
+    return this.prepared.find((one) => textOf(one) === text && one.options.join("\n") === options.join("\n"));
   }
 
-  /** Take the answer that the quiz has measured for one of its questions. */
-  measured({ index, verdict }) {
-    if (this.question && index === this.quizIndex) this.send({ type: "reveal", right: verdict.option, why: verdict.why });
+  isMeasured(name) {
+    return Boolean(this.question) && this.question.phase !== "revealed" && name === this.preparedQuestion?.name;
   }
 
-  /** Show `question`, with the server's count of answers; null if there is no question. */
-  show(question) {
+  /** Follow the measurement of the question `name`, wherever on this page it was started. */
+  measuring({ name, result }) {
+    if (!this.isMeasured(name)) return;
+    const isFirst = this.measurement === null;
+    this.measurement = result;
+    if (isFirst) this.send({ type: "measure" });
+    else this.showMeasurement();
+  }
+
+  measured({ name, result }) {
+    if (!this.isMeasured(name)) return;
+    const { verdict, error } = result;
+    this.measurement = verdict ? result : null;
+    this.send(verdict ? { type: "reveal", right: verdict.option, why: verdict.why } : { type: "close" });
+    if (error) write(this.roles.said, error);
+  }
+
+  showMeasurement() {
+    const { progress, sides } = this.measurement ?? {};
+    const parts = progress && this.question.phase === "measuring" ? [progressLine(progress)] : [];
+    this.figures.replaceChildren(...parts, ...(sides?.length ? [tableOf(sides)] : []));
+  }
+
+  /**
+   * Show `question`, with the server's count of answers, to a class of so many `students`; null if there is no question.
+   */
+  show(question, students) {
+    const before = this.question;
     this.question = question;
-    const shown = JSON.stringify(question);
+    const shown = JSON.stringify([question, students]);
     if (shown === this.shown) return; // nothing has changed; do not replace the buttons
-    const isSamePhase = question && JSON.parse(this.shown)?.phase === question.phase;
     this.shown = shown;
     const { asked, "ask-form": form } = this.roles;
     asked.hidden = !question;
     form.hidden = Boolean(question);
+    if (question?.number !== before?.number) this.measurement = null;
     if (!question) return asked.replaceChildren();
-    if (!isSamePhase) this.rebuild();
-    this.counts.replaceChildren(element("p", "", answeredWords(question)), ...(question.bars ? [answerBars(question)] : []));
+    if (question.number !== before?.number || question.phase !== before.phase) this.rebuild();
+    const count = element("p", "sd-class-count", countWords(question, students));
+    this.counts.replaceChildren(answerList(question), count);
   }
 
   rebuild() {
     const { text, phase, why } = this.question;
-    this.counts = element("div", "");
+    this.counts = element("div", "sd-class-answers");
+    this.figures = element("div", "sd-quiz-results");
     const parts = [element("h2", "", text), this.counts];
     if (phase === "revealed") parts.push(element("p", "sd-class-right", resultWords(this.question)));
     if (why) parts.push(element("p", "", why));
+    this.showMeasurement();
     const buttons = element("p", "sd-class-buttons");
     if (phase === "open") buttons.append(this.sender("Close voting", { type: "close" }));
-    if (phase === "closed") buttons.append(...this.waysToReveal());
+    // After a reload of this page, a measurement that has begun goes on without it.
+    if (phase === "closed" || (phase === "measuring" && !this.measurement)) buttons.append(...this.waysToReveal());
     buttons.append(this.sender(phase === "revealed" ? "Next question" : "Dismiss", { type: "dismiss" }));
-    replaceParts(this.roles.asked, ...parts, buttons);
+    this.roles.asked.dataset.phase = phase;
+    replaceParts(this.roles.asked, ...parts, buttons, this.figures);
   }
 
   sender(words, message) {
     return button("sd-button", words, () => this.send(message));
   }
 
-  // A question of the quiz is measured in the quiz. For any other question the teacher enters the result.
+  // A prepared question is measured. For any other question the teacher enters the result.
   waysToReveal() {
-    const index = this.quizIndex;
-    if (index >= 0) return [button("sd-button sd-class-main", "Measure in the quiz", () => openQuestion(index))];
+    const { preparedQuestion } = this;
+    if (preparedQuestion) return [button("sd-button sd-class-main", "Measure it", () => measure(preparedQuestion))];
     const { kind, options } = this.question;
     if (kind === "choice") return options.map((_, right) => this.sender(`${LETTERS[right]} is right`, { type: "reveal", right }));
     const field = element("input", "");
@@ -308,7 +382,7 @@ class ClassQuestions {
     const asked = questions.length === 1 ? "1 question" : `${questions.length} questions`;
     const parts = [
       element("h2", "", "Lesson summary"),
-      element("p", "", `${asked}; at most ${students} students at a time.`),
+      element("p", "", `${asked}; at most ${students === 1 ? "1 student" : `${students} students`} at a time.`),
       element("ol", "", ...questions.map(questionItem)),
     ];
     if (games.length) {
@@ -325,16 +399,23 @@ class ClassQuestions {
 
 function questionItem(question) {
   const result = question.phase === "revealed" ? resultWords(question) : "No result.";
-  const words = `${answeredWords(question)} ${result}`;
-  return element("li", "", element("h3", "", question.text), answerBars(question), element("p", "", words));
+  const answered = question.answered === 1 ? "1 answer." : `${question.answered} answers.`;
+  return element("li", "", element("h3", "", question.text), answerList(question), element("p", "", `${answered} ${result}`));
+}
+
+async function measure({ name, isOfQuiz }) {
+  if (isOfQuiz) await mountTab("learn", ".sd-quiz[data-at]");
+  document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name } }));
 }
 
 function textOf({ text, setup }) {
   return `${text} ${setup}`.trim();
 }
 
-function answeredWords({ answered }) {
-  return answered === 1 ? "1 answer." : `${answered} answers.`;
+// A student who has answered may have left since.
+function countWords({ answered, phase }, students) {
+  const all = Math.max(answered, students);
+  return phase === "open" ? `${answered} of ${all} have answered` : `${answered} answered`;
 }
 
 const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "Time is up. The target is checking the drafts…" };

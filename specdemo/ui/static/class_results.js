@@ -22,21 +22,31 @@ export function answerWords({ kind, options }, answer) {
 /** The result of a revealed question in words. */
 export function resultWords(question) {
   const { right, right_answers: count, answered } = question;
-  return right === null ? "No verdict." : `Measured: ${answerWords(question, right)}. ${count} of ${answered} were right.`;
+  if (right === null) return "No verdict.";
+  return `${question.measured ? "Measured" : "Answer"}: ${answerWords(question, right)}. ${count} of ${answered} were right.`;
 }
 
-/** One bar per answer. Once the result is revealed, the right answer is marked. */
-export function answerBars({ bars, kind, phase, right }) {
-  const longest = Math.max(1, ...bars.map(({ count }) => count));
-  const rows = bars.map(({ label, count }, index) => {
-    const bar = element("i", "");
-    bar.style.width = `${(100 * count) / longest}%`;
-    const row = element("li", "", element("span", "", label), element("span", "sd-answer-bar", bar), element("b", "", String(count)));
-    if (kind === "choice" && phase === "revealed" && right === index) row.dataset.right = "true";
+/**
+ * The answers, options with their letters. Each has a bar, unless the counts are still hidden. Once the result is
+ * revealed, the right answer is marked.
+ */
+export function answerList({ bars, options, kind, phase, right }) {
+  const shown = bars ?? options.map((label) => ({ label }));
+  const longest = Math.max(1, ...shown.map(({ count }) => count ?? 0));
+  const rows = shown.map(({ label, count }, index) => {
+    const isChoice = kind === "choice";
+    const text = element("span", "sd-answer-text", ...(isChoice ? [element("b", "", LETTERS[index]), " "] : []), label);
+    const row = element("li", "", text);
+    if (bars) {
+      const bar = element("i", "");
+      bar.style.width = `${(100 * count) / longest}%`;
+      row.append(element("span", "sd-answer-bar", bar), element("b", "sd-answer-count", String(count)));
+    }
+    if (isChoice && phase === "revealed" && right === index) row.dataset.right = "true";
     return row;
   });
   const list = element("ul", "sd-answers", ...rows);
-  list.setAttribute("aria-label", "Number of students per answer");
+  list.setAttribute("aria-label", bars ? "Number of students per answer" : "Answers to choose from");
   return list;
 }
 

@@ -2,7 +2,7 @@
 
 import { ClassLine } from "./class_line.js";
 import { TeachersView } from "./class_relay.js";
-import { answerBars, answerWords, gameResults, numberIn, resultWords } from "./class_results.js";
+import { answerList, answerWords, gameResults, numberIn, resultWords } from "./class_results.js";
 import { button, element, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "./dom.js";
 import { LETTERS } from "./quiz_cards.js";
 import { mountFollowing } from "./stage.js";
@@ -145,7 +145,7 @@ class Asked {
     // Do not rebuild at each update, because that would delete typed text.
     if (question.number !== number || question.phase !== phase) this.rebuild();
     write(this.status, this.statusWords());
-    this.counts.replaceChildren(...(question.bars ? [answerBars(question)] : []));
+    this.counts.replaceChildren(...(question.bars ? [answerList(question)] : []));
     this.root.dataset.outcome = this.outcome ?? "";
     for (const [index, option] of this.options.entries()) option.setAttribute("aria-pressed", String(this.picked === index));
   }
@@ -208,7 +208,9 @@ class Asked {
   statusWords() {
     const { phase, answered } = this.question;
     if (phase === "open") return this.picked === null ? "" : `${this.answerSentence()} You can change it until voting closes.`;
-    if (phase === "closed") return `Voting is closed (${answered} answered). Wait for the result.`;
+    const closed = `Voting is closed (${answered} answered).`;
+    if (phase === "closed") return `${closed} Wait for the result.`;
+    if (phase === "measuring") return `${closed} The teacher’s page is measuring the answer now.`;
     return ({ right: "✓ You were right. ", wrong: "✗ You were wrong. " }[this.outcome] ?? "") + resultWords(this.question);
   }
 }

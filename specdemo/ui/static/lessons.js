@@ -8,6 +8,7 @@ import { stageOfPage } from "./stage.js";
 const SEEN_KEY = "specdemo-lessons";
 const DONE_KEY = "specdemo-tasks";
 const QUIZ = "quiz";
+const STAGE_POLL_MS = 50;
 
 /** Called once by the Gradio component. */
 export function mountLessons({ element: host, trigger }) {
@@ -34,10 +35,32 @@ class Lessons {
       stageOfPage().topic.expect(topicOf(node));
       run(node.dataset.run);
     });
+    onClick(".sd-answer button", (node) => this.answer(node));
     document.addEventListener("sd-moment", ({ detail }) => this.follow(detail));
-    document.addEventListener("sd-question", () => this.go(this.names.indexOf(QUIZ)));
     this.tickTasks();
     this.go(lessonIn(location.search, this.names), false);
+    this.followVisibility();
+  }
+
+  /** Show the lesson's own run whenever the tab opens. */
+  followVisibility() {
+    let wasVisible = false;
+    const follow = () => {
+      const isVisible = this.root.checkVisibility();
+      if (isVisible && !wasVisible) this.setStage();
+      wasVisible = isVisible;
+    };
+    new ResizeObserver(follow).observe(this.root);
+  }
+
+  /** Replace the visitor's earlier run on the stage with the run that the lesson begins with, if it has one. */
+  setStage() {
+    const page = this.pages[this.current];
+    const { opens } = page.dataset;
+    if (!opens || this.root.hasAttribute("data-busy")) return;
+    const stage = stageOfPage();
+    if (stage) stage.present(JSON.parse(opens), topicOf(page));
+    else setTimeout(() => this.setStage(), STAGE_POLL_MS);
   }
 
   /** Show the lessons' Stop button while a run can be stopped; `stop` is the Stop button of the page. */
@@ -53,7 +76,18 @@ class Lessons {
   }
 
   follow(moment) {
-    if (!this.root.checkVisibility() || !this.tasks.take(this.names[this.current], moment)) return;
+    if (this.root.checkVisibility()) this.take(moment);
+  }
+
+  answer(button) {
+    const isRight = button.hasAttribute("data-right");
+    for (const other of button.parentElement.querySelectorAll("button")) other.toggleAttribute("data-picked", other === button);
+    button.parentElement.querySelector("[role=status]").textContent = isRight ? "✓ Right." : "✗ No. Look again.";
+    this.take({ answered: isRight });
+  }
+
+  take(moment) {
+    if (!this.tasks.take(this.names[this.current], moment)) return;
     remember(DONE_KEY, [...this.tasks.done].join());
     this.tickTasks();
   }
@@ -85,6 +119,7 @@ class Lessons {
       this.seen.add(name);
       remember(SEEN_KEY, [...this.seen].join());
       noteLesson(name);
+      this.setStage();
     }
     this.dots.forEach((dot, at) => {
       if (at === index) dot.setAttribute("aria-current", "step");
@@ -113,20 +148,16 @@ export function lessonIn(search, names) {
 
 /**
  * Maps each lesson to the number of steps of its task and to `step(moment)`, which returns the step that a moment
- * completes, if any. `Stage.tell` dispatches the moments.
+ * completes, if any. A moment is an answer to the lesson's question, or a moment of the stage (see `Stage.tell`).
  */
 const TASKS = {
-  1: { steps: 1, step: ({ recording, focus, ended }) => recording === "five" && focus === "baseline" && ended },
+  1: { steps: 1, step: ({ answered }) => answered },
   2: { steps: 1, step: ({ recording, focus, settled }) => recording === "five" && focus !== "baseline" && settled > 0 },
-  3: { steps: 1, step: ({ recording, round }) => recording === "editor" && round !== null },
-  4: { steps: 1, step: ({ recording, round }) => recording === "story-sampled" && round?.drafted.some(isLucky) },
+  3: { steps: 1, step: ({ answered }) => answered },
+  4: { steps: 1, step: ({ answered }) => answered },
   5: { steps: 2, step: ({ recording, ended }) => ["email", "too-long"].includes(recording) && ended && recording },
   6: { steps: 1, step: ({ departure }) => departure },
 };
-
-function isLucky({ status, accept_prob: chance }) {
-  return status === "accepted" && chance < 1;
-}
 
 /** The completed tasks; `done` has the names of the lessons whose tasks were completed on earlier visits. */
 export class Tasks {
@@ -135,7 +166,7 @@ export class Tasks {
     this.taken = new Map(); // maps each lesson to its completed steps
   }
 
-  /** Take a moment of the stage during `lesson`; returns true if it completes the task of the lesson. */
+  /** Take an answer or a moment of the stage during `lesson`; returns true if it completes the task of the lesson. */
   take(lesson, moment) {
     const task = TASKS[lesson];
     const step = task?.step(moment);

@@ -5,6 +5,7 @@ import { button } from "./dom.js";
 const BUTTON_ID = /^tab-(\w+)-button$/;
 const IN_ADDRESS = /^#tab=(\w+)$/;
 const PANEL = "#more";
+const MOUNT_POLL_MS = 20;
 const LINE = "#summary"; // the line that opens the settings; Gradio replaces its content with every change
 
 /** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
@@ -16,11 +17,13 @@ export function openTab(name) {
   buttonOf(name)?.click();
 }
 
-/** Open the question of the quiz with this index (from 0). */
-export function openQuestion(index) {
-  openTab("learn");
-  noteLesson("quiz", index + 1);
-  document.dispatchEvent(new CustomEvent("sd-question", { detail: { index } }));
+/** Have Gradio build the content of a tab, which it does when the tab is first opened; `mark` selects a part of it. */
+export async function mountTab(name, mark) {
+  if (document.querySelector(mark)) return;
+  const shown = currentTab();
+  openTab(name);
+  while (!document.querySelector(mark)) await new Promise((resolve) => setTimeout(resolve, MOUNT_POLL_MS));
+  openTab(shown);
 }
 
 /** Put the lesson and the question of the quiz that are shown into the address, so that the address links to them. */

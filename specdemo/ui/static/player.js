@@ -31,11 +31,13 @@ export function sharesProcessor() {
 export class Player {
   /**
    * `onTime(time)` is called after every change of the clock, and `onState()` when it plays, pauses, stalls or ends.
-   * `frames` provides the time and animation frames.
+   * `slowedAt(time)` returns `{ rate, to }` if another rate than that of the pace applies until the time `to`, else
+   * null. `frames` provides the time and animation frames.
    */
-  constructor({ trace, pace, onTime, onState, frames = browserFrames() }) {
+  constructor({ trace, pace, onTime, onState, slowedAt = () => null, frames = browserFrames() }) {
     this.trace = trace;
     this.pace = pace;
+    this.slowedAt = slowedAt;
     this.onTime = onTime;
     this.onState = onState;
     this.frames = frames;
@@ -50,6 +52,8 @@ export class Player {
    * rate).
    */
   get rate() {
+    const slowed = this.slowedAt(this.time);
+    if (slowed) return slowed.rate;
     if (this.pace === "fit") return 1 / this.slowness;
     if (this.pace !== "tokens") return this.pace;
     const perSecond = this.trace.arrived.at(-1)?.totals.tokens_per_s;
@@ -143,7 +147,8 @@ export class Player {
     const passed = Math.min(Math.max(0, now - this.last) / 1000, longest);
     this.last = now;
     const frontier = this.trace.frontier();
-    const time = Math.min(this.time + passed * this.rate, frontier);
+    const end = this.slowedAt(this.time)?.to ?? frontier; // another rate may apply from there
+    const time = Math.min(this.time + passed * this.rate, end, frontier);
     if (time !== this.time) this.moveTo(time);
     if (this.atEnd) this.pause();
     else if (time < frontier) this.request();
@@ -245,7 +250,8 @@ export class Transport {
   }
 }
 
-function paceWords({ pace, slowness }) {
+function paceWords({ pace, slowness, time, slowedAt }) {
+  if (slowedAt(time)) return "slowed for the captions";
   if (pace !== "fit") return PACE_WORDS[pace];
   return slowness === 1 ? PACE_WORDS[1] : `shown at 1/${slowness} of real speed`;
 }

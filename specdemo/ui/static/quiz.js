@@ -48,7 +48,7 @@ class Quiz {
     this.roles["quiz-restart"].addEventListener("click", () => this.restart());
     this.wireButtons(asking.closest("#quiz"));
     follow((value) => this.feed(value));
-    document.addEventListener("sd-question", ({ detail }) => this.go(detail.index, true));
+    document.addEventListener("sd-measure", ({ detail }) => this.measure(detail.name));
     questions.forEach((_, index) => this.show(index));
     const open = questions.findIndex((question) => !this.answerTo(question));
     this.go(questionIn(location.search, questions.length) ?? Math.max(open, 0));
@@ -84,7 +84,7 @@ class Quiz {
   // A run needs a prediction. Its end, for any reason, is known because Gradio then disables Stop.
   wireButtons(column) {
     const run = (event) => {
-      if (!event.target.closest("#quiz-run")) return;
+      if (!event.target.closest("#quiz-run") || this.running !== null) return; // running: `measure` has pressed the button
       const card = this.asked[this.current];
       if (card.picked === null) {
         event.stopPropagation();
@@ -116,12 +116,27 @@ class Quiz {
     this.button.toggleAttribute("data-unready", this.asked[this.current].picked === null);
   }
 
+  /** Measure a question that a class has predicted; this visitor need not predict it. */
+  measure(name) {
+    const index = this.questions.findIndex((question) => question.name === name);
+    if (index < 0) return;
+    if (this.running !== null) return announceMeasured(name, { error: "Another question is being measured; wait for its end." });
+    this.go(index);
+    this.start();
+    this.button.click();
+  }
+
   start() {
     this.running = this.current;
     this.lines.renew();
     this.events = [];
     this.tell("");
     this.lock(this.current);
+    this.announceProgress();
+  }
+
+  announceProgress() {
+    announceMeasuring(this.questions[this.running].name, resultOf(this.events));
   }
 
   end() {
@@ -129,8 +144,10 @@ class Quiz {
     if (index === null) return;
     this.running = null;
     this.lock(index);
-    const { verdict, error } = resultOf(this.events);
-    if (!verdict && !error) this.measured[index].showStopped();
+    const result = resultOf(this.events);
+    if (result.verdict) return;
+    if (!result.error) this.measured[index].showStopped();
+    announceMeasured(this.questions[index].name, result);
   }
 
   /** Take the value of the component of the results; events after the end of a run are ignored. */
@@ -139,8 +156,14 @@ class Quiz {
     if (this.running === null || !events.length) return;
     this.events.push(...events);
     const result = resultOf(this.events);
-    if (result.verdict) this.keep(this.running, result);
-    else this.measured[this.running].showProgress(result);
+    if (!result.verdict) {
+      this.measured[this.running].showProgress(result);
+      return this.announceProgress();
+    }
+    announceMeasured(this.questions[this.running].name, result);
+    // Without a prediction, it was measured for a class only.
+    if (this.asked[this.running].picked === null) this.show(this.running);
+    else this.keep(this.running, result);
   }
 
   keep(index, { place, sides, verdict }) {
@@ -149,7 +172,6 @@ class Quiz {
     this.answers.set(question.name, answer);
     this.store();
     this.show(index);
-    document.dispatchEvent(new CustomEvent("sd-measured", { detail: { index, verdict } }));
     const { head, words } = verdictWords(answer, question.options);
     this.roles["quiz-live"].textContent = `${head} ${words} ${verdict.why}`;
   }
@@ -183,6 +205,19 @@ class Quiz {
   tell(words) {
     this.roles["quiz-told"].textContent = words;
   }
+}
+
+/**
+ * Dispatch the result so far of measuring the question `name`: its `progress`, `sides`, `verdict` and `error`, see
+ * `resultOf`. A class listens to both events.
+ */
+export function announceMeasuring(name, result) {
+  document.dispatchEvent(new CustomEvent("sd-measuring", { detail: { name, result } }));
+}
+
+/** Dispatch the last result of measuring the question `name`; without a verdict, the measurement failed or was stopped. */
+export function announceMeasured(name, result) {
+  document.dispatchEvent(new CustomEvent("sd-measured", { detail: { name, result } }));
 }
 
 /** The result of a run so far, from its events. */

@@ -100,10 +100,7 @@ export class ResultCard {
   /** Show a run that has no verdict yet; the argument is a result of `resultOf`. */
   showProgress({ progress, error, sides }) {
     if (error) return this.node.replaceChildren(element("p", "sd-quiz-error", error));
-    const bar = progressBar("Progress");
-    bar.value = progress.fraction;
-    const notice = element("p", "sd-quiz-progress", element("span", "", progress.text), bar);
-    this.node.replaceChildren(notice, ...(sides.length ? [tableOf(sides)] : []));
+    this.node.replaceChildren(progressLine(progress), ...(sides.length ? [tableOf(sides)] : []));
   }
 
   showStopped() {
@@ -126,8 +123,15 @@ export class ResultCard {
   }
 }
 
-/** A table of the figures of both sides. In each row, the bar of the larger figure has the full length. */
-function tableOf(sides) {
+/** The progress of a job: its words and a bar. */
+export function progressLine({ text, fraction }) {
+  const bar = progressBar("Progress");
+  bar.value = fraction;
+  return element("p", "sd-quiz-progress", element("span", "", text), bar);
+}
+
+/** A table of the figures of the measured sides. In each row, the bar of the larger figure has the full length. */
+export function tableOf(sides) {
   const head = element("tr", "", element("td", ""), ...sides.map(({ label }) => headCell("col", label)));
   const rows = sides[0].figures.map(({ label }, row) => {
     const figures = sides.map((side) => side.figures[row]);

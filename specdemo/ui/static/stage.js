@@ -212,6 +212,7 @@ class Stage {
     delete this.root.dataset.recording;
     this.source.show(null);
     this.topic.begin();
+    this.tour = null; // slows the first rounds of a predicted run and explains them, see prediction.js
     this.spoken = 0; // the number of rounds when the latest sentence was spoken
     this.notice.begin();
     this.trace = new Trace();
@@ -223,6 +224,7 @@ class Stage {
       pace: this.transport.pace,
       onTime: () => this.redraw(),
       onState: () => this.showState(),
+      slowedAt: (time) => this.tour?.slowedAt(time) ?? null,
     });
     this.selection.clear();
     this.toolbar.enable(false);
@@ -283,6 +285,7 @@ class Stage {
     this.plots.show(state, totals);
     this.light(trace.phaseAt(player.time));
     this.transport.showTime();
+    this.tour?.show(player.time);
     this.speak(settled);
     this.scroll.follow();
     this.showPasses();

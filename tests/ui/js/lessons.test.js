@@ -10,15 +10,14 @@ test("an address names a lesson that there is, or the first", () => {
 });
 
 const MOMENT = { recording: null, focus: undefined, ended: false, settled: 0, round: null, departure: false };
-const lucky = { drafted: [{ status: "discarded", accept_prob: 0.5 }, { status: "accepted", accept_prob: 0.4 }] };
-const certain = { drafted: [{ status: "accepted", accept_prob: 1 }, { status: "discarded", accept_prob: 0.2 }] };
+const ANSWERED = [{ answered: true }, { answered: false }, { recording: "five", focus: "baseline", ended: true }, { recording: "editor", round: {} }];
 
 /** The lesson's task -> a moment that does it, and moments that come near. */
 const CASES = {
-  1: [{ recording: "five", focus: "baseline", ended: true }, { recording: "five", focus: "baseline" }, { recording: "five", ended: true }, { recording: "email", focus: "baseline", ended: true }],
+  1: ANSWERED,
   2: [{ recording: "five", focus: "speculative", settled: 1 }, { recording: "five", focus: "speculative" }, { recording: "five", focus: "baseline", settled: 3 }, { recording: "email", settled: 1 }],
-  3: [{ recording: "editor", round: certain }, { recording: "editor", ended: true }, { recording: "five", round: certain }],
-  4: [{ recording: "story-sampled", round: lucky }, { recording: "story-sampled", round: certain }, { recording: "story-sampled", ended: true }],
+  3: ANSWERED,
+  4: ANSWERED,
   6: [{ departure: true }, { recording: "draft-alone", ended: true }],
 };
 
