@@ -1,9 +1,9 @@
 """A low-rank screen of a draft's output layer: exact logits for likely tokens, approximate for the rest."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 RANK = 128
 CANDIDATES = 256
@@ -11,10 +11,10 @@ CANDIDATES = 256
 SMALLEST_VARIANCE = 1e-6
 
 
-class Screen(NamedTuple):
+class Screen(nn.Module):
     """Approximate logits up · (down · h) + bias of a head W h, at a quarter of its cost.
 
-    Attributes:
+    Args:
         down: Shape [R, d].
         up: Shape [H, R].
         bias: Shape [H].
@@ -24,9 +24,21 @@ class Screen(NamedTuple):
     up: Tensor
     bias: Tensor
 
+    def __init__(self, down: Tensor, up: Tensor, bias: Tensor):
+        super().__init__()
+        self.register_buffer("down", down)
+        self.register_buffer("up", up)
+        self.register_buffer("bias", bias)
+
     def scores(self, states: Tensor) -> Tensor:
         """Return the approximate logits [..., H] of final hidden states [..., d]."""
         return states @ self.down.T @ self.up.T + self.bias
+
+
+def screen_in(state: Mapping[str, Tensor]) -> Screen | None:
+    """Return the screen among the tensors of a draft's files, or None if there is none."""
+    names = [f"screen.{part}" for part in ("down", "up", "bias")]
+    return Screen(*(state[name].float() for name in names)) if all(name in state for name in names) else None
 
 
 def fit_screen(weight: Tensor, states: Tensor, rank: int = RANK) -> Screen:
