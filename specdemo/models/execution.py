@@ -129,7 +129,13 @@ def batched_pass(model: CausalLM, texts: int, capacity: int) -> Callable[[Tensor
         onnx_cache = step.open(capacity, texts)
 
         def onnx_pass(ids: Tensor, start: int) -> Tensor:
-            return step.run(onnx_cache, start, ids.shape[1], embedding(ids))[0]
+            # The attention of ONNX Runtime takes one token at a time from several texts.
+            columns = ids.split(1, dim=1)
+            logits = [
+                step.run(onnx_cache, start + place, 1, embedding(column))[0].clone()
+                for place, column in enumerate(columns)
+            ]
+            return torch.cat(logits, 1)
 
         return torch.inference_mode()(onnx_pass)
     cache = PlainExecution(model).open(capacity)

@@ -83,7 +83,7 @@ def llama_graph(draft: ReducedHeadDraft) -> StepGraph:
 
 def feature_graph(draft: FeatureDraft) -> StepGraph:
     """Return the step of a feature draft in float32 (``FeatureDraft.step``); its weights are copied."""
-    config, mlp = draft.config, draft.mlp
+    config = draft.config
     rotations = _rotations(draft.rotary, config.positions)
     sizes = config.hidden_size, config.head_dim, config.heads, config.kv_heads, config.norm_eps
     graph = _Graph(*sizes, *rotations)
