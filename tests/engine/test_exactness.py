@@ -33,7 +33,9 @@ from specdemo.lab.ablated_lanes import AblatedRuntime
 from specdemo.lab.conditions import Ablation
 from specdemo.proof.wrong_rules import (
     WrongAcceptEverything,
+    WrongBlockCoins,
     WrongNoResidual,
+    WrongTypical,
 )
 from specdemo.records.trace import Round, Rule, RunConfig
 from specdemo.training.n_grams import WrittenText, count_n_grams
