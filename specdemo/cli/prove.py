@@ -27,9 +27,7 @@ def add_to(commands: Any) -> None:
     parser.add_argument(
         "--distribution", type=int, metavar="N", help="compare N short draws with and without drafts"
     )
-    parser.add_argument(
-        "--control", metavar="NAME", help="sample by a wrong rule: accept-everything or no-residual"
-    )
+    parser.add_argument("--control", metavar="NAME", help=f"sample by a wrong rule: {', '.join(Control)}")
     add_pair_options(parser)
 
 

@@ -12,6 +12,7 @@ from specdemo.engine.drafter import Drafter, PickingRule
 from specdemo.models.execution import CausalLM
 from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.n_gram import LearningTable, NGramTable
+from specdemo.models.onnx_draft import OnnxFeatureDraft
 from specdemo.models.runtime import ModelRuntime, Runtime
 from specdemo.records.drafter_kinds import DRAFT, NEEDED_NAMES, Kind
 from specdemo.records.limits import UserError
@@ -41,7 +42,7 @@ class DrafterSpec:
     draft: CausalLM | None = None
     draft_device: torch.device | None = None
     id_map: Tensor | None = None
-    feature_draft: FeatureDraft | None = None
+    feature_draft: FeatureDraft | OnnxFeatureDraft | None = None
     n_gram: NGramTable | LearningTable | None = None
     script: tuple[int, ...] = ()
     wrap_draft: Callable[[Runtime], Runtime] | None = None

@@ -9,6 +9,7 @@ from specdemo.drafters.factory import DrafterSpec
 from specdemo.engine.draft_length import DraftLength
 from specdemo.engine.drafter import Draft, Drafter, PickingRule, empty_draft, write_draft
 from specdemo.models.feature_draft import FeatureRuntime
+from specdemo.models.onnx_draft import OnnxFeatureDraft, OnnxFeatureRuntime
 from specdemo.models.runtime import ModelRuntime
 from specdemo.records.drafter_kinds import FEATURE_DRAFT
 
@@ -22,7 +23,7 @@ class FeatureDrafter(Drafter):
             layers in the draft's ``taps``.
     """
 
-    def __init__(self, draft: FeatureRuntime, target: ModelRuntime):
+    def __init__(self, draft: FeatureRuntime | OnnxFeatureRuntime, target: ModelRuntime):
         self._draft = draft
         self._target = target
         self._true_pairs = 0
@@ -45,10 +46,10 @@ class FeatureDrafter(Drafter):
             nonlocal state
             if previous is None:  # the first step reads the pairs that the last target pass completed
                 new = self._ids(text[draft.length + 1 :])
-                state = draft.read(self._target.features(draft.length, known), new)
+                state, logits = draft.read(self._target.features(draft.length, known), new)
             else:
-                state = draft.append(state, previous)
-            return draft.draft.logits(state)[-1]
+                state, logits = draft.append(state, previous)
+            return logits
 
         return write_draft(step, len(text), length, rule, draft.id_map, draft.device, FEATURE_DRAFT)
 
@@ -63,4 +64,6 @@ class FeatureDrafter(Drafter):
 def make(spec: DrafterSpec) -> FeatureDrafter:
     """Return a drafter with the pair's feature draft, which reads hidden states of ``spec.target``."""
     assert spec.feature_draft is not None
-    return FeatureDrafter(FeatureRuntime(spec.feature_draft), spec.target)
+    draft = spec.feature_draft
+    runtime = OnnxFeatureRuntime(draft) if isinstance(draft, OnnxFeatureDraft) else FeatureRuntime(draft)
+    return FeatureDrafter(runtime, spec.target)

@@ -203,6 +203,26 @@ class RejectionVerdict(SampledVerdict):
 
 
 @dataclass(frozen=True)
+class BlockVerdict(RejectionVerdict):
+    """A decision of block verification.
+
+    Attributes:
+        chances: Probability h_i that each draft prefix passes, shape [k].
+    """
+
+    chances: Tensor
+
+    def facts(self, draft: Draft, p: Tensor, accepted: int) -> list[Facts]:
+        """Return p, q, h_i and u of every draft token; a round decides on all of them."""
+        decided = zip(self.chances.tolist(), self.coins.tolist(), strict=True)
+        found = SampledVerdict.facts(self, draft, p, accepted)
+        return [
+            fact | {"accept_prob": chance, "u": coin}
+            for fact, (chance, coin) in zip(found, decided, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
 class SharedNoiseVerdict(SampledVerdict):
     """A decision of the shared-noise rule.
 

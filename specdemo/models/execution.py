@@ -11,13 +11,14 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from specdemo.models.fused_execution import FusedExecution, GraphedExecution, TracedExecution
 from specdemo.models.fused_llama import FusedLlama, KeysAndValues
 from specdemo.models.layer_views import decoder_layers, first_layers, hidden_states
+from specdemo.models.onnx_draft import OnnxDraft, OnnxExecution
 from specdemo.models.reduced_draft import ReducedHeadDraft
 
 NO_LIMIT = 2**31
 
 WholeModel = PreTrainedModel | FusedLlama
 """A language model with its full vocabulary."""
-CausalLM = WholeModel | ReducedHeadDraft
+CausalLM = WholeModel | ReducedHeadDraft | OnnxDraft
 """Any language model that can run: a whole model, or a draft with a reduced head."""
 
 
@@ -83,11 +84,13 @@ class PlainExecution:
         return PlainExecution(first_layers(self._model, depth))
 
 
-Execution = PlainExecution | FusedExecution
+Execution = PlainExecution | FusedExecution | OnnxExecution
 
 
 def execution_of(model: CausalLM) -> Execution:
     """Return the execution for a model on its device. Recordings and traces are kept with the model."""
+    if isinstance(model, OnnxDraft):
+        return OnnxExecution(model)
     if not isinstance(model, FusedLlama):
         return PlainExecution(model)
     if model.execution is None:
@@ -121,6 +124,20 @@ def batched_pass(model: CausalLM, texts: int, capacity: int) -> Callable[[Tensor
             return logits.unflatten(0, ids.shape)
 
         return torch.inference_mode()(fused_pass)
+    if isinstance(model, OnnxDraft):
+        step, embedding = model.step, model.get_input_embeddings()
+        onnx_cache = step.open(capacity, texts)
+
+        def onnx_pass(ids: Tensor, start: int) -> Tensor:
+            # The attention of ONNX Runtime takes one token at a time from several texts.
+            columns = ids.split(1, dim=1)
+            logits = [
+                step.run(onnx_cache, start + place, 1, embedding(column))[0].clone()
+                for place, column in enumerate(columns)
+            ]
+            return torch.cat(logits, 1)
+
+        return torch.inference_mode()(onnx_pass)
     cache = PlainExecution(model).open(capacity)
 
     def plain_pass(ids: Tensor, start: int) -> Tensor:

@@ -15,6 +15,7 @@ from specdemo.models.attention import grouped_attention, hiding
 from specdemo.models.draft_files import borrowed_embedding, filled, load_weights, save_weights
 from specdemo.models.fused_execution import EXAMPLE_ROWS, traced
 from specdemo.models.layer_views import decoder_layers, input_embedding, output_layer
+from specdemo.models.screened_head import Screen, screen_in
 
 CONFIG_FILE = "feature_draft.json"
 
@@ -69,6 +70,9 @@ class FeatureDraft(nn.Module):
         config: The draft's sizes.
         embedding: The target's input embedding, which the draft shares.
         id_map: Target id of each row of the head, shape [H], int64.
+
+    Attributes:
+        screen: Approximates the head on CPU (``onnx_draft``); None if none was fitted.
     """
 
     id_map: Tensor
@@ -89,8 +93,9 @@ class FeatureDraft(nn.Module):
         self.lm_head = nn.Linear(d, len(id_map), bias=False)
         self.rotary = LlamaRotaryEmbedding(llama)
         self.register_buffer("id_map", id_map)
+        self.screen: Screen | None = None
         # The trace that all runs share; at most one. It is in a list so that it does not become a submodule.
-        self.traces: list[Callable[..., Tensor]] = []
+        self.traces: list[Callable[..., tuple[Tensor, Tensor]]] = []
 
     def own_state(self) -> dict[str, Tensor]:
         """Return the draft's tensors by name, without the shared embedding."""
@@ -131,8 +136,10 @@ class _Append(nn.Module):
         super().__init__()
         self.draft = draft
 
-    def forward(self, states: Tensor, ids: Tensor, places: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Append n pairs to the cache and return the last pair's output [1, d].
+    def forward(
+        self, states: Tensor, ids: Tensor, places: Tensor, keys: Tensor, values: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Append n pairs to the cache, and return the last pair's output [1, d] and logits [H].
 
         Args:
             states: States of the pairs, shape [n, d].
@@ -149,7 +156,8 @@ class _Append(nn.Module):
             mask = hiding(hidden, query.dtype)
             return grouped_attention(self.draft, query, keys, values, mask[None, None])[0].transpose(1, 2)
 
-        return self.draft.step(states[None], ids[None], places[None], attend)[0, -1:]
+        output = self.draft.step(states[None], ids[None], places[None], attend)[0, -1:]
+        return output, self.draft.logits(output)[0]
 
 
 class FeatureRuntime:
@@ -165,7 +173,7 @@ class FeatureRuntime:
         self.device = draft.norm.weight.device
         self.length = 0
         self._keys = self._values = torch.empty(0)
-        self._append: Callable[..., Tensor] = _Append(draft)
+        self._append: Callable[..., tuple[Tensor, Tensor]] = _Append(draft)
 
     @torch.inference_mode()
     def begin(self, capacity: int) -> None:
@@ -185,8 +193,8 @@ class FeatureRuntime:
             self._append = self.draft.traces[0]
 
     @torch.inference_mode()
-    def read(self, features: Tensor, ids: Tensor) -> Tensor:
-        """Append pairs with target states, and return the layer's output for the last pair, [1, d].
+    def read(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Append pairs with target states, and return the last pair's output [1, d] and logits [H].
 
         Args:
             features: Outputs of the target's tapped layers, shape [n, taps · d].
@@ -195,17 +203,17 @@ class FeatureRuntime:
         return self.append(self.draft.fuse(features.to(self._keys.dtype)), ids)
 
     @torch.inference_mode()
-    def append(self, states: Tensor, ids: Tensor) -> Tensor:
-        """Append pairs, and return the layer's output for the last pair, [1, d].
+    def append(self, states: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Append pairs, and return the last pair's output [1, d] and logits [H].
 
         Args:
             states: Fused states or earlier outputs of the layer, shape [n, d].
             ids: Tokens of the pairs, shape [n].
         """
         places = torch.arange(self.length, self.length + len(ids), device=self.device)
-        output = self._append(states, ids, places, self._keys, self._values)
+        found = self._append(states, ids, places, self._keys, self._values)
         self.length += len(ids)
-        return output
+        return found
 
     def rollback(self, length: int) -> None:
         """Forget all pairs after the first ``length``."""
@@ -304,4 +312,6 @@ def load_feature_draft(folder: Path, target: nn.Module, dtype: torch.dtype | Non
     config = FeatureConfig(**{**raw, "taps": tuple(raw["taps"])})
     embedding = borrowed_embedding(target, dtype)
     state = load_weights(folder)
-    return filled(FeatureDraft(config, embedding, state["id_map"]), state, embedding, dtype)
+    draft = FeatureDraft(config, embedding, state["id_map"])
+    draft.screen = screen_in(state)
+    return filled(draft, state, embedding, dtype)

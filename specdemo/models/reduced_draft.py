@@ -21,6 +21,7 @@ from specdemo.models.layer_views import (
     layers_path,
     output_layer,
 )
+from specdemo.models.screened_head import Screen, screen_in
 
 
 class ReducedHeadDraft(nn.Module):
@@ -34,6 +35,9 @@ class ReducedHeadDraft(nn.Module):
         config: A configuration of the target's family with the draft's depth.
         embedding: The target's input embedding.
         id_map: Target ids of the draft's head rows, shape [H], int64, strictly increasing.
+
+    Attributes:
+        screen: Approximates the head on CPU (``onnx_draft``); None if none was fitted.
     """
 
     id_map: Tensor
@@ -48,6 +52,7 @@ class ReducedHeadDraft(nn.Module):
         self.model.set_input_embeddings(embedding)
         self.lm_head = nn.Linear(config.hidden_size, len(id_map), bias=False)
         self.register_buffer("id_map", id_map)
+        self.screen: Screen | None = None
 
     @property
     def base_model(self) -> nn.Module:
@@ -117,4 +122,6 @@ def load_draft(
     config = AutoConfig.from_pretrained(folder)
     config._attn_implementation = attention
     state = load_weights(folder)
-    return filled(ReducedHeadDraft(config, embedding, state["id_map"]), state, embedding, dtype)
+    draft = ReducedHeadDraft(config, embedding, state["id_map"])
+    draft.screen = screen_in(state)
+    return filled(draft, state, embedding, dtype)

@@ -27,8 +27,10 @@ X86_FLAGS = ("avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni",
 X86_FLAGS += ("amx_bf16", "amx_int8")
 ARM_FLAGS = ("asimd", "asimddp", "bf16", "i8mm", "sve")
 DRAFT_PRECISION = "int4"
-"""Precision on CPU of the drafts that ``specdemo train`` makes: the fastest of those compared, with AVX-512
-and with AVX2 alone. Rounding costs a draft acceptance, never correctness, and training rounds as well."""
+"""Precision on CPU of the drafts that ``specdemo train`` makes, where they do not run as ONNX graphs.
+
+It was the fastest in torch, with AVX-512 and with AVX2 alone. Rounding costs acceptance, never correctness.
+"""
 
 
 def best_device() -> str:

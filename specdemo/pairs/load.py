@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 
 from specdemo.models.draft_files import count_parameters
+from specdemo.models.onnx_draft import GRAPH_PRECISION, OnnxDraft, OnnxFeatureDraft
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, has_half_kernel, use_huge_pages
 from specdemo.models.reduced_draft import is_reduced_draft
 from specdemo.pairs.embedded import Progress, mended_target, silent
@@ -130,11 +131,14 @@ def _assembled(sources: Sources, progress: Progress, checked_on: str | None) -> 
         loader = replace(loader, precision=precision)
     tokenizer = tokenizer_of(target_found)
     draft, id_map = loader.draft(draft_found, target, tokenizer, within(progress, 0.9, 1.0))
+    # Drafts that use the target's parts come before ``finished``, which converts the target.
+    feature_draft = loader.feature_draft(sources.feature_folder, target)
+    if isinstance(draft, OnnxDraft) or isinstance(feature_draft, OnnxFeatureDraft):
+        draft_precision = GRAPH_PRECISION
     pair = Pair(
         target_name=target_found.name,
         draft_name=draft_found.name if draft_found else sources.draft,
-        # Load drafts that use the target's parts before ``finished`` converts the target.
-        feature_draft=loader.feature_draft(sources.feature_folder, target),
+        feature_draft=feature_draft,
         n_gram=loader.n_gram(sources.n_gram_folder, target),
         target=loader.finished("target", target_found, target),
         draft=draft,

@@ -18,6 +18,7 @@ from specdemo.models.feature_draft import FeatureDraft, load_feature_draft
 from specdemo.models.fused_llama import FusedLlama, can_fuse
 from specdemo.models.layer_views import is_dispatched
 from specdemo.models.n_gram import NGramTable, load_n_gram
+from specdemo.models.onnx_draft import OnnxFeatureDraft, onnx_draft, onnx_feature_draft, runs_graphs
 from specdemo.models.packed_linear import CPU_PRECISIONS, DTYPES, linear_share, pack_linears
 from specdemo.models.reduced_draft import ReducedHeadDraft, is_reduced_draft, load_draft
 from specdemo.pairs.compatible import (
@@ -117,6 +118,10 @@ class Loader:
             return None, None
         if is_reduced_draft(files.folder):
             precision, device = self.draft_precision, torch.device(self.placement.target)
+            if runs_graphs(device):
+                graph = onnx_draft(load_draft(files.folder, target, "sdpa", torch.float32))
+                if graph is not None:
+                    return graph, graph.id_map
             small = load_draft(files.folder, target, ATTENTION, DTYPES[precision])
             require_known_ids(small.id_map, target)
             return executable(small, precision, None, device), small.id_map
@@ -125,7 +130,9 @@ class Loader:
         id_map = align_rows(target, draft)
         return self.finished("draft", files, draft), id_map
 
-    def feature_draft(self, path: Path | None, target: PreTrainedModel) -> FeatureDraft | None:
+    def feature_draft(
+        self, path: Path | None, target: PreTrainedModel
+    ) -> FeatureDraft | OnnxFeatureDraft | None:
         """Load the feature draft in ``path``, which shares the target's embedding; None if ``path`` is None.
 
         Raises:
@@ -133,7 +140,7 @@ class Loader:
         """
         if path is None:
             return None
-        precision = self.draft_precision
+        precision, device = self.draft_precision, torch.device(self.placement.target)
         try:
             draft = load_feature_draft(path, target, DTYPES[precision])
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
@@ -142,7 +149,11 @@ class Loader:
                 "`specdemo train --kind feature` for it."
             ) from error
         require_known_ids(draft.id_map, target)
-        return pack_linears(draft, precision, precision, torch.device(self.placement.target))
+        if runs_graphs(device):
+            graph = onnx_feature_draft(load_feature_draft(path, target, torch.float32))
+            if graph is not None:
+                return graph
+        return pack_linears(draft, precision, precision, device)
 
     def n_gram(self, path: Path | None, target: PreTrainedModel) -> NGramTable | None:
         """Load the n-gram table in ``path``; return None if ``path`` is None.

@@ -11,6 +11,7 @@ from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.layer_views import input_embedding
 from specdemo.models.n_gram import LearningTable, NGramTable
+from specdemo.models.onnx_draft import OnnxFeatureDraft
 from specdemo.pairs.calibrate import PassCosts
 from specdemo.pairs.hardware import place_of
 from specdemo.records.drafter_kinds import FEATURE_DRAFT, NEEDED_NAMES, PROMPT_LOOKUP, drafters_with
@@ -52,7 +53,7 @@ class Pair:
     tokenizer: Any
     precision: str
     pieces: PieceTable
-    feature_draft: FeatureDraft | None = None
+    feature_draft: FeatureDraft | OnnxFeatureDraft | None = None
     n_gram: NGramTable | LearningTable | None = None
     target_revision: str | None = None
     draft_revision: str | None = None

@@ -47,6 +47,14 @@ READINGS = {
         "A rejected draft token is replaced by a sample of p itself. Accepted tokens already cover what both "
         "models prefer, so these come too often. Tokens that mainly the target prefers come too rarely."
     ),
+    SampledBy.BLOCK_COINS: (
+        "Block verification as vllm-ascend once shipped it: random numbers are multiplied along the draft, "
+        "and the residual has no weight. Drafts of two or more tokens then sample another distribution."
+    ),
+    SampledBy.TYPICAL: (
+        "Every draft token that the target finds plausible is accepted (Medusa). That accepts more tokens "
+        "and is faster, but samples another distribution: a high acceptance rate alone proves nothing."
+    ),
 }
 VERDICTS = {
     "same": "Accepted: no difference beyond chance.",

@@ -63,6 +63,8 @@ class Control(StrEnum):
 
     ACCEPT_EVERYTHING = "accept-everything"
     NO_RESIDUAL = "no-residual"
+    BLOCK_COINS = "block-coins"
+    TYPICAL = "typical"
 
 
 class SampledBy(StrEnum):
@@ -71,6 +73,8 @@ class SampledBy(StrEnum):
     TRUE_RULE = "true-rule"
     ACCEPT_EVERYTHING = Control.ACCEPT_EVERYTHING
     NO_RESIDUAL = Control.NO_RESIDUAL
+    BLOCK_COINS = Control.BLOCK_COINS
+    TYPICAL = Control.TYPICAL
 
     @property
     def control(self) -> Control | None:

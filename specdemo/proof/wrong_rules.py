@@ -1,12 +1,17 @@
-"""Two wrong versions of rejection sampling, which the distribution test must detect."""
+"""Wrong versions of rejection sampling, which the distribution test must detect."""
 
 import torch
 from torch import Tensor
 
-from specdemo.engine.rules import RejectionRule
-from specdemo.engine.sampling import residual
+from specdemo.engine.drafter import Draft
+from specdemo.engine.rules import BlockRule, RejectionRule
+from specdemo.engine.sampling import probabilities, residual
+from specdemo.engine.verdicts import Verdict
 from specdemo.proof.proof_request import Control
 from specdemo.records.trace import RunConfig
+
+TYPICAL_EPSILON, TYPICAL_DELTA = 0.09, 0.3
+"""The values in Medusa's published configuration: the threshold ε, and the factor δ = √ε."""
 
 
 class WrongAcceptEverything(RejectionRule):
@@ -26,6 +31,40 @@ class WrongNoResidual(RejectionRule):
         return p, residual(p, q)[1]
 
 
+class WrongBlockCoins(BlockRule):
+    """Wrong on purpose: block verification as vllm-ascend once shipped it (issue 7807, corrected since).
+
+    The random numbers were multiplied along the draft and compared with the weights, and the residual had no
+    weight. So prefixes pass with other probabilities, and corrected tokens follow another distribution.
+    """
+
+    def passes(self, chances: Tensor, weights: Tensor, coins: Tensor) -> Tensor:
+        return coins.cumprod(0) <= weights
+
+    def block_residual(self, weight: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        return residual(p, q)
+
+
+class WrongTypical(RejectionRule):
+    """Lossy on purpose: typical acceptance (Medusa, Cai et al. 2024), which keeps whatever is not unlikely.
+
+    A draft token is accepted if p exceeds min(ε, δ · exp(−H)), with H the entropy of p. This accepts more
+    tokens, and samples another distribution.
+    """
+
+    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
+        p = probabilities(self.warped(logits[: len(draft)]))
+        entropy = torch.special.entr(p).sum(-1)
+        self._threshold = (TYPICAL_DELTA * (-entropy).exp()).clamp_max(TYPICAL_EPSILON)
+        return super().verify(draft, logits, position)
+
+    def keeps(self, p: Tensor, q: Tensor, coins: Tensor) -> Tensor:
+        return p > self._threshold
+
+    def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        return p, residual(p, q)[1]
+
+
 def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) -> RejectionRule:
     """Return a new instance of the wrong rule that ``control`` names."""
     match control:
@@ -33,3 +72,7 @@ def wrong_rule_for(control: Control, config: RunConfig, device: torch.device) ->
             return WrongAcceptEverything(config, device)
         case Control.NO_RESIDUAL:
             return WrongNoResidual(config, device)
+        case Control.BLOCK_COINS:
+            return WrongBlockCoins(config, device)
+        case Control.TYPICAL:
+            return WrongTypical(config, device)

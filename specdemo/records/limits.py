@@ -42,6 +42,8 @@ PAIRS = (
 )
 """The names of the presets in ``pairs.presets``."""
 
+SAMPLED_RULES = ", ".join(rule for rule in Rule if rule is not Rule.GREEDY)
+"""The rules for temperatures above 0, for messages."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters (C0, DEL and C1), except tab, line feed and carriage return."""
 
@@ -69,7 +71,7 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
         raise UserError(
             f"The {rule} rule needs a temperature of {GREEDY_BELOW:g} or more; raise it or choose greedy."
             if greedy
-            else "The greedy rule needs temperature 0; set it to 0 or choose rejection or shared-noise."
+            else f"The greedy rule needs temperature 0; set it to 0 or choose one of: {SAMPLED_RULES}."
         )
     drafter = raw.get("drafter", RunConfig.drafter)
     if not isinstance(drafter, str) or drafter not in KINDS:

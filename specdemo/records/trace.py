@@ -63,6 +63,12 @@ class Rule(StrEnum):
         "Accepts with probability min(1, p/q): same distribution, another draw.",
         False,
     )
+    BLOCK = (
+        "block",
+        "block",
+        "Accepts several draft tokens together: at least as many as rejection, same distribution.",
+        False,
+    )
     SHARED_NOISE = (
         "shared-noise",
         "shared noise",
@@ -143,7 +149,8 @@ class Token:
             top-p. Under greedy, each is 1 or 0. None if a watched server does not report it.
         raw_q, raw_p: Under greedy, the same probabilities at temperature 1, for display; otherwise None.
             ``raw_q`` is also None if no model drafted the token.
-        accept_prob: min(1, p/q) under rejection, 1 or 0 under greedy, None under shared noise.
+        accept_prob: min(1, p/q) under rejection; h_i (``engine.rules.BlockRule``) under block verification; 1
+            or 0 under greedy; None under shared noise.
         u: The uniform random number that was compared with p/q; None unless the rule is rejection and the
             token was compared.
         noise: The Gumbel noise g of this token at this position; None unless the rule is shared noise.

@@ -38,7 +38,13 @@ from specdemo.training.distil import CHECKPOINT, Recipe, coverage, distil, frequ
 from specdemo.training.evaluation import evaluate_draft, write_card, write_curve
 from specdemo.training.labelled_text import label_texts, read_text, seconds_spent, write_text
 from specdemo.training.n_grams import count_and_measure
-from specdemo.training.students import Student, load_student, new_student, save_student
+from specdemo.training.students import (
+    Student,
+    fit_student_screen,
+    load_student,
+    new_student,
+    save_student,
+)
 from specdemo.training.text_files import WrittenText, file_error, load_texts
 from specdemo.training.training_prompts import pool_ids, prompt_pool
 
@@ -168,6 +174,7 @@ def _distil(plan: Plan, path: str, place: torch.device, out: Path) -> dict[str, 
     student = _student(plan, load_target(path, place), frequent_ids(text, plan.head))
     recipe = _recipe(plan, place, tokens, seconds_spent(out / "work" / "text"))
     quality = distil(student, text, recipe, out / "work")
+    fit_student_screen(student, text)
     save_student(student, out)
     write_curve(out / "work")
     head = {"head": len(student.id_map), "coverage": coverage(text, student.id_map)}

@@ -1,6 +1,6 @@
 """Students (drafts in training): how to create or load them, predict a batch, and save them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +18,7 @@ from specdemo.models.feature_draft import (
     save_feature_draft,
 )
 from specdemo.models.reduced_draft import ReducedHeadDraft, load_draft, save_draft, slice_of_target
+from specdemo.models.screened_head import fit_screen
 from specdemo.pairs.compatible import require_known_ids
 from specdemo.records.limits import UserError
 from specdemo.training.budget import FEATURE
@@ -25,6 +26,8 @@ from specdemo.training.labelled_text import LabelledSequence
 
 ATTENTION = "sdpa"
 UNROLLED_STEPS = 3
+SCREEN_STATES = 70_000
+"""Number of hidden states to which a screen is fitted. More states did not improve it."""
 Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 
@@ -182,6 +185,28 @@ def load_student(folder: Path, kind: str, target: PreTrainedModel) -> Student:
         ) from error
     require_known_ids(student.id_map, target)
     return student
+
+
+@torch.inference_mode()
+def fit_student_screen(student: Student, text: Iterable[LabelledSequence]) -> None:
+    """Fit a screen of the student's head to its final hidden states, and put it into the student's draft.
+
+    Args:
+        student: The student, after training.
+        text: Typical text; reading stops after ``SCREEN_STATES`` states.
+    """
+    found: list[Tensor] = []
+    head = student.module.lm_head
+    hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].float().cpu()))
+    try:
+        for item in text:
+            for _ in student.predict([item]):
+                pass
+            if sum(map(len, found)) >= SCREEN_STATES:
+                break
+    finally:
+        hook.remove()
+    student.module.screen = fit_screen(head.weight.cpu(), torch.cat(found)).to(head.weight.device)
 
 
 def save_student(student: Student, out: Path) -> None:

@@ -10,6 +10,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from specdemo.records.events import Event
+from specdemo.records.limits import DRAFTERS
 from specdemo.records.pieces import StreamDecoder
 from specdemo.records.trace import SPECULATIVE, Mode, Rule, RunConfig, Status, dump
 from specdemo.service.jobs import JobKind
@@ -93,12 +94,12 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
         The text is the target's own with any drafter. In ``totals``: ``speedup`` over the target alone (null
         until both have written 8 tokens), ``tau`` tokens per target pass, ``alpha_compared`` the acceptance
         rate of compared draft tokens, ``identical`` whether both wrote the same tokens (null under rejection
-        sampling, where the two texts are independent draws).
+        sampling and block verification, where the two texts are independent draws).
 
         Args:
             prompt: Text that the target model answers or continues
             mode: chat answers the prompt, raw continues its text
-            drafter: draft-model, prompt-lookup, n-gram, lookup+n-gram, lookup+model, feature-draft, lookup+feature or early-exit
+            drafter: One of {drafters}
             k: Tokens drafted per round, 1 to 12, or auto
             temperature: 0 to 2; 0 is greedy
             rule: Verification rule; by default greedy at temperature 0 and rejection above
@@ -130,6 +131,8 @@ def generate_endpoint(service: EventSource, stops: Stops) -> Callable[..., Itera
                 if job.due(event):
                     yield answer.copy()
 
+    assert generate.__doc__ is not None
+    generate.__doc__ = generate.__doc__.format(drafters=", ".join(DRAFTERS))
     # Gradio's API page shows the return annotation as the type of the result, but an iterator only as "any".
     generate.__signature__ = inspect.signature(generate).replace(return_annotation=Answer)
     return generate

@@ -59,11 +59,11 @@ def test_decoding_steps_equal_the_unrolled_steps_of_training(target, draft):
         for known in range(2, 11):
             # The target has seen ids[:known]; pairs of true states reach to known - 1.
             runtime.rollback(0)
-            state = runtime.read(host.features(0, known), ids[1 : known + 1])
+            state, logits = runtime.read(host.features(0, known), ids[1 : known + 1])
             for step in range(3):
                 if step:
-                    state = runtime.append(state, ids[known + step : known + step + 1])
-                expected = draft.logits(state).log_softmax(-1)[0]
+                    state, logits = runtime.append(state, ids[known + step : known + step + 1])
+                expected = logits.log_softmax(-1)
                 log_q, rows = unrolled[step]
                 row = (rows == known + step).nonzero()[0, 0]
                 torch.testing.assert_close(log_q[row], expected, atol=1e-4, rtol=1e-4)
@@ -93,8 +93,8 @@ def test_each_round_drafts_from_states_of_everything_verified(target, draft):
             fresh_host.begin(256)
             fresh_host.prefill(torch.tensor(text[:-1]))
             fresh.begin(256)
-            state = fresh.read(fresh_host.features(0, len(text) - 1), torch.tensor(text[1:]))
-            best = draft.id_map[draft.logits(state)[0].argmax()]
+            _, logits = fresh.read(fresh_host.features(0, len(text) - 1), torch.tensor(text[1:]))
+            best = draft.id_map[logits.argmax()]
         if round_.drafted:
             assert round_.drafted[0].id == best
         text += round_.emitted

@@ -26,16 +26,17 @@ from specdemo.drafters.n_gram import NGramDrafter
 from specdemo.drafters.scripted import ScriptedDrafter
 from specdemo.engine.draft_length import AutoLength, DraftLength, PlannedLength
 from specdemo.engine.drafter import Drafter, NoDrafter
-from specdemo.engine.rules import (
-    Draft,
-    RejectionRule,
-    SharedNoiseRule,
-)
+from specdemo.engine.rules import BlockRule, Draft, RejectionRule, SharedNoiseRule
 from specdemo.engine.sampling import probabilities, warp
 from specdemo.engine.speculate import autoregress, speculate
 from specdemo.lab.ablated_lanes import AblatedRuntime
 from specdemo.lab.conditions import Ablation
-from specdemo.proof.wrong_rules import WrongAcceptEverything, WrongNoResidual
+from specdemo.proof.wrong_rules import (
+    WrongAcceptEverything,
+    WrongBlockCoins,
+    WrongNoResidual,
+    WrongTypical,
+)
 from specdemo.records.trace import Round, Rule, RunConfig
 from specdemo.training.n_grams import WrittenText, count_n_grams
 
@@ -131,6 +132,7 @@ def sampled(k: int, **changes: object) -> RunConfig:
     return replace(SAMPLED, k=k, max_new_tokens=k + 1, **changes)
 
 
+BOTH = (RejectionRule, BlockRule)
 SITES = [*itertools.product((1, 2), AT), (3, AT[1])]
 """Draft lengths, and places of the numbers in their cells; for k = 3 the middle is enough."""
 
@@ -138,24 +140,39 @@ SITES = [*itertools.product((1, 2), AT), (3, AT[1])]
 @pytest.mark.parametrize(("k", "at"), SITES)
 @pytest.mark.parametrize("warping", WARPS)
 @pytest.mark.parametrize("drafter", [whole_draft, reduced_draft])
-def test_a_round_has_exactly_the_targets_distribution(drafter, warping, k, at):
-    assert one_round(sampled(k, **WARPS[warping]), drafter, at) < EXACT
+@pytest.mark.parametrize("base", BOTH)
+def test_a_round_has_exactly_the_targets_distribution(base, drafter, warping, k, at):
+    assert one_round(sampled(k, **WARPS[warping]), drafter, at, base) < EXACT
 
 
 @pytest.mark.parametrize(("k", "at"), SITES)
 @pytest.mark.parametrize("warping", WARPS)
-def test_a_round_of_copied_tokens_has_exactly_the_targets_distribution(warping, k, at):
+@pytest.mark.parametrize("base", BOTH)
+def test_a_round_of_copied_tokens_has_exactly_the_targets_distribution(base, warping, k, at):
     config = sampled(k, **WARPS[warping])
     for script in itertools.product(range(VOCAB), repeat=k):
-        assert one_round(config, lambda s=script: ScriptedDrafter(s, CPU), at) < EXACT, script
+        assert one_round(config, lambda s=script: ScriptedDrafter(s, CPU), at, base) < EXACT, script
 
 
-def test_a_token_of_probability_0_is_never_emitted():
+@pytest.mark.parametrize("drafter", [whole_draft, reduced_draft])
+@pytest.mark.parametrize("k", [2, 3])
+def test_block_verification_accepts_at_least_as_many_tokens(drafter, k):
+    def accepted(base: type[RejectionRule]) -> float:
+        def run(rule: RejectionRule) -> int:
+            return next(speculate(TableRuntime(TARGET), drafter(), PROMPT, sampled(k), rule=rule)).accepted
+
+        return sum(chance * count for chance, count in every_way(sampled(k), run, AT[1], base))
+
+    assert accepted(BlockRule) > accepted(RejectionRule) + 1e-3
+
+
+@pytest.mark.parametrize("base", BOTH)
+def test_a_token_of_probability_0_is_never_emitted(base):
     """A uniform draw of 0 must not be accepted at p = 0."""
     config = sampled(1, top_k=1)
     (only,) = (token for token, p in enumerate(probability(tuple(PROMPT), config)) if p > 0)
     for token in {0, 1, 2} - {only}:
-        assert one_round(config, lambda t=token: ScriptedDrafter([t], CPU), AT[0]) < EXACT
+        assert one_round(config, lambda t=token: ScriptedDrafter([t], CPU), AT[0], base) < EXACT
 
 
 TABLE = count_n_grams([WrittenText(np.array([2, 1, 2, 1, 2, 1]), 0)], VOCAB)
@@ -172,7 +189,10 @@ DRAFTERS = {
 
 
 def whole_run(
-    config: RunConfig, drafter: Callable[[], Drafter], length: Callable[[], DraftLength] = lambda: None
+    config: RunConfig,
+    drafter: Callable[[], Drafter],
+    length: Callable[[], DraftLength] = lambda: None,
+    base: type[RejectionRule] = RejectionRule,
 ) -> tuple[float, list[Round]]:
     """Return the error of a run's output over every path, and the rounds of all paths.
 
@@ -185,13 +205,14 @@ def whole_run(
         rounds.extend(lane)
         return emitted(lane)
 
-    return error(every_way(config, run, AT[1]), config.max_new_tokens, config), rounds
+    return error(every_way(config, run, AT[1], base), config.max_new_tokens, config), rounds
 
 
 @pytest.mark.parametrize("k", [1, 2])
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_a_run_of_several_rounds_has_exactly_the_targets_distribution(name, k):
-    off, rounds = whole_run(replace(SAMPLED, k=k, max_new_tokens=3), DRAFTERS[name])
+@pytest.mark.parametrize("base", BOTH)
+def test_a_run_of_several_rounds_has_exactly_the_targets_distribution(base, name, k):
+    off, rounds = whole_run(replace(SAMPLED, k=k, max_new_tokens=3), DRAFTERS[name], base=base)
     assert off < EXACT
     assert 0 < sum(r.accepted for r in rounds) < sum(r.compared for r in rounds)
     by = {r.drafted_by for r in rounds if r.drafted}
@@ -201,8 +222,9 @@ def test_a_run_of_several_rounds_has_exactly_the_targets_distribution(name, k):
 
 @pytest.mark.parametrize("kind", [AutoLength, PlannedLength])
 @pytest.mark.parametrize("name", DRAFTERS)
-def test_a_run_with_automatic_length_has_exactly_the_targets_distribution(name, kind):
-    off, rounds = whole_run(replace(SAMPLED, max_new_tokens=3), DRAFTERS[name], timed_by_verdict(kind))
+@pytest.mark.parametrize("base", BOTH)
+def test_a_run_with_automatic_length_has_exactly_the_targets_distribution(base, name, kind):
+    off, rounds = whole_run(replace(SAMPLED, max_new_tokens=3), DRAFTERS[name], timed_by_verdict(kind), base)
     assert off < EXACT
     assert len({len(r.drafted) for r in rounds}) > 1, "it must choose different lengths"
 
@@ -215,9 +237,15 @@ def test_the_target_alone_draws_exactly_from_its_own_distribution():
 # Wrong rules are detected.
 
 
-@pytest.mark.parametrize("base", [WrongAcceptEverything, WrongNoResidual])
-@pytest.mark.parametrize("k", [1, 3])
-def test_the_wrong_rules_are_plainly_off(k, base):
+@pytest.mark.parametrize(
+    ("base", "k"),
+    # With one draft token, the wrong block verification equals rejection sampling.
+    [
+        (WrongBlockCoins, 3),
+        *itertools.product([WrongAcceptEverything, WrongNoResidual, WrongTypical], [1, 3]),
+    ],
+)
+def test_the_wrong_rules_are_plainly_off(base, k):
     assert one_round(sampled(k), base=base) > PLAINLY
 
 

@@ -13,10 +13,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from specdemo.engine.drafter import Draft, Pick
+from specdemo.engine.drafter import Pick
 from specdemo.engine.rules import RejectionRule
 from specdemo.engine.sampling import probabilities
-from specdemo.engine.verdicts import Verdict
 from specdemo.records.trace import RunConfig
 
 T = TypeVar("T")
@@ -71,28 +70,21 @@ class EveryWay:
         number = self.walk.choose(_running_sums(probabilities(self.warped(logits))))
         return super().pick(logits, where, torch.tensor([number], dtype=torch.float64), id_map)
 
-    def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        p = probabilities(self.warped(logits))
-        self._ratios = []
-        for i, token in enumerate(draft.ids.tolist()):
-            q = 1.0 if draft.probs is None else draft.probs[i, draft.rows[i]].item()
-            self._ratios.append(p[i, token].item() / q)
-        self._weights = None
-        return super().verify(draft, logits, position)
-
     def residual_distribution(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
         self._weights, mass = super().residual_distribution(p, q)
         return self._weights, mass
 
+    def block_residual(self, weight: Tensor, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        self._weights, mass = super().block_residual(weight, p, q)
+        return self._weights, mass
+
+    def _coins(self, chances: Tensor) -> Tensor:
+        return torch.tensor([self.walk.choose([chance]) for chance in chances.tolist()], dtype=torch.float64)
+
     def _uniform(self, count: int) -> Tensor:
-        """Return the coins of the draft tokens; in the next call the number of the target's own token."""
-        if self._weights is None:
-            assert count == len(self._ratios)
-            numbers = [self.walk.choose([ratio]) for ratio in self._ratios]
-        else:
-            assert count == 1
-            numbers = [self.walk.choose(_running_sums(self._weights))]
-        return torch.tensor(numbers, dtype=torch.float64)
+        """Return the number of the target's own token."""
+        assert count == 1
+        return torch.tensor([self.walk.choose(_running_sums(self._weights))], dtype=torch.float64)
 
 
 def every_way(

@@ -67,7 +67,7 @@ def result(lanes: MemoisedLanes, draws: int = DRAWS) -> DistributionResult:
 
 
 @REPEATS
-@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.BLOCK, Rule.SHARED_NOISE])
 def test_true_rule_passes_every_time(rule, repeats):
     results = [
         result(lanes_for(replace(SAMPLED, rule=rule, seed=10_000 * repeat))) for repeat in range(repeats)
@@ -213,7 +213,7 @@ def short(**changes: object) -> RunConfig:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.SHARED_NOISE])
+@pytest.mark.parametrize("rule", [Rule.REJECTION, Rule.BLOCK, Rule.SHARED_NOISE])
 def test_draw_equals_the_run_of_its_seed(pair, rule):
     config = short(rule=rule, max_new_tokens=4)
     prompt_ids = pair.prompt_ids(config)

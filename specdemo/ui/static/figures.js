@@ -1,7 +1,7 @@
 // The headline figures and the counts of target passes. The server computes them; this module only formats them.
 
 import { write } from "./dom.js";
-import { isSlower, share, times } from "./words.js";
+import { hasResidual, isSlower, share, times } from "./words.js";
 
 const fixedDigits = (digits) => (value) => value.toFixed(digits);
 const FORMATS = {
@@ -31,7 +31,7 @@ const LABELS = {
     return alone ? "same probabilities" : "same text?";
   },
   departs: ({ draft_alone_departs: departs, draft_alone_tokens: tokens }, rule, ended) => {
-    if (rule === "rejection") return "another sample, not compared token by token";
+    if (hasResidual(rule)) return "another sample, not compared token by token";
     if (departs !== null) return `differs from the target at token ${departs + 1}`;
     if (!tokens) return "";
     return ended ? "no token differs" : "no token differs so far";

@@ -3,7 +3,7 @@
 
 import { element } from "./dom.js";
 import { fillLabel } from "./tokens.js";
-import { decimal, emissionWords, isCopied, ownStatus, percent, roundWords, ruleName, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
+import { decimal, emissionWords, hasResidual, isCopied, ownStatus, percent, roundWords, ruleName, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
 
 const GREEDY_FIGURES = "p and q are probabilities at temperature 1; greedy takes the most probable token";
 
@@ -46,7 +46,7 @@ function draftCard(token, index, round, rule, pieces) {
   const card = cardWith(token, token.status, caption, pieces);
   card.dataset.verdict = statusName(token);
   card.append(figureList(tokenFigures(token, round, rule)));
-  if (token.accept_prob !== null && token.compared && rule === "rejection") card.append(coinBar(token));
+  if (token.accept_prob !== null && token.compared && hasResidual(rule)) card.append(coinBar(token));
   card.append(element("p", "sd-verdict", verdictWords(token, round, rule)));
   const drafts = isCopied(round) ? [] : topBars("draft's top five", "q", token.draft_top, token.id, pieces);
   card.append(element("div", "sd-tops", ...drafts, ...topBars("target's top five", "p", token.target_top, token.id, pieces)));
@@ -55,7 +55,7 @@ function draftCard(token, index, round, rule, pieces) {
 
 function emissionCard(round, rule, pieces) {
   const { emission } = round;
-  const residual = rule === "rejection" && emission.residual_mass !== null;
+  const residual = hasResidual(rule) && emission.residual_mass !== null;
   const status = ownStatus(round);
   const card = cardWith(emission, status, status ? `${status} · target's own` : "target's own", pieces);
   card.dataset.verdict = status || "own";

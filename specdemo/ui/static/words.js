@@ -27,6 +27,18 @@ const RULES = {
       ["u", token.u === null ? "not drawn" : decimal(token.u), "random number; accepted if u < min(1, p/q)"],
     ],
   },
+  block: {
+    name: "block verification",
+    sentence: "Block verification: all draft tokens up to one are accepted together, with probability h.",
+    verdict: blockVerdict,
+    choice: drawnFromTarget,
+    corrected: (emission) =>
+      `Drawn from the residual distribution (w·p − q)+, where w is the weight of the accepted tokens; this token has ${percent(emission.prob)} of it.`,
+    figures: (token) => [
+      ["h", decimal(token.accept_prob), "probability of accepting all draft tokens up to this one"],
+      ["u", decimal(token.u), "random number; accepted if u < h here or at a later token"],
+    ],
+  },
   "shared-noise": {
     name: "shared noise",
     sentence: "Shared noise: a draft token is accepted if the target, with the same noise, picks it too.",
@@ -123,6 +135,11 @@ export function ownStatus(round) {
   return round.drafted.length ? round.emission.status : "";
 }
 
+/** True if a rule accepts at random, so that a rejection has a residual distribution. */
+export function hasResidual(rule) {
+  return RULES[rule].corrected !== undefined;
+}
+
 /** The name of a verification rule. */
 export function ruleName(rule) {
   return RULES[rule].name;
@@ -151,6 +168,13 @@ function rejectionVerdict(token, round) {
   if (token.accept_prob >= 1) return `${odds}: p ≥ q, so always accepted.`;
   const verdict = token.rejected ? "rejected" : "accepted";
   return `${odds}: accepted with probability ${decimal(token.accept_prob)}; random number ${decimal(token.u)}, so ${verdict}.`;
+}
+
+function blockVerdict(token, round) {
+  const odds = bothOdds(token.p, token.q, round);
+  const numbers = `h ${decimal(token.accept_prob)}, random number ${decimal(token.u)}`;
+  if (token.rejected) return `${odds}: ${numbers}, and no later token passes, so rejected.`;
+  return token.u < token.accept_prob ? `${odds}: ${numbers}, so accepted up to here.` : `${odds}: ${numbers}, but a later token passes, so accepted.`;
 }
 
 function noiseVerdict(token, round) {

@@ -36,13 +36,15 @@ CARDS = {
     Proof.DISTRIBUTION: (
         "Same distribution",
         "Draw thousands of short texts with and without drafts, and compare their frequencies. "
-        "The test must catch the two wrong rules.",
+        "The test must catch every wrong rule.",
     ),
 }
 RULES = [
     ("True rule", str(SampledBy.TRUE_RULE)),
     ("Accept everything (wrong)", str(SampledBy.ACCEPT_EVERYTHING)),
     ("No residual (wrong)", str(SampledBy.NO_RESIDUAL)),
+    ("Block verification, wrong random numbers", str(SampledBy.BLOCK_COINS)),
+    ("Typical acceptance (lossy)", str(SampledBy.TYPICAL)),
 ]
 
 
@@ -121,8 +123,9 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
         ``prompts`` (a number) shipped prompts with and without drafts, and compare the texts token by token;
         "shared-noise" samples at ``temperature``. "distribution" compares two samples of ``draws`` short
         continuations of ``prompt``, one with and one without drafts. ``rule`` is the verification rule of the
-        first: "true-rule", or one of the deliberately wrong "accept-everything" and "no-residual". A proof
-        ignores the settings that it does not need. ``pair`` is the name of the models, if there are several.
+        first: "true-rule", or one of the deliberately wrong "accept-everything", "no-residual", "block-coins"
+        and "typical". A proof ignores the settings that it does not need. ``pair`` is the name of the models,
+        if there are several.
         """
         sampling = {"temperature": temperature, "draws": draws, "rule": rule}
         settings = {"proof": proof, "prompts": prompts, "prompt": prompt, **sampling}

@@ -46,6 +46,16 @@ test("under greedy the verdict names the target's first choice", () => {
   assert.match(verdictWords(token(1, "accepted", facts), round(0, []), "greedy"), /first choice, so accepted/);
 });
 
+test("under block verification a later token can carry an earlier one", () => {
+  const drafted = round(0, ["accepted"]);
+  const words = (how, u) => verdictWords(token(1, how, { p: 0.3, q: 0.6, accept_prob: 0.5, u }), drafted, "block");
+  assert.match(words("accepted", 0.2), /h 0\.500, random number 0\.200, so accepted up to here\.$/);
+  assert.match(words("accepted", 0.7), /but a later token passes, so accepted\.$/);
+  assert.match(words("rejected", 0.7), /no later token passes, so rejected\.$/);
+  const corrected = own(5, "corrected", { prob: 0.4, residual_mass: 0.427 });
+  assert.match(emissionWords(corrected, round(0, ["rejected"]), "block"), /weight of the accepted tokens; this token has 40% of it/);
+});
+
 test("under shared noise the verdict says whether the target picks the same token", () => {
   assert.match(verdictWords(token(1, "rejected"), round(0, []), "shared-noise"), /picks another token/);
   assert.match(verdictWords(token(1, "accepted"), round(0, []), "shared-noise"), /picks the same token, so accepted/);
@@ -76,6 +86,7 @@ test("a correction under rejection names the residual, elsewhere the target's ch
 test("figures fit the rule", () => {
   const names = (rule) => tokenFigures(token(1, "accepted"), round(0, ["accepted"]), rule).map(([name]) => name);
   assert.deepEqual(names("rejection"), ["q", "p", "min(1, p/q)", "u"]);
+  assert.deepEqual(names("block"), ["q", "p", "h", "u"]);
   assert.deepEqual(names("greedy"), ["q", "p", "first choice?"]);
   assert.deepEqual(names("shared-noise"), ["q", "p", "noise g"]);
 });
