@@ -49,7 +49,7 @@ def skeletons() -> dict[str, dict[str, Any]]:
     """
     return {
         theme: {
-            "acceptance": as_plain(_acceptance(colours), narrow=low_narrow()),
+            "acceptance": as_plain(_acceptance(colours), narrow=low_narrow(legend_rows=2)),
             "rates": as_plain(_rates(colours)),
             "speedup": as_plain(_speedup(colours), narrow=low_narrow()),
             "race": as_plain(_race(colours)),

@@ -10,6 +10,8 @@ from specdemo.charts.palette import THEMES, Palette
 
 FONT_FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 FONT_SIZE = 15
+LEGEND_ROW = 24
+"""Height in pixels of a row of a legend."""
 LINE_WIDTH = 4
 CLEAR = "rgba(0, 0, 0, 0)"
 BESIDE_HELP = 0.95
@@ -114,9 +116,10 @@ def low_frame(title: str, colours: Palette) -> dict[str, Any]:
     }
 
 
-def low_narrow() -> dict[str, Any]:
-    """Return the layout changes that give the legend of a low chart its own row on narrow screens."""
-    return {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": 54}}
+def low_narrow(legend_rows: int = 1) -> dict[str, Any]:
+    """Return the layout changes that give the legend of a low chart its own rows on narrow screens."""
+    top = 30 + LEGEND_ROW * legend_rows
+    return {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": top}}
 
 
 def low_axis_of(title: str, colours: Palette) -> dict[str, Any]:
