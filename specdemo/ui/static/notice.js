@@ -6,7 +6,7 @@ import { BASELINE } from "./trace.js";
 
 const ROLES = ["hint", "progress", "error", "closing"];
 const GAP_MS = 2000;
-const FIRST_ROUND = "The draft model guesses; the target checks all guesses in one pass.";
+const FIRST_ROUND = "The draft model proposes tokens; the target verifies all of them in one pass.";
 
 /** The one notice above the lanes: a hint, progress, an error, or the closing sentence. */
 export class Notice {
