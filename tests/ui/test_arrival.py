@@ -111,7 +111,7 @@ def test_the_chosen_drafter_and_rule_are_explained(open_page):
     before = explained.all_inner_texts()
     page.click("#drafter input")
     page.get_by_role("option", name="prompt lookup").click()
-    page.click("#rule label:nth-of-type(3)")
+    page.click("#rule label:has-text('shared noise')")
     expect(explained.nth(1)).to_contain_text("same random noise")
     after = explained.all_inner_texts()
     assert after[0].startswith("Copies what followed") and before[1].startswith(

@@ -4,6 +4,7 @@ import os
 import resource
 import signal
 import uuid
+from pathlib import Path
 
 import pytest
 from helpers.asking import ENDPOINTS
@@ -33,8 +34,8 @@ def test_a_client_of_a_run_that_is_cut_off_gets_the_reason(tmp_path):
 
 
 @pytest.mark.slow
-def test_runs_are_served_when_no_file_can_be_written(tmp_path):
-    with serving(tmp_path / "app.log") as (url, process):
+def test_runs_are_served_when_no_file_can_be_written():
+    with serving(Path(os.devnull)) as (url, process):
         resource.prlimit(process, resource.RLIMIT_FSIZE, (0, 0))
         visitor, session = HttpVisitor(url), uuid.uuid4().hex
         number = visitor.join("run", ENDPOINTS["run"].good, session)
