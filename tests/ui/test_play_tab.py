@@ -202,7 +202,7 @@ def test_a_turn_fits_a_small_projector_and_a_phone(open_page):
     draft(page, "as late", "as soon")
     for part in (TEXT, BOX, ".sd-play-scores", NOTICE, f"{TURNS}:first-child"):
         box = page.locator(part).bounding_box()
-        assert box["y"] >= 0 and box["y"] + box["height"] <= 720, part
+        assert box["y"] >= 0 and box["y"] + box["height"] <= 720, (part, box)
     assert page.evaluate(SMALLEST) >= 16
     page.set_viewport_size({"width": 390, "height": 844})
     assert page.evaluate("document.documentElement.scrollWidth") == 390
