@@ -75,7 +75,10 @@ def _add_weights(writer: GGUFWriter, config: dict[str, Any]) -> None:
     """Add the draft's own tensors: matrices in ``FORMAT``, vectors in fp32."""
     stored = load_weights(EMBEDDED_DRAFT)
     ids = stored.pop("id_map").numpy()
-    state = {name: tensor.float().numpy() for name, tensor in stored.items()}
+    # llama.cpp has no screen of a head.
+    state = {
+        name: tensor.float().numpy() for name, tensor in stored.items() if not name.startswith("screen.")
+    }
     state["lm_head.weight"] = whole_head(state["lm_head.weight"], ids, config["vocab_size"])
     heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     names = get_tensor_name_map(MODEL_ARCH.LLAMA, config["num_hidden_layers"])
