@@ -20,6 +20,7 @@ from specdemo.records.limits import (
     MAX_TEMPERATURE,
     MAX_TOP_K,
     PAIRS,
+    SAMPLED_RULES,
     UserError,
     require_precision,
     show,
@@ -35,7 +36,7 @@ TARGET: dict[str, Any] = {
 }
 DEVICE: dict[str, Any] = {"metavar": "D", "help": "cpu, cuda, cuda:1, … (default: CUDA if available)"}
 SAMPLED_RULE = {
-    "choices": [str(rule) for rule in Rule if rule is not Rule.GREEDY],
+    "choices": SAMPLED_RULES,
     "help": "verification rule at temperatures above 0",
 }
 

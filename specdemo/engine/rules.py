@@ -94,12 +94,10 @@ class RejectionRule(_SamplingRule):
         return Pick(draw(probs, chance), probs)
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:
-        k = len(draft)
         p = probabilities(self.warped(logits))
 
         # 1. Accept each draft token with probability min(1, p/q), up to the first rejection.
-        p_of_draft = p[:k].gather(1, draft.ids[:, None])[:, 0]
-        q_of_draft = _q_of_draft(draft, p)
+        p_of_draft, q_of_draft = _of_draft(draft, p)
         coins = self._coins(p_of_draft / q_of_draft)
         accepted = leading_agreements(self.keeps(p_of_draft, q_of_draft, coins))
 
@@ -176,8 +174,7 @@ class BlockRule(RejectionRule):
         k = len(draft)
         p = probabilities(self.warped(logits))
         q = self._q(draft, p)
-        p_of_draft = p[:k].gather(1, draft.ids[:, None])[:, 0]
-        q_of_draft = _q_of_draft(draft, p)
+        p_of_draft, q_of_draft = _of_draft(draft, p)
 
         # 1. The weight of each draft prefix, from the empty one to the whole draft.
         weights = [p.new_ones(())]
@@ -190,8 +187,9 @@ class BlockRule(RejectionRule):
         # If w_i is 1 and the next q equals p, both terms are 0. A longer prefix is then kept anyway.
         chances = (masses / (masses + 1 - weights)).nan_to_num(1.0)[1:]
         coins = self._coins(chances)
-        passed = torch.cat([coins.new_ones(1), self.passes(chances, weights[1:], coins)])
-        accepted = passed.nonzero()[:, 0].max()
+        places = torch.arange(1, k + 1, device=p.device)
+        passed = places * self.passes(chances, weights[1:], coins)
+        accepted = torch.cat([places.new_zeros(1), passed]).max()
 
         # 3. Draw the target's own token from the weighted residual.
         left, mass = self.block_residual(
@@ -266,13 +264,14 @@ class SharedNoiseRule(_SamplingRule):
         choices = (scores.log_softmax(-1) + noise).argmax(-1)
         accepted = leading_agreements(choices[:-1] == draft.ids)
         p = scores.softmax(-1)
+        p_of_draft, q_of_draft = _of_draft(draft, p)
         return SharedNoiseVerdict(
             accepted,
             choices.index_select(0, accepted[None]),
             _finite(draft, logits),
             p=p,
-            q_of_draft=_q_of_draft(draft, p),
-            p_of_draft=p[:k].gather(1, draft.ids[:, None])[:, 0],
+            p_of_draft=p_of_draft,
+            q_of_draft=q_of_draft,
             noise=noise,
         )
 
@@ -294,10 +293,17 @@ def _all_ids(scores: Tensor) -> Tensor:
     return torch.arange(scores.shape[-1], device=scores.device)
 
 
-def _q_of_draft(draft: Draft, p: Tensor) -> Tensor:
+def _of_draft(draft: Draft, p: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the target's and the draft's probabilities of the draft tokens, each [k].
+
+    Args:
+        draft: The draft, of k tokens.
+        p: The target's distributions, shape [k + 1, V].
+    """
+    p_of_draft = p[: len(draft)].gather(1, draft.ids[:, None])[:, 0]
     if draft.probs is None or draft.rows is None:
-        return torch.ones(len(draft), dtype=p.dtype, device=p.device)
-    return draft.probs.gather(1, draft.rows[:, None])[:, 0].to(p.dtype)
+        return p_of_draft, torch.ones_like(p_of_draft)
+    return p_of_draft, draft.probs.gather(1, draft.rows[:, None])[:, 0].to(p.dtype)
 
 
 def _finite(draft: Draft, logits: Tensor) -> Tensor:

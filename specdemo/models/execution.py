@@ -125,7 +125,7 @@ def batched_pass(model: CausalLM, texts: int, capacity: int) -> Callable[[Tensor
 
         return torch.inference_mode()(fused_pass)
     if isinstance(model, OnnxDraft):
-        step, embedding = model.step, model.get_input_embeddings()
+        step, embedding = model.step, model.embedding
         onnx_cache = step.open(capacity, texts)
 
         def onnx_pass(ids: Tensor, start: int) -> Tensor:

@@ -4,13 +4,15 @@ import importlib.util
 import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from specdemo.models.feature_draft import FeatureDraft, FeatureRuntime
+from specdemo.models.feature_draft import FeatureDraft
 from specdemo.models.fused_llama import KeysAndValues, can_fuse
 from specdemo.models.packed_linear import pack_linears
 from specdemo.models.reduced_draft import ReducedHeadDraft
@@ -139,10 +141,6 @@ class OnnxDraft(nn.Module):
         self.register_buffer("id_map", draft.id_map)
         self.step = OnnxStep(llama_graph(draft))
 
-    def get_input_embeddings(self) -> nn.Module:
-        """Return the embedding, as transformers' models do."""
-        return self.embedding
-
 
 class OnnxExecution:
     """Runs passes of an ``OnnxDraft``. It has the methods of ``execution.PlainExecution``."""
@@ -243,11 +241,11 @@ def onnx_feature_draft(draft: FeatureDraft) -> OnnxFeatureDraft | None:
     if not _has_whole_blocks(draft):
         return None
     ids = draft.id_map[:CHECKED_TOKENS]
-    states, runtime = draft.embedding(ids.flip(0)), FeatureRuntime(draft)
-    runtime.begin(len(ids))
-    wanted = torch.stack([runtime.append(states[i : i + 1], ids[i : i + 1])[1] for i in range(len(ids))])
+    states, positions = draft.embedding(ids.flip(0))[None], torch.arange(len(ids))[None]
+    attend = partial(F.scaled_dot_product_attention, is_causal=True, enable_gqa=True)
+    wanted = draft.logits(draft.step(states, ids[None], positions, attend))[0]
     found = OnnxFeatureDraft(draft)
-    return found if _agrees(found.step, wanted, found.embedding(ids)[None], states[None]) else None
+    return found if _agrees(found.step, wanted, found.embedding(ids)[None], states) else None
 
 
 def _has_whole_blocks(draft: nn.Module) -> bool:

@@ -30,10 +30,6 @@ class Screen(nn.Module):
         self.register_buffer("up", up)
         self.register_buffer("bias", bias)
 
-    def scores(self, states: Tensor) -> Tensor:
-        """Return the approximate logits [..., H] of final hidden states [..., d]."""
-        return states @ self.down.T @ self.up.T + self.bias
-
 
 def screen_in(state: Mapping[str, Tensor]) -> Screen | None:
     """Return the screen among the tensors of a draft's files, or None if there is none."""

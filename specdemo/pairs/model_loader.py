@@ -118,13 +118,16 @@ class Loader:
             return None, None
         if is_reduced_draft(files.folder):
             precision, device = self.draft_precision, torch.device(self.placement.target)
-            if runs_graphs(device):
-                graph = onnx_draft(load_draft(files.folder, target, "sdpa", torch.float32))
-                if graph is not None:
-                    return graph, graph.id_map
-            small = load_draft(files.folder, target, ATTENTION, DTYPES[precision])
-            require_known_ids(small.id_map, target)
-            return executable(small, precision, None, device), small.id_map
+
+            def small(attention: str, dtype: torch.dtype) -> ReducedHeadDraft:
+                found = load_draft(files.folder, target, attention, dtype)
+                require_known_ids(found.id_map, target)
+                return found
+
+            if runs_graphs(device) and (graph := onnx_draft(small("sdpa", torch.float32))) is not None:
+                return graph, graph.id_map
+            plain = small(ATTENTION, DTYPES[precision])
+            return executable(plain, precision, None, device), plain.id_map
         draft = self.model("draft", files, progress)
         require_same_tokens(tokenizer, tokenizer_of(files))
         id_map = align_rows(target, draft)
@@ -141,19 +144,21 @@ class Loader:
         if path is None:
             return None
         precision, device = self.draft_precision, torch.device(self.placement.target)
-        try:
-            draft = load_feature_draft(path, target, DTYPES[precision])
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
-            raise UserError(
-                f"Cannot load a feature draft of this target from {path}; name a folder written by "
-                "`specdemo train --kind feature` for it."
-            ) from error
-        require_known_ids(draft.id_map, target)
-        if runs_graphs(device):
-            graph = onnx_feature_draft(load_feature_draft(path, target, torch.float32))
-            if graph is not None:
-                return graph
-        return pack_linears(draft, precision, precision, device)
+
+        def loaded(dtype: torch.dtype) -> FeatureDraft:
+            try:
+                found = load_feature_draft(path, target, dtype)
+            except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+                raise UserError(
+                    f"Cannot load a feature draft of this target from {path}; name a folder written by "
+                    "`specdemo train --kind feature` for it."
+                ) from error
+            require_known_ids(found.id_map, target)
+            return found
+
+        if runs_graphs(device) and (graph := onnx_feature_draft(loaded(torch.float32))) is not None:
+            return graph
+        return pack_linears(loaded(DTYPES[precision]), precision, precision, device)
 
     def n_gram(self, path: Path | None, target: PreTrainedModel) -> NGramTable | None:
         """Load the n-gram table in ``path``; return None if ``path`` is None.

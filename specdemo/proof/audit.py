@@ -51,7 +51,9 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
         UserError: The rule is rejection, under which the lanes may differ, or a prompt cannot be run.
     """
     if not config.rule.same_text:
-        raise UserError("Under rejection the lanes are independent samples; audit greedy or shared-noise.")
+        raise UserError(
+            f"Under {config.rule} the lanes are independent samples; audit greedy or shared-noise."
+        )
     for prompt in prompts:
         own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
         runs = measure(Lanes(pair), [own], stop)

@@ -27,6 +27,7 @@ class Kind(NamedTuple):
         source: A clause that explains the origin of its tokens. Empty if the kind makes passes.
         silence: A clause that explains why it may have nothing to propose. Empty if the kind makes passes.
         offered: Whether menus list it.
+        advanced: Whether menus list it last, as a choice for experts.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Kind(NamedTuple):
     source: str = ""
     silence: str = ""
     offered: bool = True
+    advanced: bool = False
 
     @property
     def stepping(self) -> "Kind | None":
@@ -100,6 +102,7 @@ _TABLE = (
         otherwise=N_GRAM,
         source=_COPIED,
         silence=f"{_NO_REPEAT}, and {_UNKNOWN}",
+        advanced=True,
     ),
     Kind(
         "lookup+model",
@@ -108,6 +111,7 @@ _TABLE = (
         "lookup, then {draft}",
         "lookup",
         otherwise=DRAFT_MODEL,
+        advanced=True,
     ),
     Kind(
         FEATURE_DRAFT,
@@ -124,6 +128,7 @@ _TABLE = (
         "lookup, then the feature draft",
         "lookup",
         otherwise=FEATURE_DRAFT,
+        advanced=True,
     ),
     Kind(
         EARLY_EXIT,
@@ -131,6 +136,7 @@ _TABLE = (
         "The target's own first layers draft. No second model, but costly steps.",
         "the target's first layers",
         "early_exit",
+        advanced=True,
     ),
     Kind(
         SCRIPTED,

@@ -42,8 +42,8 @@ PAIRS = (
 )
 """The names of the presets in ``pairs.presets``."""
 
-SAMPLED_RULES = ", ".join(rule for rule in Rule if rule is not Rule.GREEDY)
-"""The rules for temperatures above 0, for messages."""
+SAMPLED_RULES = tuple(str(rule) for rule in Rule if rule is not Rule.GREEDY)
+"""The rules for temperatures above 0."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters (C0, DEL and C1), except tab, line feed and carriage return."""
 
@@ -71,7 +71,8 @@ def parse_config(raw: Mapping[str, Any]) -> RunConfig:
         raise UserError(
             f"The {rule} rule needs a temperature of {GREEDY_BELOW:g} or more; raise it or choose greedy."
             if greedy
-            else f"The greedy rule needs temperature 0; set it to 0 or choose one of: {SAMPLED_RULES}."
+            else "The greedy rule needs temperature 0; set it to 0 or choose one of: "
+            f"{', '.join(SAMPLED_RULES)}."
         )
     drafter = raw.get("drafter", RunConfig.drafter)
     if not isinstance(drafter, str) or drafter not in KINDS:

@@ -112,7 +112,7 @@ class RunConfig:
         baseline: Whether the target also runs alone.
         draft_alone: Whether the draft model also runs alone.
         seed: Seed of all random draws. On the same machine, the same settings give the same text, with two
-            exceptions under the rejection rule. With ``k`` = ``auto``, draft lengths depend on measured
+            exceptions under rejection and block. With ``k`` = ``auto``, draft lengths depend on measured
             times, and so do the random numbers that each token gets. A pair whose n-gram table learns
             (``service.hosting``) uses different random numbers after every run.
     """
@@ -151,8 +151,8 @@ class Token:
             ``raw_q`` is also None if no model drafted the token.
         accept_prob: min(1, p/q) under rejection; h_i (``engine.rules.BlockRule``) under block verification; 1
             or 0 under greedy; None under shared noise.
-        u: The uniform random number that was compared with p/q; None unless the rule is rejection and the
-            token was compared.
+        u: The uniform random number that was compared with ``accept_prob``; None under greedy and shared
+            noise, and under rejection if the token was not compared.
         noise: The Gumbel noise g of this token at this position; None unless the rule is shared noise.
         status: ``accepted`` or ``discarded``.
         compared: Whether the target accepted or rejected the token. False for tokens after a rejected one,
@@ -184,18 +184,18 @@ class Emission:
     Attributes:
         id: Token id.
         status: ``corrected`` after a rejection, else ``bonus``.
-        prob: The token's probability in the distribution that it was drawn from: under the rejection rule,
-            the residual distribution after a rejection; otherwise p. It is 1 under greedy. None if a watched
-            server does not report it.
+        prob: The token's probability in the distribution that it was drawn from: after a rejection under
+            the rejection or block rule, the residual distribution; otherwise p. It is 1 under greedy. None if
+            a watched server does not report it.
         raw_prob: Under greedy, the token's probability at temperature 1; otherwise None.
         noise: The token's Gumbel noise; None unless the rule is shared noise.
-        residual_mass: Σ (p − q)+ = 1 − Σ min(p, q) at the rejected token; None unless the rule is rejection
-            and a token was rejected.
+        residual_mass: Σ (p − q)+ = 1 − Σ min(p, q) at the rejected token, under block with the prefix's
+            weight times p for p; None under other rules, and if no token was rejected.
         top: The five most probable tokens of the distribution that the token was drawn from, at temperature 1
             under greedy.
         gap: The distance between the target's best two choices: the difference of their probabilities at
-            temperature 1 under greedy, of their log p + g under shared noise, None under rejection. Rounding
-            can flip a small gap, which explains a divergence from the baseline.
+            temperature 1 under greedy, of their log p + g under shared noise, None under other rules.
+            Rounding can flip a small gap, which explains a divergence from the baseline.
     """
 
     id: int

@@ -27,7 +27,7 @@ from specdemo.training.labelled_text import LabelledSequence
 ATTENTION = "sdpa"
 UNROLLED_STEPS = 3
 SCREEN_STATES = 70_000
-"""Number of hidden states to which a screen is fitted. More states did not improve it."""
+"""Number of hidden states to which a screen is fitted."""
 Draft = TypeVar("Draft", ReducedHeadDraft, FeatureDraft)
 
 

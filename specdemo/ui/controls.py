@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import gradio as gr
 
 from specdemo.records import limits
-from specdemo.records.drafter_kinds import DRAFT, EARLY_EXIT, KINDS, NEEDED_NAMES, SERVER, drafters_with
+from specdemo.records.drafter_kinds import DRAFT, KINDS, NEEDED_NAMES, SERVER, drafters_with
 from specdemo.records.limits import UserError, parse_config
 from specdemo.records.trace import AUTO, USUAL_K, Mode, Rule, RunConfig
 from specdemo.service.offered_pairs import OfferedPairs
@@ -196,7 +196,7 @@ def _settings(
         0.0,
         step=0.1,
         label="Temperature",
-        info="Changes the rule: 0 is greedy; above 0 it is rejection sampling, or shared noise if chosen.",
+        info="Changes the rule: 0 is greedy; above 0 it is rejection sampling, unless another is chosen.",
     )
     max_new_tokens = gr.Number(
         DEFAULTS.max_new_tokens, label="New tokens", precision=0, minimum=1, elem_id="new-tokens"
@@ -267,9 +267,8 @@ def keep_drafters_possible(controls: Controls, at_home: Sequence[str], offered: 
 
 def _labelled(drafters: Sequence[str]) -> list[tuple[str, str]]:
     """Return the choices of the menu: first the plain drafters, then those for experts."""
-    advanced = [name for name in drafters if name == EARLY_EXIT or KINDS[name].otherwise]
-    plain = [(KINDS[name].label, name) for name in drafters if name not in advanced]
-    return plain + [(f"{KINDS[name].label} (advanced)", name) for name in advanced]
+    kinds = sorted((KINDS[name] for name in drafters), key=lambda kind: kind.advanced)
+    return [(f"{kind.label} (advanced)" if kind.advanced else kind.label, kind.name) for kind in kinds]
 
 
 def widget_values(settings: Mapping[str, Any]) -> list[Any]:

@@ -148,7 +148,7 @@ export function lessonIn(search, names) {
 
 /**
  * Maps each lesson to the number of steps of its task and to `step(moment)`, which returns the step that a moment
- * completes, if any. A moment is an answer to the lesson's question, or a moment of the stage (see `Stage.tell`).
+ * completes, if any. A moment is the visitor's answer to the lesson's question, or what the stage shows (see `Stage.tell`).
  */
 const TASKS = {
   1: { steps: 1, step: ({ answered }) => answered },

@@ -5,7 +5,6 @@ import { named } from "./tokens.js";
 /** The width below which a chart uses Python's `narrow` layout. */
 const NARROW_PX = 480;
 const MAX_MAGNIFIED = 1.6;
-// Not Plotly's default buttons, because one of them sends the chart to a server.
 const PLOTLY_CONFIG = { displayModeBar: false };
 
 let onItsWay = null;
