@@ -1,6 +1,5 @@
 """The kinds of job that visitors may ask for, and ``perform``, which does a job on a pair of models."""
 
-import ctypes
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -119,10 +118,7 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
     """
     failure: UserError
     try:
-        try:
-            yield from KINDS[request.kind].events(pair, request.parsed, stop)
-        finally:
-            trim_heap()
+        yield from KINDS[request.kind].events(pair, request.parsed, stop)
         return
     except FloatingPointError as error:
         failure = FailedError(f"The run was ended because {error}; try another precision.")
@@ -143,16 +139,6 @@ def perform(pair: Pair, request: Request, stop: Stop) -> Events:
     pair.drop_recordings()
     drop_unused()
     raise failure
-
-
-def trim_heap() -> None:
-    """Return memory that the program has freed to the system.
-
-    The C library keeps such memory, in ever more places, so the process of a busy server would grow by about
-    1 MB a minute. Does nothing where the library has no such function, as on macOS.
-    """
-    with suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def drop_unused() -> None:
