@@ -1,11 +1,12 @@
 """Passes of a model over a cache of fixed length, for models of transformers and for ``FusedLlama``."""
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import LlamaModel, PreTrainedModel
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.fused_execution import FusedExecution, GraphedExecution, TracedExecution
@@ -15,6 +16,9 @@ from specdemo.models.onnx_draft import OnnxDraft, OnnxExecution
 from specdemo.models.reduced_draft import ReducedHeadDraft
 
 NO_LIMIT = 2**31
+
+CACHE = "cache" if "cache" in inspect.signature(LlamaModel.forward).parameters else "past_key_values"
+"""The name of the argument that takes the cache; transformers renamed it in 5.24 for all models."""
 
 WholeModel = PreTrainedModel | FusedLlama
 """A language model with its full vocabulary."""
@@ -60,7 +64,7 @@ class PlainExecution:
             instead of the outputs if ``taps`` is empty.
         """
         cache.cursor.length = start
-        options: dict[str, Any] = {"logits_to_keep": rows or 1}
+        options: dict[str, Any] = {CACHE: cache, "logits_to_keep": rows or 1}
         if start + len(ids) > self._last_position + 1:
             # This happens only in measurements, and in drafts whose context is shorter than the target's
             # (the target's own text respects ``max_context``). The output may be wrong, but the pass must not
@@ -70,7 +74,7 @@ class PlainExecution:
         stack = decoder_layers(self._model) if taps else []
         # The hooks exist only during this pass, because other runtimes share the model.
         with hidden_states([stack[index] for index in taps]) as found:
-            output = self._model(input_ids=ids[None], past_key_values=cache, use_cache=True, **options)
+            output = self._model(input_ids=ids[None], use_cache=True, **options)
         # If the model is spread over several devices, its last layers may be on another device than ``ids``.
         states = [state.to(ids.device) for state in found]
         return output.logits[0].to(ids.device), torch.cat(states, -1)[0] if states else None
@@ -142,7 +146,7 @@ def batched_pass(model: CausalLM, texts: int, capacity: int) -> Callable[[Tensor
 
     def plain_pass(ids: Tensor, start: int) -> Tensor:
         cache.cursor.length = start
-        logits = model(input_ids=ids, past_key_values=cache, use_cache=True).logits
+        logits = model(input_ids=ids, use_cache=True, **{CACHE: cache}).logits
         return logits.to(ids.device)  # the head of a model on several devices may be on another one
 
     return torch.inference_mode()(plain_pass)

@@ -14,6 +14,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoModelFo
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from specdemo.models.attention import additive_mask
+from specdemo.models.execution import CACHE
 from specdemo.models.layer_views import decoder_layers, hidden_states
 from specdemo.models.packed_linear import DTYPES, pack_linears
 from specdemo.pairs.embedded import embedded_target, printing
@@ -135,9 +136,9 @@ class BatchedDecoder:
                 input_ids=ids,
                 attention_mask=mask,
                 position_ids=positions,
-                past_key_values=self._cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **{CACHE: self._cache},
             )
         self.states = torch.cat(found, -1) if found else None
         return output.logits[:, -1]
