@@ -1,12 +1,17 @@
 """Environment variables that other libraries read when imported, so an app must import this module first.
 
-They turn off usage reports to Gradio and to the hub.
+They turn off usage reports to Gradio and to the hub, and Gradio's own statistics.
 """
 
 import os
 
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+
+# After each event, Gradio builds a table of the latest 10,000 events for its dashboard, which nobody can open here.
+# The table takes processor time and scatters memory that the process never gets back.
+os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "1")
+os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", str(2**62))
 
 ZERO_GPU = os.environ.get("SPACES_ZERO_GPU", "").lower() in ("1", "t", "true")
 """True on ZeroGPU Spaces, which give a program a GPU only during marked function calls."""

@@ -232,3 +232,12 @@ def test_the_lender_s_package_is_imported_before_torch_and_nobody_gets_reports_o
         "HOME": str(tmp_path),
     }
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_gradio_keeps_no_statistics_of_events():
+    code = (
+        "import specdemo.service.startup, gradio; queue = gradio.Blocks()._queue;"
+        "assert queue.ANALYTICS_MAX_EVENTS == 1 and queue.ANAYLTICS_CACHE_FREQUENCY > 1e9"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
