@@ -51,16 +51,16 @@ class Example(NamedTuple):
 
 
 EXAMPLES = (
-    Example("France", "The capital of France is", Mode.RAW),
-    Example("Email", "Thank you for your email. I will get back to you", Mode.RAW),
+    Example("Days", "What are the seven days of the week?", Mode.CHAT),
+    Example("Email", "Write a short email that thanks a colleague for their help.", Mode.CHAT),
     Example(
         "Code", "Write a Python function that returns the first n Fibonacci numbers as a list.", Mode.CHAT
     ),
     Example("Story", "Write a short story about a lighthouse keeper who finds a message.", Mode.CHAT),
     Example(
-        "Edit",
-        "Rewrite this so that Friday becomes Thursday: The meeting has moved to Friday afternoon. "
-        "Please send your slides before Friday noon, and tell me by Friday morning if you cannot come.",
+        "Copy",
+        "Repeat this text word for word: The quick brown fox jumps over the lazy dog. "
+        "The meeting has moved to Thursday afternoon; please send your slides before noon.",
         Mode.CHAT,
     ),
 )
