@@ -8,8 +8,8 @@ import os
 os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
-# After each event, Gradio builds a table of the latest 10,000 events for its dashboard, which nobody can open here.
-# The table takes processor time and scatters memory that the process never gets back.
+# After each event, Gradio builds a table of the latest 10,000 events for its dashboard, which nobody can open
+# here. The table takes processor time and fragments memory, which the process then never gives back.
 os.environ.setdefault("GRADIO_ANALYTICS_MAX_EVENTS", "1")
 os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", str(2**62))
 
