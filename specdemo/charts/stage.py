@@ -44,8 +44,8 @@ def skeletons() -> dict[str, dict[str, Any]]:
 
     Each chart has Plotly's ``data`` and ``layout``. ``narrow`` contains layout changes for narrow charts.
     ``dense`` contains changes to traces, by ``uid``, for charts with more bars than fit. The browser sets the
-    axis ranges and ticks of ``acceptance`` and ``speedup``, which change in every round. The axes of
-    ``rates``, ``race``, ``time`` and ``position`` always include the points of an invisible trace ``room``.
+    axis ranges and ticks of ``acceptance`` and ``speedup``, which change in every round. The axes of the
+    other charts always include the points of an invisible trace ``room``.
     """
     return {
         theme: {
@@ -55,6 +55,7 @@ def skeletons() -> dict[str, dict[str, Any]]:
             "race": as_plain(_race(colours)),
             "time": as_plain(_time(colours)),
             "position": as_plain(_position(colours), {"position": {"textposition": "none"}}),
+            "ranks": as_plain(_ranks(colours)),
         }
         for theme, colours in THEMES.items()
     }
@@ -169,6 +170,18 @@ def _position(colours: Palette) -> go.Figure:
     figure.update_layout(bargap=BAR_GAP, hovermode="closest", margin={"t": 50})
     figure.update_xaxes(axis_of("place in the draft", colours), dtick=1, showgrid=False)
     figure.update_yaxes(axis_of("accepted", colours), tickformat=".0%", range=[0, 1.15], dtick=0.5)
+    return figure
+
+
+def _ranks(colours: Palette) -> go.Figure:
+    """Draw how often the target's choice had each rank in the draft's list, where a token was rejected."""
+    bars = _bars("ranks", "%{y} rejected", filling(colours.corrected)).update(label_outside())
+    figure = go.Figure([bars, room_for([0.5, 6.5], [0, 4])])
+    figure.update_layout(frame("Rank of the target's choice", colours) | {"showlegend": False})
+    figure.update_layout(bargap=BAR_GAP, hovermode="closest", margin={"t": 50})
+    ticks = {"tickvals": [1, 2, 3, 4, 5, 6], "ticktext": ["1st", "2nd", "3rd", "4th", "5th", "beyond"]}
+    figure.update_xaxes(axis_of("rank in the draft's list", colours) | ticks, showgrid=False)
+    figure.update_yaxes(axis_of("rejected tokens", colours), tickformat="d", rangemode="tozero")
     return figure
 
 

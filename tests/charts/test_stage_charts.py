@@ -18,6 +18,7 @@ FILLED = {
     "race": ["speculative", "speculative-lead", "baseline", "baseline-lead", "draft", "draft-lead"],
     "time": ["drafting", "verifying", "rest"],
     "position": ["position"],
+    "ranks": ["ranks"],
 }
 """Chart -> uids of the traces that the browser fills; also in ``tests/ui/js/plot_contents.test.js``."""
 
@@ -85,7 +86,14 @@ def test_text_and_lines_are_large_enough_for_a_projector(charts):
 
 
 def test_every_axis_has_a_unit(charts):
-    units = {"round", "tokens", "decode seconds", "place in the draft"}
+    units = {
+        "round",
+        "tokens",
+        "decode seconds",
+        "place in the draft",
+        "rank in the draft's list",
+        "rejected tokens",
+    }
     for name, figure in charts.items():
         for axis, part in axes(figure).items():
             lanes = name == "time" and axis == "yaxis"

@@ -1,4 +1,4 @@
-"""The six charts show the rounds and totals of the played part of a recording."""
+"""The charts show the rounds and totals of the played part of a recording."""
 
 import math
 from typing import Any
@@ -17,7 +17,7 @@ PLAYED = """counts => Object.entries(counts).every(([name, count]) =>
     document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count)"""
 PLACES = """wanted => JSON.stringify(document.querySelector('[data-plot=position]').data?.[0].y)
     === JSON.stringify(wanted)"""
-ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 6"
+ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 7"
 MOST_BARS = 50
 """The number of rounds above which rounds share bars."""
 LIVE = ("acceptance", "speedup")
@@ -71,6 +71,7 @@ def test_charts_show_the_whole_recording_at_its_end(played, recording):
     assert_rounds(shown, speculative, bar_of(len(speculative)), events[-1]["totals"])
     assert_race(shown["race"], events)
     assert_sums(shown, events[-1]["totals"])
+    assert_ranks(shown["ranks"]["ranks"], speculative)
 
 
 def test_charts_show_no_more_than_has_been_played(played):
@@ -139,6 +140,17 @@ def assert_sums(shown: dict[str, Event], totals: Event) -> None:
     assert shown["position"]["position"]["y"] == [accepted / compared for accepted, compared in counts]
 
 
+def assert_ranks(shown: Event, speculative: list[Event]) -> None:
+    counts = [0] * 6
+    for round_ in (event["round"] for event in speculative):
+        for token in round_["drafted"]:
+            if token["rejected"] and token["draft_top"]:
+                listed = [other for other, _ in token["draft_top"]]
+                own = round_["emission"]["id"]
+                counts[listed.index(own) if own in listed else 5] += 1
+    assert sum(counts) and shown == {"x": [1, 2, 3, 4, 5, 6], "y": counts}
+
+
 @pytest.mark.slow
 def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
     page = open_page()
@@ -149,7 +161,7 @@ def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
     run_to_end(page)
     charts(page, len(rounds(service.replayed)))
     kept = "() => [...document.querySelectorAll('.js-plotly-plot .svg-container')].map(n => n.kept)"
-    assert page.evaluate(kept) == [1] * 6
+    assert page.evaluate(kept) == [1] * 7
 
 
 @pytest.mark.slow

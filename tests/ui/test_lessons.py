@@ -135,6 +135,18 @@ def test_the_recordings_show_what_their_lessons_explain(lesson):
 
 
 @pytest.mark.slow
+def test_a_near_miss_has_the_rank_of_the_targets_choice_and_only_its_chart(lesson):
+    page = lesson(3)
+    show(page, 3, 2)
+    assert "The target's choice was the draft's 2nd (22%)." in page.inner_text("[data-role=microscope-cards]")
+    charts = page.locator("[data-plot]:visible")
+    assert [chart.get_attribute("data-plot") for chart in charts.all()] == ["ranks"]
+    charts.scroll_into_view_if_needed()
+    page.wait_for_function("document.querySelector('[data-plot=ranks]').data?.[0].y.length === 6")
+    assert page.evaluate("document.querySelector('[data-plot=ranks]').data[0].y") == [0, 9, 3, 2, 0, 4]
+
+
+@pytest.mark.slow
 def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
     page = lesson(1, pace=1)
     show(page, 1)

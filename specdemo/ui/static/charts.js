@@ -1,15 +1,15 @@
-// The data points and the help of each of the six charts. The points are given by the uid of the chart's traces; `{}`
+// The data points and the help of each chart. The points are given by the uid of the chart's traces; `{}`
 // leaves a trace of Python's skeleton empty. This module uses neither the DOM nor Plotly.
 
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
-import { ownStatus, share, speedWords } from "./words.js";
+import { BEYOND, targetRank, ownStatus, share, speedWords } from "./words.js";
 
 /** The charts that follow a run while it plays, with axes from `liveAxes`. */
 export const LIVE = ["acceptance", "speedup"];
 /** The charts with rounds along the x axis. */
 export const BY_ROUND = ["acceptance", "rates", "speedup"];
 /** The charts that change with each speculative round, and those that change with each round of any lane. */
-export const CHANGED_BY_ROUND = [...BY_ROUND, "position"];
+export const CHANGED_BY_ROUND = [...BY_ROUND, "position", "ranks"];
 export const CHANGED_BY_LANES = ["race", "time"];
 /** The gap between bars as a share of a bar's width; the same value as in Python. */
 export const BAR_GAP = 0.18;
@@ -18,6 +18,7 @@ export const NOTHING_COMPARED = "No draft token has been compared.";
 // From the start, the axes of "race" and "time" have room for this many tokens of the target alone.
 const ROOM_TOKENS = 16;
 const POSITIONS_SHOWN = 6;
+const ROOM_RANKS = 4; // the count that the axis of "ranks" includes from the start
 const RACE_KEYS = {
   [SPECULATIVE]: ["seconds", "tokens"],
   [BASELINE]: ["baseline_seconds", "baseline_tokens"],
@@ -90,6 +91,16 @@ export const CHART_TERMS = {
       return compared.slice(0, POSITIONS_SHOWN).map((count, place) => `${place + 1}: ${accepted[place]} of ${count}`).join(", ");
     },
   },
+  ranks: {
+    title: "Rank of the target's choice",
+    sentence: "The rank that the draft gave the target's choice where a draft token was rejected; copied drafts have no ranks.",
+    formula: "rank = 1 + number of tokens with a higher q",
+    more: ["alpha"],
+    numbers: ({ totals }) => {
+      const [accepted, compared] = [totals.accepted_by_position, totals.compared_by_position].map(sum);
+      return compared ? `${compared - accepted} of ${compared} compared draft tokens rejected` : NOTHING_COMPARED;
+    },
+  },
 };
 
 /**
@@ -102,6 +113,7 @@ export function pointsOf(name, { played, totals, markLift, bins }) {
   if (name === "rates") return { alpha: figurePoints(rounds, "alpha_compared"), tau: figurePoints(rounds, "tau") };
   if (name === "speedup") return speedupPoints(rounds, totals);
   if (name === "position") return positionPoints(rounds.at(-1)?.totals);
+  if (name === "ranks") return rankPoints(rounds);
   if (name === "race") return racePoints(played);
   return timePoints(totals, BASELINE in played);
 }
@@ -169,6 +181,19 @@ export function positionPoints(totals) {
   return { position: { ...points, text: compared.map((count, place) => `${accepted[place]} of ${count}`) } };
 }
 
+/** One bar per rank of `targetRank`; no points if no round has a rank. */
+export function rankPoints(entries) {
+  const counts = rankCounts(entries);
+  if (!sum(counts)) return {};
+  const points = pointsAt(counts.map((_, index) => index + 1), counts);
+  return { ranks: { ...points, text: counts.map((count) => (count ? String(count) : "")) } };
+}
+
+function rankCounts(entries) {
+  const ranks = entries.map(({ round }) => targetRank(round));
+  return Array.from({ length: BEYOND }, (_, index) => ranks.filter((rank) => rank === index + 1).length);
+}
+
 /**
  * The point that a chart's axes include at all times: the end of the rounds that have arrived. So a replay does not
  * move the axes.
@@ -177,6 +202,7 @@ export function axisReach(name, trace) {
   const latest = (lane) => trace?.entries(lane).at(-1)?.totals;
   if (BY_ROUND.includes(name)) return { x: (trace?.entries(SPECULATIVE).length ?? 0) + 0.5 };
   if (name === "position") return { x: (latest(SPECULATIVE)?.compared_by_position.length ?? 0) + 0.5 };
+  if (name === "ranks") return { x: BEYOND + 0.5, y: Math.max(ROOM_RANKS, ...rankCounts(trace?.entries(SPECULATIVE) ?? [])) };
   const lanes = name === "time" ? [SPECULATIVE, BASELINE] : Object.keys(RACE_KEYS);
   const ends = lanes.map((lane) => RACE_KEYS[lane].map((key) => latest(lane)?.[key] ?? 0));
   const step = trace?.start?.run.calibration?.step_s ?? 0;

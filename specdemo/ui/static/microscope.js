@@ -3,7 +3,7 @@
 
 import { element } from "./dom.js";
 import { fillLabel } from "./tokens.js";
-import { decimal, emissionWords, hasResidual, isCopied, ownStatus, percent, roundWords, ruleName, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
+import { decimal, emissionWords, hasResidual, isCopied, rankWords, ownStatus, percent, roundWords, ruleName, statusName, timeWords, tokenFigures, verdictWords } from "./words.js";
 
 const GREEDY_FIGURES = "p and q are probabilities at temperature 1; greedy takes the most probable token";
 
@@ -65,6 +65,8 @@ function emissionCard(round, rule, pieces) {
     : [["p", probability, "target probability"]];
   if (emission.noise !== null) figures.push(["noise g", decimal(emission.noise), "Gumbel noise of this token at this position"]);
   card.append(figureList(figures), element("p", "sd-verdict", emissionWords(emission, round, rule)));
+  const rank = rankWords(round);
+  if (rank) card.append(element("p", "sd-verdict", rank));
   const heading = residual ? "residual's top five" : "target's top five";
   card.append(element("div", "sd-tops", ...topBars(heading, residual ? "r" : "p", emission.top, emission.id, pieces)));
   return card;

@@ -1,11 +1,12 @@
-// The page around the stage: the tab and lesson in its address, and the settings panel.
+// The page around the stage: the tab, its part and the lesson in the address, and the settings panel.
 
 import { button } from "./dom.js";
 
 const BUTTON_ID = /^tab-(\w+)-button$/;
-const IN_ADDRESS = /^#tab=(\w+)$/;
+const IN_ADDRESS = /^#tab=(\w+)(?:&part=([\w-]+))?$/;
 const PANEL = "#more";
 const MOUNT_POLL_MS = 20;
+const MAX_POLLS = 500;
 const LINE = "#summary"; // the line that opens the settings; Gradio replaces its content with every change
 
 /** Return a button that opens a tab of the page, or only its text if the page has no tabs. */
@@ -36,8 +37,8 @@ export function noteLesson(lesson, question) {
 }
 
 /**
- * Open the tab that the address names, now and after Back or Forward; also put each newly opened tab into the
- * address.
+ * Open the tab that the address names, and show the part of it, now, after Back or Forward, and after a link within the
+ * page; also put each newly opened tab into the address.
  */
 export function keepTabInAddress() {
   // The tab to open if the address names none.
@@ -45,6 +46,8 @@ export function keepTabInAddress() {
   const follow = () => {
     const name = tabIn(location.hash) ?? first;
     if (name !== currentTab()) openTab(name);
+    const part = partIn(location.hash);
+    if (part) showPart(part);
   };
   follow();
   addEventListener("popstate", follow);
@@ -57,6 +60,24 @@ export function keepTabInAddress() {
 /** The tab that the fragment of an address names, or null if it names none. */
 export function tabIn(hash) {
   return hash.match(IN_ADDRESS)?.[1] ?? null;
+}
+
+/** The chart or the section of a tab that the fragment of an address names, or null if it names none. */
+export function partIn(hash) {
+  return hash.match(IN_ADDRESS)?.[2] ?? null;
+}
+
+/** Scroll to a chart or section once it is visible, and move the focus to it. */
+async function showPart(name) {
+  const find = () => document.querySelector(`[data-plot="${name}"], [data-section="${name}"]`);
+  for (let polls = 0; !find()?.checkVisibility(); polls += 1) {
+    if (polls === MAX_POLLS) return; // there is no such part, or the current lesson hides it
+    await new Promise((resolve) => setTimeout(resolve, MOUNT_POLL_MS));
+  }
+  const part = find();
+  part.tabIndex = -1;
+  part.scrollIntoView();
+  part.focus({ preventScroll: true });
 }
 
 // Returns the address of a tab. A lesson in an address opens the tab "Learn", so the other tabs have no lesson in

@@ -1,4 +1,4 @@
-// The contents of the six charts at a moment: Python's skeletons, fitted to the size of the chart and filled with the
+// The contents of the charts at a moment: Python's skeletons, fitted to the size of the chart and filled with the
 // rounds played so far. This module draws nothing.
 
 import { axisReach, BY_ROUND, CHANGED_BY_LANES, CHANGED_BY_ROUND, LIVE, pointsOf } from "./charts.js";

@@ -1,4 +1,4 @@
-// The six charts on the page, and the choice of the times at which each is drawn. Only charts in sight are drawn. Two
+// The charts on the page, and the choice of the times at which each is drawn. Only charts in sight are drawn. Two
 // of them follow the run on a canvas layer; Plotly draws these two when nothing has changed for a while.
 
 import { BY_ROUND, LIVE } from "./charts.js";

@@ -48,9 +48,13 @@ const RULES = {
   },
 };
 const SERVER = "server"; // the name in Python's table for the drafter of a watched server
+const RANKS = ["1st", "2nd", "3rd", "4th", "5th"];
 const UNKNOWN_TOKEN = "The server does not report which token it was.";
 const MIN_FRACTION = 0.05; // with a smaller fraction done, the time left cannot be estimated
 const COARSE_S = 20; // longer waits are rounded to five seconds
+
+/** The rank of a token below the draft's top five. */
+export const BEYOND = RANKS.length + 1;
 
 let drafters = {};
 
@@ -220,6 +224,24 @@ function watchedEmission(emission, round) {
   if (!round.drafted.length) return "One target pass without a draft, one token.";
   if (emission.status === "bonus") return `${allAccepted(round.drafted.length)}; the same pass added one more.`;
   return "The target's token in place of the rejected one.";
+}
+
+/**
+ * The rank of the target's choice in the draft's list at the rejected token: 1 to 5, or `BEYOND`. Null if nothing was
+ * rejected or the draft has no list, as with copied tokens.
+ */
+export function targetRank({ drafted, emission }) {
+  const top = drafted.find(({ rejected }) => rejected)?.draft_top;
+  return top?.length ? top.findIndex(([id]) => id === emission.id) + 1 || BEYOND : null;
+}
+
+/** The rank of the target's choice in a sentence; "" if `targetRank` is null. */
+export function rankWords(round) {
+  const rank = targetRank(round);
+  if (rank === null) return "";
+  if (rank === BEYOND) return "The target's choice was not in the draft's top five.";
+  const [, probability] = round.drafted.find(({ rejected }) => rejected).draft_top[rank - 1];
+  return `The target's choice was the draft's ${RANKS[rank - 1]} (${percent(probability)}).`;
 }
 
 /** One round in a sentence. */

@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { acceptancePoints, axisReach, BAR_GAP, positionPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/charts.js";
+import { acceptancePoints, axisReach, BAR_GAP, positionPoints, rankPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/charts.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
-import { round, roundEvent, START, TOTALS } from "./made.js";
+import { own, round, roundEvent, START, token, TOTALS } from "./made.js";
 
 const BAR = 1 - BAR_GAP;
 const EACH = { bin: 1, last: 12, marked: true };
@@ -76,4 +76,25 @@ test("axes reach over all that has arrived, or at first over the target's next t
   assert.deepEqual(axisReach("time", trace), { x: 9 }, "the draft alone has no bar");
   assert.deepEqual(axisReach("rates", trace), { x: 1.5 });
   assert.deepEqual(axisReach("position", trace), { x: 3.5 });
+});
+
+test("rejected tokens are counted by the draft's rank of the target's choice, and only where the draft has a list", () => {
+  const rejectedFor = (id, draft_top) => (index) => ({ ...round(index, []), drafted: [token(1, "rejected", { draft_top })], emission: own(id, "corrected") });
+  const list = [[1, 0.5], [2, 0.25], [3, 0.25]];
+  const rounds = [rejectedFor(2, list), rejectedFor(2, list), rejectedFor(9, list), rejectedFor(2, []), (index) => round(index, ["accepted"])];
+  assert.deepEqual(rankPoints(entriesOf(...rounds.map((made, index) => made(index)))), {
+    ranks: { x: [1, 2, 3, 4, 5, 6], y: [0, 2, 0, 0, 0, 1], text: ["", "2", "", "", "", "1"] },
+  });
+  assert.deepEqual(rankPoints(entriesOf(round(0, ["rejected"]))), {});
+});
+
+test("the axis of ranks has room for the rounds that have arrived", () => {
+  const trace = new Trace();
+  assert.deepEqual(axisReach("ranks", trace), { x: 6.5, y: 4 });
+  trace.take(START);
+  for (let index = 0; index < 7; index += 1) {
+    const drafted = [token(1, "rejected", { draft_top: [[1, 0.6], [2, 0.4]] })];
+    trace.take(roundEvent("speculative", { ...round(index, []), drafted, emission: own(2, "corrected") }));
+  }
+  assert.deepEqual(axisReach("ranks", trace), { x: 6.5, y: 7 });
 });

@@ -1,11 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { settingsLine, tabIn } from "../../../specdemo/ui/static/page.js";
+import { partIn, settingsLine, tabIn } from "../../../specdemo/ui/static/page.js";
 
 test("the fragment of an address names a tab, or none", () => {
   assert.equal(tabIn("#tab=lab"), "lab");
-  for (const other of ["", "#", "#lab", "#tab=", "#tab=a-b", "#x#tab=lab", "#tab=<b>"]) assert.equal(tabIn(other), null, other);
+  assert.deepEqual([tabIn, partIn].map((named) => named("#tab=lab&part=what-if")), ["lab", "what-if"]);
+  assert.equal(partIn("#tab=lab"), null);
+  for (const other of ["", "#", "#part=what-if", "#tab=lab&part=", "#tab=lab&part=a]", "#lab", "#tab=", "#tab=a-b", "#x#tab=lab", "#tab=<b>"]) assert.equal(tabIn(other), null, other);
 });
 
 test("the line names the drafter as the menu does, or as it is called where the menu does not know it", () => {

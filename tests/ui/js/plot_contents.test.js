@@ -76,6 +76,7 @@ const FILLED = {
   race: ["speculative", "speculative-lead", "baseline", "baseline-lead", "draft", "draft-lead"],
   time: ["drafting", "verifying", "rest"],
   position: ["position"],
+  ranks: ["ranks"],
 };
 const LIVE = ["acceptance", "speedup"];
 

@@ -8,6 +8,7 @@ import {
   ownStatus,
   pairWords,
   percent,
+  rankWords,
   roundWords,
   timeLeft,
   tokenFigures,
@@ -123,4 +124,14 @@ test("what is left is told as soon as it can be, coarsely where it is long", () 
   assert.equal(timeLeft(0.5, 7.4), ", about 7 s left");
   assert.equal(timeLeft(0.99, 1), ", about 1 s left");
   assert.equal(timeLeft(1, 60), "");
+});
+
+test("a rejected token has the draft's rank of the target's choice, if the draft has a list", () => {
+  const words = (id, draft_top) => rankWords({ drafted: [token(1, "accepted"), token(2, "rejected", { draft_top })], emission: own(id, "corrected") });
+  const list = [[2, 0.5], [3, 0.25], [4, 0.1], [5, 0.05], [6, 0.01]];
+  assert.equal(words(3, list), "The target's choice was the draft's 2nd (25%).");
+  assert.equal(words(2, list), "The target's choice was the draft's 1st (50%).", "possible if both draw at random");
+  assert.equal(words(9, list), "The target's choice was not in the draft's top five.");
+  assert.equal(words(3, []), "", "copied");
+  assert.equal(rankWords(round(0, ["accepted"])), "");
 });
