@@ -124,7 +124,10 @@ def test_the_last_run_stays_until_the_first_token_arrives(open_page, service):
     expect(page.locator("[data-role=progress-text]")).to_have_text("Preparing the run")
     assert page.inner_text("[data-lane=speculative] .sd-text") == text
     assert page.inner_text("[data-figure=speedup]") == speedup != "–"
-    service.gap_s, service.hold_at = 0.2, 3  # rounds that come faster than the page is updated would wait for the next
+    service.gap_s, service.hold_at = (
+        0.2,
+        3,
+    )  # rounds that come faster than the page is updated would wait for the next
     page.wait_for_selector(".sd[data-state=playing]")
     press(page, "to-end")
     assert page.inner_text("[data-lane=speculative] .sd-text") != text
