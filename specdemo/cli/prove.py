@@ -28,6 +28,9 @@ def add_to(commands: Any) -> None:
         "--distribution", type=int, metavar="N", help="compare N short draws with and without drafts"
     )
     parser.add_argument("--control", metavar="NAME", help=f"sample by a wrong rule: {', '.join(Control)}")
+    parser.add_argument(
+        "--other-libraries", type=int, metavar="N", help="compare N texts decoded as other libraries do"
+    )
     add_pair_options(parser)
 
 
@@ -37,13 +40,14 @@ def run(options: argparse.Namespace) -> int:
     With ``--control``, a difference is expected, because the control samples by a wrong rule.
     """
     control = choice({"--control": options.control}, "--control", Control, None)
-    prompts, draws = options.audit, options.distribution
-    if prompts is None and draws is None:
+    prompts, draws, others = options.audit, options.distribution, options.other_libraries
+    if prompts is None and draws is None and others is None:
         prompts, draws = (None if control else PROMPTS), DRAWS
     if control and draws is None:
         raise UserError("--control needs the distribution test; add --distribution N.")
-    if prompts is not None and prompts < 1:
-        raise UserError(f"--audit must be at least 1, got {prompts}.")
+    for flag, number in (("--audit", prompts), ("--other-libraries", others)):
+        if number is not None and number < 1:
+            raise UserError(f"{flag} must be at least 1, got {number}.")
     if draws is not None:
         integer({"--distribution": draws}, "--distribution", DRAWS, 1, MAX_DRAWS)
     check_pair(options)
@@ -52,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
     if prompts is not None:
         for temperature in TEMPERATURES:
             differs |= _audit(pair, prompts, temperature)
+    if others is not None:
+        differs |= _as_others(pair, others)
     if draws is not None:
         differs |= _distribution(pair, draws, control)
     return int(differs)
@@ -69,6 +75,23 @@ def _audit(pair: Any, prompts: int, temperature: float) -> bool:
         verdict = "identical" if row.divergence is None else f"differs from token {row.divergence + 1} on"
         print(f"  {row.id:<14}{row.tokens:>4} tokens  {verdict}")
     print(audit_sentence(rows))
+    return not all(row.identical for row in rows)
+
+
+def _as_others(pair: Any, prompts: int) -> bool:
+    """Print one line for each text, then a summary; return True if a text differs."""
+    from specdemo.proof.other_libraries import compare_as_others, others_sentence
+
+    print("As other libraries decode, greedy rule")
+    rows = []
+    for row in compare_as_others(pair, shipped_prompts(prompts), audit_config(0.0)):
+        rows.append(row)
+        verdict = f"identical, smallest gap {row.gap:.2g}"
+        if row.divergence is not None:
+            own, other = (repr(candidate.text) for candidate in row.candidates)
+            verdict = f"token {row.divergence + 1} is {own} alone, {other} with drafts; gap {row.gap:.2g}"
+        print(f"  {row.id:<14}{row.tokens:>4} tokens  {verdict}")
+    print(others_sentence(rows))
     return not all(row.identical for row in rows)
 
 

@@ -79,6 +79,11 @@ class PlainExecution:
         states = [state.to(ids.device) for state in found]
         return output.logits[0].to(ids.device), torch.cat(states, -1)[0] if states else None
 
+    def cut(self, cache: "_CursorCache", end: int) -> "_CursorCache":
+        """Make the next passes over ``cache`` read only its first ``end`` positions, and return it."""
+        cache.cursor.end = end
+        return cache
+
     def layers(self, cache: "_CursorCache") -> list[KeysAndValues]:
         """Return the key and value buffers of every layer. The cache must have been used in a pass."""
         return [(layer.keys, layer.values) for layer in cache.layers if isinstance(layer, CursorLayer)]
@@ -196,18 +201,18 @@ class CursorLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        """Write new keys and values at the cursor, and return the full buffers, unused positions included."""
+        """Write new keys and values at the cursor, and return the buffers up to ``cursor.end``."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         start = self.cursor.length
         end = start + key_states.shape[-2]
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
-        return self.keys, self.values
+        return self.keys[:, :, : self.cursor.end], self.values[:, :, : self.cursor.end]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Return the length and the offset of the buffers; transformers builds the mask from them."""
-        return self._capacity, 0
+        return self.cursor.end or self._capacity, 0
 
     def get_seq_length(self) -> int:
         return self.cursor.length
@@ -217,7 +222,13 @@ class CursorLayer(CacheLayerMixin):
 
 
 class _Cursor:
-    """The number of cache positions in use, shared by all layers."""
+    """The state of a cache that all layers share.
+
+    Attributes:
+        length: Number of positions in use.
+        end: Number of positions that passes read, unused ones included; None for all.
+    """
 
     def __init__(self) -> None:
         self.length = 0
+        self.end: int | None = None

@@ -43,6 +43,11 @@ class FusedExecution:
     def run(self, ids: Tensor, start: int, cache: LlamaCache, rows: int, taps: Sequence[int]) -> Outputs:
         return self.model(ids, cache.places[start : start + len(ids)], cache, rows, taps)
 
+    def cut(self, cache: LlamaCache, end: int) -> LlamaCache:
+        """Return a view of the first ``end`` positions of ``cache``. Passes over it run kernel by kernel."""
+        held = (cache.keys[..., :end, :], cache.values[..., :end, :])
+        return LlamaCache(*held, cache.cos[:end], cache.sin[:end], cache.places[:end])
+
     def layers(self, cache: LlamaCache) -> list[KeysAndValues]:
         return cache.layers
 

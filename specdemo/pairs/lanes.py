@@ -78,10 +78,19 @@ class Lanes:
             self.calibrate(RunConfig(prompt="", drafter=drafter))
         return self.calibrate(RunConfig(prompt="", drafter=self.pair.default_drafter))
 
-    def speculative(self, config: RunConfig, prompt_ids: list[int], stop: Stop = never) -> Iterator[Round]:
-        """Return the rounds of a new speculative lane; errors as for :meth:`calibrate`."""
+    def speculative(
+        self,
+        config: RunConfig,
+        prompt_ids: list[int],
+        stop: Stop = never,
+        target: ModelRuntime | None = None,
+    ) -> Iterator[Round]:
+        """Return the rounds of a new speculative lane; errors as for :meth:`calibrate`.
+
+        ``target`` is the runtime that verifies, with an open cache; by default that of :meth:`verifier`.
+        """
         calibration = self.calibrate(config)
-        target = self.verifier(config, len(prompt_ids))
+        target = target or self.verifier(config, len(prompt_ids))
         rule = self._rule(config)
         return speculate(
             target,

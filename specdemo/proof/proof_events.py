@@ -1,17 +1,19 @@
 """A proof as a stream of events, for the page and the API. Each event is a dictionary with a ``type``:
 
-``start``   the kind of ``proof`` and its settings
-``row``     the result for one audited prompt (``AuditRow``), and a ``sentence`` that sums up all rows so far
+``start``   the kind of ``proof``, its settings, and the ``target``, its ``precision`` and its ``device``
+``row``     the result for one prompt (``AuditRow`` or ``OtherRow``), and a ``sentence`` that sums up all rows
+            so far
 ``sample``  the two samples so far: the figures of ``DistributionProgress``; ``texts``, the most frequent
             continuations as [text, speculative count, baseline count]; ``others``, the number of all other
             continuations with their speculative and baseline counts
 ``end``     the ``verdict`` (``same``, ``different``, ``caught``, ``missed``, or ``none`` if nothing was
-            compared), the verdict in ``words``, a ``sentence``, and for a distribution test the figures of
-            ``DistributionResult`` and a ``reading``, the explanation of the rule that was tested
+            compared), the verdict in ``words``, a ``sentence``, for a distribution test the figures of
+            ``DistributionResult``, and a ``reading``: an explanation of the rule, or of why texts differ
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from typing import TypeVar
 
 import plotly.graph_objects as go
 
@@ -27,10 +29,12 @@ from specdemo.proof.distribution import (
     DistributionResult,
     distribution_test,
 )
+from specdemo.proof.other_libraries import OtherRow, compare_as_others, others_sentence
 from specdemo.proof.proof_request import Proof, ProofRequest, SampledBy
 from specdemo.records.events import Event
 from specdemo.records.trace import BASELINE, SPECULATIVE
 
+Row = TypeVar("Row", AuditRow, OtherRow)
 SHOWN = 8
 """The number of continuations that are listed; the others are added up."""
 STOPPED = "Stopped before anything was compared."
@@ -52,10 +56,15 @@ READINGS = {
         "and the residual has no weight. Drafts of two or more tokens then sample another distribution."
     ),
     SampledBy.TYPICAL: (
-        "Every draft token that the target finds plausible is accepted (Medusa). That accepts more tokens "
-        "and is faster, but samples another distribution: a high acceptance rate alone proves nothing."
+        "Every draft token that the target finds plausible is accepted, and no other (Medusa). The acceptance "
+        "rate may rise or fall, depending on the text; either way, the distribution is another one."
     ),
 }
+WHY = (
+    "Other libraries let the cache grow and do not pad passes, so a pass over several tokens rounds "
+    "differently from a pass over one. If two logits are nearly equal, rounding decides which token comes. "
+    "That is common in bf16, and rare if sums are in fp32, as with fp16 weights. The other audits avoid it."
+)
 VERDICTS = {
     "same": "Accepted: no difference beyond chance.",
     "different": "Rejected: not the target's distribution.",
@@ -73,33 +82,45 @@ def proof_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Even
     if request.proof is Proof.DISTRIBUTION:
         yield from _distribution_events(pair, request, stop)
     else:
-        yield from _audit_events(pair, request, stop)
+        yield from _text_events(pair, request, stop)
 
 
-def _audit_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Event]:
+def _text_events(pair: Pair, request: ProofRequest, stop: Stop) -> Iterator[Event]:
     prompts = shipped_prompts(request.prompts)
     config = request.config
     yield {
         "type": "start",
         "proof": request.proof,
+        **_models(pair),
         "prompts": len(prompts),
         "temperature": config.temperature,
         "max_new_tokens": config.max_new_tokens,
     }
-    rows: list[AuditRow] = []
-    for row in audit(pair, prompts, config, stop):
+    if request.proof is Proof.OTHER_LIBRARIES:
+        words = "No text differs.", "Texts differ by rounding."
+        yield from _row_events(compare_as_others(pair, prompts, config, stop), others_sentence, words, WHY)
+    else:
+        words = "Identical, token for token.", "Not identical."
+        yield from _row_events(audit(pair, prompts, config, stop), audit_sentence, words, "")
+
+
+def _row_events(
+    compared: Iterable[Row], summary: Callable[[Sequence[Row]], str], words: tuple[str, str], reading: str
+) -> Iterator[Event]:
+    rows: list[Row] = []
+    for row in compared:
         rows.append(row)
-        yield {"type": "row", "row": asdict(row), "sentence": audit_sentence(rows)}
+        yield {"type": "row", "row": asdict(row), "sentence": summary(rows)}
     if not rows:
         yield _nothing()
         return
     same = all(row.identical for row in rows)
-    words = "Identical, token for token." if same else "Not identical."
     yield {
         "type": "end",
         "verdict": "same" if same else "different",
-        "words": words,
-        "sentence": audit_sentence(rows),
+        "words": words[0] if same else words[1],
+        "sentence": summary(rows),
+        "reading": reading,
     }
 
 
@@ -108,6 +129,7 @@ def _distribution_events(pair: Pair, request: ProofRequest, stop: Stop) -> Itera
     yield {
         "type": "start",
         "proof": request.proof,
+        **_models(pair),
         "draws": request.draws,
         "significance": SIGNIFICANCE,
         "rule": request.rule,
@@ -131,6 +153,10 @@ def _distribution_events(pair: Pair, request: ProofRequest, stop: Stop) -> Itera
         "sentence": state.caveat,
         "reading": READINGS[request.rule],
     }
+
+
+def _models(pair: Pair) -> Event:
+    return {"target": pair.target_name, "precision": pair.precision, "device": pair.place}
 
 
 def _nothing() -> Event:

@@ -51,9 +51,10 @@ no residual               0.60  0.260            0.067, 0.091                9e-
 
 
 class Proof(StrEnum):
-    """The three kinds of proof."""
+    """The kinds of proof. ``OTHER_LIBRARIES`` shows what happens without batch-invariant passes."""
 
     GREEDY = "greedy"
+    OTHER_LIBRARIES = "other-libraries"
     SHARED_NOISE = "shared-noise"
     DISTRIBUTION = "distribution"
 

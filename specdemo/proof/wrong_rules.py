@@ -48,8 +48,8 @@ class WrongBlockCoins(BlockRule):
 class WrongTypical(RejectionRule):
     """Lossy on purpose: typical acceptance (Medusa, Cai et al. 2024), which keeps whatever is not unlikely.
 
-    A draft token is accepted if p exceeds min(ε, δ · exp(−H)), with H the entropy of p. This accepts more
-    tokens, and samples another distribution.
+    A draft token is accepted if p exceeds min(ε, δ · exp(−H)), with H the entropy of p. Depending on
+    the text, this accepts more or fewer tokens than rejection sampling; it samples another distribution.
     """
 
     def verify(self, draft: Draft, logits: Tensor, position: int) -> Verdict:

@@ -26,6 +26,14 @@ def test_audit_prints_a_line_per_text_for_both_rules(capsys):
     assert "χ²" not in out
 
 
+def test_other_libraries_prints_a_line_per_text(capsys):
+    assert main(["prove", "--other-libraries", "2"]) == 0
+    out = capsys.readouterr().out
+    assert out.count(" 48 tokens  identical, smallest gap") == 2
+    assert "0 of 2 texts differ, 96 tokens compared. The two best logits are at least" in out
+    assert main(["prove", "--other-libraries", "0"]) == 2
+
+
 def test_the_distribution_test_prints_counts_and_verdict(capsys):
     assert main(["prove", "--distribution", "60"]) == 0
     captured = capsys.readouterr()

@@ -8,7 +8,7 @@ from helpers.tiny import service_of, tiny_pair
 
 from specdemo.pairs.lanes import Lanes
 from specdemo.proof import distribution
-from specdemo.proof.proof_events import READINGS, SHOWN, STOPPED, proof_events
+from specdemo.proof.proof_events import READINGS, SHOWN, STOPPED, WHY, proof_events
 from specdemo.proof.proof_request import DRAWS, EXAMPLE, PROMPTS, Control, Proof, SampledBy, parse_proof
 from specdemo.records.limits import UserError
 from specdemo.records.trace import Rule, dump
@@ -41,6 +41,13 @@ def test_audit_yields_each_text_and_a_summary(pair):
 def test_sampled_audit_uses_its_temperature(pair):
     start, *_, end = events_of(pair, proof="shared-noise", prompts=1, temperature=1.3)
     assert start["temperature"] == 1.3 and end["verdict"] == "same"
+
+
+def test_other_libraries_proof_yields_rows_and_a_reason(pair):
+    start, row, end = events_of(pair, proof="other-libraries", prompts=1)
+    assert start["precision"] == pair.precision and start["device"] and start["temperature"] == 0
+    assert row["row"].keys() >= {"gap", "shift", "candidates"} and end["reading"] == WHY
+    assert (end["verdict"], end["words"]) == ("same", "No text differs.")
 
 
 def test_differing_text_gives_the_verdict_different(pair, monkeypatch):
@@ -107,7 +114,7 @@ def test_missing_settings_take_their_defaults():
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        ({"proof": "belief"}, "proof must be one of: greedy, shared-noise, distribution"),
+        ({"proof": "belief"}, "proof must be one of: greedy, other-libraries, shared-noise, distribution"),
         ({"proof": "greedy", "prompts": 0}, "prompts must be from 1 to 48"),
         ({"proof": "greedy", "prompts": "all"}, "prompts must be a whole number"),
         ({"proof": "shared-noise", "temperature": 0}, "temperature must be from 0.001 to 2"),

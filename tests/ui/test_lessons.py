@@ -1,4 +1,4 @@
-"""The six lessons: each shows its topic on the stage, with a recording and live."""
+"""The seven lessons: each shows its topic on the stage, with a recording and live."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from specdemo.ui.controls import DEFAULTS, settings_from
 
 SHIPPED = recordings.FOLDER
 """The shipped recordings; other tests replace the folder."""
-LESSONS = 6
+LESSONS = 7
 REACH = """() => Math.max(...[...document.querySelectorAll('.sd-learn *')]
     .filter(part => part.checkVisibility()).map(part => part.getBoundingClientRect().right))"""
 BUSY = "[data-role=end-run]:not([hidden])"
@@ -65,7 +65,7 @@ def current(page: Any) -> str:
 
 
 @pytest.mark.slow
-def test_all_six_lessons_can_be_walked_through(lesson):
+def test_all_lessons_can_be_walked_through(lesson):
     page = lesson(1)
     titles = []
     for number in range(1, LESSONS + 1):
@@ -211,7 +211,7 @@ def test_finished_lessons_stay_ticked_at_the_next_visit(lesson):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [1, 3, 4])
+@pytest.mark.parametrize("number", [1, 3, 4, 7])
 def test_a_lesson_is_ticked_by_one_of_its_answers_only(lesson, number):
     page = lesson(number)
     answers = page.locator(f"[data-lesson='{number}'] .sd-answer button")
@@ -321,16 +321,84 @@ def test_nothing_is_cut_on_a_phone(lesson):
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, number
 
 
+@pytest.mark.slow
+def test_acceptance_rates_of_the_shown_run_are_in_the_table(lesson):
+    page = lesson(7)
+    rate = page.locator("[data-rate=compared]")
+    assert rate.inner_text() == "–"
+    show(page, 7)
+    expect(rate).not_to_have_text("–")
+    press(page, "to-end")
+    page.wait_for_selector(".sd[data-state=ended]")
+    shown = figures(page)
+    assert rate.inner_text() == f"{shown['alpha_compared']:.0%}"
+    assert page.inner_text("[data-rate=tau]") == f"{shown['tau']:.2f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "proof"), [(6, "other-libraries"), (7, "typical")])
+def test_a_lesson_opens_a_recorded_proof_and_back_returns(lesson, number, proof):
+    page = lesson(number)
+    page.focus(f"[data-lesson='{number}'] [data-proof={proof}]")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".sd-proof[data-state=ended]:visible")
+    assert f"proof={proof}" in page.url and "lesson=" not in page.url
+    assert page.is_checked(f".sd-proof-choice input[value={proof}]"), "its own test is one press away"
+    page.go_back()
+    page.wait_for_selector(f"[data-lesson='{number}']:visible")
+
+
+class Table(HTMLParser):
+    """The texts of the cells of the table of acceptance rates, but for the values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self._inside = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("table", "tbody", "code"):
+            self._inside = tag == "tbody" or (self._inside and tag == "code")
+            if tag == "code" and self._inside:
+                self.rows[-1][-1] += "`"
+        elif tag == "tr" and self._inside:
+            self.rows.append([])
+        elif tag in ("th", "td") and self._inside:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "tbody":
+            self._inside = False
+        elif tag == "code" and self._inside:
+            self.rows[-1][-1] += "`"
+
+    def handle_data(self, data: str) -> None:
+        if self._inside and self.rows and self.rows[-1] and data.strip():
+            self.rows[-1][-1] += data
+
+
+def test_the_table_of_acceptance_rates_is_that_of_the_readme():
+    table = Table()
+    table.feed((STATIC / "lessons.html").read_text(encoding="utf-8"))
+    readme = (STATIC.parents[1] / "watch" / "README.md").read_text(encoding="utf-8")
+    lines = readme.split("| figure | formula | names |")[1].split("\n\n")[0].splitlines()[2:]
+    expected = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [[figure, *rest] for figure, _, *rest in table.rows] == expected and len(expected) == 6
+
+
 class Buttons(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.shows: list[dict[str, Any]] = []
         self.runs: list[str] = []
+        self.proofs: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         if show := given.get("data-show"):
             self.shows.append(json.loads(show))
+        if proof := given.get("data-proof"):
+            self.proofs.append(proof)
         if run := given.get("data-run"):
             self.runs.append(run)
 
@@ -340,6 +408,7 @@ def test_every_button_asks_for_something_there_is(monkeypatch):
     buttons = Buttons()
     buttons.feed((STATIC / "lessons.html").read_text(encoding="utf-8"))
     assert {show["recording"] for show in buttons.shows} <= set(recordings.names())
+    assert set(buttons.proofs) == {path.stem for path in (STATIC / "proofs").iterdir()}
     assert len(buttons.runs) >= 4
     for run in buttons.runs:
         settings_from(dict(parse_qsl(run, strict_parsing=True)), DEFAULTS.prompt)

@@ -8,6 +8,8 @@ from helpers.accessible import assert_accessible
 from helpers.replay import Event, proved, recorded
 from helpers.visitor import press_and_wait, run_to_end
 
+from specdemo.ui.component import STATIC
+
 HOSTILE = "<img src=x onerror=document.title='pwned'><b>${alert(1)}{{x}}</b>"
 MARKUP = "<i>a</i> &lt; <b>b</b>"
 """Text that a chart would treat as markup."""
@@ -92,6 +94,46 @@ def test_the_sampled_audit_takes_its_own_settings(proof_page, service):
     assert service.requests[-1].items() >= asked.items()
     assert page.locator("[data-role=rows] tr").count() == 4
     assert page.inner_text("[data-role=words]") == "Identical, token for token."
+
+
+def shipped(name: str) -> list[Event]:
+    """Return the events of a shipped recording of a proof."""
+    text = (STATIC / "proofs" / f"{name}.ndjson").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 390])
+def test_an_address_shows_the_recorded_comparison_without_a_model(open_page, service, width):
+    page = open_page(query="proof=other-libraries", width=width)
+    page.wait_for_selector(".sd-proof[data-state=ended]:visible")
+    rows = [event["row"] for event in shipped("other-libraries") if event["type"] == "row"]
+    assert page.locator("[data-role=rows] td[data-same=false]").count() == sum(
+        not row["identical"] for row in rows
+    )
+    assert texts_of(page, "[data-role=rows] td:last-child") == [f"{row['gap']:.3f}" for row in rows]
+    assert page.text_content("[data-role=last-column]") == "Logit gap"
+    assert page.inner_text("[data-role=recorded]").startswith("Recorded earlier: SmolLM2-135M")
+    assert page.inner_text("[data-role=sentence]") == shipped("other-libraries")[-1]["sentence"]
+    assert service.requests == []
+    assert page.evaluate("() => document.documentElement.scrollWidth") == width
+    assert page.evaluate(WIDER, width) == [] and page.evaluate(CUT) == []
+    assert_accessible(page, "#tab-proof", state="recorded")
+
+
+@pytest.mark.slow
+def test_the_switch_verifies_as_other_libraries_do(proof_page, service):
+    service.proof = shipped("other-libraries")
+    page = proof_page()
+    page.click("[data-recorded=typical]")
+    page.wait_for_selector(".sd-proof[data-state=ended]")
+    assert "proof=typical" in page.url and page.is_visible("[data-role=recorded]")
+    page.focus("#proof-verify input >> nth=0")
+    page.keyboard.press("ArrowRight")
+    prove(page, "greedy")
+    assert service.requests[-1]["proof"] == "other-libraries"
+    assert page.inner_text("[data-role=why]") == service.proof[-1]["reading"]
+    assert not page.is_visible("[data-role=recorded]") and "proof=" not in page.url
 
 
 def assert_samples_shown(page: Any, end: Event) -> None:

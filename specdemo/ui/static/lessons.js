@@ -1,7 +1,9 @@
 // The lessons. One is shown at a time, with buttons that play a recording or start a run. The quiz is in quiz.js.
 
-import { button, element, recall, remember } from "./dom.js";
+import { button, element, recall, remember, write } from "./dom.js";
 import { noteLesson } from "./page.js";
+import { showProof } from "./proof.js";
+import { rateWords } from "./rates.js";
 import { classLink } from "./share.js";
 import { stageOfPage } from "./stage.js";
 
@@ -35,6 +37,7 @@ class Lessons {
       stageOfPage().topic.expect(topicOf(node));
       run(node.dataset.run);
     });
+    onClick("[data-proof]", (node) => showProof(node.dataset.proof));
     onClick(".sd-answer button", (node) => this.answer(node));
     document.addEventListener("sd-moment", ({ detail }) => this.follow(detail));
     this.tickTasks();
@@ -76,7 +79,14 @@ class Lessons {
   }
 
   follow(moment) {
+    this.showRates();
     if (this.root.checkVisibility()) this.take(moment);
+  }
+
+  /** Fill in the table of acceptance rates with the values of the run on the stage. */
+  showRates() {
+    const words = rateWords(stageOfPage()?.trace);
+    for (const node of this.root.querySelectorAll("[data-rate]")) write(node, words[node.dataset.rate]);
   }
 
   answer(button) {
@@ -157,6 +167,7 @@ const TASKS = {
   4: { steps: 1, step: ({ answered }) => answered },
   5: { steps: 2, step: ({ recording, ended }) => ["email", "too-long"].includes(recording) && ended && recording },
   6: { steps: 1, step: ({ departure }) => departure },
+  7: { steps: 1, step: ({ answered }) => answered },
 };
 
 /** The completed tasks; `done` has the names of the lessons whose tasks were completed on earlier visits. */

@@ -4,6 +4,7 @@ import { button } from "./dom.js";
 
 const BUTTON_ID = /^tab-(\w+)-button$/;
 const IN_ADDRESS = /^#tab=(\w+)(?:&part=([\w-]+))?$/;
+const TAB_OF = { lesson: "learn", question: "learn", proof: "proof" }; // the tab that a parameter of the address opens
 const PANEL = "#more";
 const MOUNT_POLL_MS = 20;
 const MAX_POLLS = 500;
@@ -36,13 +37,22 @@ export function noteLesson(lesson, question) {
   history.replaceState(history.state, "", url);
 }
 
+/** Put the recorded proof that is shown into the address; null removes it. */
+export function noteProof(name) {
+  const url = new URL(location.href);
+  if (name) url.searchParams.set("proof", name);
+  else url.searchParams.delete("proof");
+  history.replaceState(history.state, "", url);
+}
+
 /**
  * Open the tab that the address names, and show the part of it, now, after Back or Forward, and after a link within the
  * page; also put each newly opened tab into the address.
  */
 export function keepTabInAddress() {
   // The tab to open if the address names none.
-  const first = new URLSearchParams(location.search).has("lesson") ? "learn" : currentTab();
+  const asked = new URLSearchParams(location.search);
+  const first = Object.entries(TAB_OF).find(([name]) => asked.has(name))?.[1] ?? currentTab();
   const follow = () => {
     const name = tabIn(location.hash) ?? first;
     if (name !== currentTab()) openTab(name);
@@ -80,11 +90,10 @@ async function showPart(name) {
   part.focus({ preventScroll: true });
 }
 
-// Returns the address of a tab. A lesson in an address opens the tab "Learn", so the other tabs have no lesson in
-// theirs.
+// Returns the address of a tab. Some parameters open a tab, so the other tabs do not have them in theirs.
 function addressOf(name) {
   const url = new URL(location.href);
-  if (name !== "learn") for (const part of ["lesson", "question"]) url.searchParams.delete(part);
+  for (const [part, tab] of Object.entries(TAB_OF)) if (name !== tab) url.searchParams.delete(part);
   url.hash = `tab=${name}`;
   return url;
 }

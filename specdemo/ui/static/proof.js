@@ -1,7 +1,8 @@
 // The tab "Is it the same?": shows the events of one test. All figures come from the server.
 
 import { element, progressBar, rolesOf } from "./dom.js";
-import { GrowingLines } from "./ndjson.js";
+import { GrowingLines, parseEvents } from "./ndjson.js";
+import { noteProof, openTab } from "./page.js";
 import { Chart, plotText } from "./plotly_chart.js";
 import { BASELINE, SPECULATIVE } from "./trace.js";
 import { percent, timeLeft, times } from "./words.js";
@@ -12,18 +13,34 @@ const LABEL_LETTERS_NARROW = 18;
 // Two samples are never equal; they can only have the same distribution.
 const ALIKE = { same: "distribution", missed: "distribution" };
 
-/** Called once by the Gradio component. */
+const OTHERS = "other-libraries";
+
+let mounted = null;
+
+/** Called once by the Gradio component. Shows the recorded proof that the address names, if any. */
 export function mountProof({ element: host, props, watch, base, settings }) {
   const view = new ProofView(host.querySelector(".sd-proof"), { base, ...settings });
   const feed = () => view.feed(props.value ?? "");
   watch("value", feed);
   feed();
+  mounted = view;
+  const asked = new URLSearchParams(location.search).get("proof");
+  if (asked && !props.value) view.showRecorded(asked);
+}
+
+/** Open the tab with the recorded proof of this name. */
+export function showProof(name) {
+  openTab("proof");
+  noteProof(name);
+  mounted?.showRecorded(name); // without a view, the tab shows the proof once it is mounted
 }
 
 class ProofView {
   constructor(root, { base, figures }) {
     this.root = root;
+    this.base = base;
     this.roles = rolesOf(root);
+    for (const node of root.querySelectorAll("[data-recorded]")) node.addEventListener("click", () => showProof(node.dataset.recorded));
     this.lines = new GrowingLines();
     this.progressBar = progressBar("Progress");
     this.roles.progress.append(this.progressBar);
@@ -33,10 +50,26 @@ class ProofView {
 
   feed(value) {
     const { anew, events } = this.lines.read(value);
-    if (anew) this.begin();
+    if (anew) {
+      this.begin();
+      noteProof(null);
+    }
     // If several samples arrive together, only the last one is drawn.
     const latest = events.findLast(({ type }) => type === "sample");
     for (const event of events) if (event.type !== "sample" || event === latest) this.take(event);
+  }
+
+  /** Show a recorded proof and choose its settings, unless a proof runs or there is no such recording. */
+  async showRecorded(name) {
+    const response = await fetch(new URL(`proofs/${encodeURIComponent(name)}.ndjson`, this.base));
+    if (!response.ok || this.root.dataset.state === "running") return;
+    const events = parseEvents(await response.text());
+    this.begin();
+    for (const event of events) this.take(event);
+    const { target, precision, device } = this.start;
+    this.roles.recorded.textContent = `Recorded earlier: ${target} in ${precision} on ${device}.`;
+    this.roles.recorded.hidden = false;
+    document.querySelector(`.sd-proof-choice input[value="${name}"]`)?.click();
   }
 
   begin() {
@@ -44,7 +77,7 @@ class ProofView {
     this.start = null;
     roles.rows.replaceChildren();
     roles.live.textContent = "";
-    for (const role of ["audit", "samples", "reading", "error", "verdict", "progress"]) roles[role].hidden = true;
+    for (const role of ["audit", "samples", "reading", "why", "recorded", "error", "verdict", "progress"]) roles[role].hidden = true;
     roles.hint.hidden = false;
     this.root.dataset.state = "idle";
   }
@@ -74,6 +107,7 @@ class ProofView {
     const audited = start.proof !== "distribution";
     this.roles.audit.hidden = !audited;
     this.roles.samples.hidden = audited;
+    this.roles["last-column"].textContent = start.proof === OTHERS ? "Logit gap" : "Speedup";
     this.progress({ text: startWords(start), fraction: 0 });
     if (!audited) this.showFigures({ drawn: 0, draws: start.draws });
     this.root.scrollIntoView({ block: "nearest" }); // on a phone the results are far below the button
@@ -104,8 +138,10 @@ class ProofView {
     const same = event.texts ? ALIKE[event.verdict] : event.verdict;
     roles.words.dataset.kind = same ?? "different";
     roles.sentence.textContent = event.sentence;
-    roles.reading.textContent = event.reading ?? "";
-    roles.reading.hidden = !event.reading;
+    for (const role of ["reading", "why"]) {
+      roles[role].textContent = event.reading ?? "";
+      roles[role].hidden = !event.reading;
+    }
     roles.live.textContent = `${event.words} ${event.sentence}`;
     this.root.dataset.verdict = event.verdict;
     this.root.dataset.state = "ended";
@@ -150,16 +186,25 @@ function auditRow(row) {
   prompt.scope = "row";
   prompt.title = row.prompt;
   const tokens = element("td", "", String(row.tokens), element("span", "sd-proof-unit", " tokens"));
-  return element("tr", "", prompt, tokens, verdict, element("td", "", times(row.speedup)));
+  return element("tr", "", prompt, tokens, verdict, element("td", "", "speedup" in row ? times(row.speedup) : decimals(row.gap)));
 }
 
 /**
  * The result of one prompt, as `{ same, words }`: `same` is true for equal texts; `words` name the first difference.
  */
-export function rowWords({ identical, divergence, gap }) {
+export function rowWords({ identical, divergence, gap, candidates }) {
   if (identical) return { same: true, words: "identical" };
+  if (candidates) return { same: false, words: `token ${divergence + 1}: ${candidateWords(candidates)}` };
   const close = gap === null ? "" : `; the target's top two tokens are ${percent(gap)} apart`;
   return { same: false, words: `differ at token ${divergence + 1}${close}` };
+}
+
+// The two tokens with their logits in both ways, first the one that was written.
+function candidateWords([own, other]) {
+  const shown = ({ text }, logit) => `“${text}” ${logit === null ? "lower" : logit.toFixed(2)}`;
+  const alone = [own, other].map((one) => shown(one, one.alone));
+  const verified = [other, own].map((one) => shown(one, one.verified));
+  return `alone ${alone.join(", ")}; with drafts ${verified.join(", ")}`;
 }
 
 /** A sentence that describes the test that has started. */
@@ -167,7 +212,7 @@ export function startWords({ proof, prompts, temperature, max_new_tokens: tokens
   if (proof === "distribution") {
     return `Drawing ${tokens} tokens after “${prompt}”, ${thousands(draws)} times each way (temperature ${temperature}, top-${topK})`;
   }
-  const how = proof === "greedy" ? "greedily" : `at temperature ${temperature} with shared noise`;
+  const how = { greedy: "greedily", [OTHERS]: "greedily, as other libraries do" }[proof] ?? `at temperature ${temperature} with shared noise`;
   return `Writing ${tokens} tokens after each of ${prompts} prompts, twice, ${how}`;
 }
 

@@ -1,7 +1,6 @@
 """The tab "Is it the same?": three proofs, each with its settings, button and results."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import gradio as gr
 
@@ -27,7 +26,7 @@ CLAIM = "<p>Drafts change the speed, not the text: it stays <b>the target's own<
 CARDS = {
     Proof.GREEDY: (
         "Token by token, greedy",
-        "Write texts with and without drafts, at temperature 0. Every token must agree.",
+        "Write texts with and without drafts, at temperature 0. Here every token must agree.",
     ),
     Proof.SHARED_NOISE: (
         "Token by token, sampled",
@@ -39,6 +38,7 @@ CARDS = {
         "The test must catch every wrong rule.",
     ),
 }
+VERIFY = [("As here", str(Proof.GREEDY)), ("As other libraries do", str(Proof.OTHER_LIBRARIES))]
 RULES = [
     ("True rule", str(SampledBy.TRUE_RULE)),
     ("Accept everything (wrong)", str(SampledBy.ACCEPT_EVERYTHING)),
@@ -61,9 +61,18 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
     stops = Stops()
     _constant(CLAIM, "proof-claim")
     with gr.Row(elem_id="proofs", equal_height=True):
-        with _card(Proof.GREEDY), gr.Row():
-            greedy_prompts = _number("Prompts", PROMPTS, 1, MAX_PROMPTS)
-            greedy = _start("Compare", Proof.GREEDY)
+        with _card(Proof.GREEDY):
+            verify = gr.Radio(
+                VERIFY,
+                value=str(Proof.GREEDY),
+                label="Verify",
+                container=False,
+                elem_id="proof-verify",
+                elem_classes="sd-proof-choice",
+            )
+            with gr.Row():
+                greedy_prompts = _number("Prompts", PROMPTS, 1, MAX_PROMPTS)
+                greedy = _start("Compare", Proof.GREEDY)
         with _card(Proof.SHARED_NOISE), gr.Row():
             sampled_prompts = _number("Prompts", PROMPTS, 1, MAX_PROMPTS)
             temperature = _number("Temperature", TEMPERATURE, GREEDY_BELOW, MAX_TEMPERATURE)
@@ -75,6 +84,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
                 label="Rule to test",
                 container=False,
                 elem_id="proof-rule",
+                elem_classes="sd-proof-choice",
             )
             with gr.Row():
                 prompt = gr.Textbox(
@@ -91,14 +101,14 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
         stop = gr.Button("Stop", interactive=False, scale=0, min_width=90, elem_id="proof-stop")
         shown = component("proof", "proof.js", "mountProof", {"figures": distribution_chart()})
 
-    def starting(start: gr.Button, proof: Proof, prompts: gr.Number) -> tuple[gr.Button, list[Any]]:
-        chosen = gr.Radio(list(map(str, Proof)), value=str(proof), label="Proof", visible=False)
-        return start, [chosen, prompts, temperature, draws, rule, prompt, pair]
+    def fixed(proof: Proof) -> gr.Radio:
+        return gr.Radio(list(map(str, Proof)), value=str(proof), label="Proof", visible=False)
 
+    shared = temperature, draws, rule, prompt, pair
     starts = [
-        starting(drawn, Proof.DISTRIBUTION, greedy_prompts),
-        starting(greedy, Proof.GREEDY, greedy_prompts),
-        starting(sampled, Proof.SHARED_NOISE, sampled_prompts),
+        (drawn, [fixed(Proof.DISTRIBUTION), greedy_prompts, *shared]),
+        (greedy, [verify, greedy_prompts, *shared]),
+        (sampled, [fixed(Proof.SHARED_NOISE), sampled_prompts, *shared]),
     ]
     jobs.wire(stops, proof_endpoint(service, stops), starts, shown, stop)
     return stops
@@ -119,9 +129,10 @@ def proof_endpoint(service: EventSource, stops: Stops) -> Callable[..., Iterator
     ) -> Iterator[str]:
         """Check that speculative output is the target's own; yields the events as growing NDJSON.
 
-        ``proof`` is "greedy", "shared-noise" or "distribution". "greedy" and "shared-noise" decode
+        ``proof`` is "greedy", "shared-noise", "other-libraries" or "distribution". The first three decode
         ``prompts`` (a number) shipped prompts with and without drafts, and compare the texts token by token;
-        "shared-noise" samples at ``temperature``. "distribution" compares two samples of ``draws`` short
+        "shared-noise" samples at ``temperature``, "other-libraries" decodes greedily as other libraries do,
+        where texts may differ. "distribution" compares two samples of ``draws`` short
         continuations of ``prompt``, one with and one without drafts. ``rule`` is the verification rule of the
         first: "true-rule", or one of the deliberately wrong "accept-everything", "no-residual", "block-coins"
         and "typical". A proof ignores the settings that it does not need. ``pair`` is the name of the models,

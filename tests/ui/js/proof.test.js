@@ -32,6 +32,16 @@ test("an audited prompt is identical, or parts somewhere, with the gap as far as
   assert.equal(rowWords({ ...apart, gap: null }).words, "differ at token 17");
 });
 
+test("where other libraries' texts part, each way names the token it wrote first, with both logits", () => {
+  const candidates = [
+    { text: " with", alone: 21.625, verified: 21.375 },
+    { text: " and", alone: 21.5, verified: null },
+  ];
+  const apart = { identical: false, divergence: 34, gap: 0.125, candidates };
+  const words = "token 35: alone “ with” 21.63, “ and” 21.50; with drafts “ and” lower, “ with” 21.38";
+  assert.deepEqual(rowWords(apart), { same: false, words });
+});
+
 test("a p-value is written as exactly as makes sense", () => {
   const written = [null, undefined, 0, 1e-150, 8.75e-69, 0.00012, 0.034, 0.448, 1].map(probability);
   assert.deepEqual(written, ["–", "–", "<1e-99", "<1e-99", "9e-69", "1e-4", "0.034", "0.45", "1.00"]);
@@ -52,6 +62,7 @@ test("what is done is said in a sentence", () => {
   const audit = { proof: "greedy", prompts: 8, temperature: 0, max_new_tokens: 48 };
   assert.equal(startWords(audit), "Writing 48 tokens after each of 8 prompts, twice, greedily");
   const sampled = startWords({ ...audit, proof: "shared-noise", temperature: 0.8 });
+  assert.match(startWords({ ...audit, proof: "other-libraries" }), /twice, greedily, as other libraries do$/);
   assert.match(sampled, /twice, at temperature 0.8 with shared noise$/);
 });
 

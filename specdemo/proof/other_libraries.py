@@ -1,0 +1,181 @@
+"""Greedy texts with and without drafts, decoded as other libraries do. There, the two texts may differ.
+
+Other libraries let the KV cache grow with the text and do not pad passes. A pass over k + 1 tokens then adds
+its sums in another order than k + 1 passes over one token, so logits differ by rounding.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from specdemo.bench.prompts import Prompt
+from specdemo.engine.speculate import autoregress, never, run_capacity
+from specdemo.models.execution import PlainExecution, WholeModel
+from specdemo.models.fused_execution import FusedExecution
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.runtime import ModelRuntime
+from specdemo.pairs.lanes import Lanes
+from specdemo.pairs.pair import Pair, Stop
+from specdemo.records.figures import first_difference
+from specdemo.records.trace import Finish, Mode, RunConfig
+
+BEST = 8
+"""Number of logits that are kept for each position. In bf16, several tokens often have the same logit."""
+
+
+class GrowingRuntime(ModelRuntime):
+    """A runtime as in other libraries: its cache grows with the text, and its passes are not padded.
+
+    Attributes:
+        best: For each position of the text, the ids and logits of the ``BEST`` best next tokens, best first.
+    """
+
+    def __init__(self, model: WholeModel):
+        super().__init__(model)
+        # A trace or a CUDA graph would be made anew for every length of the cache.
+        self.execution: Any = (
+            FusedExecution(model) if isinstance(model, FusedLlama) else PlainExecution(model)
+        )
+        self.best: dict[int, dict[int, float]] = {}
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Append ``ids`` [n], return their logits [n, V], and record the best tokens after each of them."""
+        logits = super().forward(ids)
+        values, tokens = logits.float().topk(BEST)
+        rows = zip(tokens.tolist(), values.tolist(), strict=True)
+        for position, (best, scores) in enumerate(rows, self.length - len(ids)):
+            self.best[position] = dict(zip(best, scores, strict=True))
+        return logits
+
+    def _run(self, ids: Tensor, rows: int) -> Tensor:
+        cache = self.execution.cut(self.cache, self.length + len(ids))
+        return self.execution.run(ids, self.length, cache, rows, ())[0]
+
+
+class Candidate(NamedTuple):
+    """A token that one of the two outputs has at their divergence.
+
+    Attributes:
+        text: The text of the token.
+        alone, verified: Its logit when the target decodes alone, and when it verifies drafts; None if it was
+            not among the best tokens there.
+    """
+
+    text: str
+    alone: float | None
+    verified: float | None
+
+
+@dataclass(frozen=True)
+class OtherRow:
+    """The result of decoding one prompt in both ways.
+
+    Attributes:
+        id, category, mode, prompt: As in the prompt file.
+        tokens: The number of output tokens compared: the length of the shorter output.
+        identical: True if the outputs do not diverge.
+        divergence: The first output position, from 0, at which the outputs differ; None if they do not.
+        gap: Difference between the two best logits of the target alone at ``divergence``; without a
+            divergence, the smallest such difference in the text.
+        shift: Maximum difference between both ways in the logit of the same token after the same text.
+        candidates: At a divergence, the token of the target alone, then the one written with drafts.
+    """
+
+    id: str
+    category: str
+    mode: str
+    prompt: str
+    tokens: int
+    identical: bool
+    divergence: int | None
+    gap: float
+    shift: float
+    candidates: tuple[Candidate, ...]
+
+
+def compare_as_others(
+    pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop = never
+) -> Iterator[OtherRow]:
+    """Decode every prompt alone and with drafts, as other libraries do, and yield a row for each prompt.
+
+    Args:
+        prompts: The prompts; the text and mode of each replace those of ``config``.
+        config: The run settings, with the greedy rule.
+        stop: Called once per round; True ends the comparison without a row for the current prompt.
+
+    Raises:
+        UserError: The pair lacks a model that the drafter needs, or a prompt cannot be run.
+    """
+    lanes = Lanes(pair)
+    for prompt in prompts:
+        own = replace(config, prompt=prompt.prompt, mode=Mode(prompt.mode))
+        prompt_ids = pair.prompt_ids(own)
+        alone, verifying = GrowingRuntime(pair.target), GrowingRuntime(pair.target)
+        verifying.begin(run_capacity(len(prompt_ids), own.max_new_tokens))
+        ways = (
+            autoregress(alone, prompt_ids, own, pair.eos_ids, stop),
+            lanes.speculative(own, prompt_ids, stop, verifying),
+        )
+        texts: list[list[int]] = []
+        for way in ways:
+            rounds = list(way)
+            if rounds[-1].finish is Finish.STOPPED:
+                return
+            texts.append([token for round_ in rounds for token in round_.emitted])
+        start = len(prompt_ids) - 1  # the position after which the first output token comes
+        yield _row(pair, prompt, texts[0], texts[1], _from(start, alone), _from(start, verifying))
+
+
+def _from(start: int, runtime: GrowingRuntime) -> list[dict[int, float]]:
+    """Return the best tokens at each output position."""
+    return [runtime.best[position] for position in sorted(runtime.best) if position >= start]
+
+
+def _row(
+    pair: Pair,
+    prompt: Prompt,
+    text: list[int],
+    other: list[int],
+    alone: Sequence[dict[int, float]],
+    verified: Sequence[dict[int, float]],
+) -> OtherRow:
+    """Return the row of one prompt from both outputs and the best tokens at each of their positions."""
+    tokens, divergence = min(len(text), len(other)), first_difference(text, other)
+    alike = tokens if divergence is None else divergence + 1  # positions that follow the same text
+    gaps = [first - second for first, second, *_ in (best.values() for best in alone[:alike])]
+    shifts = [
+        abs(one[token] - two[token])
+        for one, two in zip(alone[:alike], verified[:alike], strict=True)
+        for token in one.keys() & two.keys()
+    ]
+    candidates = ()
+    if divergence is not None:
+        candidates = tuple(
+            Candidate(
+                pair.pieces.text([token]), alone[divergence].get(token), verified[divergence].get(token)
+            )
+            for token in (text[divergence], other[divergence])
+        )
+    return OtherRow(
+        **vars(prompt),
+        tokens=tokens,
+        identical=divergence is None,
+        divergence=divergence,
+        gap=min(gaps) if divergence is None else gaps[divergence],
+        shift=max(shifts),
+        candidates=candidates,
+    )
+
+
+def others_sentence(rows: Sequence[OtherRow]) -> str:
+    """Return how many texts differ, and compare the gap between the best logits with their rounding."""
+    apart = [row.gap for row in rows if not row.identical]
+    tokens = sum(row.tokens for row in rows)
+    gaps = f"at most {max(apart):.2g}" if apart else f"at least {min(row.gap for row in rows):.2g}"
+    return (
+        f"{len(apart)} of {len(rows)} texts differ, {tokens:,} tokens compared. "
+        f"{'There the' if apart else 'The'} two best logits are {gaps} apart; "
+        f"rounding moved a logit by up to {max(row.shift for row in rows):.2g}."
+    )

@@ -1,0 +1,97 @@
+"""Decoding as other libraries do: only rounding differs, and a divergence is shown with its logits."""
+
+import itertools
+
+import pytest
+import torch
+from helpers.tiny import config_for, tiny_llama, tiny_pair
+
+from specdemo.bench.prompts import Prompt
+from specdemo.models.fused_llama import FusedLlama
+from specdemo.models.runtime import ModelRuntime
+from specdemo.proof import other_libraries
+from specdemo.proof.other_libraries import GrowingRuntime, compare_as_others, others_sentence
+
+PROMPTS = [Prompt("one", "facts", "raw", "hello"), Prompt("two", "code", "chat", "def f")]
+GREEDY = config_for(k=3, max_new_tokens=14)
+PLANTED = 5
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return tiny_pair()
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "generic"])
+def test_growing_cache_changes_logits_by_rounding_only(fused):
+    model = tiny_llama(50, 0)
+    model = FusedLlama(model, "fp32", "fp32") if fused else model
+    ids = torch.arange(1, 13)
+    growing, usual = GrowingRuntime(model), ModelRuntime(model)
+    lengths = []
+    for runtime in (growing, usual):
+        runtime.begin(64)
+        runtime.prefill(ids[:4])
+    real = growing.execution.run
+    growing.execution.run = lambda ids, start, cache, *rest: (
+        lengths.append(_length(cache, ids, start)),
+        real(ids, start, cache, *rest),
+    )[1]
+    for start, end in ((4, 5), (5, 9), (7, 12)):
+        for runtime in (growing, usual):
+            runtime.rollback(start)
+        found, expected = growing.forward(ids[start:end]), usual.forward(ids[start:end])
+        torch.testing.assert_close(found, expected)
+        best = found[-1].float().topk(other_libraries.BEST)
+        assert growing.best[end - 1] == dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    assert lengths == [5, 9, 12], "a pass reads as many positions as the text has"
+
+
+def _length(cache, ids, start):
+    if hasattr(cache, "places"):
+        return len(cache.places)
+    return cache.layers[0].get_mask_sizes(len(ids))[0]
+
+
+def test_exact_sums_give_identical_texts_and_the_smallest_gap(pair):
+    rows = list(compare_as_others(pair, PROMPTS, GREEDY))
+    assert [(row.id, row.prompt, row.identical, row.divergence) for row in rows] == [
+        ("one", "hello", True, None),
+        ("two", "def f", True, None),
+    ]
+    assert all(row.tokens == 14 and row.candidates == () for row in rows)
+    assert all(row.gap > 2 * row.shift >= 0 for row in rows), "otherwise rounding could have decided"
+    assert others_sentence(rows).startswith("0 of 2 texts differ, 28 tokens compared. The two best logits")
+
+
+def test_divergence_by_rounding_is_shown_with_both_logits(pair, monkeypatch):
+    place = len(pair.prompt_ids(GREEDY)) - 1 + PLANTED
+    real = GrowingRuntime._run
+
+    def rounded(self, ids, rows):
+        logits = real(self, ids, rows)
+        index = place - self.length
+        if len(ids) > 1 and rows and 0 <= index < len(ids):
+            first, second = logits[index].topk(2).indices
+            logits[index, second] = logits[index, first] + 0.25
+        return logits
+
+    monkeypatch.setattr(GrowingRuntime, "_run", rounded)
+    prompts = [Prompt("one", "facts", "raw", GREEDY.prompt)]
+    [row] = compare_as_others(pair, prompts, GREEDY)
+    assert not row.identical and row.divergence == PLANTED
+    own, other = row.candidates
+    assert row.gap == pytest.approx(own.alone - other.alone) and row.gap > 0
+    assert other.verified - own.verified == pytest.approx(0.25, abs=1e-4)
+    assert row.shift == pytest.approx(row.gap + 0.25, abs=1e-4)
+    sentence = others_sentence([row])
+    assert sentence.startswith(
+        "1 of 1 texts differ, 14 tokens compared. There the two best logits are at most"
+    )
+
+
+def test_stop_drops_the_unfinished_row(pair):
+    asked = itertools.count()
+    assert list(compare_as_others(pair, PROMPTS, GREEDY, lambda: next(asked) > 3)) == []
