@@ -1,7 +1,7 @@
 """Runs of watched servers, as a stream of the same events as any other run, and as rows for ``bench``."""
 
 import base64
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,10 +34,18 @@ from specdemo.records.trace import (
     Watched,
 )
 from specdemo.service.queue import Stop
-from specdemo.watch.readers import END, READERS, Reader, ServerRound, ServerToken, inconsistent_counts_error
+from specdemo.watch.llama_server import LlamaServerReader
+from specdemo.watch.reader import END, Reader, ServerRound, ServerToken, inconsistent_counts_error
 from specdemo.watch.servers import Server
 from specdemo.watch.stream import fetch_json, stream_chunks
+from specdemo.watch.vllm import RayServeReader, VllmReader
 
+READERS: Mapping[str, type[Reader]] = {
+    "llamacpp": LlamaServerReader,
+    "vllm": VllmReader,
+    "organization-owner": RayServeReader,
+}
+"""Maps ``owned_by`` in a server's list of models to its reader. Other servers get :class:`Reader`."""
 STOPPED: Event = {"type": "progress", "text": "Stopped before it began", "fraction": 0.0}
 NO_ROUNDS = "This server does not report its rounds, so there is nothing to put in a table."
 NO_RACE = "The server cannot be asked to write without drafts, so there is no race."

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from specdemo.watch.readers import Reader, ServerRound, StreamEnd
+from specdemo.watch.reader import Reader, ServerRound, StreamEnd
 
 STREAMS = Path(__file__).parents[1] / "watch" / "streams"
 

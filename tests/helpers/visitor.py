@@ -83,6 +83,19 @@ def press(page: Any, *roles: str) -> None:
         page.click(f"[data-role={role}]")
 
 
+def open_class(page: Any) -> None:
+    page.click("#tab-class-button")
+    page.wait_for_selector(".sd-class[data-ready]")
+    press(page, "open")
+    page.wait_for_selector(".sd-class[data-state=open]")
+
+
+def end_class(page: Any) -> None:
+    """End the class on its tab."""
+    press(page, "end", "end")
+    page.wait_for_selector(".sd-class[data-state=none]")
+
+
 def scrub(page: Any, seconds: float) -> None:
     """Drag the position to ``seconds`` of the run."""
     page.fill("[data-role=scrub]", str(seconds))

@@ -11,7 +11,7 @@ import pytest
 from helpers.pages import PATIENCE_MS, Pages, Visitors
 from helpers.replay import RECORDING, recorded, trace_of
 from helpers.stand_in import StandIn, canned_learner
-from helpers.visitor import run_to_end
+from helpers.visitor import end_class, open_class, run_to_end
 
 from specdemo.classroom.rooms import Rooms
 from specdemo.pairs.sources import Sources
@@ -111,6 +111,17 @@ def patient_page(browser: Any) -> Iterator[Callable[..., Any]]:
     yield opened
     for context in contexts:
         context.close()
+
+
+@pytest.fixture
+def teacher(open_page: Callable[..., Any]) -> Iterator[Any]:
+    """Yield a page with an open class, which ends after the test."""
+    page = open_page()
+    open_class(page)
+    yield page
+    if page.locator(".sd-class[data-state=open]").count():
+        page.click("#tab-class-button")
+        end_class(page)
 
 
 class SharedPage:

@@ -1,6 +1,6 @@
 """A teacher's page and students' pages in a real browser: what each sees, and what they can do."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,18 +25,6 @@ NO_STREAMS = "window.EventSource = class { close() {} }"
 
 
 @pytest.fixture
-def teacher(open_page: Callable[..., Any]) -> Iterator[Any]:
-    page = open_page()
-    open_class(page)
-    yield page
-    if page.locator(".sd-class[data-state=open]").count():
-        go(page, "class")
-        for _ in range(2):
-            press(page, "end")
-        page.wait_for_selector(".sd-class[data-state=none]")
-
-
-@pytest.fixture
 def student(teacher: Any, patient_page: Callable[..., Any]) -> Callable[..., Any]:
     """Return ``student(**options)``: a student's page, which fails the test on a JavaScript error."""
 
@@ -50,13 +38,6 @@ def student(teacher: Any, patient_page: Callable[..., Any]) -> Callable[..., Any
         return page
 
     return come
-
-
-def open_class(page: Any) -> None:
-    go(page, "class")
-    page.wait_for_selector(".sd-class[data-ready]")
-    press(page, "open")
-    page.wait_for_selector(".sd-class[data-state=open]")
 
 
 def go(page: Any, tab: str) -> None:

@@ -185,12 +185,7 @@ def test_names_from_a_watched_server_are_only_shown(open_page, service):
 
 
 @pytest.mark.slow
-def test_a_question_and_answers_of_a_class_are_only_shown(open_page, patient_page):
-    teacher = open_page()
-    teacher.click("#tab-class-button")
-    teacher.wait_for_selector(".sd-class[data-ready]")
-    press(teacher, "open")
-    teacher.wait_for_selector(".sd-class[data-state=open]")
+def test_a_question_and_answers_of_a_class_are_only_shown(teacher, patient_page):
     student = patient_page()
     student.goto(teacher.text_content(".sd-class-link"))
     teacher.fill(".sd-class textarea[name=text]", VISIBLE)
@@ -203,18 +198,10 @@ def test_a_question_and_answers_of_a_class_are_only_shown(open_page, patient_pag
         page.wait_for_timeout(300)
         assert_inert(page)
         assert MARKUP[0] in page.text_content("body")
-    for _ in range(2):
-        press(teacher, "end")
-    teacher.wait_for_selector(".sd-class[data-state=none]")
 
 
 @pytest.mark.slow
-def test_drafts_and_nicknames_of_students_are_only_shown(open_page, patient_page):
-    teacher = open_page()
-    teacher.click("#tab-class-button")
-    teacher.wait_for_selector(".sd-class[data-ready]")
-    press(teacher, "open")
-    teacher.wait_for_selector(".sd-class[data-state=open]")
+def test_drafts_and_nicknames_of_students_are_only_shown(teacher, patient_page):
     students = [patient_page(), patient_page()]
     for student in students:
         student.goto(teacher.text_content(".sd-class-link"))
@@ -232,9 +219,6 @@ def test_drafts_and_nicknames_of_students_are_only_shown(open_page, patient_page
         assert_inert(page)
         assert "b>hi</b>" in page.locator(".sd-game-results").text_content()
         assert page.locator("b:text-is('hi'), b:text-is('x')").count() == 0
-    for _ in range(2):
-        press(teacher, "end")
-    teacher.wait_for_selector(".sd-class[data-state=none]")
 
 
 @pytest.mark.slow

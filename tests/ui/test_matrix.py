@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from helpers.layout import FONTS, faults, write_in
 from helpers.replay import recorded
-from helpers.visitor import FRAMES, open_round, press, receive_run, run_to_end
+from helpers.visitor import FRAMES, end_class, open_class, open_round, press, receive_run, run_to_end
 from helpers.watched_runs import watched_events
 
 SIZES = {
@@ -174,9 +174,7 @@ def test_nothing_of_a_class_is_cut_or_covered(open_page, patient_page, state, fo
     if theme == "dark" and state is not question:
         pytest.skip("what lies where does not depend on colours; one state shows that")
     teacher = open_page(theme=theme)
-    open_tab(teacher, "class", ".sd-class[data-ready]")
-    press(teacher, "open")
-    teacher.wait_for_selector(".sd-class[data-state=open]")
+    open_class(teacher)
     student = patient_page(color_scheme=theme)
     student.goto(teacher.text_content(".sd-class-link"))
     student.wait_for_selector(".sd-student[data-state=following]")
@@ -195,6 +193,5 @@ def test_nothing_of_a_class_is_cut_or_covered(open_page, patient_page, state, fo
             seen += [f"{who}, {name}: {fault}" for fault in faults(page)]
             if name in os.environ.get("MATRIX_SHOTS", "").split(","):
                 page.screenshot(path=f"/tmp/matrix/{name}-{font}-class-{who}-{state.__name__}-{theme}.png")
-    press(teacher, "end", "end")
-    teacher.wait_for_selector(".sd-class[data-state=none]")
+    end_class(teacher)
     assert not seen, "\n".join(seen)

@@ -12,8 +12,10 @@ from specdemo.records import trace_file
 from specdemo.records.events import ROUND_FIGURES, replay_events
 from specdemo.records.trace import WATCHED_VERSION, Finish, dump
 from specdemo.service.jobs import JobKind
-from specdemo.watch.readers import LlamaServerReader, RayServeReader, Reader, VllmReader
+from specdemo.watch.llama_server import LlamaServerReader
+from specdemo.watch.reader import Reader
 from specdemo.watch.servers import Server
+from specdemo.watch.vllm import RayServeReader, VllmReader
 
 SERVERS = {
     "llama": ("llama-models.json", "llama-ngram-chat-numbers", LlamaServerReader, True),

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from specdemo.records.limits import MAX_NEW_TOKENS, UserError
 from specdemo.records.trace import Finish
-from specdemo.watch.readers import LlamaServerReader, Reader, VllmReader, assign_drafts
+from specdemo.watch.llama_server import LlamaServerReader
+from specdemo.watch.reader import Reader
+from specdemo.watch.vllm import VllmReader, assign_drafts
 
 LOGGED = {
     "llama-ngram-chat-numbers": (73, 73),

@@ -1,0 +1,119 @@
+"""Reader for the streams of llama.cpp's server, whose counts show the rounds while they arrive."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from specdemo.records.trace import Finish
+from specdemo.watch.reader import (
+    END,
+    Reader,
+    ServerRound,
+    ServerToken,
+    StreamEnd,
+    check_draft,
+    check_written,
+    counts_sentence,
+    finish_of,
+    inconsistent_counts_error,
+    is_count,
+    text_of,
+)
+
+
+class LlamaServerReader(Reader):
+    """Reader for llama.cpp's server, which sends each token with cumulative counts.
+
+    ``predicted_n`` counts the tokens. ``predicted_ms``, ``draft_n`` and ``draft_n_accepted`` are the same in
+    all events of a round. A token that ends in the middle of a character has no event of its own; neither
+    has the token that ends the text. The next event then raises ``predicted_n`` by more than one. Observed
+    with the wheel xllamacpp 2026.10.11549.
+    """
+
+    title = "llama.cpp's server"
+    fields: ClassVar = {"timings_per_token": True, "cache_prompt": False, **Reader.fields}
+    completion_fields: ClassVar = fields
+    silent = (
+        "The server reports neither rejected tokens (▢), nor probabilities of rounds with a draft, nor how a "
+        "round's time was spent.",
+    )
+    has_rounds = True
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self._counts = {"predicted_n": 0, "draft_n": 0, "draft_n_accepted": 0}
+        self._ms = -1.0
+        self._rounds: list[ServerRound] = []  # rounds that have begun; their tokens are still in ``_tokens``
+        self._tokens: list[ServerToken] = []
+        self._text = b""
+
+    def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
+        """See ``Reader.read``."""
+        self._finish = finish_of(data) or self._finish
+        self._text += text_of(data)
+        timings = data.get("timings")
+        if not isinstance(timings, dict):
+            return []
+        counts = {key: self._count(timings, key) for key in self._counts}
+        predicted, drafted, accepted = (counts[key] - before for key, before in self._counts.items())
+        check_written(counts["predicted_n"], self._name)
+        if not predicted:
+            return []
+        ms = timings.get("predicted_ms")
+        if not isinstance(ms, int | float) or not max(self._ms, 0) <= ms < 1e12:
+            raise inconsistent_counts_error(self._name, "a time that runs backwards")
+        if ms > self._ms:
+            self._split_last_round()
+            check_draft(drafted, accepted, self._name)
+            prompt_ms = timings.get("prompt_ms") if self._ms < 0 else 0
+            if not isinstance(prompt_ms, int | float) or not 0 <= prompt_ms < 1e12:
+                prompt_ms = 0
+            seconds = (ms - max(self._ms, 0)) / 1000
+            self._rounds.append(ServerRound((), drafted, accepted, seconds, prompt_ms / 1000))
+        last = END if self._finish is Finish.EOS and not self._text else ServerToken(self._text)
+        self._tokens += [*[ServerToken(b"")] * (predicted - 1), last]
+        self._counts, self._ms, self._text = counts, ms, b""
+        return self._complete_rounds()
+
+    def end(self) -> StreamEnd:
+        """See ``Reader.end``."""
+        self._split_last_round()
+        rounds = self._complete_rounds()
+        if len(self._rounds) > 1 or bool(self._rounds) != bool(self._tokens):
+            raise inconsistent_counts_error(self._name, "more accepted than written")
+        for last in self._rounds:  # at most one; the run may have ended inside the round's accepted draft
+            accepted = min(last.accepted, len(self._tokens))
+            rounds.append(replace(last, tokens=tuple(self._tokens), accepted=accepted))
+        drafted, accepted = self._counts["draft_n"], self._counts["draft_n_accepted"]
+        summary = counts_sentence(accepted, drafted, self._name) if drafted else ""
+        return StreamEnd(rounds, self._finish or Finish.LENGTH, True, summary)
+
+    def _count(self, timings: Mapping[str, Any], key: str) -> int:
+        value, before = timings.get(key, 0), self._counts[key]
+        if not is_count(value) or value < before:
+            raise inconsistent_counts_error(self._name, f"{key} of {str(value)[:40]} after {before}")
+        return value
+
+    def _split_last_round(self) -> None:
+        """Split the last round if it has more tokens than one round can write.
+
+        In that case the server reported several rounds in one event, with only the sums of their drafted and
+        accepted tokens. The last of these rounds is assumed to have had all draft tokens.
+        """
+        surplus = len(self._tokens) - sum(one.accepted + 1 for one in self._rounds)
+        if self._rounds and surplus > 0:
+            last = self._rounds.pop()
+            share = replace(last, seconds=last.seconds / (surplus + 1))
+            without_draft = [ServerRound(seconds=share.seconds)] * surplus
+            first, *others = [*without_draft, replace(share, prompt_s=0.0)]
+            self._rounds += [replace(first, prompt_s=last.prompt_s), *others]
+
+    def _complete_rounds(self) -> list[ServerRound]:
+        """Remove and return the rounds that have all their tokens, but never the last round."""
+        complete = []
+        while len(self._rounds) > 1 and len(self._tokens) > self._rounds[0].accepted:
+            one = self._rounds.pop(0)
+            size = one.accepted + 1
+            complete.append(replace(one, tokens=tuple(self._tokens[:size])))
+            self._tokens = self._tokens[size:]
+        return complete

@@ -1,0 +1,183 @@
+"""Readers for the streams of vLLM, whose last event lists its drafts, and of Ray Serve LLM."""
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, ClassVar
+
+from specdemo.records.trace import Finish
+from specdemo.watch.reader import (
+    END,
+    Reader,
+    ServerRound,
+    ServerToken,
+    StreamEnd,
+    are_counts,
+    as_dict,
+    as_list,
+    check_draft,
+    check_written,
+    choice_of,
+    counts_sentence,
+    finish_of,
+    text_of,
+)
+
+MIN_LOGPROB = -1_000.0
+"""Lower log probabilities are raised to this value, whose probability is already 0 in floating point."""
+
+
+class VllmReader(Reader):
+    """Reader for vLLM, which sends one event per target pass.
+
+    With ``--per-request-spec-decode-metrics detailed`` (vLLM 0.32, experimental), its last event lists the
+    numbers of drafted and accepted tokens of each pass that had a draft.
+    """
+
+    title = "vLLM"
+    fields: ClassVar = {**Reader.fields, "return_token_ids": True, "logprobs": True, "top_logprobs": 5}
+    completion_fields: ClassVar = {**Reader.fields, "return_token_ids": True, "logprobs": 5}
+    silent = (
+        "The server reports neither rejected tokens (▢) nor the draft's probabilities; times are those of "
+        "arrival here.",
+        "It reports its drafts when a run has ended, so the run is shown then, at its own pace.",
+    )
+    has_rounds = None
+    not_detailed: ClassVar = (
+        "The server does not report its rounds; with --per-request-spec-decode-metrics detailed it would."
+    )
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self._arrivals: list[tuple[list[ServerToken], float]] = []
+        self._written = 0
+        self._metrics: Mapping[str, Any] = {}
+
+    def read(self, data: Mapping[str, Any], at: float) -> list[ServerRound]:
+        """Process one event, see ``Reader.read``. Return no rounds: :meth:`end` returns all of them."""
+        self._finish = finish_of(data) or self._finish
+        self._metrics = as_dict(as_dict(data.get("metrics")).get("speculative_decoding")) or self._metrics
+        tokens = self._event_tokens(data)
+        self._written += len(tokens)
+        check_written(self._written, self._name)
+        if tokens:
+            self._arrivals.append((tokens, at))
+        return []
+
+    def end(self) -> StreamEnd:
+        """See ``Reader.end``."""
+        drafts = self._drafts()
+        rounds: list[ServerRound] = []
+        last_at = 0.0
+        for index, (tokens, at) in enumerate(self._arrivals):
+            seconds, prompt_s = (at - last_at, 0.0) if index else (0.0, at)
+            if drafts is not None:
+                rounds.append(ServerRound(tuple(tokens), *drafts[index], seconds, prompt_s))
+            else:
+                share = seconds / len(tokens)
+                rounds.append(ServerRound((tokens[0],), seconds=share, prompt_s=prompt_s))
+                rounds += [ServerRound((token,), seconds=share) for token in tokens[1:]]
+            last_at = at
+        summary = "" if drafts is not None else self.not_detailed
+        keys = ("num_accepted_draft_tokens", "num_draft_tokens", "num_spec_steps")
+        totals: Any = [self._metrics.get(key) for key in keys]
+        if are_counts(totals) and totals[1] and totals[2]:
+            summary = counts_sentence(totals[0], totals[1], self._name, passes=totals[2])
+        return StreamEnd(rounds, self._finish or Finish.LENGTH, drafts is not None, summary)
+
+    def _event_tokens(self, data: Mapping[str, Any]) -> list[ServerToken]:
+        tokens, text, ids = _logprob_tokens(data), text_of(data), choice_of(data).get("token_ids")
+        count = len(ids) if are_counts(ids) else len(tokens) or bool(text)
+        if len(tokens) != count:
+            return [*[ServerToken(b"")] * (count - 1), ServerToken(text)] if count else []
+        written = b"".join(token.text for token in tokens)
+        if self._finish is Finish.EOS and tokens and written != text and written.startswith(text):
+            return [*tokens[:-1], END]
+        return tokens
+
+    def _drafts(self) -> list[tuple[int, int]] | None:
+        """Return the numbers of drafted and accepted tokens for each event, or None if they are unknown."""
+        drafted, accepted = self._metrics.get("per_step_drafted"), self._metrics.get("per_step_accepted")
+        if not (are_counts(drafted) and are_counts(accepted) and len(drafted) == len(accepted)):
+            return None
+        drafts = list(zip(drafted, accepted, strict=True))
+        for pair in drafts:
+            check_draft(*pair, self._name)
+        sizes = [len(tokens) for tokens, _ in self._arrivals]
+        if sizes[:1] != [1]:  # the first pass processes the prompt and writes one token
+            return None
+        found = assign_drafts(sizes[1:], drafts)
+        return None if found is None else [(0, 0), *found]
+
+
+class RayServeReader(VllmReader):
+    """Reader for Ray Serve LLM, which forwards the stream of vLLM."""
+
+    title = "Ray Serve LLM"
+
+
+def assign_drafts(sizes: Sequence[int], drafts: Sequence[tuple[int, int]]) -> list[tuple[int, int]] | None:
+    """Assign the drafts that vLLM reports to the events of its stream.
+
+    vLLM does not report which passes had no draft. An event with n tokens must be a pass that accepted n - 1
+    draft tokens. An event with one token is either a pass without a draft, or one whose draft was rejected
+    at its first token. If both are possible, the rejected drafts are assigned to the earliest events.
+
+    Args:
+        sizes: The number of tokens in each event, without the event of the first token.
+        drafts: The numbers of drafted and accepted tokens of each pass that had a draft, in order.
+
+    Returns:
+        The numbers of drafted and accepted tokens for each event, ``(0, 0)`` for a pass without a draft. None
+        if some event cannot be a single pass: vLLM combines several passes in one event if the client reads
+        slowly.
+    """
+    found, left = [], deque(drafts)
+    for index, size in enumerate(sizes, 1):
+        # The last pass may have accepted more tokens than the run had left; vLLM sends only those.
+        cut = index == len(sizes) and len(left) == 1 and size <= left[0][1]
+        if left and (cut or left[0][1] + 1 == size):
+            drafted, accepted = left.popleft()
+            found.append((drafted, min(accepted, size)))
+        elif size == 1:
+            found.append((0, 0))
+        else:
+            return None
+    return None if left else found
+
+
+def _logprob_tokens(data: Mapping[str, Any]) -> list[ServerToken]:
+    """Return the tokens listed in an event's log probabilities; an empty list if it has none."""
+    logprobs = as_dict(choice_of(data).get("logprobs"))
+    entries = logprobs.get("content")
+    if not isinstance(entries, list):  # in a completion stream, each field is a separate list
+        tokens = as_list(logprobs.get("tokens"))
+        tops = [
+            [{"token": token, "logprob": value} for token, value in as_dict(top).items()]
+            for top in as_list(logprobs.get("top_logprobs"))
+        ]
+        fields = zip_longest(tokens, as_list(logprobs.get("token_logprobs")), tops)
+        entries = [{"token": token, "logprob": p, "top_logprobs": top} for token, p, top in fields]
+        entries = entries[: len(tokens)]
+    return [_token(entry) for entry in entries if isinstance(entry, dict)]
+
+
+def _token(entry: Mapping[str, Any]) -> ServerToken:
+    top = [as_dict(one) for one in as_list(entry.get("top_logprobs"))[:5]]
+    likeliest = [(_bytes(one), _probability(one.get("logprob"))) for one in top]
+    known = tuple((text, p) for text, p in likeliest if p is not None)
+    return ServerToken(_bytes(entry), _probability(entry.get("logprob")), known)
+
+
+def _bytes(entry: Mapping[str, Any]) -> bytes:
+    values, token = entry.get("bytes"), entry.get("token")
+    if isinstance(values, list) and all(type(byte) is int and 0 <= byte < 256 for byte in values):
+        return bytes(values)
+    return token.encode(errors="replace") if isinstance(token, str) else b""
+
+
+def _probability(logprob: Any) -> float | None:
+    if isinstance(logprob, int | float) and not isinstance(logprob, bool) and logprob <= 0:
+        return math.exp(max(logprob, MIN_LOGPROB))
+    return None
