@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from specdemo.charts.palette import THEMES, Palette
 from specdemo.charts.style import (
     BLANK,
+    FONT_SIZE,
     alone_style,
     as_plain,
     axis_of,
@@ -18,19 +19,18 @@ from specdemo.charts.style import (
     filling,
     frame,
     label_outside,
-    low_axis_of,
-    low_frame,
-    low_narrow,
     room_for,
 )
-from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE, Status
+from specdemo.records.trace import BASELINE, DRAFT, SPECULATIVE
 
-MARK_LIFT = 0.4
-"""Distance, in tokens, between a bar and the mark of the target's own token above it."""
 BAR_GAP = 0.18
 """Share of each bar's slot that stays empty."""
 LEAD_SIZE = 13
 """Diameter in pixels of the mark at the end of a line."""
+BESIDE_HELP = 0.95
+"""Right end of the speedup's legend, as a share of the chart's width. The help button is to its right."""
+SPEEDUP_NARROW = {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": 54}}
+"""Layout changes that give the legend of the speedup its own row on narrow screens."""
 ROUND_HOVER = {"unifiedhovertitle": {"text": "round %{x}"}}
 LANE_NAMES = {SPECULATIVE: "speculative", BASELINE: "target alone", DRAFT: "draft alone"}
 SELECTED = "selected"
@@ -44,14 +44,13 @@ def skeletons() -> dict[str, dict[str, Any]]:
 
     Each chart has Plotly's ``data`` and ``layout``. ``narrow`` contains layout changes for narrow charts.
     ``dense`` contains changes to traces, by ``uid``, for charts with more bars than fit. The browser sets the
-    axis ranges and ticks of ``acceptance`` and ``speedup``, which change in every round. The axes of the
-    other charts always include the points of an invisible trace ``room``.
+    axis ranges and ticks of ``speedup``, which changes in every round. The axes of the other charts always
+    include the points of an invisible trace ``room``.
     """
     return {
         theme: {
-            "acceptance": as_plain(_acceptance(colours), narrow=low_narrow(legend_rows=2)),
             "rates": as_plain(_rates(colours)),
-            "speedup": as_plain(_speedup(colours), narrow=low_narrow()),
+            "speedup": as_plain(_speedup(colours), narrow=SPEEDUP_NARROW),
             "race": as_plain(_race(colours)),
             "time": as_plain(_time(colours)),
             "position": as_plain(_position(colours), {"position": {"textposition": "none"}}),
@@ -59,24 +58,6 @@ def skeletons() -> dict[str, dict[str, Any]]:
         }
         for theme, colours in THEMES.items()
     }
-
-
-def _acceptance(colours: Palette) -> go.Figure:
-    """Draw each round's accepted and discarded tokens, stacked, with a mark for the target's own token."""
-    figure = go.Figure(
-        [
-            _bars("accepted", "%{y:.2~f} accepted", filling(colours.accepted)),
-            _bars("discarded", "%{y:.2~f} rejected or discarded", filling(colours.discarded, "/")).update(
-                name="rejected or discarded"
-            ),
-            _marks(Status.CORRECTED, colours.corrected, "triangle-right"),
-            _marks(Status.BONUS, colours.bonus, "cross"),
-        ]
-    )
-    figure.update_layout(low_frame("Draft tokens per round", colours), barmode="stack", bargap=BAR_GAP)
-    figure.update_xaxes(_live_rounds(colours), showgrid=False)
-    figure.update_yaxes(low_axis_of("tokens", colours), tickformat="d")
-    return _selectable(figure, colours)
 
 
 def _rates(colours: Palette) -> go.Figure:
@@ -115,9 +96,18 @@ def _speedup(colours: Palette) -> go.Figure:
             _lead("speedup-lead", lead).update(legendgroup="speedup"),
         ]
     )
-    figure.update_layout(low_frame("Speedup so far", colours))
-    figure.update_xaxes(_live_rounds(colours))
-    figure.update_yaxes(low_axis_of("", colours), ticksuffix="×")
+    # The chart is low, so its title and legend share a row. The legend is transparent, because the topmost
+    # axis label reaches into this row. The margins are fixed, because the browser draws over the chart and
+    # must know the position of the axes.
+    figure.update_layout(
+        frame("Speedup so far", colours),
+        title={"y": 1, "pad": {"t": 10}, "font": {"size": FONT_SIZE + 1}},
+        margin={"l": 56, "r": 14, "t": 32, "b": 44, "autoexpand": False},
+        legend={"x": BESIDE_HELP, "xanchor": "right", "y": 1, "bgcolor": "rgba(0, 0, 0, 0)"},
+    )
+    low = {"automargin": False, "title_standoff": 3}
+    figure.update_xaxes(axis_of("round", colours) | ROUND_HOVER, tickformat="d", **low)
+    figure.update_yaxes(axis_of("", colours), ticksuffix="×", **low)
     figure.add_hline(y=1, line=alone_style(colours))
     below = {"xref": "paper", "x": 0.5, "yref": "paper", "y": 0.03, "yanchor": "bottom", "showarrow": False}
     figure.add_annotation(below, name=NO_BASELINE, text="the target alone did not run", visible=False)
@@ -195,18 +185,6 @@ def _spans(uid: str, name: str, marker: dict[str, Any]) -> go.Bar:
     return go.Bar(uid=uid, name=name, orientation="h", x=[0, 0], y=lanes, marker=marker, hovertemplate=hover)
 
 
-def _marks(status: Status, colour: str, symbol: str) -> go.Scatter:
-    # The page's text uses the same marks, and the legend of the text explains them.
-    return go.Scatter(
-        BLANK,
-        uid=str(status),
-        mode="markers",
-        marker={"color": colour, "symbol": symbol, "size": 10},
-        showlegend=False,
-        hoverinfo="skip",
-    )
-
-
 def _lead(uid: str, marker: dict[str, Any]) -> go.Scatter:
     return go.Scatter(
         BLANK,
@@ -235,10 +213,6 @@ def _selectable(figure: go.Figure, colours: Palette) -> go.Figure:
         fillcolor=f"{colours.accent}33",
         line={"color": colours.accent, "width": 2},
     )
-
-
-def _live_rounds(colours: Palette) -> dict[str, Any]:
-    return low_axis_of("round", colours) | {"tickformat": "d"} | ROUND_HOVER
 
 
 def _seconds(colours: Palette) -> dict[str, Any]:

@@ -10,12 +10,7 @@ from specdemo.charts.palette import THEMES, Palette
 
 FONT_FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 FONT_SIZE = 15
-LEGEND_ROW = 24
-"""Height in pixels of a row of a legend."""
 LINE_WIDTH = 4
-CLEAR = "rgba(0, 0, 0, 0)"
-BESIDE_HELP = 0.95
-"""Right end of a low chart's legend, as a share of the chart's width. The help button is to its right."""
 BLANK = {"x": [None], "y": [None]}
 """One empty point. Plotly's legend would omit a trace without points."""
 
@@ -100,32 +95,6 @@ def _legend_below() -> dict[str, Any]:
         "legend": {"xref": "container", "x": 0.02, "yref": "container", "y": 0.01, "yanchor": "bottom"},
         "margin": {"t": 44, "b": 96},
     }
-
-
-def low_frame(title: str, colours: Palette) -> dict[str, Any]:
-    """Return the layout of a low and wide chart, whose title and legend share a row.
-
-    The margins are fixed, because other code draws over the chart and must know the position of the axes.
-    """
-    whole = frame(title, colours)
-    return whole | {
-        "title": whole["title"] | {"y": 1, "pad": {"t": 10}, "font": {"size": FONT_SIZE + 1, "weight": 600}},
-        "margin": {"l": 56, "r": 14, "t": 32, "b": 44, "autoexpand": False},
-        # The legend is transparent, because the topmost axis label reaches into the legend's row.
-        "legend": whole["legend"] | {"x": BESIDE_HELP, "xanchor": "right", "y": 1, "bgcolor": CLEAR},
-    }
-
-
-def low_narrow(legend_rows: int = 1) -> dict[str, Any]:
-    """Return the layout changes that give the legend of a low chart its own rows on narrow screens."""
-    top = 30 + LEGEND_ROW * legend_rows
-    return {"legend": {"xref": "container", "x": 0.02, "xanchor": "left"}, "margin": {"t": top}}
-
-
-def low_axis_of(title: str, colours: Palette) -> dict[str, Any]:
-    """Return the settings of an axis of a low chart. The browser sets the range and the ticks."""
-    axis = axis_of(title, colours)
-    return axis | {"automargin": False, "title": axis["title"] | {"standoff": 3}}
 
 
 def axis_of(title: str, colours: Palette) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.staticfiles import StaticFiles
 
 from specdemo.charts.palette import css_variables
-from specdemo.charts.stage import MARK_LIFT, skeletons
+from specdemo.charts.stage import skeletons
 from specdemo.records.drafter_kinds import KINDS
 from specdemo.ui.component import PREFIX, STATIC, component
 
@@ -48,7 +48,7 @@ def routes() -> list[BaseRoute]:
 def settings() -> dict[str, Any]:
     """Return the settings for the stage's JavaScript; they are the same on every page with a stage."""
     kinds = {kind.name: {"who": kind.who, "source": kind.source} for kind in KINDS.values()}
-    return {"figures": skeletons(), "markLift": MARK_LIFT, "drafters": kinds, "arrival": ARRIVAL}
+    return {"figures": skeletons(), "drafters": kinds, "arrival": ARRIVAL}
 
 
 def _plotly(_request: Any) -> Response:

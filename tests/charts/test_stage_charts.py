@@ -12,7 +12,6 @@ from specdemo.charts.stage import NO_BASELINE, SELECTED, skeletons
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 FILLED = {
-    "acceptance": ["accepted", "discarded", "corrected", "bonus"],
     "rates": ["alpha", "tau"],
     "speedup": ["speedup", "theory", "speedup-lead"],
     "race": ["speculative", "speculative-lead", "baseline", "baseline-lead", "draft", "draft-lead"],
@@ -22,8 +21,8 @@ FILLED = {
 }
 """Chart -> uids of the traces that the browser fills; also in ``tests/ui/js/plot_contents.test.js``."""
 
-LIVE = {"acceptance", "speedup"}
-"""The charts whose axes the browser sets."""
+LIVE = "speedup"
+"""The chart whose axes the browser sets."""
 
 Figure = dict[str, Any]
 
@@ -52,7 +51,7 @@ def axes(figure: Figure) -> dict[str, Any]:
 
 def test_each_chart_has_the_traces_the_browser_fills_each_once(charts):
     uids = {name: [trace["uid"] for trace in figure["data"]] for name, figure in charts.items()}
-    rooms = {name: [] if name in LIVE else ["room"] for name in FILLED}
+    rooms = {name: [] if name == LIVE else ["room"] for name in FILLED}
     assert uids == {name: [*filled, *rooms[name]] for name, filled in FILLED.items()}
     everywhere = [uid for filled in FILLED.values() for uid in filled]
     assert len(everywhere) == len(set(everywhere))
@@ -62,7 +61,7 @@ def test_no_chart_shows_a_point_before_a_run(charts):
     for name, figure in charts.items():
         for uid in FILLED[name]:
             assert set(by_uid(figure)[uid]["x"]) <= {None, 0}, (name, uid)
-    for name in FILLED.keys() - LIVE:
+    for name in FILLED.keys() - {LIVE}:
         room = by_uid(charts[name])["room"]
         assert (room["mode"], room["hoverinfo"], room["showlegend"]) == ("none", "skip", False)
 
@@ -103,19 +102,16 @@ def test_every_axis_has_a_unit(charts):
 
 
 def test_traces_of_a_chart_differ_without_color(charts):
-    race, time, acceptance = (by_uid(charts[name]) for name in ("race", "time", "acceptance"))
+    race, time = (by_uid(charts[name]) for name in ("race", "time"))
     lanes = ("speculative", "baseline", "draft")
     assert len({race[lane]["line"]["dash"] for lane in lanes}) == 3
     assert len({race[f"{lane}-lead"]["marker"]["symbol"] for lane in lanes}) == 3
     assert len({time[uid]["marker"]["pattern"]["shape"] for uid in FILLED["time"]}) == 3
-    assert len({acceptance[uid]["marker"]["pattern"]["shape"] for uid in ("accepted", "discarded")}) == 2
-    assert len({acceptance[uid]["marker"]["symbol"] for uid in ("corrected", "bonus")}) == 2
 
 
-def test_margins_of_the_live_charts_are_fixed(charts):
-    for name in LIVE:
-        assert charts[name]["layout"]["margin"]["autoexpand"] is False
-        assert all(axis["automargin"] is False for axis in axes(charts[name]).values())
+def test_margins_of_the_live_chart_are_fixed(charts):
+    assert charts[LIVE]["layout"]["margin"]["autoexpand"] is False
+    assert all(axis["automargin"] is False for axis in axes(charts[LIVE]).values())
 
 
 def test_speedup_has_a_line_at_one_and_a_word_for_runs_without_baseline(charts):
@@ -135,7 +131,7 @@ def test_charts_over_rounds_can_mark_one(charts):
         name: [shape for shape in figure["layout"].get("shapes", []) if shape.get("name") == SELECTED]
         for name, figure in charts.items()
     }
-    assert {name for name, found in bands.items() if found} == {"acceptance", "rates", "speedup"}
+    assert {name for name, found in bands.items() if found} == {"rates", "speedup"}
     for band in filter(None, bands.values()):
         assert band[0]["visible"] is False
         assert (band[0]["xref"], band[0]["yref"]) == ("x", "paper")

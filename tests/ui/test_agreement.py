@@ -1,4 +1,4 @@
-"""At every phase of a run, figures, lanes, strip and both live charts show the same rounds."""
+"""At every phase of a run, figures, lanes, strip and the live chart show the same rounds."""
 
 import pytest
 from helpers.replay import recorded, rounds
@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(360)]  # dozens of steps, ea
 
 SHOWN = """() => ({
     passes: Number(document.querySelector('[data-lane=speculative] .sd-passes b').textContent),
-    charts: [...document.querySelectorAll('.sd-live-layer')].map(layer => Number(layer.dataset.rounds)),
+    chart: Number(document.querySelector('.sd-live-layer').dataset.rounds),
     clock: Number(document.querySelector('[data-role=scrub]').value),
     ended: document.querySelector('.sd').dataset.state === 'ended' })"""
 STRIP = """count => {
@@ -23,7 +23,7 @@ OF_A_ROUND = ("passes", "tau", "alpha_compared", "tokens_per_s", "seconds")
 
 
 @pytest.mark.parametrize("recording", ["greedy", "rejection"])
-def test_figures_lanes_strip_and_charts_agree_at_every_phase(open_page, service, recording):
+def test_figures_lanes_strip_and_chart_agree_at_every_phase(open_page, service, recording):
     service.replayed = recorded(recording)
     events = rounds(service.replayed)
     page = open_page(width=4000)  # wide enough for columns of 18 whole pixels
@@ -35,7 +35,7 @@ def test_figures_lanes_strip_and_charts_agree_at_every_phase(open_page, service,
         page.evaluate(FRAMES)
         shown = page.evaluate(SHOWN)
         settled = shown["passes"]
-        assert shown["charts"] == [settled, settled], f"at {shown['clock']} s"
+        assert shown["chart"] == settled, f"at {shown['clock']} s"
         at, strong = page.evaluate(STRIP, len(events))
         assert at == max(1, settled)
         drafted = [index for index, event in enumerate(events) if event["round"]["drafted"]]

@@ -1,6 +1,5 @@
 """The charts show the rounds and totals of the played part of a recording."""
 
-import math
 from typing import Any
 
 import pytest
@@ -13,35 +12,20 @@ DATA = """name => Object.fromEntries(document.querySelector(`[data-plot=${name}]
     .map(({ uid, x, y }) => [uid, { x, y }]))"""
 BLANK = [None]
 """The data of an empty trace."""
-PLAYED = """counts => Object.entries(counts).every(([name, count]) =>
-    document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count)"""
+PLAYED = """([name, count]) => document.querySelector(`[data-plot=${name}]`).data?.[0].x?.length === count"""
 PLACES = """wanted => JSON.stringify(document.querySelector('[data-plot=position]').data?.[0].y)
     === JSON.stringify(wanted)"""
-ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 7"
-MOST_BARS = 50
-"""The number of rounds above which rounds share bars."""
-LIVE = ("acceptance", "speedup")
-"""The charts that are drawn live."""
+ALL_DRAWN = "() => document.querySelectorAll('.js-plotly-plot').length === 6"
 NOTES = """() => document.querySelector('[data-plot=speedup]').layout.annotations
     .filter(note => note.visible).map(note => note.text)"""
 
 
-def bar_of(count: int) -> int:
-    return math.ceil(count / MOST_BARS)
-
-
-def charts(
-    page: Any, count: int, known: int | None = None, places: list[float] | None = None
-) -> dict[str, Event]:
-    """Return the data of every chart once they show ``count`` of ``known`` speculative rounds."""
-    bars = math.ceil(count / bar_of(known or count))
+def charts(page: Any, count: int, places: list[float] | None = None) -> dict[str, Event]:
+    """Return the data of every chart once they show ``count`` speculative rounds."""
     # Charts out of sight are not drawn.
-    for part, counts in (
-        (".sd-live", {"speedup": count}),
-        (".sd-plots", {"acceptance": bars, "rates": count}),
-    ):
+    for part, name in ((".sd-live", "speedup"), (".sd-plots", "rates")):
         page.locator(part).evaluate("node => node.scrollIntoView()")
-        page.wait_for_function(PLAYED, arg=counts)
+        page.wait_for_function(PLAYED, arg=[name, count])
     page.locator("[data-plot=position]").evaluate("node => node.scrollIntoView()")
     page.wait_for_function(ALL_DRAWN)
     if places is not None:
@@ -68,7 +52,7 @@ def test_charts_show_the_whole_recording_at_its_end(played, recording):
     counts = zip(totals["accepted_by_position"], totals["compared_by_position"], strict=True)
     places = [accepted / compared for accepted, compared in counts]
     shown = charts(played(recording), len(speculative), places=places)
-    assert_rounds(shown, speculative, bar_of(len(speculative)), events[-1]["totals"])
+    assert_rounds(shown, speculative, events[-1]["totals"])
     assert_race(shown["race"], events)
     assert_sums(shown, events[-1]["totals"])
     assert_ranks(shown["ranks"]["ranks"], speculative)
@@ -78,34 +62,16 @@ def test_charts_show_no_more_than_has_been_played(played):
     events = recorded("greedy")
     page = played("greedy")
     press(page, "to-start", *["round-on"] * 5)
-    known = len(rounds(events))
-    shown = charts(page, 5, known)
-    assert_rounds(shown, rounds(events)[:5], bar_of(known), figures(page))
+    shown = charts(page, 5)
+    assert_rounds(shown, rounds(events)[:5], figures(page))
     assert shown["race"]["speculative"]["y"][-1] == figures(page)["passes"] + sum(
         token["status"] == "accepted" for event in rounds(events)[:5] for token in event["round"]["drafted"]
     )
 
 
-def assert_rounds(shown: dict[str, Event], speculative: list[Event], bar: int, latest: Event) -> None:
-    """Check the charts over rounds, ``bar`` rounds per bar; ``latest`` are the page's figures."""
+def assert_rounds(shown: dict[str, Event], speculative: list[Event], latest: Event) -> None:
+    """Check the charts over rounds; ``latest`` are the page's figures."""
     numbers = list(range(1, len(speculative) + 1))
-    drafted = [event["round"]["drafted"] for event in speculative]
-    accepted = [sum(token["status"] == "accepted" for token in tokens) for tokens in drafted]
-    bars = shown["acceptance"]
-    assert bars["accepted"]["y"] == means(accepted, bar)
-    assert bars["discarded"]["y"] == means(
-        [len(tokens) - kept for tokens, kept in zip(drafted, accepted, strict=True)], bar
-    )
-    assert bars["accepted"]["x"] == bars["discarded"]["x"]
-    if bar == 1:
-        assert bars["accepted"]["x"] == numbers
-    for status in ("corrected", "bonus"):
-        marked = [
-            i
-            for i, event, tokens in zip(numbers, speculative, drafted, strict=True)
-            if tokens and own_status(event) == status
-        ]
-        assert bars[status]["x"] == (marked if bar == 1 and marked else BLANK)
     for line, figure in (("alpha", "alpha_compared"), ("tau", "tau")):
         assert shown["rates"][line] == {"x": numbers, "y": [e["totals"][figure] for e in speculative]}
     for line, figure in (("speedup", "speedup"), ("theory", "s_theory")):
@@ -113,15 +79,6 @@ def assert_rounds(shown: dict[str, Event], speculative: list[Event], bar: int, l
         assert shown["speedup"][line]["x"] == numbers
         assert shown["speedup"][line]["y"][:-1] == before
     assert shown["speedup"]["speedup"]["y"][-1] == latest["speedup"], "it ends at the headline"
-
-
-def means(values: list[int], bar: int) -> list[float]:
-    groups = [values[first : first + bar] for first in range(0, len(values), bar)]
-    return [sum(group) / len(group) for group in groups]
-
-
-def own_status(event: Event) -> str | None:
-    return event["round"]["emission"] and event["round"]["emission"]["status"]
 
 
 def assert_race(shown: Event, events: list[Event]) -> None:
@@ -161,7 +118,7 @@ def test_charts_stay_where_they_are_from_run_to_run(open_page, service):
     run_to_end(page)
     charts(page, len(rounds(service.replayed)))
     kept = "() => [...document.querySelectorAll('.js-plotly-plot .svg-container')].map(n => n.kept)"
-    assert page.evaluate(kept) == [1] * 7
+    assert page.evaluate(kept) == [1] * 6
 
 
 @pytest.mark.slow

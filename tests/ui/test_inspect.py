@@ -26,9 +26,11 @@ CARDS = """() => [...document.querySelectorAll('.sd-card')].map(card => ({
 }))"""
 SELECTED_ROUNDS = """() => [...document.querySelectorAll('[data-lane=speculative] .sd-round')]
     .flatMap((round, index) => round.hasAttribute('data-selected') ? [index] : [])"""
-BAND = """() => { const { shapes } = document.querySelector('[data-plot=acceptance]').layout;
+BAND = """() => { const { shapes } = document.querySelector('[data-plot=rates]').layout;
     const band = shapes.find(shape => shape.name === 'selected');
     return band.visible ? (band.x0 + band.x1) / 2 : null; }"""
+AT_ROUND = """round => { const { xaxis } = document.querySelector('[data-plot=rates]')._fullLayout;
+    return xaxis._offset + xaxis.d2p(round); }"""
 
 
 def count(recording: str) -> int:
@@ -252,7 +254,7 @@ def test_all_views_show_the_selected_round(played):
     token_of(page, 2, 0).click()
     assert page.evaluate(SELECTED_ROUNDS) == [2]
     expect(page.locator(STRIP)).to_have_attribute("aria-valuenow", "3")
-    page.locator("[data-plot=acceptance]").scroll_into_view_if_needed()
+    page.locator("[data-plot=rates]").scroll_into_view_if_needed()
     page.wait_for_function(f"({BAND})() === 3")
     page.keyboard.press("Escape")
     page.evaluate("window.scrollTo(0, 0)")
@@ -260,21 +262,22 @@ def test_all_views_show_the_selected_round(played):
     assert page.evaluate(SELECTED_ROUNDS) == [4]
     token_of(page, 5, 0).click()
     assert page.inner_text(TITLE).startswith("Round 6:"), "the open microscope follows"
-    page.locator("[data-plot=acceptance]").scroll_into_view_if_needed()
+    page.locator("[data-plot=rates]").scroll_into_view_if_needed()
     page.wait_for_function(f"({BAND})() === 6")
 
 
-def test_a_bar_of_the_chart_opens_its_round(played):
+def test_a_click_in_a_chart_over_rounds_opens_the_round(played):
     page = played("shared_noise")
-    chart = page.locator("[data-plot=acceptance]")
+    chart = page.locator("[data-plot=rates]")
     chart.scroll_into_view_if_needed()
     page.wait_for_function(
-        "n => document.querySelector('[data-plot=acceptance]').data?.[0].x?.length === n",
+        "n => document.querySelector('[data-plot=rates]').data?.[0].x?.length === n",
         arg=count("shared_noise"),
     )
-    box = chart.locator(".barlayer .trace").nth(1).locator(".point").nth(1).bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + 1)
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    box = chart.locator(".main-svg").first.bounding_box()
+    x = box["x"] + page.evaluate(AT_ROUND, 2)
+    page.mouse.move(x, box["y"] + 120)
+    page.mouse.click(x, box["y"] + 120)
     page.wait_for_selector(MICROSCOPE)
     assert page.inner_text(TITLE).startswith("Round 2:")
 

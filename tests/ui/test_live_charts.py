@@ -1,6 +1,5 @@
-"""The charts of tokens per round and speedup: their layers show the same as the lanes, at once."""
+"""The chart of the speedup: its layer shows the same as the lanes, at once."""
 
-import math
 from typing import Any
 
 import pytest
@@ -9,15 +8,17 @@ from helpers.visitor import FRAMES, figures, press, run_to_end, scrub
 
 from specdemo.charts.palette import THEMES
 
-LAYERS = """() => Object.fromEntries([...document.querySelectorAll('.sd-live-layer')].map(layer =>
-    [layer.parentNode.dataset.plot, { ...layer.dataset, hidden: layer.hidden }]))"""
-SETTLED = "() => [...document.querySelectorAll('.sd-live-layer')].every(layer => layer.hidden)"
-AXES = """name => { const { layout } = document.querySelector(`[data-plot=${name}]`);
+LAYER = "() => ({ ...document.querySelector('.sd-live-layer').dataset })"
+SETTLED = "() => document.querySelector('.sd-live-layer').hidden"
+AXES = """() => { const { layout } = document.querySelector('[data-plot=speedup]');
     return [layout.title.text, layout.xaxis.range, layout.xaxis.title.text, layout.yaxis.range[0]]; }"""
-LABELS = """name => [...document.querySelectorAll(`[data-plot=${name}] .xtick text`)]
+LABELS = """() => [...document.querySelectorAll('[data-plot=speedup] .xtick text')]
     .map(label => Number(label.textContent))"""
+DRAWN = "() => document.querySelector('[data-plot=speedup]').data[0].y"
+MARGINS = """() => { const { _fullLayout: full, layout } = document.querySelector('[data-plot=speedup]');
+    const { l, r, t, b } = full._size; return [{ l, r, t, b }, layout.margin]; }"""
 WATCH = """ends => { window.pace = { worst: 0, shown: [], late: 0 };
-    const layers = [...document.querySelectorAll('.sd-live-layer')];
+    const layer = document.querySelector('.sd-live-layer');
     const clock = document.querySelector('[data-role=scrub]');
     const reached = [];
     let frame = 0;
@@ -25,33 +26,29 @@ WATCH = """ends => { window.pace = { worst: 0, shown: [], late: 0 };
         frame += 1;
         const played = ends.filter(end => end <= Number(clock.value)).length;
         while (reached.length <= played) reached.push([now, frame]);
-        for (const layer of layers) {
-            // Since when and for how many frames the round after the last shown has been played.
-            const [since, first] = reached[Number(layer.dataset.rounds) + 1] ?? [now, frame];
-            window.pace.worst = Math.max(window.pace.worst, now - since);
-            // On a machine that is busy elsewhere two frames may take longer than that.
-            if (frame - first > 2 && now - since > 100) window.pace.late += 1;
-        }
-        const [{ points }, { rounds, bars }] = layers.map(layer => layer.dataset);
-        const shown = [rounds, bars, points].map(Number);
+        // Since when and for how many frames the round after the last shown has been played.
+        const [since, first] = reached[Number(layer.dataset.rounds) + 1] ?? [now, frame];
+        window.pace.worst = Math.max(window.pace.worst, now - since);
+        // On a machine that is busy elsewhere two frames may take longer than that.
+        if (frame - first > 2 && now - since > 100) window.pace.late += 1;
+        const shown = [layer.dataset.rounds, layer.dataset.points].map(Number);
         if (window.pace.shown.at(-1)?.[0] !== shown[0]) window.pace.shown.push(shown);
         requestAnimationFrame(look); };
     requestAnimationFrame(look); }"""
-ROUNDS = """() => [...document.querySelectorAll('.sd-live-layer')]
-    .map(layer => Number(layer.dataset.rounds))"""
-PIXEL = """() => [...document.querySelector('[data-plot=acceptance] .sd-live-layer').getContext('2d')
+ROUNDS = "() => Number(document.querySelector('.sd-live-layer').dataset.rounds)"
+PIXEL = """() => [...document.querySelector('.sd-live-layer').getContext('2d')
     .getImageData(2, 90, 1, 1).data]"""
 TALL = 1500
 """The height of a page with all charts in sight."""
 
 
-def layers(page: Any) -> dict[str, Event]:
+def layer(page: Any) -> Event:
     page.evaluate(FRAMES)
-    return page.evaluate(LAYERS)
+    return page.evaluate(LAYER)
 
 
-def drawn(page: Any, chart: str) -> list[float | None]:
-    return page.evaluate("name => document.querySelector(`[data-plot=${name}]`).data[0].y", chart)
+def drawn(page: Any) -> list[float | None]:
+    return page.evaluate(DRAWN)
 
 
 def ends(events: list[Event]) -> list[float]:
@@ -66,26 +63,21 @@ def ends(events: list[Event]) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_titles_and_empty_axes_stand_before_the_first_run(open_page, theme):
+def test_title_and_empty_axes_stand_before_the_first_run(open_page, theme):
     page = open_page(height=TALL, theme=theme)
-    page.wait_for_function("document.querySelectorAll('.sd-live-layer').length === 2")
-    page.wait_for_function("document.querySelector('[data-plot=speedup].js-plotly-plot')")
+    page.wait_for_selector("[data-plot=speedup].js-plotly-plot")
     page.wait_for_function(SETTLED)
-    titles = {"acceptance": "Draft tokens per round", "speedup": "Speedup so far"}
-    for chart, title in titles.items():
-        assert page.evaluate(AXES, chart) == [title, [0.5, 12.5], "round", 0]
-        assert page.evaluate(LABELS, chart)[-1] == 12
-        assert drawn(page, chart) == [None]
-    shown = layers(page)
-    assert shown["acceptance"]["rounds"] == shown["speedup"]["rounds"] == "0"
+    assert page.evaluate(AXES) == ["Speedup so far", [0.5, 12.5], "round", 0]
+    assert page.evaluate(LABELS)[-1] == 12
+    assert drawn(page) == [None]
+    assert layer(page)["rounds"] == "0"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("recording", ["shared_noise", "greedy"])
-def test_layers_keep_pace_with_a_replay_at_real_speed(open_page, service, recording):
+def test_the_layer_keeps_pace_with_a_replay_at_real_speed(open_page, service, recording):
     service.replayed = faster(recorded(recording), 8)
     known = len(rounds(service.replayed))
-    bar = math.ceil(known / 50)
     page = open_page(height=TALL, pace=1)
     page.wait_for_function(SETTLED)
     run_to_end(page)
@@ -98,33 +90,12 @@ def test_layers_keep_pace_with_a_replay_at_real_speed(open_page, service, record
     pace = page.evaluate("window.pace")
     assert pace["late"] == 0, pace["worst"]
     assert len(pace["shown"]) > 8, "it was seen to grow"
-    for played, bars, points in pace["shown"]:
-        assert (bars, points) == (math.ceil(played / bar), played)
+    assert all(points == played for played, points in pace["shown"])
     assert pace["shown"][-1][0] == known
     page.wait_for_function(SETTLED)
-    assert len(drawn(page, "acceptance")) == math.ceil(known / bar)
-    assert len(drawn(page, "speedup")) == known
-    shown = layers(page)
-    assert float(shown["acceptance"]["last"]) == drawn(page, "acceptance")[-1]
-    assert float(shown["speedup"]["last"]) == drawn(page, "speedup")[-1] == figures(page)["speedup"]
-    assert page.evaluate(AXES, "speedup")[1] == [0.5, known + 0.5], "axes end where the rounds do"
-
-
-@pytest.mark.slow
-def test_rounds_of_a_long_run_share_bars_and_the_axis_is_labelled(open_page, service):
-    service.replayed = recorded("greedy")
-    known = len(rounds(service.replayed))
-    assert known > 50
-    page = open_page(height=TALL)
-    run_to_end(page)
-    assert layers(page)["acceptance"]["bars"] == str(math.ceil(known / 2))
-    page.wait_for_function(SETTLED)
-    assert page.evaluate(AXES, "acceptance")[1:3] == [[0.5, known + 0.5], "round (each bar is the mean of 2)"]
-    kept = [
-        sum(token["status"] == "accepted" for token in event["round"]["drafted"])
-        for event in rounds(service.replayed)
-    ]
-    assert drawn(page, "acceptance")[0] == sum(kept[:2]) / 2
+    assert len(drawn(page)) == known
+    assert float(layer(page)["last"]) == drawn(page)[-1] == figures(page)["speedup"]
+    assert page.evaluate(AXES)[1] == [0.5, known + 0.5], "axes end where the rounds do"
 
 
 def test_seeking_steps_theme_and_another_run_show_at_once(open_page, service):
@@ -135,7 +106,7 @@ def test_seeking_steps_theme_and_another_run_show_at_once(open_page, service):
 
     def at_once(count: int) -> None:
         page.evaluate(FRAMES)
-        assert page.evaluate(ROUNDS) == [count, count]
+        assert page.evaluate(ROUNDS) == count
 
     press(page, "to-start")
     at_once(0)
@@ -155,18 +126,13 @@ def test_seeking_steps_theme_and_another_run_show_at_once(open_page, service):
 
 
 @pytest.mark.slow
-def test_layer_and_plotly_have_the_same_margins(open_page, service):
+def test_the_layer_and_plotly_have_the_same_margins(open_page, service):
     service.replayed = recorded("shared_noise")
     page = open_page(height=TALL)
     run_to_end(page)
     page.wait_for_function(SETTLED)
-    for chart in ("acceptance", "speedup"):
-        size, margin = page.evaluate(
-            """name => { const { _fullLayout: full, layout } = document.querySelector(`[data-plot=${name}]`);
-            const { l, r, t, b } = full._size; return [{ l, r, t, b }, layout.margin]; }""",
-            chart,
-        )
-        assert size == {side: margin[side] for side in "lrtb"}
+    size, margin = page.evaluate(MARGINS)
+    assert size == {side: margin[side] for side in "lrtb"}
 
 
 def test_plotly_waits_while_the_models_use_the_processor_of_the_page(open_page, service):
@@ -176,15 +142,13 @@ def test_plotly_waits_while_the_models_use_the_processor_of_the_page(open_page, 
     page.wait_for_function(SETTLED)
     page.wait_for_selector("[data-plot=race].js-plotly-plot")
     page.click("#run")
-    page.wait_for_function(f"({ROUNDS})().every(rounds => rounds > 1)")
+    page.wait_for_function(f"({ROUNDS})() > 1")
     page.wait_for_selector(".sd-plot[data-old]")
-    assert len(drawn(page, "speedup")) != int(layers(page)["speedup"]["rounds"]), (
-        "only the layer follows the run"
-    )
+    assert len(drawn(page)) != int(layer(page)["rounds"]), "only the layer follows the run"
     service.go_on()
     page.wait_for_selector("#run:enabled")
     press(page, "to-end")
     page.wait_for_selector(".sd[data-state=ended]")
     page.wait_for_function("document.querySelectorAll('.sd-plot[data-old]').length === 0")
     page.wait_for_function(SETTLED)
-    assert len(drawn(page, "speedup")) == len(rounds(service.replayed))
+    assert len(drawn(page)) == len(rounds(service.replayed))

@@ -146,8 +146,8 @@ def test_the_saved_page_replays_offline(open_page, service, tmp_path, patient_pa
     offline.wait_for_selector(ENDED)
     assert stage_state(offline) == stage_state(page)
     assert offline.inner_text("[data-role=sentence]") == page.inner_text("[data-role=sentence]")
-    offline.locator("[data-plot=acceptance]").scroll_into_view_if_needed()
-    offline.wait_for_selector("[data-plot=acceptance].js-plotly-plot")
+    offline.locator("[data-plot=race]").scroll_into_view_if_needed()
+    offline.wait_for_selector("[data-plot=race].js-plotly-plot")
     assert "pwned" not in offline.title()
     assert [address for address in requests if not address.startswith(("data:", "blob:"))] == [path.as_uri()]
     assert faults == []

@@ -2,17 +2,15 @@
 // leaves a trace of Python's skeleton empty. This module uses neither the DOM nor Plotly.
 
 import { BASELINE, DRAFT, SPECULATIVE } from "./trace.js";
-import { BEYOND, targetRank, ownStatus, share, speedWords } from "./words.js";
+import { BEYOND, share, speedWords, targetRank } from "./words.js";
 
-/** The charts that follow a run while it plays, with axes from `liveAxes`. */
-export const LIVE = ["acceptance", "speedup"];
+/** The chart that follows a run while it plays, with axes from `speedupAxes`. */
+export const LIVE = "speedup";
 /** The charts with rounds along the x axis. */
-export const BY_ROUND = ["acceptance", "rates", "speedup"];
+export const BY_ROUND = ["rates", "speedup"];
 /** The charts that change with each speculative round, and those that change with each round of any lane. */
 export const CHANGED_BY_ROUND = [...BY_ROUND, "position", "ranks"];
 export const CHANGED_BY_LANES = ["race", "time"];
-/** The gap between bars as a share of a bar's width; the same value as in Python. */
-export const BAR_GAP = 0.18;
 export const NOT_MEASURED = "Not measured for this run.";
 export const NOTHING_COMPARED = "No draft token has been compared.";
 // From the start, the axes of "race" and "time" have room for this many tokens of the target alone.
@@ -107,32 +105,14 @@ export const CHART_TERMS = {
  * The points of a chart. `played` maps each lane to its entries played so far (see `LaneTrace`); `totals`: the
  * current figures.
  */
-export function pointsOf(name, { played, totals, markLift, bins }) {
+export function pointsOf(name, { played, totals }) {
   const rounds = played[SPECULATIVE] ?? [];
-  if (name === "acceptance") return acceptancePoints(rounds, markLift, bins);
   if (name === "rates") return { alpha: figurePoints(rounds, "alpha_compared"), tau: figurePoints(rounds, "tau") };
   if (name === "speedup") return speedupPoints(rounds, totals);
   if (name === "position") return positionPoints(rounds.at(-1)?.totals);
   if (name === "ranks") return rankPoints(rounds);
   if (name === "race") return racePoints(played);
   return timePoints(totals, BASELINE in played);
-}
-
-/** One bar per round, or per `bin` rounds with their mean; the third argument is `bins` of `liveAxes`. */
-export function acceptancePoints(entries, markLift, { bin, last, marked }) {
-  const rounds = entries.map(({ round }) => round);
-  const accepted = rounds.map(({ drafted }) => drafted.filter(({ status }) => status === "accepted").length);
-  const discarded = rounds.map(({ drafted }, i) => drafted.length - accepted[i]);
-  const bars = (values) => (bin > 1 ? binned(values, bin, last) : pointsAt(roundNumbers(entries), values));
-  const marks = (status) => {
-    if (!marked) return {};
-    const chosen = rounds.filter((round) => round.emission && ownStatus(round) === status);
-    return pointsAt(
-      chosen.map(({ index }) => index + 1),
-      chosen.map(({ drafted }) => drafted.length + markLift),
-    );
-  };
-  return { accepted: bars(accepted), discarded: bars(discarded), corrected: marks("corrected"), bonus: marks("bonus") };
 }
 
 /** The points of the speedup lines. The last point has the current figures, which may be newer than the last round. */
@@ -200,7 +180,7 @@ function rankCounts(entries) {
  */
 export function axisReach(name, trace) {
   const latest = (lane) => trace?.entries(lane).at(-1)?.totals;
-  if (BY_ROUND.includes(name)) return { x: (trace?.entries(SPECULATIVE).length ?? 0) + 0.5 };
+  if (name === "rates") return { x: (trace?.entries(SPECULATIVE).length ?? 0) + 0.5 };
   if (name === "position") return { x: (latest(SPECULATIVE)?.compared_by_position.length ?? 0) + 0.5 };
   if (name === "ranks") return { x: BEYOND + 0.5, y: Math.max(ROOM_RANKS, ...rankCounts(trace?.entries(SPECULATIVE) ?? [])) };
   const lanes = name === "time" ? [SPECULATIVE, BASELINE] : Object.keys(RACE_KEYS);
@@ -208,14 +188,6 @@ export function axisReach(name, trace) {
   const step = trace?.start?.run.calibration?.step_s ?? 0;
   const seconds = Math.max(ROOM_TOKENS * step, ...ends.map(([x]) => x));
   return name === "time" ? { x: seconds } : { x: seconds, y: Math.max(ROOM_TOKENS, ...ends.map(([, y]) => y)) };
-}
-
-function binned(values, bin, last) {
-  const firsts = values.map((_, i) => i).filter((i) => i % bin === 0);
-  if (!firsts.length) return {};
-  const widths = firsts.map((first) => Math.min(bin, last - first));
-  const means = firsts.map((first) => sum(values.slice(first, first + bin)) / values.slice(first, first + bin).length);
-  return { x: firsts.map((first, i) => first + (widths[i] + 1) / 2), y: means, width: widths.map((width) => width * (1 - BAR_GAP)) };
 }
 
 export function sum(counts) {

@@ -1,11 +1,9 @@
-// A canvas over a Plotly chart, in the same coordinates, which follows a run at a fraction of Plotly's cost. It covers
+// A canvas over the speedup chart, in Plotly's coordinates, which follows a run at a fraction of Plotly's cost. It covers
 // the axes and everything between them; Plotly draws the title and the legend.
 
-import { BAR_GAP } from "./charts.js";
 import { ticksOf } from "./plot_contents.js";
 
-const DRAW = { acceptance: drawBars, speedup: drawLines };
-const COLOURS = ["ink", "muted", "line", "surface", "accent", "accepted", "discarded", "corrected", "bonus"];
+const COLOURS = ["ink", "muted", "line", "surface", "accent", "accepted"];
 const OVERHANG = 7; // pixels by which marks may extend beyond the axes
 // The positions of Plotly's texts, in pixels; `em` is the height of the letters.
 const LABEL_GAP = (em) => 0.2 * em + 1;
@@ -16,19 +14,15 @@ const MIDDLE_EM = 0.35;
 const TITLE_EM = 0.7;
 const LEAD_RADIUS = 6.5; // half of LEAD_SIZE in Python
 const LINE = 4;
-const HATCH_PX = 6;
-const TRIANGLE = [[-2.9, -5.8], [5.8, 0], [-2.9, 5.8]];
-const CROSS = [[2, -6], [2, -2], [6, -2], [6, 2], [2, 2], [2, 6], [-2, 6], [-2, 2], [-6, 2], [-6, -2], [-2, -2], [-2, -6]];
 
 /**
- * The layer of one chart node. Attributes of the canvas report what it shows: `data-rounds`, the number of rounds played;
- * `data-bars` or `data-points`, the number drawn; and `data-last`, the last value.
+ * The layer of the chart's node. Attributes of the canvas report what it shows: `data-rounds`, the number of rounds
+ * played; `data-points`, the number drawn; and `data-last`, the last speedup.
  */
 export class LiveLayer {
   /** `scene()` returns what to draw, in the form of `PlotContents.scene`; null if there is nothing to draw. */
   constructor(node, scene) {
     this.node = node;
-    this.name = node.dataset.plot;
     this.scene = scene;
     this.canvas = document.createElement("canvas");
     this.canvas.className = "sd-live-layer";
@@ -49,7 +43,6 @@ export class LiveLayer {
     this.scale = window.devicePixelRatio || 1;
     canvas.width = Math.round(layout.width * this.scale);
     canvas.height = Math.round(layout.height * this.scale);
-    this.colours.hatching = hatching(canvas.getContext("2d"), this.colours, this.scale);
     this.look = [layout.width, layout.margin.t, this.em, this.colours.surface].join();
   }
 
@@ -84,7 +77,7 @@ export class LiveLayer {
     pen.beginPath();
     pen.rect(plot.left, plot.top - OVERHANG, plot.right - plot.left + OVERHANG, plot.bottom - plot.top + OVERHANG);
     pen.clip();
-    const drawn = DRAW[this.name](pen, plot, scene.points, this.colours);
+    const drawn = drawLines(pen, plot, scene.points, this.colours);
     if (scene.band) this.drawBand(pen, plot, scene.band);
     pen.restore();
     if (scene.note) this.write(pen, scene.note, (plot.left + plot.right) / 2, plot.bottom - 0.6 * this.em, "center");
@@ -122,14 +115,12 @@ export class LiveLayer {
     }
     for (const value of ticksOf(axes.x)) {
       const at = Math.round(plot.x(value)) + 0.5;
-      if (this.name === "speedup") {
-        pen.moveTo(at, plot.top);
-        pen.lineTo(at, plot.bottom);
-      }
+      pen.moveTo(at, plot.top);
+      pen.lineTo(at, plot.bottom);
       this.write(pen, `${value}`, plot.x(value), plot.bottom + X_LABEL(em), "center");
     }
     pen.stroke();
-    this.write(pen, axes.x.title, (plot.left + plot.right) / 2, plot.bottom + X_TITLE(em), "center");
+    this.write(pen, layout.xaxis.title.text, (plot.left + plot.right) / 2, plot.bottom + X_TITLE(em), "center");
     pen.save();
     pen.translate(plot.left - LABEL_GAP(em) - widest - Y_TITLE_GAP(em), (plot.top + plot.bottom) / 2);
     pen.rotate(-Math.PI / 2);
@@ -160,26 +151,8 @@ export class LiveLayer {
   }
 }
 
-// Each of these functions draws into a `plot` what Plotly would draw, and returns what the canvas reports. `plot` has
-// its
-// edges in pixels, and the functions `x(value)` and `y(value)`, which convert to pixels.
-
-function drawBars(pen, plot, { accepted, discarded, corrected, bonus }, colours) {
-  const { x = [], y: kept = [] } = accepted;
-  x.forEach((at, i) => {
-    const half = (accepted.width?.[i] ?? 1 - BAR_GAP) / 2;
-    const [left, right] = [plot.x(at - half), plot.x(at + half)];
-    const [top, between] = [plot.y(kept[i] + discarded.y[i]), plot.y(kept[i])];
-    pen.fillStyle = colours.accepted;
-    pen.fillRect(left, between, right - left, plot.y(0) - between);
-    pen.fillStyle = colours.hatching;
-    pen.fillRect(left, top, right - left, between - top);
-  });
-  drawMarks(pen, plot, corrected, colours.corrected, TRIANGLE);
-  drawMarks(pen, plot, bonus, colours.bonus, CROSS);
-  return { bars: x.length, last: x.length ? kept.at(-1) : "" };
-}
-
+// Draws into a `plot` what Plotly would draw, and returns what the canvas reports. `plot` has its edges in pixels, and the
+// functions `x(value)` and `y(value)`, which convert to pixels.
 function drawLines(pen, plot, { speedup, theory, "speedup-lead": lead }, colours) {
   pen.lineWidth = LINE;
   drawLine(pen, plot, speedup, colours.accepted, []);
@@ -211,37 +184,4 @@ function drawLine(pen, plot, { x = [], y = [] }, colour, dash) {
     pen[follows ? "lineTo" : "moveTo"](plot.x(at), plot.y(y[i]));
   });
   pen.stroke();
-}
-
-function drawMarks(pen, plot, { x = [], y = [] }, colour, outline) {
-  pen.fillStyle = colour;
-  pen.beginPath();
-  x.forEach((at, i) => {
-    const [middle, level] = [plot.x(at), plot.y(y[i])];
-    outline.forEach(([right, down], corner) => pen[corner ? "lineTo" : "moveTo"](middle + right, level + down));
-    pen.closePath();
-  });
-  pen.fill();
-}
-
-// The fill pattern that Plotly calls "/".
-function hatching(pen, { discarded, surface }, scale) {
-  const size = Math.round(HATCH_PX * scale);
-  const tile = document.createElement("canvas");
-  tile.width = size;
-  tile.height = size;
-  const hand = tile.getContext("2d");
-  hand.fillStyle = surface;
-  hand.fillRect(0, 0, size, size);
-  hand.strokeStyle = discarded;
-  hand.lineWidth = (0.4 * size) / Math.SQRT2;
-  hand.beginPath();
-  for (const shift of [-size, 0, size]) {
-    hand.moveTo(shift - 1, size + 1);
-    hand.lineTo(shift + size + 1, -1);
-  }
-  hand.stroke();
-  const pattern = pen.createPattern(tile, "repeat");
-  pattern.setTransform(new DOMMatrix().scale(HATCH_PX / size));
-  return pattern;
 }

@@ -10,27 +10,22 @@ const DENSE_PX = { position: 90 }; // the minimum chart width per bar at which b
 const DESIGN = { live: { width: 500, height: 171 }, other: { width: 400, height: 330 } };
 const LANES = [SPECULATIVE, BASELINE, DRAFT];
 const LINE_ENDS = ["speedup", "s_theory"]; // the figures at the ends of the speedup's lines
-
-/** The maximum number of bars; more rounds share bars. */
-export const MAX_BARS = 50;
-const FIRST_REACHES = [12, 24, MAX_BARS]; // the lengths of the x axis in rounds while a run goes on
+// The lengths of the x axis in rounds while a run goes on: the first two, then multiples of the step.
+const FIRST_REACHES = [12, 24];
+const REACH_STEP = 50;
 const EDGE = 0.5; // a round takes up half a unit of the x axis on either side
-const MIN_DRAFT = 4;
-const MARK_ROOM = 0.9; // the space above the highest bar in tokens, for the mark of the target's own token
 const MIN_SPEEDUP = 1.5;
 const SPEEDUP_STEP = 0.5;
 const HEADROOM = 1.04; // a factor for the y axis, so that the highest point of a line is not cut
-const MARK_PITCH = 9; // with fewer pixels per round, marks would overlap
 const LABEL_EM = { x: 3.2, y: 1.3 }; // the minimum length of an axis per label, in units of the letter height
 const STEPS = [0.5, ...[1, 10, 100, 1000].flatMap((power) => [1, 2, 5].map((step) => step * power))];
 
 export class PlotContents {
-  /** The server sends both arguments; `figures` has the skeletons by theme and name. */
-  constructor(figures, markLift) {
+  /** `figures` has the skeletons by theme and name; the server sends it. */
+  constructor(figures) {
     this.figures = figures;
-    this.markLift = markLift;
     this.fitted = new Map(); // the skeletons in the current theme and size, not filled yet
-    this.axes = new Map(); // the axes of the live charts, from `liveAxes`; each stays the same object until it changes
+    this.axes = null; // the axes of the live chart, from `speedupAxes`; the same object until they change
     this.run = 0;
     this.selected = null;
     this.begin(null);
@@ -71,16 +66,16 @@ export class PlotContents {
   fit(name, theme, room) {
     const figure = structuredClone(this.figures[theme][name]);
     fitToRoom(figure.layout, figure.narrow, room);
-    magnify(figure, DESIGN[LIVE.includes(name) ? "live" : "other"]);
+    magnify(figure, DESIGN[name === LIVE ? "live" : "other"]);
     this.fitted.set(name, figure);
-    if (LIVE.includes(name)) this.chooseAxes(name);
+    if (name === LIVE) this.chooseAxes();
     return figure.layout;
   }
 
   /** The current figure of a chart for Plotly, as `{ data, layout }`. */
   figure(name) {
     const { data, layout, dense } = structuredClone(this.fitted.get(name));
-    if (LIVE.includes(name)) setAxes(layout, this.axes.get(name));
+    if (name === LIVE) setAxes(layout, this.axes);
     else this.makeRoom(name, { data, layout, dense });
     assignByUid(data, this.points(name));
     layout.uirevision = this.run;
@@ -92,32 +87,32 @@ export class PlotContents {
     return { data, layout };
   }
 
-  /** The current contents of a live chart, which its `LiveLayer` draws on `axes`. */
-  scene(name, axes) {
-    const note = this.fitted.get(name).layout.annotations?.find(isNamed("no-baseline"));
+  /** The current contents of the live chart, which its `LiveLayer` draws on `axes`. */
+  scene(axes) {
+    const { text } = this.fitted.get(LIVE).layout.annotations.find(isNamed("no-baseline"));
     return {
       axes,
-      points: this.points(name),
+      points: this.points(LIVE),
       rounds: this.state[SPECULATIVE]?.settled ?? 0,
       band: this.band(),
-      note: note && this.lacksBaseline() ? note.text : null,
+      note: this.lacksBaseline() ? text : null,
     };
   }
 
-  // Fits the axes to the rounds that have arrived; returns the names of the charts whose axes have changed.
+  // Fits the axes of the live chart to the rounds that have arrived; returns its name if they have changed.
   follow() {
     const arrived = this.trace && `${this.run} ${this.trace.arrived.length} ${this.trace.closed}`;
     if (arrived === this.arrived) return [];
     this.arrived = arrived;
-    return LIVE.filter((name) => this.fitted.has(name) && this.chooseAxes(name));
+    return this.fitted.has(LIVE) && this.chooseAxes() ? [LIVE] : [];
   }
 
-  chooseAxes(name) {
-    const { width, height, margin, font } = this.fitted.get(name).layout;
+  chooseAxes() {
+    const { width, height, margin, font } = this.fitted.get(LIVE).layout;
     const room = { width: width - margin.l - margin.r, height: height - margin.t - margin.b, em: font.size };
-    const axes = liveAxes(name, this.trace, room);
-    if (JSON.stringify(axes) === JSON.stringify(this.axes.get(name))) return false;
-    this.axes.set(name, axes);
+    const axes = speedupAxes(this.trace, room);
+    if (JSON.stringify(axes) === JSON.stringify(this.axes)) return false;
+    this.axes = axes;
     return true;
   }
 
@@ -134,7 +129,7 @@ export class PlotContents {
     for (const lane of this.trace?.lanes.keys() ?? []) {
       played[lane] = this.trace.entries(lane).slice(0, this.state[lane]?.settled ?? 0);
     }
-    return pointsOf(name, { played, totals: this.totals, markLift: this.markLift, bins: this.axes.get(name)?.bins });
+    return pointsOf(name, { played, totals: this.totals });
   }
 
   // The x range that marks the selected round, if that has been played.
@@ -149,29 +144,17 @@ export class PlotContents {
 }
 
 /**
- * The axes of "acceptance" or "speedup" for all rounds that have arrived. `x` and `y` have a `range` and the distance of
- * labels, `dtick`; `x` also has a title. `bins` has the number of rounds per bar (`bin`), the `last` round of the axis, and
- * `marked`, true if rounds have marks. `room` is the `width`, `height` and letter height `em` of the plot, in pixels.
- * Plotly and the layer draw on the same axes.
+ * The axes of "speedup" for all rounds that have arrived: `x` and `y`, each with a `range` and the distance of labels,
+ * `dtick`. `room` is the `width`, `height` and letter height `em` of the plot, in pixels. Plotly and the layer draw on
+ * the same axes.
  */
-export function liveAxes(name, trace, room) {
+export function speedupAxes(trace, room) {
   const entries = trace?.entries(SPECULATIVE) ?? [];
-  const ended = Boolean(trace?.closed && entries.length);
-  const last = ended ? entries.length : reachOf(entries.length);
-  const bin = name === "acceptance" ? Math.ceil(last / MAX_BARS) : 1;
-  const marked = bin === 1 && room.width / last >= MARK_PITCH;
-  const top = name === "acceptance" ? topOfDrafts(entries, ended, marked) : topOfSpeedup(entries, trace?.end);
+  const last = trace?.closed && entries.length ? entries.length : reachOf(entries.length);
+  const top = topOfSpeedup(entries, trace?.end);
   return {
-    x: {
-      range: [EDGE, last + EDGE],
-      dtick: stepFor(last, room.width / (LABEL_EM.x * room.em), 1),
-      title: bin > 1 ? `round (each bar is the mean of ${bin})` : "round",
-    },
-    y: {
-      range: [0, top],
-      dtick: stepFor(top, room.height / (LABEL_EM.y * room.em), name === "acceptance" ? 1 : SPEEDUP_STEP),
-    },
-    bins: { bin, last, marked },
+    x: { range: [EDGE, last + EDGE], dtick: stepFor(last, room.width / (LABEL_EM.x * room.em), 1) },
+    y: { range: [0, top], dtick: stepFor(top, room.height / (LABEL_EM.y * room.em), SPEEDUP_STEP) },
   };
 }
 
@@ -183,13 +166,7 @@ export function ticksOf({ range: [from, to], dtick }) {
 }
 
 function reachOf(count) {
-  return FIRST_REACHES.find((reach) => reach >= count) ?? Math.ceil(count / MAX_BARS) * MAX_BARS;
-}
-
-function topOfDrafts(entries, ended, marked) {
-  const longest = entries.reduce((most, { round }) => Math.max(most, round.drafted.length), 0);
-  const top = ended ? Math.max(1, longest) : Math.max(MIN_DRAFT, 2 * Math.ceil(longest / 2));
-  return top + (marked ? MARK_ROOM : 0);
+  return FIRST_REACHES.find((reach) => reach >= count) ?? Math.ceil(count / REACH_STEP) * REACH_STEP;
 }
 
 function topOfSpeedup(entries, end) {
@@ -206,11 +183,9 @@ function isNamed(wanted) {
   return ({ name }) => name === wanted;
 }
 
-function setAxes({ xaxis, yaxis }, { x, y, bins }) {
+function setAxes({ xaxis, yaxis }, { x, y }) {
   Object.assign(xaxis, { range: [...x.range], tick0: 0, dtick: x.dtick });
   Object.assign(yaxis, { range: [...y.range], tick0: 0, dtick: y.dtick });
-  xaxis.title.text = x.title;
-  if (bins.bin > 1) xaxis.unifiedhovertitle.text = "around round %{x}";
 }
 
 function assignByUid(data, parts) {

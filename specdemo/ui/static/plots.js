@@ -1,5 +1,5 @@
-// The charts on the page, and the choice of the times at which each is drawn. Only charts in sight are drawn. Two
-// of them follow the run on a canvas layer; Plotly draws these two when nothing has changed for a while.
+// The charts on the page, and the choice of the times at which each is drawn. Only charts in sight are drawn. The
+// speedup follows the run on a canvas layer; Plotly draws it when nothing has changed for a while.
 
 import { BY_ROUND, LIVE } from "./charts.js";
 import { LiveLayer } from "./live_layer.js";
@@ -14,19 +14,19 @@ const REST_MS = 250; // the minimum time between two drawings by Plotly
 // A drawing that took the time t is followed by a rest of 12 t, because the models may need the processor.
 const REST_FACTOR = 12;
 const MAX_REST_MS = 3000;
-// The time without a change after which Plotly draws what a layer shows. It is longer while a run plays, because more
+// The time without a change after which Plotly draws what the layer shows. It is longer while a run plays, because more
 // changes follow soon.
 const QUIET_MS = 300;
 const QUIET_PLAYING_MS = 1000;
 
 export class Plots {
   /** Draws into the `[data-plot]` nodes under `root`. `onSelect(index)` is called with the index of a clicked round. */
-  constructor(root, { base, figures, markLift }, onSelect) {
+  constructor(root, { base, figures }, onSelect) {
     const nodes = [...root.querySelectorAll("[data-plot]")];
     this.root = root;
     this.nodes = new Map(nodes.map((node) => [node.dataset.plot, node]));
     this.base = base;
-    this.contents = new PlotContents(figures, markLift);
+    this.contents = new PlotContents(figures);
     this.onSelect = onSelect;
     this.theme = pageTheme();
     this.stale = new Set();
@@ -35,8 +35,8 @@ export class Plots {
     this.touched = new Set(); // charts that are visible at least in part; they are drawn once, so that none stays empty
     this.sizes = new Map();
     this.drawnOf = new Map(); // maps each chart to the run that Plotly has drawn
-    this.zoomable = new Map(); // maps each chart to the axes that Plotly has drawn; a visitor may have zoomed them
-    this.layers = new Map(LIVE.map((name) => [name, new LiveLayer(this.nodes.get(name), () => this.scene(name))]));
+    this.zoomable = null; // the axes of the live chart that Plotly has drawn; a visitor may have zoomed them
+    this.layer = new LiveLayer(this.nodes.get(LIVE), () => this.scene());
     this.isDrawing = false;
     this.drawnAt = -REST_MS;
     this.restedAt = 0;
@@ -66,7 +66,7 @@ export class Plots {
     for (const name of names) {
       this.stale.add(name);
       this.changedAt.set(name, performance.now());
-      this.layers.get(name)?.request();
+      if (name === LIVE) this.layer.request();
     }
     this.plan();
   }
@@ -105,7 +105,7 @@ export class Plots {
       const name = target.dataset.plot;
       this.touched[isIntersecting ? "add" : "delete"](name);
       this.inSight[intersectionRatio >= IN_SIGHT ? "add" : "delete"](name);
-      if (this.stale.has(name)) this.layers.get(name)?.request();
+      if (name === LIVE && this.stale.has(name)) this.layer.request();
     }
     this.plan();
   }
@@ -115,7 +115,7 @@ export class Plots {
       this.plotly = await loadPlotly(this.base);
       this.plan();
     } catch {
-      for (const [name, node] of this.nodes) if (!LIVE.includes(name)) node.textContent = "The charts did not load; reload the page.";
+      for (const [name, node] of this.nodes) if (name !== LIVE) node.textContent = "The charts did not load; reload the page.";
     }
   }
 
@@ -129,7 +129,7 @@ export class Plots {
   refit(names) {
     for (const name of names) {
       const layout = this.contents.fit(name, this.theme, this.sizes.get(name));
-      this.layers.get(name)?.dress(layout);
+      if (name === LIVE) this.layer.dress(layout);
     }
     this.restedAt = Math.min(this.restedAt, this.drawnAt + REST_MS);
     this.outdate(names);
@@ -143,8 +143,7 @@ export class Plots {
 
   /** The earliest time at which Plotly may draw a chart; 0 if it has no layer or has changed its size or theme. */
   notBefore(name) {
-    const layer = this.layers.get(name);
-    if (!layer || layer.isAlone) return 0;
+    if (name !== LIVE || this.layer.isAlone) return 0;
     return this.changedAt.get(name) + (this.root.hasAttribute("data-running") ? QUIET_PLAYING_MS : QUIET_MS);
   }
 
@@ -183,13 +182,13 @@ export class Plots {
     const node = this.nodes.get(name);
     const isNew = !this.isDrawn(name);
     const figure = this.contents.figure(name);
-    this.zoomable.set(name, this.contents.axes.get(name));
+    if (name === LIVE) this.zoomable = this.contents.axes;
     this.drawnOf.set(name, this.contents.trace);
     await drawFigure(this.plotly, node, figure);
     node.removeAttribute("data-old");
-    this.layers.get(name)?.settle(!this.stale.has(name));
+    if (name === LIVE) this.layer.settle(!this.stale.has(name));
     if (isNew && BY_ROUND.includes(name)) {
-      node.on("plotly_click", ({ points }) => this.click(Math.floor(points[0].x) - 1));
+      node.on("plotly_click", ({ points }) => this.click(points[0].x - 1));
     }
   }
 
@@ -205,14 +204,13 @@ export class Plots {
     if (isFirst) this.onSelect(index);
   }
 
-  // Returns what the layer of a chart draws, or null while the chart is out of sight. A visitor's zoom is kept until
-  // the axes change.
-  scene(name) {
-    if (!this.touched.has(name)) return null;
-    const axes = this.contents.axes.get(name);
-    if (this.zoomable.get(name) !== axes) return this.contents.scene(name, axes);
-    const { xaxis, yaxis } = this.nodes.get(name).layout;
-    const zoomed = { ...axes, x: { ...axes.x, range: xaxis.range }, y: { ...axes.y, range: yaxis.range } };
-    return this.contents.scene(name, zoomed);
+  // Returns what the layer draws, or null while its chart is out of sight. A visitor's zoom is kept until the axes
+  // change.
+  scene() {
+    if (!this.touched.has(LIVE)) return null;
+    const { axes } = this.contents;
+    if (this.zoomable !== axes) return this.contents.scene(axes);
+    const { xaxis, yaxis } = this.nodes.get(LIVE).layout;
+    return this.contents.scene({ x: { ...axes.x, range: xaxis.range }, y: { ...axes.y, range: yaxis.range } });
   }
 }

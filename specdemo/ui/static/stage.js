@@ -354,7 +354,7 @@ class Topic {
 
   /**
    * Set the topic of the next run. `focus` is the only lane to show, `figures` are the headline figures to show, and
-   * `charts` is the only chart to show, or "none".
+   * `charts` is the only chart to show ("rounds" is the strip), or "none".
    */
   expect(topic) {
     this.next = topic;

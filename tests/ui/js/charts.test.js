@@ -1,12 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { acceptancePoints, axisReach, BAR_GAP, positionPoints, rankPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/charts.js";
+import { axisReach, positionPoints, rankPoints, speedupPoints, timePoints } from "../../../specdemo/ui/static/charts.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { own, round, roundEvent, START, token, TOTALS } from "./made.js";
-
-const BAR = 1 - BAR_GAP;
-const EACH = { bin: 1, last: 12, marked: true };
 
 function entriesOf(...rounds) {
   const trace = new Trace();
@@ -18,18 +15,6 @@ function entriesOf(...rounds) {
   return trace.entries("speculative");
 }
 
-test("bars are accepted and discarded tokens; marks stand over the rounds of their kind, none where nothing was drafted", () => {
-  const ended = round(3, ["accepted", "discarded"], 1, { emission: null });
-  const empty = round(2, []);
-  const entries = entriesOf(round(0, ["accepted", "rejected", "discarded"]), round(1, ["accepted"]), empty, ended);
-  assert.deepEqual(acceptancePoints(entries, 0.5, EACH), {
-    accepted: { x: [1, 2, 3, 4], y: [1, 1, 0, 1] },
-    discarded: { x: [1, 2, 3, 4], y: [2, 0, 0, 1] },
-    corrected: { x: [1], y: [3.5] },
-    bonus: { x: [2], y: [1.5] },
-  });
-});
-
 test("the lines of the speedup end at the figures of the moment", () => {
   const entries = entriesOf(round(0, ["accepted"]), round(1, ["accepted"]));
   assert.deepEqual(speedupPoints(entries, { speedup: 1.5, s_theory: 1.75 }), {
@@ -40,25 +25,7 @@ test("the lines of the speedup end at the figures of the moment", () => {
   assert.deepEqual(speedupPoints([], { speedup: 1, s_theory: 1 }), { speedup: {}, theory: {}, "speedup-lead": {} });
 });
 
-test("rounds that share a bar are shown by their means, without marks; the last bar ends with the axis", () => {
-  const entries = entriesOf(
-    round(0, ["accepted", "accepted", "rejected"]),
-    round(1, ["rejected"]),
-    round(2, ["accepted", "rejected", "discarded"]),
-  );
-  const shown = acceptancePoints(entries, 0.5, { bin: 2, last: 3, marked: false });
-  assert.deepEqual(shown, {
-    accepted: { x: [1.5, 3], y: [1, 1], width: [2 * BAR, BAR] },
-    discarded: { x: [1.5, 3], y: [1, 2], width: [2 * BAR, BAR] },
-    corrected: {},
-    bonus: {},
-  });
-  const begun = acceptancePoints(entries.slice(0, 1), 0.5, { bin: 2, last: 100, marked: false });
-  assert.deepEqual([begun.accepted.x, begun.accepted.y, begun.accepted.width], [[1.5], [2], [2 * BAR]]);
-});
-
 test("what has no point yet keeps the skeleton's blank one", () => {
-  assert.deepEqual(acceptancePoints([], 0.5, EACH), { accepted: {}, discarded: {}, corrected: {}, bonus: {} });
   assert.deepEqual([timePoints(null, true), positionPoints(undefined)], [{}, {}]);
 });
 

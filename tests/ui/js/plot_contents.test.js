@@ -1,29 +1,26 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { liveAxes, MAX_BARS, PlotContents, ticksOf } from "../../../specdemo/ui/static/plot_contents.js";
+import { PlotContents, speedupAxes, ticksOf } from "../../../specdemo/ui/static/plot_contents.js";
 import { Trace } from "../../../specdemo/ui/static/trace.js";
 import { round, roundEvent, smallTrace, START, TOTALS } from "./made.js";
 
 const ROOM = { width: 530, height: 95, em: 15 };
 
-function traceOf(count, { ended = false, totals = {}, drafts = [] } = {}) {
+function traceOf(count, { ended = false, totals = {} } = {}) {
   const trace = new Trace();
   trace.take(START);
-  for (let i = 0; i < count; i += 1) trace.take(roundEvent("speculative", round(i, drafts), totals));
+  for (let i = 0; i < count; i += 1) trace.take(roundEvent("speculative", round(i, []), totals));
   if (ended) trace.closed = true;
   return trace;
 }
 
-const reach = (trace) => liveAxes("acceptance", trace, ROOM).x.range[1];
+const reach = (trace) => speedupAxes(trace, ROOM).x.range[1];
 
 test("before a run there are axes for twelve rounds", () => {
-  for (const name of ["acceptance", "speedup"]) {
-    const { x, y, bins } = liveAxes(name, null, ROOM);
-    assert.deepEqual(x, { range: [0.5, 12.5], dtick: 2, title: "round" });
-    assert.deepEqual(bins, { bin: 1, last: 12, marked: true });
-    assert.ok(y.range[0] === 0 && ticksOf({ ...y }).length > 2);
-  }
+  const { x, y } = speedupAxes(null, ROOM);
+  assert.deepEqual(x, { range: [0.5, 12.5], dtick: 2 });
+  assert.ok(y.range[0] === 0 && ticksOf(y).length > 2);
 });
 
 test("axes grow in steps while a run goes on and end where its rounds do", () => {
@@ -33,28 +30,8 @@ test("axes grow in steps while a run goes on and end where its rounds do", () =>
   assert.equal(reach(traceOf(0, { ended: true })), 12.5, "ended before its first round");
 });
 
-test("beyond fifty rounds so many share a bar that fifty bars hold them, and the axis says so", () => {
-  const bins = (count, name = "acceptance") => liveAxes(name, traceOf(count, { ended: true }), ROOM).bins.bin;
-  assert.deepEqual([50, 51, 100, 101, 420].map((count) => bins(count)), [1, 2, 2, 3, 9]);
-  for (const count of [51, 73, 420]) {
-    assert.ok(Math.ceil(count / bins(count)) <= MAX_BARS);
-    assert.equal(bins(count), liveAxes("acceptance", traceOf(count), ROOM).bins.bin, "as while it went on");
-  }
-  const { x } = liveAxes("acceptance", traceOf(73, { ended: true }), ROOM);
-  assert.equal(x.title, "round (each bar is the mean of 2)");
-  assert.equal(bins(73, "speedup"), 1);
-});
-
-test("there is room above the longest draft, for marks where they fit", () => {
-  const top = (drafts, room = ROOM, ended = true) => liveAxes("acceptance", traceOf(30, { ended, drafts }), room).y.range[1];
-  const five = ["accepted", "accepted", "accepted", "accepted", "rejected"];
-  assert.equal(top(five), 5.9);
-  assert.equal(top(five, ROOM, false), 6.9, "in steps of two");
-  assert.equal(top(five, { ...ROOM, width: 260 }), 5, "marks would hide each other");
-});
-
 test("the speedup's axis holds every figure and begins at zero", () => {
-  const top = (speedup, s_theory = null) => liveAxes("speedup", traceOf(3, { totals: { speedup, s_theory } }), ROOM).y.range[1];
+  const top = (speedup, s_theory = null) => speedupAxes(traceOf(3, { totals: { speedup, s_theory } }), ROOM).y.range[1];
   assert.deepEqual([top(null), top(0.4), top(1.45), top(1.3, 2.2), top(7.1)], [1.5, 1.5, 2, 2.5, 7.5]);
 });
 
@@ -62,7 +39,7 @@ test("labels stand on round numbers, as many as there is room for", () => {
   assert.deepEqual(ticksOf({ range: [0.5, 12.5], dtick: 5 }), [5, 10]);
   assert.deepEqual(ticksOf({ range: [0, 1.5], dtick: 0.5 }), [0, 0.5, 1, 1.5]);
   for (const count of [1, 12, 34, 73, 420, 1000]) {
-    const { x } = liveAxes("speedup", traceOf(count, { ended: true }), ROOM);
+    const { x } = speedupAxes(traceOf(count, { ended: true }), ROOM);
     const { length } = ticksOf(x);
     assert.ok(length >= 1 && length <= 12, `${count}: ${length}`);
   }
@@ -70,7 +47,6 @@ test("labels stand on round numbers, as many as there is room for", () => {
 
 // The uids of each chart's traces; tests/charts/test_stage_charts.py names the same.
 const FILLED = {
-  acceptance: ["accepted", "discarded", "corrected", "bonus"],
   rates: ["alpha", "tau"],
   speedup: ["speedup", "theory", "speedup-lead"],
   race: ["speculative", "speculative-lead", "baseline", "baseline-lead", "draft", "draft-lead"],
@@ -78,16 +54,15 @@ const FILLED = {
   position: ["position"],
   ranks: ["ranks"],
 };
-const LIVE = ["acceptance", "speedup"];
 
 function skeleton(name) {
   return {
-    data: [...FILLED[name].map((uid) => ({ uid, x: [null], y: [null] })), ...(LIVE.includes(name) ? [] : [{ uid: "room", x: [0.5], y: ["first"] }])],
+    data: [...FILLED[name].map((uid) => ({ uid, x: [null], y: [null] })), ...(name === "speedup" ? [] : [{ uid: "room", x: [0.5], y: ["first"] }])],
     layout: {
       title: { text: name, pad: { t: 10 }, font: { size: 16 } },
       font: { size: 15 },
       margin: { l: 56, r: 14, t: 72, b: 44 },
-      xaxis: { title: { text: "round" }, unifiedhovertitle: {} },
+      xaxis: { title: { text: "round" } },
       yaxis: { title: { text: "tokens" } },
       shapes: [{ name: "selected", visible: false }, { name: "other" }],
       annotations: name === "speedup" ? [{ name: "no-baseline", visible: false, text: "no baseline" }] : [],
@@ -102,7 +77,7 @@ function contentsOf(t, { coarse = false } = {}) {
   globalThis.matchMedia = () => ({ matches: coarse });
   t.after(() => delete globalThis.matchMedia);
   const figures = { light: Object.fromEntries(Object.keys(FILLED).map((name) => [name, skeleton(name)])) };
-  const contents = new PlotContents(figures, 0.5);
+  const contents = new PlotContents(figures);
   for (const name of Object.keys(FILLED)) contents.fit(name, "light", { width: 600, height: 330 });
   const shown = (name) => {
     const { data, layout } = contents.figure(name);
@@ -125,10 +100,10 @@ test("charts change with the rounds played, forwards and back", (t) => {
   assert.deepEqual(play(trace, 1), new Set(), "nothing has ended");
   assert.deepEqual(play(trace, 1.2), new Set(["race", "time"]), "a baseline step");
   assert.deepEqual(play(trace, 99), new Set(Object.keys(FILLED)));
-  assert.deepEqual(shown("acceptance").accepted.y, [1, 2]);
+  assert.deepEqual(shown("speedup").speedup.x, [1, 2]);
   play(trace, 2.1);
-  assert.deepEqual(shown("acceptance").accepted.y, [1]);
-  assert.deepEqual(shown("acceptance").bonus.x, [null]);
+  assert.deepEqual(shown("speedup").speedup.x, [1]);
+  assert.deepEqual(shown("race").draft.x, [null]);
   assert.deepEqual(shown("rates").room, { uid: "room", x: [0.5, 2.5], y: ["first", "first"] });
   assert.deepEqual(figures.light.rates.data[2].x, [0.5], "the skeleton stays as it was");
 });
@@ -149,12 +124,12 @@ test("the selected round is marked once it has been played", (t) => {
   const trace = playable();
   contents.begin(trace);
   play(trace, 2.1);
-  assert.deepEqual(contents.select(1), ["acceptance", "rates", "speedup"]);
+  assert.deepEqual(contents.select(1), ["rates", "speedup"]);
   assert.deepEqual(contents.select(1), []);
   assert.equal(shown("rates").layout.shapes[0].visible, false);
   play(trace, 99);
   assert.deepEqual(shown("rates").layout.shapes, [{ name: "selected", visible: true, x0: 1.5, x1: 2.5 }, { name: "other" }]);
-  assert.deepEqual(contents.scene("acceptance", {}).band, [1.5, 2.5]);
+  assert.deepEqual(contents.scene({}).band, [1.5, 2.5]);
 });
 
 test("too many bars for the width take the dense look", (t) => {
