@@ -112,9 +112,8 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
                             else:
                                 yield event
                     finally:
-                        keep_going.unlink(
-                            missing_ok=True
-                        )  # so that closing ``events`` does not wait for the whole job
+                        # Tell the process to stop, or closing ``events`` would wait for the whole job.
+                        keep_going.unlink(missing_ok=True)
             except Exception as error:
                 if refusal is None:
                     # No GPU is free, the visitor's quota is used up, or the call was cut off.

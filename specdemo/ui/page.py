@@ -92,7 +92,7 @@ def build_page(
         # A watched server drafts as it likes, so nothing can be predicted about k.
         asks = offered.home not in offered.watched
         prediction = component("prediction", "prediction.js", "mountPrediction", {"asks": asks})
-        shown = stage.build_stage()
+        shown = component("stage", "stage.js", "mount", stage.settings())
         keep_consistent(controls.temperature, controls.rule, controls.auto, controls.k)
         keep_drafters_possible(controls, drafters, offered)
         _wire_address(page, tabs, controls, shown, offered)

@@ -1,9 +1,8 @@
-"""The stage, the component that shows runs; and the routes of the page's files, including Plotly (no CDN)."""
+"""Settings of the stage, which shows runs; and the routes of the page's files, including Plotly (no CDN)."""
 
 from pathlib import Path
 from typing import Any
 
-import gradio as gr
 import plotly
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
@@ -13,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from specdemo.charts.palette import css_variables
 from specdemo.charts.stage import skeletons
 from specdemo.records.drafter_kinds import KINDS
-from specdemo.ui.component import PREFIX, STATIC, component
+from specdemo.ui.component import PREFIX, STATIC
 
 ARRIVAL = "arrival"
 """The recording that plays if the address names nothing else: a run of the page's initial prompt."""
@@ -23,11 +22,6 @@ STYLE_SHEETS = ("page", *STAGE_SHEETS, "prediction", "learn", "quiz", "play", "p
 PLOTLY_JS = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 REVALIDATE = {"Cache-Control": "no-cache"}
 """File addresses have no version, so browsers must ask for changes each time; a 304 reply costs nothing."""
-
-
-def build_stage() -> gr.HTML:
-    """Return the stage's component; its value is the NDJSON of a run."""
-    return component("stage", "stage.js", "mount", settings())
 
 
 def head() -> str:

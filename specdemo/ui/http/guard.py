@@ -165,7 +165,9 @@ class Guard:
             return await self._app(scope, receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1008})
-        path = _without_root(scope.get("root_path", ""), scope["path"])
+        root, path = scope.get("root_path", "").rstrip("/"), scope["path"]
+        if root and path.startswith(f"{root}/"):  # the proxy has not removed its own folder
+            path = path.removeprefix(root)
         reply = _Reply(send, self._headers(path), path)
         try:
             scope["headers"] = admitted_headers(scope["headers"], self._hosts)
@@ -209,12 +211,6 @@ def _first(name: bytes, value: bytes) -> tuple[bytes, bytes]:
     return name, value.split(b",")[0].strip() if name in _FIRST_ONLY else value
 
 
-def _without_root(root: str, path: str) -> str:
-    """Return ``path`` without ``root``, the folder of a proxy, if the proxy has not removed it."""
-    root = root.rstrip("/")
-    return path[len(root) :] if root and path.startswith(f"{root}/") else path
-
-
 async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
     """Check a request and return the ``receive`` from which the app reads its body.
 
@@ -237,8 +233,9 @@ async def _admitted(scope: Scope, path: str, receive: Receive) -> Receive:
     }
     if not any(allowed.values()):
         raise _refused(404)
-    if _is_preflight(scope):
-        return receive
+    headers = Headers(scope=scope)
+    if scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers:
+        return receive  # a CORS preflight, which asks if a page of another site may call; Gradio replies
     if not allowed.get(method):
         raise _refused(405)
     if method == "GET":
@@ -258,15 +255,6 @@ async def _checked(scope: Scope, receive: Receive, check: Callable[[bytes], obje
         return kept.pop() if kept else await receive()
 
     return again
-
-
-def _is_preflight(scope: Scope) -> bool:
-    """Return True for a CORS preflight, which asks if a page of another site may send a request.
-
-    Gradio replies to it.
-    """
-    headers = Headers(scope=scope)
-    return scope["method"] == "OPTIONS" and "origin" in headers and "access-control-request-method" in headers
 
 
 def _refused(status: int) -> RefusedError:
@@ -299,7 +287,11 @@ class _Reply:
         else:
             self._error_body += message.get("body", b"")
             if not message.get("more_body"):
-                await self._restate(self._error["status"])
+                status = self._error["status"]
+                if status == 500 and self._path.startswith(f"{API}/run/"):
+                    status = 400  # Gradio sends 500 even if a function refuses its values
+                sentence = _sentence_in(bytes(self._error_body))
+                await self.refuse(status, sentence or SENTENCES.get(status, OTHERWISE))
 
     async def refuse(self, status: int, sentence: str) -> None:
         """Refuse the request with a status and a sentence."""
@@ -339,12 +331,6 @@ class _Reply:
         self._begun = True
         self._streamed = headers.get("content-type", "").startswith("text/event-stream")
         await self._send(message)
-
-    async def _restate(self, status: int) -> None:
-        sentence = _sentence_in(bytes(self._error_body))
-        if self._path.startswith(f"{API}/run/") and status == 500:
-            status = 400  # Gradio sends 500 even if a function refuses its values
-        await self.refuse(status, sentence or SENTENCES.get(status, OTHERWISE))
 
 
 def _sentence_in(body: bytes) -> str | None:

@@ -87,13 +87,13 @@ async def _of_posted_run(request: Request, answer: Callable[[Run], Response]) ->
     body = await posted(request, trace_file.MAX_BYTES, trace_file.TOO_LARGE, arriving=_arriving)
     if _uploads.locked():
         raise RefusedError(503, "Too many files are being sent; please try again in a minute.")
+
+    def load_and_answer() -> Response:
+        require_few_values(body, MAX_VALUES)
+        return answer(trace_file.load(body))
+
     async with _uploads, _slots:
-        return await run_in_threadpool(lambda: answer(_loaded(body)))
-
-
-def _loaded(body: bytes) -> Run:
-    require_few_values(body, MAX_VALUES)
-    return trace_file.load(body)
+        return await run_in_threadpool(load_and_answer)
 
 
 def _listed(_request: Request) -> Response:

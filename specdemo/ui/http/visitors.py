@@ -10,7 +10,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import gradio as gr
 from starlette.datastructures import Headers
@@ -76,23 +75,21 @@ class Loopback:
             return await self._app(scope, receive, send)
         secret, _, rest = Headers(scope=scope).get(_HEADER, "").partition(" ")
         if hmac.compare_digest(secret.encode(), self._secret.encode()):
-            return await self._app(self._looped(scope, rest), receive, send)
+            # The second request: restore the address of the tool call's sender.
+            call, _, caller = rest.partition(" ")
+            looped = {**scope, "client": (caller, 0), _LOOPED: self._calls.get(call)}
+            return await self._app(looped, receive, send)
+        # The first request: add the header that names the call.
         call = secrets.token_hex(8)
+        caller = scope["client"][0] if scope.get("client") else ""
+        named = (_HEADER.encode(), f"{self._secret} {call} {caller}".encode())
+        headers = [(name, value) for name, value in scope["headers"] if name != _HEADER.encode()]
         over = self._calls[call] = threading.Event()
         try:
-            await self._app(self._signed(scope, call), receive, send)
+            await self._app({**scope, "headers": [*headers, named]}, receive, send)
         finally:
             over.set()
             del self._calls[call]
-
-    def _signed(self, scope: Scope, call: str) -> dict[str, Any]:
-        caller = scope["client"][0] if scope.get("client") else ""
-        others = [(name, value) for name, value in scope["headers"] if name != _HEADER.encode()]
-        return {**scope, "headers": [*others, (_HEADER.encode(), f"{self._secret} {call} {caller}".encode())]}
-
-    def _looped(self, scope: Scope, named: str) -> dict[str, Any]:
-        call, _, caller = named.partition(" ")
-        return {**scope, "client": (caller, 0), _LOOPED: self._calls.get(call)}
 
 
 async def forget_idle_sessions(page: gr.Blocks) -> None:

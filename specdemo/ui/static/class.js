@@ -1,12 +1,11 @@
 // The tab "Class": opens a class, shows how to join it, shares the stage, and asks questions and starts games.
 
 import { Relay } from "./class_relay.js";
-import { answerList, gameResults, numberIn, resultWords } from "./class_results.js";
+import { ClassQuestions } from "./class_questions.js";
+import { gameResults } from "./class_results.js";
 import { button, element, forgetInTab, onSubmit, recallInTab, rememberInTab, replaceParts, rolesOf, write } from "./dom.js";
-import { currentTab, mountTab, openTab } from "./page.js";
+import { currentTab, openTab } from "./page.js";
 import { PREDICTIONS } from "./prediction.js";
-import { LETTERS, progressLine, tableOf } from "./quiz_cards.js";
-import { saveFile } from "./share.js";
 import { stageOfPage } from "./stage.js";
 
 const PATH = "../specdemo-class";
@@ -238,184 +237,8 @@ class JoinScreen {
 }
 
 /** The part of a class's link that a student types to get to the form for the code. */
-export function shortAddress(link) {
+function shortAddress(link) {
   return link.replace(/^https?:\/\//, "").replace(/\/[^/]*$/, "");
-}
-
-class ClassQuestions {
-  /**
-   * `prepared`: questions that this page can measure, each with `name`, `label`, `text`, `setup` and `options`. `send`
-   * posts a message to the class.
-   */
-  constructor(roles, prepared, send) {
-    this.roles = roles;
-    this.prepared = prepared;
-    this.send = send;
-    this.shown = "null";
-    this.measurement = null; // the result so far of the measurement in progress, or the last one; null if there is none
-    for (const { name, label } of prepared) {
-      const option = element("option", "", label);
-      option.value = name;
-      roles.prepared.append(option);
-    }
-    const { "ask-form": form } = roles;
-    this.fields = form.elements;
-    roles.prepared.addEventListener("change", () => this.fill());
-    form.addEventListener("change", () => this.showKind());
-    onSubmit(form, () => this.ask());
-    document.addEventListener("sd-measuring", ({ detail }) => this.measuring(detail));
-    document.addEventListener("sd-measured", ({ detail }) => this.measured(detail));
-  }
-
-  fill() {
-    const chosen = this.prepared.find(({ name }) => name === this.roles.prepared.value);
-    if (!chosen) return;
-    this.fields.text.value = textOf(chosen);
-    this.fields.kind.value = "choice";
-    this.fields.options.value = chosen.options.join("\n");
-    this.showKind();
-  }
-
-  showKind() {
-    this.roles["options-label"].hidden = this.fields.kind.value === "number";
-  }
-
-  ask() {
-    const { text, kind, options, hidden } = this.fields;
-    const lines = options.value.split("\n").map((line) => line.trim()).filter(Boolean);
-    const choices = kind.value === "choice" ? lines : [];
-    this.send({ type: "ask", text: text.value, kind: kind.value, options: choices, hidden: hidden.checked });
-  }
-
-  /** The prepared question that is being asked; undefined if the teacher has written the current one. */
-  get preparedQuestion() {
-    const { text, options } = this.question;
-    return this.prepared.find((one) => textOf(one) === text && one.options.join("\n") === options.join("\n"));
-  }
-
-  isMeasured(name) {
-    return Boolean(this.question) && this.question.phase !== "revealed" && name === this.preparedQuestion?.name;
-  }
-
-  /** Follow the measurement of the question `name`, wherever on this page it was started. */
-  measuring({ name, result }) {
-    if (!this.isMeasured(name)) return;
-    const isFirst = this.measurement === null;
-    this.measurement = result;
-    if (isFirst) this.send({ type: "measure" });
-    else this.showMeasurement();
-  }
-
-  measured({ name, result }) {
-    if (!this.isMeasured(name)) return;
-    const { verdict, error } = result;
-    this.measurement = verdict ? result : null;
-    this.send(verdict ? { type: "reveal", right: verdict.option, why: verdict.why } : { type: "close" });
-    if (error) write(this.roles.said, error);
-  }
-
-  showMeasurement() {
-    const { progress, sides } = this.measurement ?? {};
-    const parts = progress && this.question.phase === "measuring" ? [progressLine(progress)] : [];
-    this.figures.replaceChildren(...parts, ...(sides?.length ? [tableOf(sides)] : []));
-  }
-
-  /**
-   * Show `question`, with the server's count of answers, to a class of so many `students`; null if there is no question.
-   */
-  show(question, students) {
-    const before = this.question;
-    this.question = question;
-    const shown = JSON.stringify([question, students]);
-    if (shown === this.shown) return; // nothing has changed; do not replace the buttons
-    this.shown = shown;
-    const { asked, "ask-form": form } = this.roles;
-    asked.hidden = !question;
-    form.hidden = Boolean(question);
-    if (question?.number !== before?.number) this.measurement = null;
-    if (!question) return asked.replaceChildren();
-    if (question.number !== before?.number || question.phase !== before.phase) this.rebuild();
-    const count = element("p", "sd-class-count", countWords(question, students));
-    this.counts.replaceChildren(answerList(question), count);
-  }
-
-  rebuild() {
-    const { text, phase, why } = this.question;
-    this.counts = element("div", "sd-class-answers");
-    this.figures = element("div", "sd-quiz-results");
-    const parts = [element("h2", "", text), this.counts];
-    if (phase === "revealed") parts.push(element("p", "sd-class-right", resultWords(this.question)));
-    if (why) parts.push(element("p", "", why));
-    this.showMeasurement();
-    const buttons = element("p", "sd-class-buttons");
-    if (phase === "open") buttons.append(this.sender("Close voting", { type: "close" }));
-    // After a reload of this page, a measurement that has begun goes on without it.
-    if (phase === "closed" || (phase === "measuring" && !this.measurement)) buttons.append(...this.waysToReveal());
-    buttons.append(this.sender(phase === "revealed" ? "Next question" : "Dismiss", { type: "dismiss" }));
-    this.roles.asked.dataset.phase = phase;
-    replaceParts(this.roles.asked, ...parts, buttons, this.figures);
-  }
-
-  sender(words, message) {
-    return button("sd-button", words, () => this.send(message));
-  }
-
-  // A prepared question is measured. For any other question the teacher enters the result.
-  waysToReveal() {
-    const { preparedQuestion } = this;
-    if (preparedQuestion) return [button("sd-button sd-class-main", "Measure it", () => measure(preparedQuestion))];
-    const { kind, options } = this.question;
-    if (kind === "choice") return options.map((_, right) => this.sender(`${LETTERS[right]} is right`, { type: "reveal", right }));
-    const field = element("input", "");
-    field.inputMode = "decimal";
-    field.setAttribute("aria-label", "Measured value");
-    const reveal = button("sd-button sd-class-main", "Show as measured", () => {
-      const right = numberIn(field.value);
-      if (right === null) field.focus();
-      else this.send({ type: "reveal", right });
-    });
-    return [field, reveal];
-  }
-
-  /** Show a summary of the lesson; `fetchTable()` resolves to its questions as CSV. */
-  showSummary({ students, questions, games }, fetchTable) {
-    const asked = questions.length === 1 ? "1 question" : `${questions.length} questions`;
-    const parts = [
-      element("h2", "", "Lesson summary"),
-      element("p", "", `${asked}; at most ${students === 1 ? "1 student" : `${students} students`} at a time.`),
-      element("ol", "", ...questions.map(questionItem)),
-    ];
-    if (games.length) {
-      const items = games.map(({ text, sentence }) => element("li", "", element("h3", "", text), element("p", "", sentence)));
-      parts.push(element("h2", "", "The class as the draft model"), element("ol", "", ...items));
-    }
-    parts.push(button("sd-button", "Save as CSV", async () => saveFile("specdemo-class.csv", "text/csv", await fetchTable())));
-    const { summary } = this.roles;
-    summary.replaceChildren(...parts);
-    summary.hidden = false;
-    summary.scrollIntoView({ block: "nearest" });
-  }
-}
-
-function questionItem(question) {
-  const result = question.phase === "revealed" ? resultWords(question) : "No result.";
-  const answered = question.answered === 1 ? "1 answer." : `${question.answered} answers.`;
-  return element("li", "", element("h3", "", question.text), answerList(question), element("p", "", `${answered} ${result}`));
-}
-
-async function measure({ name, isOfQuiz }) {
-  if (isOfQuiz) await mountTab("learn", ".sd-quiz[data-at]");
-  document.dispatchEvent(new CustomEvent("sd-measure", { detail: { name } }));
-}
-
-function textOf({ text, setup }) {
-  return `${text} ${setup}`.trim();
-}
-
-// A student who has answered may have left since.
-function countWords({ answered, phase }, students) {
-  const all = Math.max(answered, students);
-  return phase === "open" ? `${answered} of ${all} have answered` : `${answered} answered`;
 }
 
 const PHASE_WORDS = { open: "Everybody writes the next words now.", judging: "Time is up. The target is checking the drafts…" };
