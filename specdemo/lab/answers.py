@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from specdemo.charts.palette import THEMES
-from specdemo.lab.charts import learned_chart, oracle_chart, theory_figure
+from specdemo.lab.charts import learned_chart, oracle_chart, theory_figure, what_if_chart
 from specdemo.models.n_gram import Visit
 from specdemo.records.figures import tallied
 from specdemo.records.limits import MAX_K, UserError, integer, number, require_known, show
@@ -19,10 +19,12 @@ from specdemo.records.theory import (
     expected_tokens,
     linear_costs,
     oracle_length,
+    ratio,
     theoretical_speedup,
     theory_surface,
 )
 from specdemo.records.trace import SPECULATIVE, Run
+from specdemo.records.what_if import accepted_by_token, hindsight
 
 MAX_COST = 1.0
 """Maximum of c and of growth. At 1, a draft step or each further verified token costs a whole target pass."""
@@ -93,7 +95,9 @@ def run_answer(run: Run) -> dict[str, Any]:
 
     Returns:
         ``point``: the run's values of the theory's parameters, and its measured and theoretical speedups;
-        ``oracle``: its speedup with the best draft length in each round, with a sentence and a chart.
+        ``oracle``: its speedup with the best draft length in each round, with a sentence and a chart;
+        ``what_if``: its rounds with other draft ``lengths``, the number of tokens for which these are
+        ``unknown``, the seconds of the target alone for the same text, and a chart without points.
 
     Raises:
         UserError: Nothing was drafted, or the costs were not measured.
@@ -107,6 +111,8 @@ def run_answer(run: Run) -> dict[str, Any]:
     if oracle.open_ended:
         drafts = "draft was" if oracle.open_ended == 1 else "drafts were"
         sentence += f" {oracle.open_ended} {drafts} accepted in full; a longer one might have been better."
+    # Without a baseline, the measured cost of a pass stands for it.
+    alone_s = ratio(totals.baseline_seconds, totals.baseline_tokens) or run.calibration.step_s
     return {
         "point": {
             "alpha": totals.alpha_compared,
@@ -121,6 +127,12 @@ def run_answer(run: Run) -> dict[str, Any]:
             "s_oracle": oracle.s_oracle,
             "sentence": sentence,
             "chart": oracle_chart(oracle),
+        },
+        "what_if": {
+            "lengths": [length._asdict() for length in hindsight(run, totals, run.calibration)],
+            "unknown": accepted_by_token(run.lanes[SPECULATIVE].rounds).count(None),
+            "alone_s": totals.tokens * alone_s,
+            "chart": what_if_chart(),
         },
     }
 

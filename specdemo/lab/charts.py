@@ -310,6 +310,33 @@ def oracle_chart(oracle: OracleLength) -> Themed:
     return themed(draw)
 
 
+@cache
+def what_if_chart() -> Themed:
+    """Draw the speedup of a run by draft length for three draft times, without points.
+
+    The browser fills the lines and the chosen point.
+    """
+
+    def draw(colours: Palette) -> go.Figure:
+        error = {"color": colours.ink, "thickness": 3, "width": 8, "symmetric": False}
+        ring = {"symbol": "circle-open", "size": 20, "color": colours.ink, "line": {"width": 4}}
+        figure = go.Figure(
+            [
+                curve("free", "free", "%{y:.2f}× free", {"color": colours.muted, "dash": "dot"}),
+                curve("hidden", "hidden", "%{y:.2f}× hidden", {"color": colours.bonus, "dash": "dash"}),
+                curve("measured", "as measured", "%{y:.2f}× as measured", {"color": colours.accepted}),
+                _spot("chosen", "chosen", ring).update(hoverinfo="skip", hovertemplate=None, error_y=error),
+            ]
+        )
+        figure.update_layout(frame("Speedup by draft length", colours))
+        figure.add_hline(y=1, line=alone_style(colours))
+        ticks = {"dtick": 1, "tickformat": "d", "range": [0.6, MAX_K + 0.4]}
+        figure.update_xaxes(axis_of("draft length k", colours) | ticks)
+        return figure.update_yaxes(axis_of("", colours), ticksuffix="×", rangemode="tozero")
+
+    return themed(draw)
+
+
 def learned_chart(alphas: Sequence[tuple[float, float]]) -> Themed:
     """Draw α of the shipped n-gram table and of the learning one after each visit; ``alphas`` has both."""
 

@@ -80,6 +80,18 @@ def test_oracle_of_a_run_has_its_cost_and_its_best_speedup(run):
     assert rounds == len(oracle.lengths)
 
 
+def test_what_if_of_a_run_has_its_lengths_and_the_time_of_the_target_alone(run):
+    answer = run_answer(run)["what_if"]
+    assert [length["k"] for length in answer["lengths"]] == list(range(13))
+    assert answer["unknown"] == 4
+    seconds = sum(count * sum(times) for count, *times in answer["lengths"][0]["expected"])
+    assert answer["alone_s"] / seconds == pytest.approx(run.totals["speedup"])
+    uids = [trace["uid"] for trace in answer["chart"]["light"]["data"]]
+    assert uids == ["free", "hidden", "measured", "chosen"]
+    alone = run_answer(replace(run, lanes={SPECULATIVE: run.lanes[SPECULATIVE]}))["what_if"]
+    assert alone["alone_s"] == pytest.approx(64 * run.calibration.step_s)
+
+
 def test_a_run_without_measured_costs_is_refused(run):
     with pytest.raises(UserError, match="measured costs"):
         run_answer(replace(run, calibration=None))

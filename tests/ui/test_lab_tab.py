@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.accessible import assert_accessible
-from helpers.replay import recorded
+from helpers.replay import RECORDING, recorded
 from helpers.visitor import WIDER, receive_run
 
 from specdemo.charts.palette import THEMES
@@ -210,6 +210,59 @@ def test_the_last_run_is_a_star_and_sets_the_sliders(open_page, service):
     page.wait_for_selector("[data-role=oracle-chart].js-plotly-plot")
     assert page.inner_text("[data-role=oracle-cost]") == f"{totals['s_cost']:.2f}×"
     assert float(page.inner_text("[data-role=oracle-best]")[:-1]) > totals["s_cost"]
+
+
+@pytest.mark.slow
+def test_a_link_opens_the_recording_under_other_conditions_which_keys_change(open_page):
+    page = open_page(query=f"trace={RECORDING}#tab=lab&part=what-if", width=390, height=844)
+    page.wait_for_selector("[data-role=what-if-controls]:enabled")
+    page.wait_for_selector("[data-role=what-if-chart].js-plotly-plot")
+    page.wait_for_function("document.activeElement.dataset.section === 'what-if'")
+
+    def shown(figure: str) -> str:
+        return page.inner_text(f"[data-role=what-if-{figure}]")
+
+    totals = recorded("shared_noise")[-1]["totals"]
+    assert shown("speedup") == f"{totals['speedup']:.2f}×"
+    assert shown("told").endswith("The rounds are those of the run.")
+    even_ms = float(shown("even").removesuffix(" ms"))
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert page.is_checked("[name=what-if-draft][value=hidden]")
+    hidden = float(shown("speedup")[:-1])
+    assert hidden > totals["speedup"]
+    assert float(shown("even").removesuffix(" ms")) > even_ms
+    page.keyboard.press("Tab")
+    page.keyboard.press("End")
+    assert float(shown("speedup")[:-1]) < hidden
+    assert "The target alone needs no round trips." in shown("told")
+    page.keyboard.press("Home")
+    page.keyboard.press("Tab")
+    page.keyboard.press("ArrowRight")
+    assert "k = 1: " in shown("told")
+    page.wait_for_function(f"({TRACES})('what-if-chart').chosen.x[0] === 1")
+    drawn = traces(page, "what-if-chart")
+    assert drawn["hidden"]["x"] == list(range(1, 13))
+    assert f"{drawn['hidden']['y'][0]:.2f}×" == shown("speedup") == f"{drawn['chosen']['y'][0]:.2f}×"
+    assert page.evaluate("() => document.documentElement.scrollWidth") == 390
+    assert page.evaluate(WIDER, 390) == []
+    assert_accessible(page, "[data-section=what-if]")
+
+
+@pytest.mark.slow
+def test_without_a_finished_run_the_conditions_are_disabled(open_page, service):
+    page = open_page()
+    show_lab(page)
+    page.locator("[data-section=what-if]").scroll_into_view_if_needed()
+    page.wait_for_function(
+        "document.querySelector('[data-role=what-if-told]').textContent.includes('No finished run')"
+    )
+    assert page.locator("[data-section=what-if] input:enabled").count() == 0
+    page.click("#tab-run-button")
+    receive_run(page)
+    page.click("#tab-lab-button")
+    page.locator("[data-section=what-if]").scroll_into_view_if_needed()
+    page.wait_for_selector("[data-role=what-if-controls]:enabled")
 
 
 @pytest.mark.slow

@@ -147,6 +147,18 @@ def test_a_near_miss_has_the_rank_of_the_targets_choice_and_only_its_chart(lesso
 
 
 @pytest.mark.slow
+def test_the_costs_of_a_played_recording_are_changed_in_the_lab(lesson):
+    page = lesson(5)
+    show(page, 5)
+    page.click("text=Change its costs")
+    page.wait_for_selector("[data-role=what-if-controls]:enabled")
+    assert page.inner_text("[data-role=what-if-speedup]") == "1.97×"
+    assert page.url.endswith("#tab=lab&part=what-if")
+    page.go_back()
+    page.wait_for_selector("[data-lesson='5'][data-current]")
+
+
+@pytest.mark.slow
 def test_the_first_shows_nothing_but_the_target_and_its_passes(lesson):
     page = lesson(1, pace=1)
     show(page, 1)

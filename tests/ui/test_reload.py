@@ -34,6 +34,14 @@ def test_tabs_are_in_the_address_and_back_leads_to_the_one_before(open_page):
 
 
 @pytest.mark.slow
+def test_an_address_leads_to_a_chart(open_page):
+    page = open_page(query="trace=paris#tab=run&part=ranks")
+    page.wait_for_function("document.activeElement.dataset.plot === 'ranks'")
+    box = page.locator("[data-plot=ranks]").bounding_box()
+    assert 0 <= box["y"] < 720
+
+
+@pytest.mark.slow
 def test_leaving_a_lesson_leaves_it_out_of_the_address(open_page):
     page = open_page(query="lesson=cost")
     page.wait_for_selector(selected("learn"))

@@ -3,6 +3,7 @@
 
 import { button, element, onSubmit, progressBar, rolesOf } from "./dom.js";
 import { LearnedSection, OracleSection, RunOnStage, TheorySection } from "./lab_theory.js";
+import { WhatIfSection } from "./lab_what_if.js";
 import { GrowingLines } from "./ndjson.js";
 import { Chart } from "./plotly_chart.js";
 import { saveFile } from "./share.js";
@@ -33,6 +34,7 @@ class Lab {
     const part = (name) => root.querySelector(`[data-section=${name}]`);
     const run = new RunOnStage(base);
     this.theory = new TheorySection(part("theory"), base, run);
+    this.whatIf = new WhatIfSection(part("what-if"), base, run);
     this.learned = new LearnedSection(part("learned"), base, settings.learns);
     this.oracle = new OracleSection(part("oracle"), base, run);
     const job = { base, settings, start: (section, request) => this.start(section, request), stop: () => trigger("stop") };

@@ -6,7 +6,7 @@ import { stageOfPage } from "./stage.js";
 import { share, times } from "./words.js";
 
 const PATH = "../specdemo-lab";
-const NO_RUN = "No finished run yet. Press Run in the tab Run, or play a recording there.";
+export const NO_RUN = "No finished run yet. Press Run in the tab Run, or play a recording there.";
 const SLIDER_WORDS = {
   alpha: share,
   k: String,
@@ -40,7 +40,8 @@ async function answerFrom(url, request) {
   return answer;
 }
 
-function whenSeen(node, act) {
+/** Call `act` whenever `node` comes into sight. */
+export function whenSeen(node, act) {
   new IntersectionObserver((changes) => changes.some(({ isIntersecting }) => isIntersecting) && act()).observe(node);
 }
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { cellsOf, pointsDone, requestOf, sideFigures } from "../../../specdemo/ui/static/lab.js";
+import { bestLength, breakEvenDelay, certaintyWords, speedupOf } from "../../../specdemo/ui/static/lab_what_if.js";
 import { runWords, slidersOf } from "../../../specdemo/ui/static/lab_theory.js";
 
 const POINT = { label: "k = 4", runs: 3, speedup: 1.456, s_theory: null, alpha: 0.655, tau: 2, c: 0.05317, tokens_per_s: 91.26, baseline_tokens_per_s: 48 };
@@ -37,4 +38,35 @@ test("a form's numbers become numbers, anything else goes to the server unchange
 test("progress is counted in points", () => {
   assert.equal(pointsDone(3, 12), "3 of 12 points");
   assert.equal(pointsDone(0, 12), "Measuring the first of 12 points");
+});
+
+const ROUNDS = [[2, 0.03, 0.02, 0.01], [1, 0.01, 0.02, 0]]; // 2 × 60 ms + 30 ms
+
+test("a hidden draft costs the longer of two times, a free one nothing, and each round waits for its round trip", () => {
+  const seconds = (draft, delay) => Number((1 / speedupOf(ROUNDS, draft, delay, 1)).toFixed(9));
+  assert.deepEqual(["measured", "hidden", "free"].map((draft) => seconds(draft, 0)), [0.15, 0.1, 0.08]);
+  assert.deepEqual(["measured", "hidden", "free"].map((draft) => seconds(draft, 0.1)), [0.45, 0.38, 0.38]);
+  assert.equal(seconds("hidden", 0.005), 0.105, "the draft of two rounds still takes longer");
+});
+
+test("at the break-even round trip the speedup is 1", () => {
+  for (const draft of ["measured", "hidden", "free"]) {
+    const even = breakEvenDelay(ROUNDS, draft, 0.6);
+    assert.ok(Math.abs(speedupOf(ROUNDS, draft, even, 0.6) - 1) < 1e-6, draft);
+  }
+  assert.ok(Math.abs(breakEvenDelay(ROUNDS, "measured", 0.6) - 0.15) < 1e-6);
+  assert.equal(breakEvenDelay(ROUNDS, "measured", 0.1), null, "slower without any");
+});
+
+test("round trips make longer drafts the best ones", () => {
+  const length = (k, count) => ({ k, expected: [[count, 0.01 * k, 0.02, 0]] });
+  const lengths = [{ k: 0, expected: [[1, 0, 0, 0]] }, length(1, 10), length(8, 5)];
+  assert.equal(bestLength(lengths, "measured", 0, 1).k, 1);
+  assert.deepEqual(bestLength(lengths, "measured", 0.1, 2), { k: 8, speedup: 2 });
+});
+
+test("the sentence says whether a draft length is known or estimated", () => {
+  assert.equal(certaintyWords(0, 1, 1, 4), "The rounds are those of the run.");
+  assert.equal(certaintyWords(3, 1.501, 1.502, 4), "k = 3: the run shows whether each draft token is accepted.");
+  assert.equal(certaintyWords(3, 1.2, 1.5, 1), "k = 3: between 1.20× and 1.50×, because 1 token was never drafted; α stands in for them.");
 });
