@@ -30,7 +30,7 @@ def seconds(rounds: list[Times]) -> float:
     return sum(times.count * (times.draft_s + times.verify_s + times.rest_s) for times in rounds)
 
 
-@pytest.mark.parametrize("name", ["capital", "email", "too-long", "five", "story-sampled", "same-noise"])
+@pytest.mark.parametrize("name", ["days", "email", "too-long", "five", "story-sampled", "same-noise"])
 def test_the_run_s_own_draft_length_gives_its_passes_and_seconds(name):
     run = recordings.load(name)
     totals = totals_of(run)
