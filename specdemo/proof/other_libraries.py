@@ -6,7 +6,7 @@ its sums in another order than k + 1 passes over one token, so logits differ by 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -54,7 +54,8 @@ class GrowingRuntime(ModelRuntime):
         return self.execution.run(ids, self.length, cache, rows, ())[0]
 
 
-class Candidate(NamedTuple):
+@dataclass(frozen=True)
+class Candidate:
     """A token that one of the two outputs has at their divergence.
 
     Attributes:
@@ -164,7 +165,7 @@ def _row(
         identical=divergence is None,
         divergence=divergence,
         gap=min(gaps) if divergence is None else gaps[divergence],
-        shift=max(shifts),
+        shift=max(shifts, default=0.0),
         candidates=candidates,
     )
 

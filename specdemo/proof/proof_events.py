@@ -56,8 +56,8 @@ READINGS = {
         "and the residual has no weight. Drafts of two or more tokens then sample another distribution."
     ),
     SampledBy.TYPICAL: (
-        "Every draft token that the target finds plausible is accepted, and no other (Medusa). The acceptance "
-        "rate may rise or fall, depending on the text; either way, the distribution is another one."
+        "Every draft token that the target finds plausible is accepted, and no other (Medusa). The rate "
+        "may rise or fall, depending on the text; either way, the distribution is another one."
     ),
 }
 WHY = (

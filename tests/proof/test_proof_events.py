@@ -8,6 +8,7 @@ from helpers.tiny import service_of, tiny_pair
 
 from specdemo.pairs.lanes import Lanes
 from specdemo.proof import distribution
+from specdemo.proof.other_libraries import GrowingRuntime
 from specdemo.proof.proof_events import READINGS, SHOWN, STOPPED, WHY, proof_events
 from specdemo.proof.proof_request import DRAWS, EXAMPLE, PROMPTS, Control, Proof, SampledBy, parse_proof
 from specdemo.records.limits import UserError
@@ -48,6 +49,18 @@ def test_other_libraries_proof_yields_rows_and_a_reason(pair):
     assert start["precision"] == pair.precision and start["device"] and start["temperature"] == 0
     assert row["row"].keys() >= {"gap", "shift", "candidates"} and end["reading"] == WHY
     assert (end["verdict"], end["words"]) == ("same", "No text differs.")
+
+
+def test_other_libraries_divergence_names_both_tokens(pair, monkeypatch):
+    real = GrowingRuntime._run
+
+    def rounded(self, ids, rows):
+        return real(self, ids, rows).neg() if len(ids) > 1 and rows else real(self, ids, rows)
+
+    monkeypatch.setattr(GrowingRuntime, "_run", rounded)
+    _, row, end = events_of(pair, proof="other-libraries", prompts=1)
+    assert (end["verdict"], end["words"]) == ("different", "Texts differ by rounding.")
+    assert [one.keys() for one in row["row"]["candidates"]] == [{"text", "alone", "verified"}] * 2
 
 
 def test_differing_text_gives_the_verdict_different(pair, monkeypatch):
