@@ -104,6 +104,7 @@ class ProofView {
     this.start = start;
     this.began = performance.now();
     this.root.dataset.rule = start.rule ?? "";
+    this.root.dataset.proof = start.proof;
     const audited = start.proof !== "distribution";
     this.roles.audit.hidden = !audited;
     this.roles.samples.hidden = audited;
@@ -186,7 +187,7 @@ function auditRow(row) {
   prompt.scope = "row";
   prompt.title = row.prompt;
   const tokens = element("td", "", String(row.tokens), element("span", "sd-proof-unit", " tokens"));
-  return element("tr", "", prompt, tokens, verdict, element("td", "", "speedup" in row ? times(row.speedup) : decimals(row.gap)));
+  return element("tr", "", prompt, tokens, verdict, element("td", "", ...("speedup" in row ? [times(row.speedup)] : [decimals(row.gap), element("span", "sd-proof-unit", " apart")])));
 }
 
 /**
