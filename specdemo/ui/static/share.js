@@ -64,7 +64,7 @@ export function saveFile(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }
 
-/** A PNG blob with the contents of `root` (lanes with their full texts, figures, live charts) and a caption below. */
+/** A PNG blob with the contents of `root` (lanes with their full texts, figures, the live chart) and a caption below. */
 export async function pictureOf(root, caption) {
   const copy = root.cloneNode(true);
   copy.append(element("p", "sd-caption", caption));
