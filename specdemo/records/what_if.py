@@ -3,7 +3,7 @@
 The lab's JavaScript applies conditions, such as a round-trip delay, to the times of these rounds.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -105,7 +105,7 @@ def expected_rounds(
     """
     end = len(accepted)
     starts = [1.0] + [0.0] * end  # the probability that a round starts at each token
-    by_length: Counter[int] = Counter()
+    by_length: defaultdict[int, float] = defaultdict(float)
     for start in range(end):
         length = min(k, max_new_tokens - start - 1)
         by_length[length] += starts[start]
