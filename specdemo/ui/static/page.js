@@ -61,7 +61,14 @@ export function keepTabInAddress() {
   };
   follow();
   addEventListener("popstate", follow);
-  addEventListener("click", ({ target }) => {
+  addEventListener("click", (event) => {
+    const { target } = event;
+    const link = target.closest?.("a[href^='#']");
+    if (link) {
+      // Gradio sets a base address, to which the browser would resolve the link, so it would load the page again.
+      event.preventDefault();
+      location.hash = link.getAttribute("href");
+    }
     const name = target.closest?.("[role=tab]")?.id.match(BUTTON_ID)?.[1];
     if (name && name !== (tabIn(location.hash) ?? first)) history.pushState(null, "", addressOf(name));
   });
