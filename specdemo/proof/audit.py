@@ -16,16 +16,14 @@ from specdemo.records.trace import Mode, RunConfig
 
 
 @dataclass(frozen=True)
-class AuditRow:
-    """The result of decoding one prompt with both lanes.
+class ComparedText:
+    """Two outputs for one prompt, compared token by token.
 
     Attributes:
         id, category, mode, prompt: As in the prompt file.
         tokens: The number of output tokens compared: the length of the shorter output.
         identical: True if the outputs do not diverge.
-        divergence: The first output position, from 0, at which the lanes differ; None if they do not.
-        gap: Difference between the target's two highest probabilities at ``divergence``; None if unknown.
-        speedup: Decode speedup of the speculative lane.
+        divergence: The first output position, from 0, at which the outputs differ; None if they do not.
     """
 
     id: str
@@ -35,6 +33,17 @@ class AuditRow:
     tokens: int
     identical: bool
     divergence: int | None
+
+
+@dataclass(frozen=True)
+class AuditRow(ComparedText):
+    """The result of decoding one prompt with both lanes.
+
+    Attributes:
+        gap: Difference between the target's two highest probabilities at ``divergence``; None if unknown.
+        speedup: Decode speedup of the speculative lane.
+    """
+
     gap: float | None
     speedup: float | None
 
@@ -61,10 +70,7 @@ def audit(pair: Pair, prompts: Iterable[Prompt], config: RunConfig, stop: Stop =
             return
         totals = runs[0].totals
         yield AuditRow(
-            id=prompt.id,
-            category=prompt.category,
-            mode=prompt.mode,
-            prompt=prompt.prompt,
+            **vars(prompt),
             tokens=min(totals.tokens, totals.baseline_tokens),
             identical=totals.divergence is None,
             divergence=totals.divergence,

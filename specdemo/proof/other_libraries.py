@@ -18,6 +18,7 @@ from specdemo.models.fused_llama import FusedLlama
 from specdemo.models.runtime import ModelRuntime
 from specdemo.pairs.lanes import Lanes
 from specdemo.pairs.pair import Pair, Stop
+from specdemo.proof.audit import ComparedText
 from specdemo.records.figures import first_difference
 from specdemo.records.trace import Finish, Mode, RunConfig
 
@@ -70,27 +71,16 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class OtherRow:
+class OtherRow(ComparedText):
     """The result of decoding one prompt in both ways.
 
     Attributes:
-        id, category, mode, prompt: As in the prompt file.
-        tokens: The number of output tokens compared: the length of the shorter output.
-        identical: True if the outputs do not diverge.
-        divergence: The first output position, from 0, at which the outputs differ; None if they do not.
         gap: Difference between the two best logits of the target alone at ``divergence``; without a
             divergence, the smallest such difference in the text.
         shift: Maximum difference between both ways in the logit of the same token after the same text.
         candidates: At a divergence, the token of the target alone, then the one written with drafts.
     """
 
-    id: str
-    category: str
-    mode: str
-    prompt: str
-    tokens: int
-    identical: bool
-    divergence: int | None
     gap: float
     shift: float
     candidates: tuple[Candidate, ...]

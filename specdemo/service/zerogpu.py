@@ -112,7 +112,7 @@ def on_calls(pair: Pair, perform: Perform, lend: Callable[..., Any]) -> Perform:
                             else:
                                 yield event
                     finally:
-                        # Tell the process to stop, or closing ``events`` would wait for the whole job.
+                        # Stop the process, or closing ``events`` would wait for the whole job.
                         keep_going.unlink(missing_ok=True)
             except Exception as error:
                 if refusal is None:

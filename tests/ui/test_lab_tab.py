@@ -224,7 +224,7 @@ def test_a_link_opens_the_recording_under_other_conditions_which_keys_change(ope
 
     totals = recorded("shared_noise")[-1]["totals"]
     assert shown("speedup") == f"{totals['speedup']:.2f}×"
-    assert shown("told").endswith("The rounds are those of the run.")
+    assert shown("words").endswith("The rounds are those of the run.")
     even_ms = float(shown("even").removesuffix(" ms"))
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")
@@ -235,11 +235,11 @@ def test_a_link_opens_the_recording_under_other_conditions_which_keys_change(ope
     page.keyboard.press("Tab")
     page.keyboard.press("End")
     assert float(shown("speedup")[:-1]) < hidden
-    assert "The target alone needs no round trips." in shown("told")
+    assert "The target alone needs no round trips." in shown("words")
     page.keyboard.press("Home")
     page.keyboard.press("Tab")
     page.keyboard.press("ArrowRight")
-    assert "k = 1: " in shown("told")
+    assert "k = 1: " in shown("words")
     page.wait_for_function(f"({TRACES})('what-if-chart').chosen.x[0] === 1")
     drawn = traces(page, "what-if-chart")
     assert drawn["hidden"]["x"] == list(range(1, 13))
@@ -255,7 +255,7 @@ def test_without_a_finished_run_the_conditions_are_disabled(open_page, service):
     show_lab(page)
     page.locator("[data-section=what-if]").scroll_into_view_if_needed()
     page.wait_for_function(
-        "document.querySelector('[data-role=what-if-told]').textContent.includes('No finished run')"
+        "document.querySelector('[data-role=what-if-words]').textContent.includes('No finished run')"
     )
     assert page.locator("[data-section=what-if] input:enabled").count() == 0
     page.click("#tab-run-button")

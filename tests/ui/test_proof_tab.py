@@ -165,6 +165,7 @@ def test_the_true_rule_is_accepted(proof_page, service):
     assert page.get_attribute("[data-role=words]", "data-kind") == "distribution"
     assert page.locator("[data-role=band][data-outside]").count() == 0
     assert page.inner_text("[data-role=reading]") == end["reading"]
+    assert page.locator("[data-role=why]:visible").count() == 0, "the explanation is shown once"
     page.wait_for_function(f"text => ({NAMES})().join(' ').includes(text)", arg=end["texts"][0][0].strip())
 
 

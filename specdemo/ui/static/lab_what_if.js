@@ -4,7 +4,6 @@
 import { rolesOf } from "./dom.js";
 import { NO_RUN, whenSeen } from "./lab_theory.js";
 import { Chart } from "./plotly_chart.js";
-import { stageOfPage } from "./stage.js";
 import { times } from "./words.js";
 
 const AS_DRAFTED = 0; // the draft length that stands for the lengths of the run
@@ -77,12 +76,10 @@ export class WhatIfSection {
 
   /** Take the last run of the page, unless it is shown already. */
   async look() {
-    const trace = stageOfPage()?.trace;
-    if (this.trace && trace === this.trace) return;
     try {
       const answer = await this.run.look();
       if (!answer) return this.refuse(NO_RUN);
-      this.trace = trace;
+      if (answer === this.answer) return;
       this.answer = answer;
       this.length.max = answer.what_if.lengths.at(-1).k;
       this.roles["what-if-controls"].disabled = false;
@@ -93,9 +90,9 @@ export class WhatIfSection {
   }
 
   refuse(words) {
-    this.trace = this.answer = null;
+    this.answer = null;
     this.roles["what-if-controls"].disabled = true;
-    this.roles["what-if-told"].textContent = words;
+    this.roles["what-if-words"].textContent = words;
     for (const figure of ["speedup", "even", "best"]) this.roles[`what-if-${figure}`].textContent = "–";
   }
 
@@ -117,7 +114,7 @@ export class WhatIfSection {
     roles["what-if-even"].textContent = even === null ? "none" : `${(1000 * even).toFixed(1)} ms`;
     roles["what-if-best"].textContent = `${best.k} (${times(best.speedup)})`;
     const trip = delayMs ? ["The target alone needs no round trips."] : [];
-    roles["what-if-told"].textContent = [CHOICE_WORDS[draft], ...trip, certaintyWords(k, low, high, unknown)].join(" ");
+    roles["what-if-words"].textContent = [CHOICE_WORDS[draft], ...trip, certaintyWords(k, low, high, unknown)].join(" ");
     return this.chart.show(chart, ({ data }) => {
       for (const trace of data) {
         const drawn = trace.uid === CHOSEN ? [] : lengths.filter((other) => other.k !== AS_DRAFTED);

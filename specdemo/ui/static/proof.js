@@ -139,10 +139,9 @@ class ProofView {
     const same = event.texts ? ALIKE[event.verdict] : event.verdict;
     roles.words.dataset.kind = same ?? "different";
     roles.sentence.textContent = event.sentence;
-    for (const role of ["reading", "why"]) {
-      roles[role].textContent = event.reading ?? "";
-      roles[role].hidden = !event.reading;
-    }
+    const explanation = roles[event.texts ? "reading" : "why"];
+    explanation.textContent = event.reading ?? "";
+    explanation.hidden = !event.reading;
     roles.live.textContent = `${event.words} ${event.sentence}`;
     this.root.dataset.verdict = event.verdict;
     this.root.dataset.state = "ended";

@@ -62,14 +62,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
     _constant(CLAIM, "proof-claim")
     with gr.Row(elem_id="proofs", equal_height=True):
         with _card(Proof.GREEDY):
-            verify = gr.Radio(
-                VERIFY,
-                value=str(Proof.GREEDY),
-                label="Verify",
-                container=False,
-                elem_id="proof-verify",
-                elem_classes="sd-proof-choice",
-            )
+            verify = _choice(VERIFY, "Verify", "proof-verify")
             with gr.Row():
                 greedy_prompts = _number("Prompts", PROMPTS, 1, MAX_PROMPTS)
                 greedy = _start("Compare", Proof.GREEDY)
@@ -78,14 +71,7 @@ def build_proof(service: EventSource, pair: gr.Dropdown) -> Stops:
             temperature = _number("Temperature", TEMPERATURE, GREEDY_BELOW, MAX_TEMPERATURE)
             sampled = _start("Compare", Proof.SHARED_NOISE)
         with _card(Proof.DISTRIBUTION):
-            rule = gr.Radio(
-                RULES,
-                value=str(SampledBy.TRUE_RULE),
-                label="Rule to test",
-                container=False,
-                elem_id="proof-rule",
-                elem_classes="sd-proof-choice",
-            )
+            rule = _choice(RULES, "Rule to test", "proof-rule")
             with gr.Row():
                 prompt = gr.Textbox(
                     str(EXAMPLE["prompt"]),
@@ -151,6 +137,18 @@ def _card(proof: Proof) -> gr.Column:
     with gr.Column(min_width=260, elem_classes="sd-proof-card") as card:
         _constant(f"<h2>{title}</h2><p>{about}</p>", f"about-{proof}")
     return card
+
+
+def _choice(choices: list[tuple[str, str]], label: str, name: str) -> gr.Radio:
+    """Return buttons for ``choices``, the label and value of each; the first is chosen."""
+    return gr.Radio(
+        choices,
+        value=choices[0][1],
+        label=label,
+        container=False,
+        elem_id=name,
+        elem_classes="sd-proof-choice",
+    )
 
 
 def _number(label: str, value: float, minimum: float, maximum: float) -> gr.Number:
